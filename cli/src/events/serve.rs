@@ -147,6 +147,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let exposure = if args.insecure { Exposure::Anybody } else { Exposure::Loopback };
     let mut server = Server::new(broker, args.wait)?;
+    server.tell_notes(|text| eprintln!("note: {text}"));
     let own = CertifiedFiles::of(args.certificate.as_deref(), args.key.as_deref());
     if let Some(own) = own.map_err(|error| refused(error.into()))? {
         let service = TlsService { own, client_authority: args.client_authority.clone() };

@@ -8,8 +8,8 @@ use crate::output;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use unisono_broker::{
-    AgainSpec, InterestSpec, KeptHistory, PartRule, Reception, ReservedTime, ResumeSpec, SubscriptionSpec,
-    SupplierOrder, TogetherSpec, WhenFull, WhenLate,
+    AgainSpec, Client, InterestSpec, KeptHistory, PartRule, Reception, ReservedTime, ResumeSpec,
+    SubscriptionSpec, SupplierOrder, TogetherSpec, WhenFull, WhenLate,
 };
 use unisono_linux::clock::Nanos;
 use unisono_measure::units;
@@ -159,6 +159,9 @@ pub(crate) struct Args {
     /// Continue after this position of the log instead
     #[arg(long, value_name = "POSITION", requires = "resume")]
     after: Option<u64>,
+    /// Free the name at the end: the broker forgets what the consumer has acknowledged
+    #[arg(long, requires = "resume")]
+    forget: bool,
     /// Deliver events of several patterns together
     #[arg(long, value_name = "RULE", value_parser = one_of(&TOGETHER), requires = "within")]
     together: Option<PartRule>,
@@ -241,7 +244,11 @@ impl Args {
             }),
             together,
             direct: self.direct == DirectChoice::Yes,
-            resume: self.resume.clone().map(|name| ResumeSpec { name, after: self.after }),
+            resume: self.resume.clone().map(|name| ResumeSpec {
+                name,
+                after: self.after,
+                forget: self.forget,
+            }),
             queue_bytes: self
                 .queue_bytes
                 .map_or(default.queue_bytes, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
@@ -252,7 +259,7 @@ impl Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut client = args.broker.lasting(&args.stay, &args.reconnect)?;
-    client.subscribe(&args.spec()).map_err(in_words)?;
+    let subscription = client.subscribe(&args.spec()).map_err(in_words)?;
     if let Some(command) = &args.replies.reply {
         let (count, timeout, lease, json) = (args.count, args.timeout, args.stay.lease, args.json);
         let course = ReplyCourse { count, timeout, lease, json };
@@ -262,6 +269,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             _ => Ok(ExitCode::SUCCESS),
         };
     }
+    let ended = show_events(args, &mut client)?;
+    if args.forget {
+        client.unsubscribe(subscription)?;
+    }
+    Ok(ended)
+}
+
+/// Shows events until there were as many as asked for, or the time is over.
+fn show_events(args: &Args, client: &mut Client) -> anyhow::Result<ExitCode> {
     let start = Instant::now();
     let mut events = 0;
     while args.count.is_none_or(|count| events < count) {

@@ -46,6 +46,7 @@ pub mod log;
 pub mod memory;
 mod mqtt;
 mod name;
+mod name_owner;
 mod notice;
 mod outgoing;
 mod permissions;
@@ -70,6 +71,7 @@ pub use client::{
 pub use destination::{Destination, PathTransport};
 pub use frame::{Bad, Frame, PublishOutcome};
 pub use limits::Limits;
+pub use name_owner::NameOwner;
 pub use notice::NoticeText;
 pub use permissions::{ClientGrant, ClientIdentity, Permissions, PermissionsError, Tokens};
 pub use ring::{DirectCounts, RingOrder, RingReport};

@@ -5,10 +5,10 @@ use crate::destination::Destination;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use unisono_eventchannel::{
-    BetweenSuppliers, ConsumerSpec, Correlation, CorrelationRule, EventOrigin, ExceptedTopics, ExecutionTime,
-    FilterError, FullInbox, HeardOrigins, HistoryDepth, InboxCapacity, InboxSpec, Incomplete, Interest,
-    LateEvents, NameError, Offer, Ownership, QualityRequest, Redelivery, Reliability, Reservation,
-    SupplyRate, TopicId, TopicSpec,
+    BetweenSuppliers, BlockedSuppliers, ConsumerSpec, Correlation, CorrelationRule, EventOrigin,
+    ExceptedTopics, ExecutionTime, FilterError, FullInbox, HeardOrigins, HistoryDepth, InboxCapacity,
+    InboxSpec, Incomplete, Interest, LateEvents, NameError, Offer, Ownership, QualityRequest, Redelivery,
+    Reliability, Reservation, SupplierOwner, SupplyRate, TopicId, TopicSpec,
 };
 use unisono_linux::clock::Nanos;
 
@@ -173,6 +173,7 @@ impl Advertisement {
                 Some(_) => EventOrigin::Elsewhere,
                 None => EventOrigin::Here,
             },
+            owner: SupplierOwner::default(),
         }
     }
 }
@@ -287,12 +288,16 @@ pub struct AgainSpec {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResumeSpec {
-    /// One consumer at a time has a name.
+    /// One consumer at a time has a name. It belongs to the identity that used it first.
     pub name: String,
     /// It goes on after this position of the log, the number of a delivery. None: after the last one that it
     /// acknowledged; where it never did, after what the log has now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<u64>,
+    /// Whether the name ends with this subscription: when the program unsubscribes, and not when its
+    /// connection breaks, the broker forgets the position, and the name is free.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub forget: bool,
 }
 
 /// A consumer: what it asks for, and on which terms.
@@ -444,6 +449,7 @@ impl SubscriptionSpec {
                 WhenFull::DropByDeadline => FullInbox::DropByDeadline,
                 WhenFull::BlockSupplier => FullInbox::BlockSupplier,
             },
+            blocks: BlockedSuppliers::All,
             late: match self.late {
                 WhenLate::Deliver => LateEvents::Deliver,
                 WhenLate::Drop => LateEvents::Drop,

@@ -35,6 +35,8 @@ pub enum Task {
     Open { path: PathId, destination: Destination },
     /// Close a path's socket.
     Release { path: PathId },
+    /// Tell whoever runs the broker, as a line of its log.
+    Note { text: String },
     /// End a program's connection; the broker has forgotten it.
     SendAway { client: ClientId },
 }

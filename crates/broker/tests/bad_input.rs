@@ -252,7 +252,7 @@ fn publish(client: &mut Client, payloads: &[&[u8]]) {
 
 /// What a consumer is told that wants everything in the log: payloads, and what is lost.
 fn told(client: &mut Client, count: usize) -> Vec<String> {
-    let resume = Some(ResumeSpec { name: "reader".to_owned(), after: Some(0) });
+    let resume = Some(ResumeSpec { name: "reader".to_owned(), after: Some(0), ..ResumeSpec::default() });
     let spec = SubscriptionSpec { resume, ..SubscriptionSpec::of("kept/#") };
     client.subscribe(&spec).expect("it fits");
     let told = (0..count).map(|_| match client.receive(Some(Duration::from_secs(20))) {

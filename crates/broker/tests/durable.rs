@@ -63,7 +63,7 @@ fn offer(durability: Durability, writer: Option<&str>) -> Advertisement {
 }
 
 fn follower(name: &str) -> SubscriptionSpec {
-    let resume = ResumeSpec { name: name.to_owned(), after: None };
+    let resume = ResumeSpec { name: name.to_owned(), after: None, ..ResumeSpec::default() };
     SubscriptionSpec { resume: Some(resume), ..SubscriptionSpec::of("plant/+") }
 }
 
@@ -139,7 +139,7 @@ fn a_named_consumer_goes_on_after_what_it_acknowledged_across_a_restart() {
                 nothing(&mut consumer);
                 // a consumer that keeps its place itself
                 let mut exact = client(unix);
-                let resume = ResumeSpec { name: "exact".to_owned(), after: Some(3) };
+                let resume = ResumeSpec { name: "exact".to_owned(), after: Some(3), ..ResumeSpec::default() };
                 let spec = SubscriptionSpec { resume: Some(resume), ..follower("") };
                 exact.subscribe(&spec).expect("it fits");
                 assert_eq!(number(&event(&mut exact)), 3);
@@ -211,7 +211,8 @@ fn an_event_that_its_writer_numbers_is_in_the_log_once_however_often_it_comes() 
             }),
             Box::new(move |unix| {
                 let mut consumer = client(unix);
-                let resume = ResumeSpec { name: "reader".to_owned(), after: Some(0) };
+                let resume =
+                    ResumeSpec { name: "reader".to_owned(), after: Some(0), ..ResumeSpec::default() };
                 consumer
                     .subscribe(&SubscriptionSpec { resume: Some(resume), ..follower("") })
                     .expect("it fits");
@@ -462,7 +463,8 @@ fn who_asks_for_types_is_told_them_by_the_broker_and_out_of_the_log() {
                 }
             }
             let mut reading = types.connect(&BrokerAddress::Unix(unix.to_owned())).expect("it listens");
-            let resume = Some(ResumeSpec { name: "reader".to_owned(), after: Some(0) });
+            let resume =
+                Some(ResumeSpec { name: "reader".to_owned(), after: Some(0), ..ResumeSpec::default() });
             reading.subscribe(&SubscriptionSpec { resume, ..SubscriptionSpec::of("#") }).expect("it fits");
             let came = kinds.map(|_| event(&mut reading).event_type);
             assert_eq!(came.each_ref().map(Option::as_deref), kinds);

@@ -58,7 +58,7 @@ fn messages_that_were_confirmed_are_in_the_log_after_a_restart() {
         });
         serving(directory.path(), 16 << 20, |_, unix| {
             let mut program = Client::connect_unix(unix).expect("it listens");
-            let resume = ResumeSpec { name: "reader".to_owned(), after: Some(0) };
+            let resume = ResumeSpec { name: "reader".to_owned(), after: Some(0), ..ResumeSpec::default() };
             let spec = SubscriptionSpec { resume: Some(resume), ..SubscriptionSpec::of("kept/a") };
             program.subscribe(&spec).expect("it fits");
             for expected in [[4, 1], [4, 2], [4, 0], [5, 1], [5, 2], [5, 0]] {

@@ -163,7 +163,7 @@ proptest! {
                         open.remove(&channel);
                         asked.retain(|other| *other != channel);
                     }
-                    Task::Loosely { .. } => {}
+                    Task::Loosely { .. } | Task::Note { .. } => {}
                     Task::Answer { head, .. } => { Frame::read(&head).expect("a broker writes frames"); }
                     Task::SendAway { .. } => {}
                     Task::Order { .. } | Task::Introduce { .. } | Task::Pass { .. } | Task::Forget { .. } => {

@@ -121,7 +121,7 @@ fn on_a_full_disk_suppliers_are_told_and_nobody_else_notices() -> TestOutcome {
         taken += 1;
     }
     let mut reader = client(&bus);
-    let resume = ResumeSpec { name: "reader".to_owned(), after: Some(0) };
+    let resume = ResumeSpec { name: "reader".to_owned(), after: Some(0), ..ResumeSpec::default() };
     reader
         .subscribe(&SubscriptionSpec { resume: Some(resume), ..SubscriptionSpec::of("orders") })
         .expect("it fits");

@@ -1,16 +1,18 @@
 //! Who a client is, and whether it may have what it asks for.
 
 use super::Broker;
+use crate::name_owner::NameOwner;
 use crate::permissions::{ClientIdentity, RefusalKind};
-use crate::spec::Advertisement;
+use crate::spec::{Advertisement, SubscriptionSpec, WhenFull};
 use crate::task::ClientId;
 use crate::transport::TransportPeer;
 use std::sync::Arc;
+use unisono_eventchannel::BlockedSuppliers;
 use unisono_linux::clock::Nanos;
 
 impl Broker {
-    /// Finds out who a client is; `login` is a token, or MQTT's user and password. The connection `replaced`
-    /// ends if this one may stay, so it does not count.
+    /// Finds out who a client is; `login` is a token, or MQTT's user and password. With the identifier of an
+    /// MQTT client, the connection of its session ends if this one may stay, so it does not count.
     ///
     /// # Errors
     /// It is not who it says, nobody lets it in, or it has as many connections as it may.
@@ -19,7 +21,7 @@ impl Broker {
         now: Nanos,
         client: ClientId,
         login: Option<(Option<&str>, &[u8])>,
-        replaced: Option<ClientId>,
+        session: Option<&str>,
     ) -> Result<(), String> {
         let connected = self.clients.get(&client).ok_or("it is gone")?;
         let (peer, secured) = (connected.peer, connected.secured.as_deref());
@@ -27,16 +29,19 @@ impl Broker {
             self.access.count(RefusalKind::Token);
         })?;
         let grant = self.access.grant(&who)?;
+        let owner = NameOwner::from(&who);
+        let replaced = session.and_then(|name| self.mqtt.client_of(&owner, name));
         let theirs = self
             .clients
             .iter()
-            .filter(|(id, client)| client.greeted && client.who == who && Some(**id) != replaced);
+            .filter(|(id, client)| client.greeted && client.owner == owner && Some(**id) != replaced);
         if theirs.count() >= grant.connections {
             self.access.count(RefusalKind::Connections);
             return Err(format!("{who} may have {} connections; close one", grant.connections));
         }
         if let Some(connected) = self.clients.get_mut(&client) {
             (connected.who, connected.grant, connected.expires) = (who, grant, expires);
+            connected.owner = owner;
         }
         Ok(())
     }
@@ -107,6 +112,38 @@ impl Broker {
         }
         self.access.count(RefusalKind::Subscribe);
         Err(format!("{} may not subscribe to `{pattern}`", connected.who))
+    }
+
+    /// Which suppliers a consumer may block that asks for it. Without permissions only those of its own
+    /// identity, and all if it is root or the broker's own user.
+    pub(super) fn check_blocking(
+        &mut self,
+        client: ClientId,
+        spec: &SubscriptionSpec,
+    ) -> Result<BlockedSuppliers, String> {
+        let connected = self.clients.get(&client).ok_or("it is gone")?;
+        if spec.full != WhenFull::BlockSupplier {
+            return Ok(BlockedSuppliers::All);
+        }
+        if self.access.permissions.is_none() {
+            return Ok(match self.is_operator(connected.peer) {
+                true => BlockedSuppliers::All,
+                false => BlockedSuppliers::Of(connected.owner.of_supplier()),
+            });
+        }
+        if connected.grant.block {
+            return Ok(BlockedSuppliers::All);
+        }
+        self.access.count(RefusalKind::Block);
+        Err(format!(
+            "{} may not have suppliers wait for it; add `block = true` to its rule, or let a full queue drop events",
+            connected.who
+        ))
+    }
+
+    /// Whether a peer is root or the broker's own user, as the kernel says.
+    pub(super) fn is_operator(&self, peer: TransportPeer) -> bool {
+        matches!(peer, TransportPeer::User(user) if user == 0 || Some(user) == self.own_user)
     }
 
     /// Whether a program may publish an event of so many bytes now.

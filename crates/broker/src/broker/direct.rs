@@ -18,10 +18,12 @@ use super::{Broker, ConnectedClient};
 use crate::frame::Frame;
 use crate::notice::NoticeText;
 use crate::ring::{DirectCounts, RingOrder, RingReport};
-use crate::spec::{Advertisement, Durability, KeptHistory, SubscriptionSpec};
+use crate::spec::{Advertisement, Durability, KeptHistory, SubscriptionSpec, WhenFull};
 use crate::task::{ClientId, Task};
 use std::collections::BTreeMap;
-use unisono_eventchannel::{ConsumerId, InboxCounters, NumberMap, SupplierId, TopicId};
+use unisono_eventchannel::{
+    BlockedSuppliers, ConsumerId, InboxCounters, NumberMap, SupplierId, SupplierOwner, TopicId,
+};
 
 /// Consumers of one direct supplier, at most; with more, one copy into the broker is cheaper than as many
 /// sockets and pages.
@@ -56,6 +58,7 @@ pub(super) struct DirectRings {
 struct DirectSupplier {
     supplier: SupplierId,
     topic: TopicId,
+    owner: SupplierOwner,
     state: DirectState,
     /// The number of its last event before those in the ring.
     last: Option<u64>,
@@ -88,7 +91,8 @@ struct DirectReader {
     client: ClientId,
     number: u32,
     name: String,
-    blocks: bool,
+    /// Whether a full ring makes suppliers wait, and which ones.
+    blocks: Option<BlockedSuppliers>,
     events: usize,
     bytes: usize,
 }
@@ -167,9 +171,10 @@ impl Broker {
             && (spec.exclusive, spec.durability) == (false, Durability::Received)
             && (&spec.period_ns, &spec.writer) == (&None, &None)
             && spec.from_elsewhere.is_none(); // its events have numbers of their own
-        if plain && self.clients.get(&client).is_some_and(ConnectedClient::has_rings) {
+        if let Some(connected) = self.clients.get(&client).filter(|client| plain && client.has_rings()) {
             let (state, links) = (DirectState::Brokered, BTreeMap::new());
-            let at = DirectSupplier { supplier, topic, state, last: None, links, cut_off: BTreeMap::new() };
+            let (owner, cut_off) = (connected.owner.of_supplier(), BTreeMap::new());
+            let at = DirectSupplier { supplier, topic, owner, state, last: None, links, cut_off };
             self.direct.suppliers.insert((client, number), at);
             self.direct.arranged = None;
         }
@@ -178,13 +183,13 @@ impl Broker {
     pub(super) fn may_read(
         &mut self,
         (client, number): (ClientId, u32),
-        consumer: ConsumerId,
+        (consumer, blocked): (ConsumerId, BlockedSuppliers),
         spec: &SubscriptionSpec,
     ) {
         let Some(connected) = self.clients.get(&client).filter(|client| client.has_rings()) else { return };
         if spec.may_read_rings() {
             let name = if spec.name.is_empty() { &connected.name } else { &spec.name }.clone();
-            let blocks = spec.full == crate::spec::WhenFull::BlockSupplier;
+            let blocks = (spec.full == WhenFull::BlockSupplier).then_some(blocked);
             let (events, bytes) = (spec.queue_events, spec.queue_bytes);
             let reader = DirectReader { client, number, name, blocks, events, bytes };
             self.direct.readers.insert(consumer, reader);
@@ -243,10 +248,12 @@ impl Broker {
             }
             let audience = self.channel.audience_of(at.topic);
             let may = audience.as_ref().is_some_and(|audience| {
-                // one thread cannot wait for itself
-                let is_other = |reader: &DirectReader| reader.client != *client;
+                // one thread cannot wait for itself, and a ring cannot drop for one supplier and block another
+                let may_read = |reader: &DirectReader| {
+                    reader.client != *client && reader.blocks.is_none_or(|blocks| blocks.include(at.owner))
+                };
                 audience.len() <= MOST_LINKS
-                    && audience.iter().all(|reader| readers.get(reader).is_some_and(is_other))
+                    && audience.iter().all(|reader| readers.get(reader).is_some_and(may_read))
             });
             let audience = audience.unwrap_or_default();
             let new = || audience.iter().filter(|it| !at.links.contains_key(it));
@@ -265,7 +272,8 @@ impl Broker {
                 at.links.entry(consumer).or_insert_with(|| {
                     *last_link = last_link.wrapping_add(1);
                     let link = *last_link;
-                    let DirectReader { blocks, events, bytes, .. } = *reader;
+                    let DirectReader { events, bytes, .. } = *reader;
+                    let blocks = reader.blocks.is_some();
                     let order =
                         RingOrder::Supply { link, consumer: reader.name.clone(), blocks, events, bytes };
                     first.push(Task::Introduce { client: *client, link, head: frame(*number, order) });

@@ -6,6 +6,7 @@ use super::loosely::DeliveryWay;
 use super::{Addressee, Broker, ConnectedClient, Outlet};
 use crate::body::EventBody;
 use crate::frame::{DeliverFlags, DeliverHead, Frame, PublishHead, PublishOutcome};
+use crate::log::OwnedKind;
 use crate::name::check_program_name;
 use crate::notice::NoticeText;
 use crate::permissions::RefusalKind;
@@ -15,8 +16,9 @@ use crate::topic_names::{ALL_NAMES, NameTelling};
 use crate::transport::{SharedPayload, TransportPeer};
 use std::sync::Arc;
 use unisono_eventchannel::{
-    ChannelError, ChannelEvent, ConsumerId, Criticality, DeliveredEvent, Delivery, EventPayload, Lateness,
-    NO_DEADLINE, Publication, PublishError, Published, Retention, SupplierId, TimerSpec, TopicId,
+    BlockedSuppliers, ChannelError, ChannelEvent, ConsumerId, Criticality, DeliveredEvent, Delivery,
+    EventPayload, Lateness, NO_DEADLINE, Offer, Publication, PublishError, Published, Retention, SupplierId,
+    TimerSpec, TopicId,
 };
 use unisono_linux::clock::Nanos;
 
@@ -77,6 +79,11 @@ impl Broker {
         }
         self.check_publish(client, &spec.topic)?;
         self.check_share(client, spec)?;
+        let user = self.name_user(client)?;
+        let writer = spec.writer.as_deref().filter(|writer| !writer.is_empty());
+        if let Some(writer) = writer {
+            self.check_writer_name(&user, writer)?;
+        }
         let declared = match spec.from_elsewhere {
             Some(_) => self.channel.declare_for_now(&spec.topic),
             None => spec.topic_spec().map_err(ChannelError::from).and_then(|it| self.channel.declare(it)),
@@ -94,11 +101,14 @@ impl Broker {
         // several programs may be one supplier of another broker: none of them lends it its lease
         let lease = lease.filter(|_| far.is_none());
         let supplier = self.channel.supplier(now, lease).map_err(|error| self.access.refuse(&error))?;
-        let mut offer = spec.offer(topic);
+        let mut offer = Offer { owner: user.owner.of_supplier(), ..spec.offer(topic) };
         if far.is_some() {
             offer.event_type = self.channel.topic_spec(topic).and_then(|spec| spec.event_type.clone());
         }
-        match self.channel.offer(supplier, offer) {
+        let offered = self.channel.offer(supplier, offer).map_err(|error| self.access.refuse(&error));
+        let named =
+            offered.and_then(|()| writer.map_or(Ok(()), |it| self.take_name(OwnedKind::Writer, it, &user)));
+        match named {
             Ok(()) => {
                 if let Some(name) = far {
                     let last = self.far.begin(name, supplier, topic);
@@ -107,9 +117,9 @@ impl Broker {
                 self.offer_kept(supplier, spec);
                 Ok(Outlet::Topic { supplier, topic })
             }
-            Err(error) => {
+            Err(refused) => {
                 self.channel.withdraw(supplier);
-                Err(self.access.refuse(&error))
+                Err(refused)
             }
         }
     }
@@ -225,12 +235,12 @@ impl Broker {
         let spec = classed.as_ref().unwrap_or(spec);
         let (lease, peer, name) = (connected.lease, connected.peer, connected.name.clone());
         match self.try_subscribe(now, (client, lease, peer, &name), spec, consumers) {
-            Ok(consumer) => {
+            Ok((consumer, blocks)) => {
                 if paused {
                     self.channel.pause(consumer);
                 }
                 self.addressees.insert(consumer, Addressee::Program { client, number });
-                self.may_read((client, number), consumer, spec);
+                self.may_read((client, number), (consumer, blocks), spec);
                 self.may_be_lost((client, number), consumer, spec);
                 if let Some(connected) = self.clients.get_mut(&client) {
                     let grant = QueueGrant::of(spec);
@@ -250,7 +260,7 @@ impl Broker {
         (client, lease, peer, name): (ClientId, Option<Nanos>, TransportPeer, &str),
         spec: &SubscriptionSpec,
         consumers: usize,
-    ) -> Result<ConsumerId, String> {
+    ) -> Result<(ConsumerId, BlockedSuppliers), String> {
         if consumers >= self.limits.consumers {
             self.access.count(RefusalKind::Limit);
             return Err(format!("a program may have {} consumers; unsubscribe one", self.limits.consumers));
@@ -279,12 +289,20 @@ impl Broker {
             return Err(refused);
         }
         check_program_name(&spec.name)?;
+        let user = self.name_user(client)?;
+        let blocks = self.check_blocking(client, spec)?;
         if spec.resume.is_some() {
-            return self.follow(now, (lease, name), spec);
+            return Ok((self.follow(now, (&user, lease, name), spec)?, blocks));
         }
+        let patterns: Vec<&str> = spec.interests.iter().map(|interest| &*interest.topics).collect();
+        let group = spec.group.as_deref();
+        let admission = match group {
+            Some(group) => Some(self.check_group(&user, (group, spec.linger_ns > 0), &patterns)?),
+            None => None,
+        };
         let interests = spec.interests().map_err(|error| self.access.refuse(&error))?;
         let mut consumer = spec.consumer();
-        consumer.lease = lease;
+        (consumer.lease, consumer.inbox.blocks) = (lease, blocks);
         if consumer.name.is_empty() {
             consumer.name = name.into();
         }
@@ -308,7 +326,10 @@ impl Broker {
         match asked {
             Ok(()) => {
                 self.channel.replace_departed(id);
-                Ok(id)
+                if let Some((group, admission)) = group.zip(admission) {
+                    self.join_group((id, group), user, &patterns, admission);
+                }
+                Ok((id, blocks))
             }
             Err(error) => {
                 self.channel.disconnect_unseen(now, id);
@@ -336,7 +357,8 @@ impl Broker {
         self.addressees.remove(&consumer);
         self.loose.forget(consumer);
         self.reads_no_more(consumer);
-        self.unfollow(consumer);
+        self.unsubscribe_follower(consumer);
+        self.leave_group(consumer);
         self.channel.disconnect(now, consumer);
         Ok(())
     }

@@ -20,6 +20,7 @@ mod events;
 mod ledger;
 mod loosely;
 mod mqtt;
+mod names;
 mod paths;
 mod replies;
 mod statistics;
@@ -30,6 +31,7 @@ use crate::frame::{Frame, VERSION};
 use crate::limits::Limits;
 use crate::mqtt::MqttFault;
 use crate::name::check_program_name;
+use crate::name_owner::NameOwner;
 use crate::permissions::{
     AccessControl, ClientGrant, ClientIdentity, Permissions, RateBudget, RefusalKind, Tokens,
 };
@@ -43,6 +45,7 @@ use elsewhere::FarSuppliers;
 use ledger::{MemoryLedger, QueueGrant};
 use loosely::LooseDeliveries;
 use mqtt::{MqttSessionId, MqttSessions};
+use names::GroupNames;
 use paths::{ForwardingPath, PathInService};
 use replies::GrantedReplies;
 use std::collections::{BTreeMap, VecDeque};
@@ -85,6 +88,8 @@ struct ConnectedClient {
     may_lose: bool,
     protocol: ClientProtocol,
     who: ClientIdentity,
+    /// Whose its names are: the same for all ways to say who it is.
+    owner: NameOwner,
     grant: Arc<ClientGrant>,
     /// When its token expires, and it is sent away.
     expires: Option<Nanos>,
@@ -114,6 +119,8 @@ pub struct Broker {
     limits: Limits,
     /// What [`WelcomeTerms::run`] says.
     run: u64,
+    /// The user whose process the broker is. None: it is not served yet.
+    own_user: Option<u32>,
     replies: GrantedReplies,
     channel: EventChannel<EventBody>,
     /// The link of the paths. None: there are no paths.
@@ -129,6 +136,7 @@ pub struct Broker {
     ledger: MemoryLedger,
     loose: LooseDeliveries,
     access: AccessControl,
+    names: GroupNames,
     sent_away: u64,
     refused: u64,
     /// What [`EventChannel::lapses`] said last.
@@ -161,6 +169,7 @@ impl Broker {
         Self {
             limits,
             run: 0,
+            own_user: None,
             replies: GrantedReplies::default(),
             channel: EventChannel::new(hierarchy, channel),
             pace: None,
@@ -175,6 +184,7 @@ impl Broker {
             ledger: MemoryLedger::default(),
             loose: LooseDeliveries::default(),
             access: AccessControl::default(),
+            names: GroupNames::default(),
             sent_away: 0,
             refused: 0,
             lapses: 0,
@@ -215,6 +225,11 @@ impl Broker {
     pub fn with_tokens(mut self, tokens: Tokens) -> Self {
         self.access.tokens = Some(tokens);
         self
+    }
+
+    /// It serves as a process of this user.
+    pub(crate) fn serve_as(&mut self, user: u32) {
+        self.own_user = Some(user);
     }
 
     /// It begins to serve; programs tell this run of it from others by the number. Nobody else may know the
@@ -268,6 +283,7 @@ impl Broker {
                 may_lose: false,
                 protocol: ClientProtocol::Frames,
                 who: ClientIdentity::Anonymous,
+                owner: NameOwner::Anonymous,
                 grant: Arc::new(ClientGrant::all()),
                 expires: None,
                 budget: RateBudget::default(),
@@ -330,7 +346,7 @@ impl Broker {
             Ok(Frame::Close { number }) => self.close(now, client, number),
             Ok(Frame::Flush { number }) => self.flush(client, number),
             Ok(Frame::Ask) => {
-                let json = self.statistics_as_json(now);
+                let json = self.statistics_as_json(now, client);
                 self.answer(client, &Frame::Statistics { json: &json });
                 Ok(())
             }
@@ -393,6 +409,7 @@ impl Broker {
             self.loose.forget(consumer);
             self.reads_no_more(consumer);
             self.unfollow(consumer);
+            self.leave_group(consumer);
             self.channel.disconnect(now, consumer);
         }
         if let ClientProtocol::Mqtt(Some(session)) = connected.protocol {

@@ -2,15 +2,45 @@
 
 use super::{Addressee, Broker};
 use crate::account::{ClassStatistics, ConsumerStatistics, OTHERS, Statistics};
+use crate::log::OwnedKind;
 use crate::name::shown;
+use crate::name_owner::NameOwner;
+use crate::permissions::ClientGrant;
+use crate::task::ClientId;
 use std::collections::BTreeMap;
 use unisono_eventchannel::{ConsumerId, InboxAccount, InboxCounters, TopicId};
 use unisono_linux::clock::Nanos;
+
+/// A client that asks, as far as its rule limits what it is told.
+#[derive(Clone, Copy, Debug)]
+struct StatisticsViewer<'a> {
+    owner: &'a NameOwner,
+    grant: &'a ClientGrant,
+}
+
+impl StatisticsViewer<'_> {
+    fn sees_topic(&self, name: &str) -> bool {
+        self.grant.may_subscribe(name) || self.grant.may_publish(name)
+    }
+}
 
 impl Broker {
     /// What it has done.
     #[must_use]
     pub fn statistics(&self, now: Nanos) -> Statistics {
+        self.statistics_seen_by(now, None)
+    }
+
+    /// Whose view a client has. None: with permissions, root and the broker's own user see all, and without
+    /// them everybody does.
+    fn viewer(&self, client: ClientId) -> Option<StatisticsViewer<'_>> {
+        let connected = self.clients.get(&client)?;
+        let sees_all = self.access.permissions.is_none() || self.is_operator(connected.peer);
+        (!sees_all).then(|| StatisticsViewer { owner: &connected.owner, grant: &connected.grant })
+    }
+
+    /// The same for a viewer: its own consumers, and names of topics that it may publish or subscribe to.
+    fn statistics_seen_by(&self, now: Nanos, viewer: Option<StatisticsViewer<'_>>) -> Statistics {
         let hierarchy = self.channel.hierarchy();
         let waiting = |class| {
             let theirs = self.paths.values().filter(|path| path.class == class);
@@ -29,14 +59,23 @@ impl Broker {
         let mut accounts: Vec<_> =
             self.channel.inboxes().filter(|account| self.is_of_programs(account)).collect();
         accounts.sort_unstable_by_key(|account| account.inbox);
+        let seen_topic = |name: String| match viewer.is_none_or(|viewer| viewer.sees_topic(&name)) {
+            true => name,
+            false => OTHERS.to_owned(),
+        };
         let departed = self.channel.departed();
         let mut missed_by_topic: BTreeMap<String, u64> = BTreeMap::new();
         let all = accounts.iter().flat_map(|account| account.misses);
         let all = all.map(|(topic, missed)| (self.shown_topic(*topic), *missed));
         let gone = departed.misses.iter().map(|(name, missed)| (or_others(name), *missed));
         for (topic, missed) in all.chain(gone) {
-            *missed_by_topic.entry(topic).or_default() += missed;
+            *missed_by_topic.entry(seen_topic(topic)).or_default() += missed;
         }
+        let mut log = self.log_statistics();
+        if let (Some(log), Some(viewer)) = (&mut log, viewer) {
+            log.consumers.retain(|name, _| self.is_consumer_of(name, viewer));
+        }
+        accounts.retain(|account| viewer.is_none_or(|viewer| self.is_account_of(account, viewer)));
         Statistics {
             at_ns: now.0,
             clients: self.clients.len() as u64,
@@ -48,12 +87,32 @@ impl Broker {
             refused: self.refused,
             refusals: self.access.refusals(),
             classes: classes.collect(),
-            log: self.log_statistics(),
+            log,
             consumers: accounts.iter().map(|account| self.of_consumer(account)).collect(),
             left_out: 0,
             departed: counted(&departed.counters),
             missed_by_topic: most(missed_by_topic, 64),
         }
+    }
+
+    /// Whether a consumer that resumes is the viewer's, or shared with it.
+    fn is_consumer_of(&self, name: &str, viewer: StatisticsViewer<'_>) -> bool {
+        match self.access.lists(name) {
+            true => viewer.grant.names.contains(name),
+            false => self.name_owner(OwnedKind::Consumer, name).as_ref() == Some(viewer.owner),
+        }
+    }
+
+    /// Whether one of the consumers of an inbox is the viewer's, or its group without consumers is.
+    fn is_account_of(&self, account: &InboxAccount<'_>, viewer: StatisticsViewer<'_>) -> bool {
+        let owner = |consumer: &ConsumerId| match self.addressees.get(consumer)? {
+            Addressee::Program { client, .. } => self.clients.get(client).map(|client| &client.owner),
+            Addressee::Mqtt(session) => self.mqtt.owner(*session).map(|(owner, _)| owner),
+            Addressee::Path(_) => None,
+        };
+        account.members.iter().any(|member| owner(member) == Some(viewer.owner))
+            || account.members.is_empty()
+                && account.group.is_some_and(|group| self.names.is_of(group, viewer.owner))
     }
 
     fn is_of_programs(&self, account: &InboxAccount<'_>) -> bool {
@@ -108,12 +167,12 @@ impl Broker {
         }
     }
 
-    /// The same as a text that fits into a frame; of a great many consumers the first ones.
-    pub(super) fn statistics_as_json(&self, now: Nanos) -> String {
+    /// What a client may see of it, as a text that fits into a frame; of a great many consumers the first ones.
+    pub(super) fn statistics_as_json(&self, now: Nanos, client: ClientId) -> String {
         /// The longest text, in bytes: a frame may have 256 KiB beside its payload
         /// ([`Limits::largest_frame`]).
         const LONGEST: usize = 192 << 10;
-        let mut statistics = self.statistics(now);
+        let mut statistics = self.statistics_seen_by(now, self.viewer(client));
         let mut by_topic = true;
         loop {
             let text =

@@ -109,15 +109,19 @@ impl EventLog {
     pub fn acknowledged(&self, name: &str) -> Result<AcknowledgedFile, LogError> {
         let path = self.path.join(CONSUMERS).join(name);
         let failed = |source| LogError::Directory { path: path.clone(), source };
-        let usable = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        if !(1..=MOST_NAME).contains(&name.len()) || name.starts_with('.') || !name.bytes().all(usable) {
-            let said = "the name of a consumer has letters, digits, - _ . and does not begin with a dot";
-            return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, said)));
-        }
+        check_consumer_name(name)
+            .map_err(|said| failed(io::Error::new(io::ErrorKind::InvalidInput, said)))?;
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
         AcknowledgedFile::new(path.clone(), file.map_err(failed)?).map_err(failed)
     }
+}
+
+/// Whether a consumer may have the name, which is also the name of its file; the answer is what a name has.
+pub(crate) fn check_consumer_name(name: &str) -> Result<(), &'static str> {
+    let usable = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let may = (1..=MOST_NAME).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(usable);
+    may.then_some(()).ok_or("the name of a consumer has letters, digits, - _ . and does not begin with a dot")
 }
 
 /// Up to where a named consumer has acknowledged, on disk.

@@ -5,6 +5,7 @@
 //!            /00000000000000000001.events   a segment: the events from position 1 on
 //!            /00000000000000004711.events   the segment that is written
 //!            /consumers/NAME                up to where a named consumer has acknowledged
+//!            /owners                        whose the names of consumers and writers are
 //!            /topics                        what topics keep for those who come late
 //! ```
 //! Each event has a *position*: 1, 2, 3 and so on, over all topics. An event is *written* when `write(2)`
@@ -23,17 +24,21 @@
 //! `segment.rs`, and then this file.
 
 mod cursor;
+mod name_owners;
 mod owner;
 mod record;
 mod segment;
 mod topics;
 
+pub(crate) use cursor::check_consumer_name;
 pub use cursor::{AcknowledgedFile, LogCursor, LogEntry};
+pub use name_owners::OwnedKind;
 pub use owner::give;
 pub use record::LoggedEvent;
 pub use segment::{FoundRecord, ReadAt, SegmentReader, segment_in_memory};
 pub use topics::KeptTopic;
 
+use name_owners::NameOwners;
 use record::{MOST_BODY, RECORD_HEAD, write_record};
 use rustix::fs::{FlockOperation, flock};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -88,6 +93,13 @@ pub enum LogError {
         "an event of {bytes} bytes is too large for a log of {most} bytes; publish a smaller one, or give the log more (--log-bytes)"
     )]
     TooLarge { bytes: u64, most: u64 },
+    #[error(
+        "{}:{line}: {what}; remove the line, and its name belongs to the first identity that uses it",
+        path.display()
+    )]
+    Owners { path: PathBuf, line: usize, what: String },
+    #[error("{most} names of consumers and writers have owners, as many as may be; free one")]
+    TooManyNames { most: usize },
     /// The disk may have lost what it was told to keep; nothing more is written.
     #[error("the log in {} could not be synced ({reason}) and takes nothing more; start the broker again", path.display())]
     Unsynced { path: PathBuf, reason: String },
@@ -170,6 +182,7 @@ pub struct EventLog {
     unsynced: Vec<Arc<File>>,
     /// Each writer on each topic, while an event of it is kept.
     writers: HashMap<String, HashMap<String, LastOfWriter>>,
+    owners: NameOwners,
     /// None: nobody has asked for them yet.
     topics: Option<KeptTopics>,
     damage: Vec<LogDamage>,
@@ -212,6 +225,7 @@ impl EventLog {
             synced: 1,
             unsynced: Vec::new(),
             writers: HashMap::new(),
+            owners: NameOwners::open(path)?,
             topics: None,
             damage: Vec::new(),
             broken: None,

@@ -1,5 +1,6 @@
 //! Whose files a log has: a broker that root started opens its log and then becomes another user.
 
+use super::name_owners::OWNERS;
 use super::topics::TOPICS;
 use super::{EXTENSION, LogError, cursor};
 use rustix::fs::{CWD, FileType, Gid, Mode, OFlags, Uid, fchown, fstat, openat};
@@ -17,8 +18,8 @@ pub fn give(path: &Path, user: u32, group: u32) -> Result<(), LogError> {
     let failed = |source: Errno| LogError::Directory { path: path.to_owned(), source: source.into() };
     let owner = LogOwner(Uid::from_raw(user), Gid::from_raw(group));
     let directory = open_directory(CWD, path).map_err(failed)?;
-    owner
-        .take_files(path, &directory, |name| name == "lock" || name == TOPICS || name.ends_with(EXTENSION))?;
+    let is_ours = |name: &str| ["lock", TOPICS, OWNERS].contains(&name) || name.ends_with(EXTENSION);
+    owner.take_files(path, &directory, is_ours)?;
     let consumers = open_directory(&directory, Path::new(cursor::CONSUMERS)).map_err(failed)?;
     owner.take_files(&path.join(cursor::CONSUMERS), &consumers, |_| true)?;
     owner.take(&consumers).and_then(|()| owner.take(&directory)).map_err(failed)

@@ -9,6 +9,9 @@
 //! size = 65536                               # bytes of a payload
 //! memory = 16777216                          # bytes of all its queues and kept events
 //! connections = 4
+//! sessions = 4                               # of MQTT, connected or away; left out: as many as connections
+//! names = ["jobs", "billing"]                # groups, resume names and writers that these clients share
+//! block = true                               # its consumers may have any supplier wait for them
 //! share = 4                                  # of consumers that share out their time; left out: 1
 //! paths = true                               # may open paths to addresses
 //! class = "control"                          # of the policy: of MQTT clients, and of programs that say none
@@ -18,7 +21,8 @@
 //! subscribe = ["public/#"]
 //! ```
 //! Without a file everybody may do everything that the broker's limits allow. With one, a client that no rule
-//! names is refused.
+//! names is refused. A name that rules list under `names` is for the clients of these rules alone; any other
+//! name belongs to the identity that made it.
 //!
 //! ```toml
 //! [[token]]
@@ -40,7 +44,7 @@ pub use read::PermissionsError;
 
 use crate::spec::InterestError;
 use sha2::{Digest, Sha256};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use unisono_eventchannel::{ChannelError, PublishError, TopicPattern};
@@ -93,6 +97,12 @@ pub struct ClientGrant {
     /// Bytes of all its queues.
     pub(crate) memory: u64,
     pub(crate) connections: usize,
+    /// Sessions of MQTT, connected or away.
+    pub(crate) sessions: usize,
+    /// Names of groups, of consumers that resume and of writers that the clients of the rule share.
+    pub(crate) names: BTreeSet<String>,
+    /// Whether its consumers may block suppliers.
+    pub(crate) block: bool,
     /// The greatest share of a topic that it publishes on.
     pub(crate) share: u32,
     pub(crate) paths: bool,
@@ -110,6 +120,9 @@ impl ClientGrant {
             size: usize::MAX,
             memory: u64::MAX,
             connections: usize::MAX,
+            sessions: usize::MAX,
+            names: BTreeSet::new(),
+            block: true,
             share: u32::MAX,
             paths: true,
             class: None,
@@ -184,6 +197,11 @@ impl Permissions {
         }
     }
 
+    /// Whether a rule lists this name, which is then for the clients of such rules alone.
+    fn lists(&self, name: &str) -> bool {
+        self.rules.iter().any(|(_, grant)| grant.names.contains(name))
+    }
+
     /// Whether a rule names this client itself, and not only everybody.
     fn names(&self, who: &ClientIdentity) -> bool {
         let one = RuleSubject::One(who.clone());
@@ -244,6 +262,10 @@ pub(crate) enum RefusalKind {
     Offered,
     /// A deadline that cannot be kept.
     Admission,
+    /// A name that belongs to another identity, or that none may keep.
+    Name,
+    /// A consumer that would block suppliers.
+    Block,
     /// As many as may be are there already.
     Limit,
     /// A deadline in the past.
@@ -274,6 +296,8 @@ impl RefusalKind {
             Self::Group => "group",
             Self::Offered => "offered",
             Self::Admission => "admission",
+            Self::Name => "name",
+            Self::Block => "block",
             Self::Limit => "limit",
             Self::Deadline => "deadline",
             Self::Full => "full",
@@ -344,6 +368,16 @@ impl AccessControl {
     /// The counters by name.
     pub(crate) fn refusals(&self) -> BTreeMap<String, u64> {
         self.refusals.iter().map(|(kind, count)| (kind.name().to_owned(), *count)).collect()
+    }
+
+    /// Whether nothing says who may do what: then the clients that prove nothing are one identity like others.
+    pub(crate) fn is_open(&self) -> bool {
+        self.permissions.is_none() && self.tokens.is_none()
+    }
+
+    /// Whether a rule lists this name.
+    pub(crate) fn lists(&self, name: &str) -> bool {
+        self.permissions.as_ref().is_some_and(|permissions| permissions.lists(name))
     }
 
     /// Which of the names in a certificate the client goes by: the first one that a rule names.

@@ -1,7 +1,9 @@
 //! Reads the files of permissions and of tokens. An error names the line and the column.
 
 use super::{ClientGrant, ClientIdentity, KnownToken, Permissions, RuleSubject, Tokens};
+use crate::mqtt::SHARE;
 use serde::Deserialize;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use toml::Spanned;
 use unisono_eventchannel::TopicPattern;
@@ -46,6 +48,11 @@ struct WrittenRule {
     size: Option<usize>,
     memory: Option<u64>,
     connections: Option<usize>,
+    sessions: Option<usize>,
+    #[serde(default)]
+    names: Vec<Spanned<String>>,
+    #[serde(default)]
+    block: bool,
     share: Option<u32>,
     #[serde(default)]
     paths: bool,
@@ -75,6 +82,9 @@ impl Permissions {
                 size: rule.size.unwrap_or(usize::MAX),
                 memory: rule.memory.unwrap_or(u64::MAX),
                 connections: rule.connections.unwrap_or(usize::MAX),
+                sessions: rule.sessions.or(rule.connections).unwrap_or(usize::MAX),
+                names: names(text, &rule.names)?,
+                block: rule.block,
                 share: rule.share.unwrap_or(1).max(1),
                 paths: rule.paths,
                 class: rule.class.as_ref().map(|class| class.get_ref().as_str().into()),
@@ -93,6 +103,20 @@ fn patterns(text: &str, written: &[Spanned<String>]) -> Result<Vec<TopicPattern>
         pattern.get_ref().parse().map_err(|error| wrong(text, pattern, format!("{error}")))
     };
     written.iter().map(pattern).collect()
+}
+
+fn names(text: &str, written: &[Spanned<String>]) -> Result<BTreeSet<String>, PermissionsError> {
+    let name = |name: &Spanned<String>| match name.get_ref().as_str() {
+        "" => Err(wrong(text, name, "an empty name; write a group, a resume name or a writer")),
+        odd if odd.contains('*') || odd.starts_with(SHARE) => {
+            let what = format!(
+                "`{odd}` is no name; write each name out, and of $share/NAME/FILTER write NAME alone"
+            );
+            Err(wrong(text, name, what))
+        }
+        plain => Ok(plain.to_owned()),
+    };
+    written.iter().map(name).collect()
 }
 
 fn subject(
@@ -200,6 +224,12 @@ mod tests {
             ("[[allow]]\nwho = [\"*\"]\nrate = 0", "3:8: a rate of 0"),
             ("[[allow]]\nwho = [\"*\"]\npublishes = []", "3:1: unknown field `publishes`"),
             ("[[allow]]\npublish = []", "1:1: missing field `who`"),
+            ("[[allow]]\nwho = [\"*\"]\nnames = [\"a\", \"\"]", "3:15: an empty name"),
+            (
+                "[[allow]]\nwho = [\"*\"]\nnames = [\"jobs-*\"]",
+                "3:10: `jobs-*` is no name; write each name out",
+            ),
+            ("[[allow]]\nwho = [\"*\"]\nblock = [\"a\"]", "3:9: invalid type: sequence"),
         ] {
             let error = Permissions::parse(text, &user).expect_err(text).to_string();
             assert!(error.starts_with(says), "{error}");

@@ -41,6 +41,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use unisono_eventchannel::NumberMap;
 use unisono_linux::clock::{self, Nanos};
+use unisono_linux::local_socket::own_user;
 
 const CLIENT: u64 = 2 << 32;
 const PATH: u64 = 4 << 32;
@@ -77,6 +78,8 @@ pub struct Server {
     /// None: the broker keeps no log, or does not serve yet.
     disk: Option<DiskThread>,
     window: Arc<StatisticsWindow>,
+    /// Told what whoever runs the broker should know.
+    note: fn(&str),
     /// None: it cannot listen with TLS.
     tls: Option<EncryptedService>,
 }
@@ -98,6 +101,7 @@ impl Server {
             epoll,
             disk: None,
             window: Arc::default(),
+            note: |_| {},
             tls: None,
             clients: NumberMap::default(),
             paths: NumberMap::default(),
@@ -107,6 +111,11 @@ impl Server {
             links: NumberMap::default(),
             blocked: BTreeSet::new(),
         })
+    }
+
+    /// Calls this function with each line for the log of whoever runs the broker.
+    pub fn tell_notes(&mut self, note: fn(&str)) {
+        self.note = note;
     }
 
     /// Where other threads ask what it has done while it serves.
@@ -133,6 +142,7 @@ impl Server {
     /// The kernel's refusal to wait; programs and destinations never end it.
     pub fn serve(&mut self, stop: &dyn Fn() -> bool) -> Result<(), ServeError> {
         let mut ready = Vec::with_capacity(256);
+        self.broker.serve_as(own_user());
         // not before: the process may have become another user, which threads are not told of in full
         if self.disk.is_none() && self.broker.keeps_log() {
             let disk = self.disk.insert(DiskThread::start()?);
@@ -331,6 +341,7 @@ impl Server {
                         self.say(client, (head, None));
                     }
                 }
+                Task::Note { text } => (self.note)(&text),
                 Task::Forget { link } => drop(self.links.remove(&link)),
                 Task::SendAway { client: id } => {
                     if let Some(mut client) = self.clients.remove(&id) {

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test uses some of it")]
 
 pub(crate) mod authority;
+pub(crate) mod bench;
 pub(crate) mod mqtt;
 
 #[path = "../watchdog/mod.rs"]

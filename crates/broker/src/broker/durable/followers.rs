@@ -2,11 +2,13 @@
 
 use super::{Broker, TURN};
 use crate::body::EventBody;
+use crate::broker::names::NameUser;
 use crate::broker::{Addressee, answer};
 use crate::frame::Frame;
-use crate::log::{AcknowledgedFile, LogCursor, LogEntry, LoggedEvent};
+use crate::log::{AcknowledgedFile, LogCursor, LogEntry, LoggedEvent, OwnedKind};
 use crate::notice::NoticeText;
 use crate::spec::{AgainSpec, SubscriptionSpec, SupplierOrder, WhenFull, WhenLate};
+use crate::task::Task;
 use std::collections::{BTreeMap, HashMap};
 use unisono_eventchannel::{Acknowledged, ChannelEvent, ConsumerId, EventPayload, InboxCapacity, Interest};
 use unisono_linux::clock::Nanos;
@@ -15,6 +17,8 @@ use unisono_linux::clock::Nanos;
 #[derive(Debug)]
 pub(super) struct LogFollower {
     pub(super) name: String,
+    /// Whether the name is free when the program unsubscribes.
+    forget: bool,
     pub(super) interests: Vec<Interest>,
     pub(super) cursor: LogCursor,
     /// Events before this position were there before the consumer.
@@ -63,13 +67,13 @@ impl Broker {
     pub(in crate::broker) fn follow(
         &mut self,
         now: Nanos,
-        (lease, name): (Option<Nanos>, &str),
+        (user, lease, name): (&NameUser, Option<Nanos>, &str),
         spec: &SubscriptionSpec,
     ) -> Result<ConsumerId, String> {
         let Some(resume) = &spec.resume else { return Err("it does not resume".to_owned()) };
-        let Some(durable) = &mut self.durable else {
+        if self.durable.is_none() {
             return Err("this broker keeps no log; start it with --log DIRECTORY".to_owned());
-        };
+        }
         let timers = spec.every_ns.is_some() || spec.silence_ns.is_some();
         let odd = [
             (spec.group.is_some(), "be of a group"),
@@ -87,13 +91,11 @@ impl Broker {
         if let Some((_, what)) = odd.into_iter().find(|(is, _)| *is) {
             return Err(format!("a consumer that resumes cannot {what}"));
         }
-        let connected = durable.followers.values().any(|follower| follower.name == resume.name);
-        if connected {
+        self.check_consumer_name(user, &resume.name)?;
+        let mut followers = self.durable.iter().flat_map(|durable| durable.followers.values());
+        if followers.any(|follower| follower.name == resume.name) {
             return Err(format!("the consumer `{}` is connected already; choose another name", resume.name));
         }
-        let file = durable.log.acknowledged(&resume.name).map_err(|error| error.to_string())?;
-        let next = durable.log.next();
-        let after = resume.after.or(file.position()).unwrap_or(next - 1).min(next - 1);
         let interests = spec.interests().map_err(|error| self.access.refuse(&error))?;
         // repeated until it is acknowledged: only an acknowledgement raises the floor
         let again = spec.again.unwrap_or(AgainSpec { after_ns: 30_000_000_000, attempts: 0, window: 256 });
@@ -106,8 +108,23 @@ impl Broker {
             consumer.name = if name.is_empty() { resume.name.as_str() } else { name }.into();
         }
         let id = self.channel.connect(now, consumer).map_err(|error| self.access.refuse(&error))?;
+        // the owner before the file: no name is without one, wherever the broker ends
+        let file = self.take_name(OwnedKind::Consumer, &resume.name, user).and_then(|()| {
+            let log = self.durable.as_ref().map(|durable| &durable.log).ok_or("it keeps no log")?;
+            log.acknowledged(&resume.name).map_err(|error| error.to_string())
+        });
+        let (file, durable) = match (file, &mut self.durable) {
+            (Ok(file), Some(durable)) => (file, durable),
+            (file, _) => {
+                self.channel.disconnect_unseen(now, id);
+                return Err(file.err().unwrap_or_default());
+            }
+        };
+        let next = durable.log.next();
+        let after = resume.after.or(file.position()).unwrap_or(next - 1).min(next - 1);
         let follower = LogFollower {
             name: resume.name.clone(),
+            forget: resume.forget,
             interests,
             cursor: LogCursor::at(after + 1),
             new_from: next,
@@ -127,6 +144,20 @@ impl Broker {
     pub(in crate::broker) fn unfollow(&mut self, consumer: ConsumerId) {
         if let Some(durable) = &mut self.durable {
             durable.leave(consumer);
+        }
+    }
+
+    /// The same, because its program unsubscribes, which frees the name if it asked for that.
+    pub(in crate::broker) fn unsubscribe_follower(&mut self, consumer: ConsumerId) {
+        let Some(durable) = &mut self.durable else { return };
+        let forgotten = durable.followers.get(&consumer).filter(|follower| follower.forget);
+        let name = forgotten.map(|follower| follower.name.clone());
+        durable.leave(consumer);
+        if let Some(name) = name
+            && let Err(error) = durable.log.forget_consumer(&name)
+        {
+            let text = format!("the consumer `{name}` is still in the log: {error}");
+            self.tasks.push_back(Task::Note { text });
         }
     }
 

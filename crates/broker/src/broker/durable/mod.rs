@@ -19,6 +19,7 @@
 mod followers;
 mod messages;
 mod names;
+mod owners;
 mod restore;
 
 use self::followers::LogFollower;

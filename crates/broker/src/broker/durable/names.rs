@@ -183,7 +183,7 @@ mod tests {
             say(&mut broker, Nanos(1), client, &Frame::Hello(Greeting::default()));
         }
         let spec = SubscriptionSpec {
-            resume: Some(ResumeSpec { name: "reader".to_owned(), after: Some(0) }),
+            resume: Some(ResumeSpec { name: "reader".to_owned(), after: Some(0), ..ResumeSpec::default() }),
             again: Some(AgainSpec { after_ns: 1_000_000, attempts: u32::MAX, window: 1000 }),
             ..SubscriptionSpec::of("#")
         };

@@ -65,7 +65,7 @@ impl Broker {
         let by_name =
             || session.subscriptions.values().find(|subscription| subscription.pattern.matches(&topic));
         let mut subscription = known.or_else(by_name)?;
-        let is_own = event.payload.origin.publisher.as_deref() == Some(&*session.name);
+        let is_own = event.payload.origin.publisher.as_deref() == Some(&*session.key);
         let is_barred = |other: &MqttSubscription| is_own && other.request.no_local;
         if is_barred(subscription) {
             // another one may want the client's own messages

@@ -10,6 +10,9 @@
 //! outlives the connection as long as the client asked for: meanwhile its consumers are paused, and its
 //! messages wait in their inboxes, bounded as those of any consumer.
 //!
+//! A session is found by the identity of its client and the client identifier. So two identities may use one
+//! client identifier, each with a session of its own, and none keeps another from its identifier.
+//!
 //! Cost: a look at all sessions once a second.
 
 mod deliver;
@@ -24,7 +27,8 @@ use crate::mqtt::{
     AnswerTerms, ConnectRequest, Connected, MqttFault, MqttPacket, MqttReason, MqttVersion, connect_refused,
     connected, disconnect, packet, ping_answer, version_of_connect,
 };
-use crate::permissions::{ClientGrant, ClientIdentity};
+use crate::name_owner::NameOwner;
+use crate::permissions::{ClientGrant, ClientIdentity, RefusalKind};
 use crate::task::{ClientId, Received, Task};
 use crate::transport::TransportPeer;
 use session::MqttSession;
@@ -32,8 +36,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
-/// Sessions, connected or not; of one peer half as many. As many as a channel has consumers
-/// ([`ChannelLimits`](unisono_eventchannel::ChannelLimits)).
+/// Sessions, connected or not; of one identity half as many, and of clients without one those of one peer. As
+/// many as a channel has consumers ([`ChannelLimits`](unisono_eventchannel::ChannelLimits)).
 const MOST_SESSIONS: usize = 4096;
 /// Topic aliases of one client. Each is a name of up to 64 KiB, so that those of one client take 4 MiB at
 /// most.
@@ -43,7 +47,8 @@ const MOST_ALIASES: u16 = 64;
 #[derive(Debug, Default)]
 pub(super) struct MqttSessions {
     sessions: HashMap<MqttSessionId, MqttSession>,
-    by_name: HashMap<Arc<str>, MqttSessionId>,
+    /// By owner and client identifier ([`NameOwner::session_key`]).
+    by_key: HashMap<Arc<str>, MqttSessionId>,
     /// The number given last.
     last: u32,
 }
@@ -59,6 +64,16 @@ impl MqttSessions {
         let session = self.sessions.get(&id)?;
         let left = session.grant.memory.saturating_sub(session.granted());
         Some((session.owner.clone(), left, session.peer))
+    }
+
+    /// Whose session it is, and by which rule.
+    pub(super) fn owner(&self, id: MqttSessionId) -> Option<(&NameOwner, &Arc<ClientGrant>)> {
+        self.sessions.get(&id).map(|session| (&session.name_owner, &session.grant))
+    }
+
+    /// The connection of the session that an owner has with a client identifier.
+    pub(super) fn client_of(&self, owner: &NameOwner, name: &str) -> Option<ClientId> {
+        self.sessions.get(self.by_key.get(&owner.session_key(name))?)?.client
     }
 
     /// How many messages of a session wait for the disk before they are confirmed.
@@ -193,13 +208,21 @@ impl Broker {
         // a password without a name is a token
         let login = login.or(request.password.as_deref().map(|password| (None, password)));
         let code = if login.is_some() { 0x86 } else { 0x87 };
-        let former = self.mqtt.by_name.get(request.client.as_str());
-        let replaced = former.and_then(|id| self.mqtt.sessions.get(id)?.client);
-        self.identify(now, client, login, replaced).map_err(|reason| MqttFault::new(code, reason))?;
-        let known = self.clients.get(&client);
-        let known = known.map(|known| (known.peer, known.who.clone(), Arc::clone(&known.grant)));
-        let (peer, owner, grant) = known.ok_or_else(|| MqttFault::new(0x80, "it is gone"))?;
-        let assigned = request.client.is_empty().then(|| self.mqtt_free_name(client));
+        self.identify(now, client, login, Some(&request.client))
+            .map_err(|reason| MqttFault::new(code, reason))?;
+        let known = self.clients.get(&client).ok_or_else(|| MqttFault::new(0x80, "it is gone"))?;
+        let owner = known.owner.clone();
+        let whose = (known.peer, known.who.clone(), Arc::clone(&known.grant));
+        let outlives = self.may_leave_something(&owner);
+        if !outlives && request.expiry > 0 && request.terms.version == MqttVersion::V311 {
+            self.access.count(RefusalKind::Name);
+            let text = "a client without an identity has no session that outlives its connection; connect with \
+                        clean session, or with a user and a password";
+            return Err(MqttFault::new(code, text));
+        }
+        // MQTT 5.0, section 3.2.2.3.2: the broker tells the client that it keeps the session no longer
+        let expiry = if outlives { request.expiry } else { 0 };
+        let assigned = request.client.is_empty().then(|| self.mqtt_free_name(client, &owner));
         if assigned.is_some() && request.terms.version == MqttVersion::V311 && !request.clean {
             return Err(MqttFault::new(
                 0x85,
@@ -213,7 +236,7 @@ impl Broker {
             assigned: assigned.as_deref(),
             largest,
             aliases: MOST_ALIASES,
-            expiry: None,
+            expiry: (expiry != request.expiry).then_some(expiry),
         };
         let answer = connected(request.terms.version, &terms).len();
         if answer > request.terms.largest {
@@ -221,18 +244,16 @@ impl Broker {
             let text = format!("packets of at most {most} bytes, and CONNACK has {answer}");
             return Err(MqttFault::new(MqttReason::TooLarge as u8, text));
         }
-        if let Some(former) = self.mqtt.by_name.get(&name).copied() {
-            if self.mqtt.sessions.get(&former).is_some_and(|session| session.owner != owner) {
-                return Err(MqttFault::new(0x85, format!("the client identifier `{name}` is another one's")));
-            }
-            self.mqtt_take_over(now, former, request.clean)?;
+        let key = owner.session_key(&name);
+        if let Some(former) = self.mqtt.by_key.get(&key).copied() {
+            let clean = request.clean || self.holds_too_much(former, &whose.2);
+            self.mqtt_take_over(now, former, clean);
         }
-        let present = self.mqtt.by_name.get(&name).copied();
+        let present = self.mqtt.by_key.get(&key).copied();
+        let grant = Arc::clone(&whose.2);
         let id = match present {
             Some(id) => id,
-            None => {
-                self.mqtt_open(Arc::clone(&name), (peer, owner, Arc::clone(&grant)), request.terms.version)?
-            }
+            None => self.mqtt_open((Arc::clone(&name), key), whose, request.terms.version)?,
         };
         if let Some(connected) = self.clients.get_mut(&client) {
             connected.greeted = true;
@@ -243,7 +264,7 @@ impl Broker {
         session.grant = grant;
         session.terms = request.terms;
         (session.client, session.stalled) = (Some(client), false);
-        (session.expiry, session.ends) = (request.expiry, Nanos::NEVER);
+        (session.expiry, session.ends) = (expiry, Nanos::NEVER);
         (session.will, session.will_at) = (request.will, Nanos::NEVER);
         // MQTT 5.0, section 3.1.2.10: one and a half times the keep-alive
         session.patience = Nanos(Nanos::SECOND.0 * 3 / 2).times(request.keep_alive.into());
@@ -258,17 +279,26 @@ impl Broker {
     }
 
     /// An identifier for a client that has none: no session has it.
-    fn mqtt_free_name(&self, client: ClientId) -> String {
+    fn mqtt_free_name(&self, client: ClientId, owner: &NameOwner) -> String {
         let mut name = format!("unisono-{}", client.0);
-        while self.mqtt.by_name.contains_key(name.as_str()) {
+        while self.mqtt.by_key.contains_key(&owner.session_key(&name)) {
             name.push('+');
         }
         name
     }
 
+    /// Whether a session has subscriptions that this rule does not allow: its client came with another login
+    /// of the same identity before.
+    fn holds_too_much(&self, id: MqttSessionId, grant: &Arc<ClientGrant>) -> bool {
+        let Some(session) = self.mqtt.sessions.get(&id) else { return false };
+        let mut patterns =
+            session.subscriptions.values().map(|subscription| subscription.pattern.to_string());
+        !Arc::ptr_eq(&session.grant, grant) && patterns.any(|pattern| !grant.may_subscribe(&pattern))
+    }
+
     /// Another connection comes with the identifier of a session.
-    fn mqtt_take_over(&mut self, now: Nanos, id: MqttSessionId, clean: bool) -> Result<(), MqttFault> {
-        let Some(session) = self.mqtt.sessions.get(&id) else { return Ok(()) };
+    fn mqtt_take_over(&mut self, now: Nanos, id: MqttSessionId, clean: bool) {
+        let Some(session) = self.mqtt.sessions.get(&id) else { return };
         if let Some(client) = session.client {
             let fault =
                 MqttFault::new(MqttReason::TakenOver as u8, "another client connected with this identifier");
@@ -277,27 +307,35 @@ impl Broker {
         if clean {
             self.mqtt_end(now, id);
         }
-        Ok(())
     }
 
     fn mqtt_open(
         &mut self,
-        name: Arc<str>,
+        (name, key): (Arc<str>, Arc<str>),
         whose: (TransportPeer, ClientIdentity, Arc<ClientGrant>),
         version: MqttVersion,
     ) -> Result<MqttSessionId, MqttFault> {
-        let theirs = self.mqtt.sessions.values().filter(|session| session.peer == whose.0).count();
-        if self.mqtt.sessions.len() >= MOST_SESSIONS || theirs >= MOST_SESSIONS / 2 {
-            return Err(MqttFault::new(
-                MqttReason::TooMuch as u8,
-                "there are as many sessions as may be; end one",
-            ));
-        }
-        self.mqtt.last += 1;
-        let id = MqttSessionId(self.mqtt.last);
-        self.mqtt.by_name.insert(Arc::clone(&name), id);
-        self.mqtt.sessions.insert(id, MqttSession::new(name, whose, version));
-        Ok(id)
+        let (peer, owner, most) = (whose.0, NameOwner::from(&whose.1), whose.2.sessions);
+        let is_theirs = |session: &&MqttSession| {
+            session.name_owner == owner && (owner != NameOwner::Anonymous || session.peer == peer)
+        };
+        let theirs = self.mqtt.sessions.values().filter(is_theirs).count();
+        let text = if theirs >= most.min(MOST_SESSIONS / 2) {
+            format!(
+                "{owner} has {theirs} sessions, connected or away, as many as it may; end one: connect with its \
+                 client identifier, clean, and without a session expiry"
+            )
+        } else if self.mqtt.sessions.len() >= MOST_SESSIONS {
+            "there are as many sessions as may be; end one".to_owned()
+        } else {
+            self.mqtt.last += 1;
+            let id = MqttSessionId(self.mqtt.last);
+            self.mqtt.by_key.insert(Arc::clone(&key), id);
+            self.mqtt.sessions.insert(id, MqttSession::new((name, key), whose, version));
+            return Ok(id);
+        };
+        self.access.count(RefusalKind::Limit);
+        Err(MqttFault::new(MqttReason::TooMuch as u8, text))
     }
 
     pub(super) fn mqtt_answer(&mut self, client: ClientId, head: Vec<u8>) {
@@ -366,7 +404,7 @@ impl Broker {
         }
         self.mqtt_withdraw(id, false);
         let Some(session) = self.mqtt.sessions.remove(&id) else { return };
-        self.mqtt.by_name.remove(&session.name);
+        self.mqtt.by_key.remove(&session.key);
         let consumers: Vec<_> = session.all_consumers().collect();
         self.ledger.release(session.peer, session.granted());
         for (consumer, _) in consumers {

@@ -11,8 +11,8 @@ use crate::permissions::RefusalKind;
 use crate::task::{ClientId, Received};
 use std::sync::Arc;
 use unisono_eventchannel::{
-    FieldSet, Offer, Publication, PublishError, Published, Reliability, Retention, SupplierId, TopicId,
-    TopicSpec,
+    FieldSet, Offer, Publication, PublishError, Published, Reliability, Retention, SupplierId, SupplierOwner,
+    TopicId, TopicSpec,
 };
 use unisono_linux::clock::Nanos;
 
@@ -177,7 +177,7 @@ impl Broker {
         }
         let mut body = EventBody::new(message.payload, None);
         body.origin = message.origin.clone();
-        body.origin.publisher = self.mqtt.sessions.get(&id).map(|session| Arc::clone(&session.name));
+        body.origin.publisher = self.mqtt.sessions.get(&id).map(|session| Arc::clone(&session.key));
         let mut publication = Publication::new(body).with_fields(message.fields.clone());
         publication.deadline = message.due_in.map(|due| due.after(now));
         publication.retention = match (message.retain, message.payload.is_empty()) {
@@ -252,12 +252,14 @@ impl Broker {
                 made.map_err(|error| refused(MqttReason::TooMuch, error.to_string()))?
             }
         };
+        let mut owner = SupplierOwner::default();
         if let Some(session) = self.mqtt.sessions.get_mut(&id) {
             session.supplier = Some(supplier);
             session.offered.insert(topic);
+            owner = session.name_owner.of_supplier();
         }
         let event_type = self.channel.topic_spec(topic).and_then(|spec| spec.event_type.clone());
-        let offer = Offer { event_type, reliability: Reliability::AtLeastOnce, ..Offer::of(topic) };
+        let offer = Offer { event_type, reliability: Reliability::AtLeastOnce, owner, ..Offer::of(topic) };
         match self.channel.offer(supplier, offer) {
             Ok(()) => Ok((supplier, topic)),
             Err(error) => Err(refused(MqttReason::Refused, error.to_string())),

@@ -5,6 +5,7 @@ use crate::mqtt::{
     AnswerTerms, FilterRequest, LastWill, MqttQos, MqttVersion, OutgoingMessage, publish_packet,
     with_duplicate_flag,
 };
+use crate::name_owner::NameOwner;
 use crate::permissions::{ClientGrant, ClientIdentity};
 use crate::task::ClientId;
 use crate::transport::TransportPeer;
@@ -26,8 +27,11 @@ pub(in crate::broker) struct MqttSessionId(pub(super) u32);
 pub(super) struct MqttSession {
     /// The client's identifier.
     pub(super) name: Arc<str>,
+    /// Under which the session is found: its owner and its name.
+    pub(super) key: Arc<str>,
+    pub(super) name_owner: NameOwner,
     pub(super) peer: TransportPeer,
-    /// Whose session it is: nobody else may take it over.
+    /// Who made it, for messages.
     pub(super) owner: ClientIdentity,
     pub(super) grant: Arc<ClientGrant>,
     /// How its client wants to be answered.
@@ -123,12 +127,14 @@ pub(super) fn queue_grant(acknowledges: bool) -> u64 {
 
 impl MqttSession {
     pub(super) fn new(
-        name: Arc<str>,
+        (name, key): (Arc<str>, Arc<str>),
         (peer, owner, grant): (TransportPeer, ClientIdentity, Arc<ClientGrant>),
         version: MqttVersion,
     ) -> Self {
         Self {
             name,
+            key,
+            name_owner: NameOwner::from(&owner),
             peer,
             owner,
             grant,

@@ -98,6 +98,14 @@ impl Broker {
             (None, _) => own,
             (Some(_), former) => former.and_then(|former| former.shared),
         };
+        let joins = match (&group, known) {
+            (Some(group), None) => {
+                let Some(user) = self.name_user_of_session(id) else { return Ok(()) };
+                let admission = self.check_group(&user, (group, false), &[filter]);
+                Some((user, admission.map_err(|refused| (MqttReason::NotAllowed, refused))?))
+            }
+            _ => None,
+        };
         let consumer = match known {
             Some(consumer) => consumer,
             None => self.mqtt_consumer(now, id, request.qos, group.as_deref())?,
@@ -113,6 +121,9 @@ impl Broker {
                 return Err((MqttReason::Refused, error.to_string()));
             }
         };
+        if let Some((group, (user, admission))) = group.as_deref().zip(joins) {
+            self.join_group((consumer, group), user, &[filter], admission);
+        }
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return Ok(()) };
         let filter = request.filter.clone();
         session.filters.insert(subscription, filter.clone());
@@ -217,6 +228,7 @@ impl Broker {
     /// Ends a consumer; what it has not confirmed goes to the others of its group.
     pub(super) fn mqtt_disconnect(&mut self, now: Nanos, consumer: ConsumerId) {
         self.addressees.remove(&consumer);
+        self.leave_group(consumer);
         self.channel.disconnect(now, consumer);
     }
 }

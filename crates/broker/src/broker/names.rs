@@ -1,0 +1,368 @@
+//! Names and their owners: consumer groups, consumers that resume, writers.
+//!
+//! ```text
+//!   SUBSCRIBE {group}    the group is free, the asker's, or shared     every member may see all that it asks for
+//!   SUBSCRIBE {resume}   the name is free, the asker's, or shared      the owner is kept with the log
+//!   ADVERTISE {writer}   the same
+//! ```
+//! A name belongs to the identity that made it. A name that rules of the permissions list under `names` is
+//! *shared*: the clients of these rules use it, and no others can. A group has its name as long as it is
+//! there; the names of consumers and writers are kept with the log, and outlive the broker. A name that the
+//! log knows without an owner belongs to the first identity that uses it. Client identifiers of MQTT need no
+//! owner here, because each identity has sessions of its own (`mqtt/mod.rs`).
+//!
+//! Consumers of a group are given what any of them asked for. So each consumer of a group must be allowed all
+//! patterns of the group: those that its consumers ask for, and those of consumers that have gone while
+//! something of them may wait. Topics of replies do not count here; they are for one program each.
+//!
+//! Cost: a look-up for each name that is used, and a comparison of patterns for each consumer that joins a
+//! group; nothing for events.
+
+use super::Broker;
+use super::mqtt::MqttSessionId;
+use crate::log::{OwnedKind, check_consumer_name};
+use crate::mqtt::{SHARE, split_share};
+use crate::name_owner::NameOwner;
+use crate::permissions::{ClientGrant, RefusalKind};
+use crate::task::{ClientId, Task};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use unisono_eventchannel::{ConsumerId, NumberMap};
+
+/// Consumers with a saved position of one owner. Each takes a file; as many as a broker has programs at a
+/// time by default, so that each of them can have one. Chosen by this argument, not measured.
+const MAX_CONSUMERS_OF_OWNER: usize = 256;
+/// Writers of one owner. One token may be that of a fleet of suppliers, and a name takes a line of a file.
+/// Chosen, not measured.
+const MAX_WRITERS_OF_OWNER: usize = 1024;
+/// Groups of one owner: half of the consumers that a channel has, so that others find room.
+const MAX_GROUPS_OF_OWNER: usize = 2048;
+/// Different patterns of one group, as many as one subscription has
+/// ([`Limits::interests`](crate::Limits::interests)). Each consumer that joins is compared with all of them.
+const MAX_PATTERNS_OF_GROUP: usize = 1024;
+/// Bytes of a writer's name. A record of the log has 16 bits for the length; a name that people read is far
+/// shorter. Chosen, not measured.
+const MAX_WRITER_BYTES: usize = 1024;
+
+/// Who wants to use a name, and by which rule.
+#[derive(Clone, Debug)]
+pub(super) struct NameUser {
+    pub(super) owner: NameOwner,
+    pub(super) grant: Arc<ClientGrant>,
+}
+
+/// A group that a consumer may join.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum GroupAdmission {
+    /// The group may still hand out events of consumers that have gone.
+    WithBacklog,
+    /// Nothing waits that was asked for before.
+    Afresh,
+}
+
+#[derive(Debug)]
+struct GroupMember {
+    grant: Arc<ClientGrant>,
+    patterns: Vec<Arc<str>>,
+}
+
+#[derive(Debug)]
+struct GroupName {
+    owner: NameOwner,
+    members: BTreeMap<ConsumerId, GroupMember>,
+    /// What the members ask for, and how many of them do.
+    asked: BTreeMap<Arc<str>, usize>,
+    /// What members asked for that have gone, while something of it may wait.
+    departed: BTreeSet<Arc<str>>,
+}
+
+/// The names of groups.
+#[derive(Debug, Default)]
+pub(super) struct GroupNames {
+    groups: HashMap<Arc<str>, GroupName>,
+    members: NumberMap<ConsumerId, Arc<str>>,
+}
+
+impl GroupName {
+    fn check(
+        &self,
+        group: &str,
+        user: &NameUser,
+        patterns: &[&str],
+        admission: GroupAdmission,
+    ) -> Result<(), String> {
+        let departed = self.departed.iter().filter(|_| admission == GroupAdmission::WithBacklog);
+        let mut all = self.asked.keys().chain(departed);
+        if !all.all(|pattern| user.grant.may_subscribe(pattern)) {
+            return Err(format!(
+                "the group `{group}` has events of topics that {} may not subscribe to; name another group",
+                user.owner
+            ));
+        }
+        let new: BTreeSet<&str> =
+            patterns.iter().copied().filter(|pattern| !self.asked.contains_key(*pattern)).collect();
+        let others = self.departed.len() + self.asked.len();
+        if others + new.len() > MAX_PATTERNS_OF_GROUP {
+            return Err(format!(
+                "{} patterns of the group `{group}`; a group has at most {MAX_PATTERNS_OF_GROUP}",
+                others + new.len()
+            ));
+        }
+        // members of one rule are many, rules are few
+        let mut grants: Vec<&Arc<ClientGrant>> = Vec::new();
+        for member in self.members.values() {
+            if !grants.iter().any(|grant| Arc::ptr_eq(grant, &member.grant)) {
+                grants.push(&member.grant);
+            }
+        }
+        let unseen = new.into_iter().find(|pattern| !grants.iter().all(|grant| grant.may_subscribe(pattern)));
+        match unseen {
+            None => Ok(()),
+            Some(pattern) => Err(format!(
+                "not every consumer of the group `{group}` may subscribe to `{pattern}`; name another group"
+            )),
+        }
+    }
+}
+
+impl GroupNames {
+    fn join(
+        &mut self,
+        (consumer, group): (ConsumerId, &str),
+        user: NameUser,
+        patterns: &[&str],
+        admission: GroupAdmission,
+    ) {
+        let name: Arc<str> = group.into();
+        let record = self.groups.entry(Arc::clone(&name)).or_insert_with(|| GroupName {
+            owner: user.owner,
+            members: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            departed: BTreeSet::new(),
+        });
+        if admission == GroupAdmission::Afresh {
+            record.departed.clear();
+        }
+        let patterns: BTreeSet<Arc<str>> = patterns.iter().map(|pattern| Arc::from(*pattern)).collect();
+        for pattern in &patterns {
+            record.departed.remove(pattern);
+            *record.asked.entry(Arc::clone(pattern)).or_default() += 1;
+        }
+        let member = GroupMember { grant: user.grant, patterns: patterns.into_iter().collect() };
+        record.members.insert(consumer, member);
+        self.members.insert(consumer, name);
+    }
+
+    fn leave(&mut self, consumer: ConsumerId) {
+        let Some(record) = self.members.remove(&consumer).and_then(|group| self.groups.get_mut(&group))
+        else {
+            return;
+        };
+        let Some(member) = record.members.remove(&consumer) else { return };
+        for pattern in member.patterns {
+            let Some(count) = record.asked.get_mut(&pattern) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                record.asked.remove(&pattern);
+                record.departed.insert(pattern);
+            }
+        }
+    }
+
+    /// Whether a consumer's group, if it has one, is this owner's.
+    pub(super) fn is_of(&self, group: &str, owner: &NameOwner) -> bool {
+        self.groups.get(group).is_some_and(|record| record.owner == *owner)
+    }
+}
+
+/// The name that rules list for a group: of `$share/NAME/FILTER` that is NAME.
+fn listed_name(group: &str) -> &str {
+    group.strip_prefix(SHARE).and_then(split_share).map_or(group, |(name, _)| name)
+}
+
+impl Broker {
+    /// The client as a user of names.
+    pub(super) fn name_user(&self, client: ClientId) -> Result<NameUser, String> {
+        let connected = self.clients.get(&client).ok_or("it is gone")?;
+        Ok(NameUser { owner: connected.owner.clone(), grant: Arc::clone(&connected.grant) })
+    }
+
+    /// Whether what an owner has may outlive its connection. Where nothing tells clients apart that prove
+    /// nothing, one of them would find what another one left.
+    pub(super) fn may_leave_something(&self, owner: &NameOwner) -> bool {
+        self.access.is_open() || *owner != NameOwner::Anonymous
+    }
+
+    fn check_identity(&self, user: &NameUser, what: &str) -> Result<(), String> {
+        if self.may_leave_something(&user.owner) {
+            return Ok(());
+        }
+        Err(format!(
+            "{what}: a client without an identity owns nothing that outlives its connection; connect with a \
+             token or a certificate, or leave it out"
+        ))
+    }
+
+    /// Whether a name is free, the asker's, or shared with it.
+    fn check_owner(
+        &self,
+        user: &NameUser,
+        (kind, name): (&str, &str),
+        owner: Option<&NameOwner>,
+    ) -> Result<(), String> {
+        let listed = listed_name(name);
+        if self.access.lists(listed) {
+            return match user.grant.names.contains(listed) {
+                true => Ok(()),
+                false => Err(format!(
+                    "the {kind} `{name}` is for the clients whose rules list `{listed}`; add it to `names` in the \
+                     rule of {}, or choose another name",
+                    user.owner
+                )),
+            };
+        }
+        match owner {
+            Some(owner) if *owner != user.owner => Err(format!(
+                "the {kind} `{name}` belongs to another identity; choose another name, or list `{listed}` under \
+                 `names` in the permissions' rules of both"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn refuse_name<T>(&mut self, checked: Result<T, String>) -> Result<T, String> {
+        checked.inspect_err(|_| self.access.count(RefusalKind::Name))
+    }
+
+    /// Whether a consumer may join a group, and ask for these patterns there.
+    pub(super) fn check_group(
+        &mut self,
+        user: &NameUser,
+        (group, lingers): (&str, bool),
+        patterns: &[&str],
+    ) -> Result<GroupAdmission, String> {
+        let checked = self.try_group(user, (group, lingers), patterns);
+        self.refuse_name(checked)
+    }
+
+    fn try_group(
+        &mut self,
+        user: &NameUser,
+        (group, lingers): (&str, bool),
+        patterns: &[&str],
+    ) -> Result<GroupAdmission, String> {
+        if lingers {
+            self.check_identity(user, "a group that lingers")?;
+        }
+        if let Some(pattern) = patterns.iter().find(|pattern| !user.grant.may_subscribe(pattern)) {
+            return Err(format!("{} may not subscribe to `{pattern}` with a group", user.owner));
+        }
+        let is_over = |record: &GroupName| record.members.is_empty() && !self.channel.has_group(group);
+        if self.names.groups.get(group).is_some_and(is_over) {
+            self.names.groups.remove(group);
+        }
+        let record = self.names.groups.get(group);
+        self.check_owner(user, ("group", group), record.map(|record| &record.owner))?;
+        let admission = match self.channel.group_owes(group) {
+            true => GroupAdmission::WithBacklog,
+            false => GroupAdmission::Afresh,
+        };
+        if let Some(record) = record {
+            record.check(group, user, patterns, admission)?;
+            return Ok(admission);
+        }
+        self.names.groups.retain(|name, record| !record.members.is_empty() || self.channel.has_group(name));
+        let theirs = self.names.groups.values().filter(|record| record.owner == user.owner).count();
+        if theirs >= MAX_GROUPS_OF_OWNER {
+            return Err(format!(
+                "{} has {theirs} groups, as many as may be; unsubscribe all consumers of one",
+                user.owner
+            ));
+        }
+        Ok(admission)
+    }
+
+    /// A consumer has joined a group that [`check_group`](Self::check_group) let it join.
+    pub(super) fn join_group(
+        &mut self,
+        (consumer, group): (ConsumerId, &str),
+        user: NameUser,
+        patterns: &[&str],
+        admission: GroupAdmission,
+    ) {
+        self.names.join((consumer, group), user, patterns, admission);
+    }
+
+    /// A consumer goes, which may have been in a group.
+    pub(super) fn leave_group(&mut self, consumer: ConsumerId) {
+        self.names.leave(consumer);
+    }
+
+    /// Whether a client may use the name of a consumer that resumes.
+    pub(super) fn check_consumer_name(&mut self, user: &NameUser, name: &str) -> Result<(), String> {
+        let named = check_consumer_name(name).map_err(str::to_owned);
+        let checked =
+            named.and_then(|()| self.try_durable_name(user, (OwnedKind::Consumer, "consumer", name)));
+        self.refuse_name(checked)
+    }
+
+    /// Whether a supplier may have this writer's name.
+    pub(super) fn check_writer_name(&mut self, user: &NameUser, name: &str) -> Result<(), String> {
+        let checked = match name.len() {
+            length if length > MAX_WRITER_BYTES => {
+                Err(format!("a writer's name of {length} bytes; choose one of at most {MAX_WRITER_BYTES}"))
+            }
+            _ => self.try_durable_name(user, (OwnedKind::Writer, "writer", name)),
+        };
+        self.refuse_name(checked)
+    }
+
+    fn try_durable_name(
+        &mut self,
+        user: &NameUser,
+        (kind, shown, name): (OwnedKind, &str, &str),
+    ) -> Result<(), String> {
+        self.check_identity(user, &format!("the {shown} `{name}`"))?;
+        let owner = self.name_owner(kind, name);
+        self.check_owner(user, (shown, name), owner.as_ref())?;
+        if owner.is_some() {
+            return Ok(());
+        }
+        let most = match kind {
+            OwnedKind::Writer => MAX_WRITERS_OF_OWNER,
+            _ => MAX_CONSUMERS_OF_OWNER,
+        };
+        if kind == OwnedKind::Writer && self.names_of(kind, &user.owner) >= most {
+            self.free_writers(&user.owner);
+        }
+        let theirs = self.names_of(kind, &user.owner);
+        if theirs < most {
+            return Ok(());
+        }
+        let free = match kind {
+            OwnedKind::Writer => "one is free when the log keeps no event of it",
+            _ => "free one: resume it with `forget`, and unsubscribe",
+        };
+        Err(format!("{} has {theirs} names of {shown}s, as many as may be; {free}", user.owner))
+    }
+
+    /// Gives a name that was checked to its first user.
+    pub(super) fn take_name(&mut self, kind: OwnedKind, name: &str, user: &NameUser) -> Result<(), String> {
+        if self.name_owner(kind, name).is_some() {
+            return Ok(());
+        }
+        if let Some(known) = self.give_name(kind, name, &user.owner)? {
+            let owner = &user.owner;
+            let text =
+                format!("the {known} `{name}` of the log had no owner; it belongs to {owner} from now on");
+            self.tasks.push_back(Task::Note { text });
+        }
+        Ok(())
+    }
+
+    /// The session's client as a user of names.
+    pub(super) fn name_user_of_session(&self, session: MqttSessionId) -> Option<NameUser> {
+        let (owner, grant) = self.mqtt.owner(session)?;
+        Some(NameUser { owner: owner.clone(), grant: Arc::clone(grant) })
+    }
+}

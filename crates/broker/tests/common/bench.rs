@@ -1,0 +1,364 @@
+//! A broker without sockets and clock: what each client says goes in, what each is told comes out.
+
+use sha2::{Digest as _, Sha256};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use unisono_broker::frame::{PublishFlags, PublishHead};
+use unisono_broker::log::{EventLog, LogBounds};
+use unisono_broker::transport::TransportPeer;
+use unisono_broker::{
+    Advertisement, Broker, ClientId, Frame, Greeting, Limits, NO_DEADLINE, Nanos, Next, NoticeText,
+    Permissions, PublishOutcome, SubscriptionSpec, Task, Tokens,
+};
+use unisono_fairqueue::{ClassSpec, Hierarchy};
+
+/// How a client comes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Comes {
+    /// By a Unix socket, as this user.
+    User(u32),
+    /// From this host over TCP, with the token of this name.
+    Token(&'static str),
+    /// From this host over TCP, with nothing.
+    Anonymous,
+}
+
+/// A client's connection.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct BenchClient(ClientId);
+
+/// An event that a client got.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct BenchEvent {
+    pub(crate) consumer: u32,
+    pub(crate) topic: String,
+    pub(crate) payload: Vec<u8>,
+    pub(crate) delivery: Option<u64>,
+}
+
+/// What a client was told and the test has not taken yet.
+#[derive(Debug, Default)]
+struct Heard {
+    /// Answers to the requests with a number: accepted, or refused and why.
+    answers: BTreeMap<u32, Result<(), String>>,
+    published: Vec<Result<PublishOutcome, String>>,
+    events: Vec<BenchEvent>,
+    notices: Vec<NoticeText>,
+    statistics: Option<String>,
+    bye: Option<String>,
+    topics: HashMap<u32, String>,
+    packets: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+pub(crate) struct BrokerBench {
+    pub(crate) broker: Broker,
+    pub(crate) now: Nanos,
+    heard: BTreeMap<ClientId, Heard>,
+    pub(crate) notes: Vec<String>,
+    last: u32,
+    mqtt: Vec<ClientId>,
+    /// The last answer to a CONNECT.
+    connack: Vec<u8>,
+}
+
+fn text(text: &str) -> Vec<u8> {
+    [&(text.len() as u16).to_be_bytes()[..], text.as_bytes()].concat()
+}
+
+/// `NAME-secret` is the token of NAME.
+pub(crate) fn tokens(names: &[&str]) -> Tokens {
+    let mut text = String::new();
+    for name in names {
+        let hash = Sha256::digest(format!("{name}-secret"));
+        let hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        let _ = write!(text, "[[token]]\nname = \"{name}\"\nsha256 = \"{hash}\"\n");
+    }
+    Tokens::parse(&text, Nanos(0), 0).expect("it is sound")
+}
+
+impl BrokerBench {
+    pub(crate) fn new(broker: Broker) -> Self {
+        Self {
+            broker,
+            now: Nanos(1_000_000_000),
+            heard: BTreeMap::new(),
+            notes: Vec::new(),
+            last: 0,
+            mqtt: Vec::new(),
+            connack: Vec::new(),
+        }
+    }
+
+    /// Where nothing says who may do what.
+    pub(crate) fn open() -> Self {
+        let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
+        Self::new(Broker::new(tree.expect("it is sound"), Limits::default()))
+    }
+
+    /// With these rules, and a token for each of these names.
+    pub(crate) fn with_rules(rules: &str, names: &[&str]) -> Self {
+        let mut bench = Self::open();
+        let permissions = Permissions::parse(rules, &|_| None).expect("it is sound");
+        bench.broker = bench.broker.with_permissions(permissions).with_tokens(tokens(names));
+        bench
+    }
+
+    pub(crate) fn with_log(mut self, directory: &std::path::Path, bytes: u64) -> Self {
+        let bounds = LogBounds { bytes, ..LogBounds::default() };
+        let log = EventLog::open(directory, bounds).expect("it is sound");
+        self.broker =
+            self.broker.with_log(log, Nanos(0), Vec::new()).keeping_again(self.now).expect("it is read");
+        self
+    }
+
+    fn connect(&mut self, comes: Comes, mqtt: bool) -> BenchClient {
+        self.last += 1;
+        let client = ClientId(self.last);
+        let peer = match comes {
+            Comes::User(user) => TransportPeer::User(user),
+            _ => TransportPeer::Address("127.0.0.1".parse().expect("an address")),
+        };
+        let may = match mqtt {
+            true => self.broker.connected_by_mqtt(self.now, client, peer),
+            false => self.broker.connected(self.now, client, peer),
+        };
+        assert!(may, "there is a place");
+        self.heard.insert(client, Heard::default());
+        if mqtt {
+            self.mqtt.push(client);
+        }
+        BenchClient(client)
+    }
+
+    /// A program that has greeted.
+    pub(crate) fn program(&mut self, comes: Comes, name: &str) -> BenchClient {
+        let client = self.connect(comes, false);
+        let token = match comes {
+            Comes::Token(name) => Some(format!("{name}-secret")),
+            _ => None,
+        };
+        self.say(client, &Frame::Hello(Greeting { name: name.to_owned(), token, ..Greeting::default() }));
+        assert_eq!(self.heard[&client.0].bye, None);
+        client
+    }
+
+    pub(crate) fn say(&mut self, client: BenchClient, frame: &Frame<'_>) {
+        let mut bytes = Vec::new();
+        frame.write(&mut bytes);
+        let _ = self.broker.received(self.now, client.0, &bytes, None);
+        self.work();
+    }
+
+    /// Lets the broker do what is due.
+    pub(crate) fn work(&mut self) {
+        loop {
+            while let Some(task) = self.broker.task() {
+                self.take(task);
+            }
+            if !matches!(self.broker.next(self.now), Next::Delivered) {
+                break;
+            }
+        }
+        while let Some(task) = self.broker.task() {
+            self.take(task);
+        }
+    }
+
+    fn take(&mut self, task: Task) {
+        let (client, head, body) = match task {
+            Task::Answer { client, head, body } => (client, head, body),
+            Task::Note { text } => return self.notes.push(text),
+            _ => return,
+        };
+        let body = body.map_or_else(Vec::new, |body| body.bytes().to_vec());
+        let Some(heard) = self.heard.get_mut(&client) else { return };
+        if self.mqtt.contains(&client) {
+            return heard.packets.push((head, body));
+        }
+        match Frame::read(&head).expect("a broker writes frames") {
+            Frame::Accepted { number } => drop(heard.answers.insert(number, Ok(()))),
+            Frame::Refused { number, reason } => {
+                heard.answers.insert(number, Err(reason.to_owned()));
+            }
+            Frame::Published { outcome, .. } => heard.published.push(Ok(outcome)),
+            Frame::Rejected { reason, .. } => heard.published.push(Err(reason.to_owned())),
+            Frame::Topic { number, name } => drop(heard.topics.insert(number, name.to_owned())),
+            Frame::Deliver { head, .. } => heard.events.push(BenchEvent {
+                consumer: head.consumer,
+                topic: heard.topics.get(&head.topic).cloned().unwrap_or_default(),
+                payload: body,
+                delivery: head.flags.acknowledge.then_some(head.delivery),
+            }),
+            Frame::Notice { notice, .. } => heard.notices.push(notice),
+            Frame::Statistics { json } => heard.statistics = Some(json.to_owned()),
+            Frame::Bye { reason } => heard.bye = Some(reason.to_owned()),
+            _ => {}
+        }
+    }
+
+    fn heard(&mut self, client: BenchClient) -> &mut Heard {
+        self.heard.get_mut(&client.0).expect("it connected")
+    }
+
+    pub(crate) fn subscribe(
+        &mut self,
+        client: BenchClient,
+        number: u32,
+        spec: SubscriptionSpec,
+    ) -> Result<(), String> {
+        self.say(client, &Frame::Subscribe { number, spec: Box::new(spec) });
+        self.heard(client).answers.remove(&number).expect("an answer")
+    }
+
+    pub(crate) fn unsubscribe(&mut self, client: BenchClient, number: u32) {
+        self.say(client, &Frame::Unsubscribe { number });
+    }
+
+    pub(crate) fn advertise(
+        &mut self,
+        client: BenchClient,
+        number: u32,
+        spec: Advertisement,
+    ) -> Result<(), String> {
+        self.say(client, &Frame::Advertise { number, spec });
+        self.heard(client).answers.remove(&number).expect("an answer")
+    }
+
+    /// Publishes; what became of it. None: the broker reads nothing more from the program for now.
+    pub(crate) fn publish(
+        &mut self,
+        client: BenchClient,
+        topic: u32,
+        payload: &[u8],
+        sequence: Option<u64>,
+    ) -> Option<Result<PublishOutcome, String>> {
+        let flags = PublishFlags { answer: true, ..PublishFlags::default() };
+        let head = PublishHead { flags, topic, deadline: NO_DEADLINE, sequence, ..PublishHead::default() };
+        self.say(client, &Frame::Publish { head, payload });
+        self.heard(client).published.pop()
+    }
+
+    /// The events that came since.
+    pub(crate) fn events(&mut self, client: BenchClient) -> Vec<BenchEvent> {
+        std::mem::take(&mut self.heard(client).events)
+    }
+
+    pub(crate) fn notices(&mut self, client: BenchClient) -> Vec<NoticeText> {
+        std::mem::take(&mut self.heard(client).notices)
+    }
+
+    pub(crate) fn acknowledge(&mut self, client: BenchClient, event: &BenchEvent) {
+        if let Some(delivery) = event.delivery {
+            self.say(client, &Frame::Acknowledge { consumer: event.consumer, delivery });
+        }
+    }
+
+    /// What the broker tells a client that asks.
+    pub(crate) fn ask(&mut self, client: BenchClient) -> String {
+        self.say(client, &Frame::Ask);
+        self.heard(client).statistics.take().expect("an answer")
+    }
+
+    pub(crate) fn bye(&mut self, client: BenchClient) -> Option<String> {
+        self.heard(client).bye.take()
+    }
+
+    pub(crate) fn gone(&mut self, client: BenchClient) {
+        self.broker.gone(self.now, client.0);
+        self.work();
+    }
+
+    /// Time passes.
+    pub(crate) fn wait(&mut self, time: Nanos) {
+        self.now = time.after(self.now);
+        self.work();
+    }
+
+    /// An MQTT 5 client has sent CONNECT; the code of CONNACK, and whether it found a session.
+    pub(crate) fn mqtt(
+        &mut self,
+        comes: Comes,
+        name: &str,
+        clean: bool,
+        expiry: u32,
+    ) -> (BenchClient, u8, bool) {
+        let mut rest = vec![5, 0x11];
+        rest.extend(expiry.to_be_bytes());
+        rest.extend(text(name));
+        let mut flags = u8::from(clean) << 1;
+        if let Comes::Token(user) = comes {
+            flags |= 0xC0;
+            rest.extend([text(user), text(&format!("{user}-secret"))].concat());
+        }
+        self.connect_packet(comes, (5, flags), &rest)
+    }
+
+    /// The same with the token as a password, and without a user.
+    pub(crate) fn mqtt_with_token(&mut self, token: &'static str, name: &str) -> (BenchClient, u8, bool) {
+        let rest = [vec![0], text(name), text(&format!("{token}-secret"))].concat();
+        self.connect_packet(Comes::Token(token), (5, 0x40), &rest)
+    }
+
+    /// The same of MQTT 3.1.1; the code of CONNACK.
+    pub(crate) fn mqtt_311(&mut self, comes: Comes, name: &str, clean: bool) -> u8 {
+        self.connect_packet(comes, (4, u8::from(clean) << 1), &text(name)).1
+    }
+
+    fn connect_packet(
+        &mut self,
+        comes: Comes,
+        (version, flags): (u8, u8),
+        rest: &[u8],
+    ) -> (BenchClient, u8, bool) {
+        let client = self.connect(comes, true);
+        let body = [&text("MQTT")[..], &[version, flags, 0, 0], rest].concat();
+        let answer = self.packet(client, 0x10, &body).expect("CONNACK").0;
+        assert_eq!(answer[0], 0x20);
+        // behind the remaining length
+        let length = answer[1..].iter().position(|byte| byte & 0x80 == 0).expect("a length") + 2;
+        let (code, found) = (answer[length + 1], answer[length] == 1);
+        self.connack = answer;
+        (client, code, found)
+    }
+
+    /// The session expiry that the last CONNACK of MQTT 5 told, if it told one.
+    pub(crate) fn expiry_told(&self) -> Option<u32> {
+        // behind the largest packet and the largest alias
+        let properties = &self.connack[5..];
+        let at = properties.windows(5).position(|five| five[0] == 0x11)?;
+        Some(u32::from_be_bytes(std::array::from_fn(|byte| properties[at + 1 + byte])))
+    }
+
+    pub(crate) fn id(&self, client: BenchClient) -> ClientId {
+        client.0
+    }
+
+    /// Says a packet; the first that comes back.
+    pub(crate) fn packet(
+        &mut self,
+        client: BenchClient,
+        kind: u8,
+        body: &[u8],
+    ) -> Option<(Vec<u8>, Vec<u8>)> {
+        assert!(body.len() < 128, "a length of one byte");
+        let packet = [&[kind, body.len() as u8], body].concat();
+        let _ = self.broker.received(self.now, client.0, &packet, None);
+        self.work();
+        let packets = &mut self.heard(client).packets;
+        (!packets.is_empty()).then(|| packets.remove(0))
+    }
+
+    /// SUBSCRIBE; the reason code.
+    pub(crate) fn mqtt_subscribe(&mut self, client: BenchClient, filter: &str, qos: u8) -> u8 {
+        let length = (filter.len() as u16).to_be_bytes();
+        let body = [&[0, 1, 0][..], &length, filter.as_bytes(), &[qos]].concat();
+        let (answer, _) = self.packet(client, 0x82, &body).expect("SUBACK");
+        *answer.last().expect("a code")
+    }
+
+    /// The payloads of the messages that came since.
+    pub(crate) fn messages(&mut self, client: BenchClient) -> Vec<Vec<u8>> {
+        let packets = std::mem::take(&mut self.heard(client).packets);
+        packets.into_iter().filter(|(head, _)| head[0] >> 4 == 3).map(|(_, body)| body).collect()
+    }
+}
