@@ -335,6 +335,30 @@ fn writers_of_one_owner_are_bounded_and_a_name_without_events_is_free_again() {
 }
 
 #[test]
+fn nobody_pushes_another_one_s_events_out_of_the_log() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let mut bench = BrokerBench::with_rules(&rules("", ""), &NAMES).with_log(directory.path(), 1 << 20);
+    let (boss, worker, mallory) =
+        (bench.program(BOSS, "b"), bench.program(WORKER, "w"), bench.program(MALLORY, "m"));
+    bench.subscribe(worker, 1, resuming("orders/#", "billing")).expect("it may");
+    bench.gone(worker);
+    bench.advertise(boss, 1, logged("orders/1", None)).expect("it may");
+    bench.advertise(mallory, 1, logged("public/x", None)).expect("it may");
+    for number in 0..10 {
+        bench.publish(boss, 1, &[number], None);
+        bench.publish(mallory, 1, &[0; 16_000], None);
+    }
+    for _ in 0..300 {
+        bench.publish(mallory, 1, &[0; 16_000], None);
+    }
+    let worker = bench.program(WORKER, "w");
+    bench.subscribe(worker, 1, resuming("orders/#", "billing")).expect("it may");
+    assert_eq!(bench.events(worker).len(), 10);
+    // the losses of others behind each of them are told before the next
+    assert!((1..=11).contains(&bench.notices(worker).len()));
+}
+
+#[test]
 fn each_identity_has_client_identifiers_of_its_own() {
     let mut bench = bench("connections = 1\nsessions = 3");
     let (mallory, code, _) = bench.mqtt(MALLORY, "plc-1", false, u32::MAX);

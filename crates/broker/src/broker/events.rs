@@ -114,7 +114,7 @@ impl Broker {
                     let last = self.far.begin(name, supplier, topic);
                     self.channel.skip_sequences(supplier, topic, last);
                 }
-                self.offer_kept(supplier, spec);
+                self.offer_kept(supplier, &user.owner, spec);
                 Ok(Outlet::Topic { supplier, topic })
             }
             Err(refused) => {

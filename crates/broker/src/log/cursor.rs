@@ -1,8 +1,10 @@
 //! Where a reader is in the log, and up to where a named consumer has acknowledged.
 
+use super::chain::{ChainNumber, LogChain};
 use super::segment::{FoundRecord, SegmentReader};
 use super::{EventLog, LogError};
 use crate::log::record::checksum;
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -29,14 +31,26 @@ pub enum LogEntry {
 pub struct LogCursor {
     /// The position of the event that is read next.
     position: u64,
+    readers: BTreeMap<ChainNumber, ChainReader>,
+    /// The chain of the event that was read last.
+    current: Option<ChainNumber>,
+}
+
+/// A reader's place in one chain.
+#[derive(Debug, Default)]
+struct ChainReader {
     reader: Option<SegmentReader<Arc<File>>>,
+    /// The position of the record that the reader has found, and the cursor has not reached.
+    found: Option<u64>,
+    /// The last position of the chain when it was read to its end: a damaged end is searched once.
+    ended: u64,
 }
 
 impl LogCursor {
     /// In front of the event at a position.
     #[must_use]
     pub fn at(position: u64) -> Self {
-        Self { position: position.max(1), reader: None }
+        Self { position: position.max(1), readers: BTreeMap::new(), current: None }
     }
 
     #[must_use]
@@ -47,7 +61,47 @@ impl LogCursor {
     /// The body of the event that was read last.
     #[must_use]
     pub fn body(&self) -> &[u8] {
-        self.reader.as_ref().map_or(&[], SegmentReader::body)
+        let reader = self.current.and_then(|chain| self.readers.get(&chain)?.reader.as_ref());
+        reader.map_or(&[], SegmentReader::body)
+    }
+}
+
+impl ChainReader {
+    /// The position of the first event of the chain from `position` on.
+    fn next(&mut self, chain: &LogChain, position: u64) -> Result<Option<u64>, LogError> {
+        if self.found.is_some_and(|found| found >= position) {
+            return Ok(self.found);
+        }
+        self.found = None;
+        if chain.last() <= self.ended {
+            return Ok(None);
+        }
+        let segments = &chain.segments;
+        let behind = segments.partition_point(|segment| segment.last < position);
+        for segment in segments.iter().skip(behind) {
+            let failed = |source| LogError::Read { path: segment.path.clone(), source };
+            let from = position.max(segment.head.first);
+            let fits = |reader: &SegmentReader<Arc<File>>| {
+                reader.head() == segment.head && reader.expected() <= from
+            };
+            if !self.reader.as_ref().is_some_and(fits) {
+                self.reader = SegmentReader::open(Arc::clone(&segment.file)).map_err(failed)?;
+            }
+            let Some(reader) = &mut self.reader else { continue };
+            loop {
+                match reader.next(segment.length).map_err(failed)? {
+                    FoundRecord::Event { position: found, .. } if found >= position => {
+                        self.found = Some(found);
+                        return Ok(self.found);
+                    }
+                    FoundRecord::Event { .. } | FoundRecord::Damage { .. } => {}
+                    // events that a damaged tail of the segment held are lost
+                    FoundRecord::Tail { .. } => break,
+                }
+            }
+        }
+        self.ended = chain.last();
+        Ok(None)
     }
 }
 
@@ -57,49 +111,26 @@ impl EventLog {
     /// # Errors
     /// The device's.
     pub fn read(&self, cursor: &mut LogCursor) -> Result<Option<LogEntry>, LogError> {
-        let lost = |cursor: &mut LogCursor, next: u64| {
-            let first = std::mem::replace(&mut cursor.position, next);
-            Ok(Some(LogEntry::Lost { first, last: next - 1 }))
-        };
-        loop {
-            if cursor.position >= self.next {
-                return Ok(None);
-            }
-            if cursor.position < self.first() {
-                cursor.reader = None;
-                return lost(cursor, self.first());
-            }
-            let behind = self.segments.partition_point(|segment| segment.head.first <= cursor.position);
-            let Some(segment) = behind.checked_sub(1).and_then(|at| self.segments.get(at)) else {
-                return Ok(None);
-            };
-            let failed = |source| LogError::Read { path: segment.path.clone(), source };
-            let fits = |reader: &SegmentReader<Arc<File>>| {
-                reader.head() == segment.head && reader.expected() <= cursor.position
-            };
-            if !cursor.reader.as_ref().is_some_and(fits) {
-                cursor.reader = SegmentReader::open(Arc::clone(&segment.file)).map_err(failed)?;
-            }
-            let next_segment = self.segments.get(behind).map_or(self.next, |next| next.head.first);
-            let found = match &mut cursor.reader {
-                Some(reader) => reader.next(segment.length).map_err(failed)?,
-                None => FoundRecord::Tail { offset: 0, bytes: 0 },
-            };
-            match found {
-                FoundRecord::Event { position, .. } if position < cursor.position => {}
-                FoundRecord::Event { position, .. } => {
-                    cursor.position = position + 1;
-                    return Ok(Some(LogEntry::Event { position }));
-                }
-                FoundRecord::Damage { next, .. } if next <= cursor.position => {}
-                FoundRecord::Damage { next, .. } => return lost(cursor, next),
-                // events that a damaged tail of the segment held
-                FoundRecord::Tail { .. } => {
-                    cursor.reader = None;
-                    return lost(cursor, next_segment);
-                }
-            }
+        if cursor.position >= self.next {
+            return Ok(None);
         }
+        let mut first: Option<(u64, ChainNumber)> = None;
+        for (number, chain) in &self.chains {
+            // a chain that was read to its end has nothing new
+            if chain.last() < cursor.position {
+                continue;
+            }
+            let reader = cursor.readers.entry(*number).or_default();
+            let found = reader.next(chain, cursor.position)?;
+            first = first.into_iter().chain(found.map(|found| (found, *number))).min();
+        }
+        let next = first.map_or(self.next, |(position, _)| position);
+        if next > cursor.position {
+            let first = std::mem::replace(&mut cursor.position, next);
+            return Ok(Some(LogEntry::Lost { first, last: next - 1 }));
+        }
+        (cursor.current, cursor.position) = (first.map(|(_, chain)| chain), next + 1);
+        Ok(Some(LogEntry::Event { position: next }))
     }
 
     /// The file of a named consumer.

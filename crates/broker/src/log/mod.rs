@@ -13,8 +13,9 @@
 //! returned. [`EventLog::sync`] hands out the files to sync, so that another thread can wait for the disk;
 //! one sync serves all that was written before it.
 //!
-//! **Bounds.** A segment is removed as a whole: the oldest one, when the log would exceed its bytes or when
-//! its newest event is too old. A reader whose next event was removed is told which are missing.
+//! **Bounds.** The events of each owner have segments of their own, a *chain* (`chain.rs`). A segment is
+//! removed as a whole: when the log would exceed its bytes, the oldest one of the chain that has the most;
+//! when its newest event is too old, each. A reader whose next event was removed is told which are missing.
 //!
 //! **Damage.** A log opens to its last whole event: what is torn behind it is cut off. Bytes in front of
 //! whole events that are no record stay where they are; [`EventLog::damage`] names them, and readers go on
@@ -23,6 +24,7 @@
 //! Cost: one `pwrite` for each event. To open a log, all of it is read once. To read: `record.rs`,
 //! `segment.rs`, and then this file.
 
+mod chain;
 mod cursor;
 mod name_owners;
 mod owner;
@@ -30,6 +32,7 @@ mod record;
 mod segment;
 mod topics;
 
+pub use chain::ChainNumber;
 pub(crate) use cursor::check_consumer_name;
 pub use cursor::{AcknowledgedFile, LogCursor, LogEntry};
 pub use name_owners::OwnedKind;
@@ -38,12 +41,14 @@ pub use record::LoggedEvent;
 pub use segment::{FoundRecord, ReadAt, SegmentReader, segment_in_memory};
 pub use topics::KeptTopic;
 
+use crate::name_owner::NameOwner;
+use chain::{LogChain, LogSegment, Spared};
 use name_owners::NameOwners;
-use record::{MOST_BODY, RECORD_HEAD, write_record};
+use record::{MOST_BODY, write_record};
 use rustix::fs::{FlockOperation, flock};
 use rustix::rand::{GetRandomFlags, getrandom};
 use segment::{SEGMENT_HEAD, SegmentHead};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
@@ -69,10 +74,9 @@ impl Default for LogBounds {
 }
 
 impl LogBounds {
-    /// An eighth of the log: so much of what is kept goes at a time. At least 4 KiB, so that a small log is
-    /// not all heads.
+    /// An eighth of the log: so much of what is kept goes at a time.
     fn segment(self) -> u64 {
-        (self.bytes / 8).clamp(4 << 10, 16 << 20)
+        (self.bytes / 8).clamp(MIN_SEGMENT, 16 << 20)
     }
 }
 
@@ -136,21 +140,11 @@ impl SyncJob {
     }
 }
 
-#[derive(Debug)]
-struct LogSegment {
-    path: PathBuf,
-    file: Arc<File>,
-    head: SegmentHead,
-    /// Bytes of it that are used.
-    length: u64,
-    /// When its newest event was published.
-    newest: Nanos,
-}
-
 #[derive(Clone, Copy, Debug)]
 struct LastOfWriter {
     sequence: u64,
     position: u64,
+    chain: ChainNumber,
 }
 
 /// What a log has done since it was opened.
@@ -172,8 +166,14 @@ pub struct EventLog {
     bounds: LogBounds,
     directory: Arc<File>,
     _lock: File,
-    /// The oldest first; the last one is written.
-    segments: VecDeque<LogSegment>,
+    chains: BTreeMap<ChainNumber, LogChain>,
+    owned_chains: HashMap<NameOwner, ChainNumber>,
+    /// How many chains were given to owners since it was opened.
+    chains_given: u64,
+    /// Bytes of all segments.
+    bytes: u64,
+    /// Bytes that a segment gets before the next one begins.
+    segment_bytes: u64,
     /// The position of the next event.
     next: u64,
     /// Events before this position are synced.
@@ -220,7 +220,11 @@ impl EventLog {
             bounds,
             directory,
             _lock: lock,
-            segments: VecDeque::new(),
+            chains: BTreeMap::new(),
+            owned_chains: HashMap::new(),
+            chains_given: 0,
+            bytes: 0,
+            segment_bytes: bounds.segment(),
             next: 1,
             synced: 1,
             unsynced: Vec::new(),
@@ -232,10 +236,8 @@ impl EventLog {
             counters: LogCounters::default(),
             buffer: Vec::new(),
         };
-        let last = names.len().saturating_sub(1);
-        for (at, name) in names.into_iter().enumerate() {
-            log.take_segment(name, at == last)?;
-        }
+        log.take_segments(names)?;
+        log.owned_chains = log.owners.chains();
         if let Some(job) = log.sync() {
             job.run().map_err(failed)?;
             log.synced = job.before;
@@ -262,65 +264,21 @@ impl EventLog {
         self.topics.as_mut().map_or(Ok(()), |topics| topics.declared(topic))
     }
 
-    /// Reads a segment that is there. One whose head is damaged is left alone.
-    fn take_segment(&mut self, path: PathBuf, is_last: bool) -> Result<(), LogError> {
-        let refused = |source| LogError::Read { path: path.clone(), source };
-        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(refused)?;
-        let (file, size) = (Arc::new(file), fs::metadata(&path).map_err(refused)?.len());
-        let named = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse::<u64>().ok());
-        let reader = SegmentReader::open(Arc::clone(&file)).map_err(refused)?;
-        let Some(mut reader) = reader.filter(|reader| Some(reader.head().first) == named) else {
-            if is_last && size <= SEGMENT_HEAD {
-                // its creation was cut off: it has no events
-                fs::remove_file(&path).map_err(refused)?;
-                self.counters.torn += size;
-                return Ok(());
-            }
-            if is_last {
-                // it may hold so many events: their positions are never given again
-                let most = size / RECORD_HEAD as u64 + 1;
-                self.next = self.next.max(named.unwrap_or_default().saturating_add(most));
-            }
-            self.damage.push(LogDamage { path, offset: 0, bytes: size, lost: 0, next: self.next });
-            return Ok(());
-        };
-        let head = reader.head();
-        if head.first > self.next && !self.segments.is_empty() {
-            let lost = head.first - self.next;
-            self.damage.push(LogDamage { path: path.clone(), offset: 0, bytes: 0, lost, next: head.first });
+    /// Reads the segments that are there, in the order of their names.
+    fn take_segments(&mut self, names: Vec<PathBuf>) -> Result<(), LogError> {
+        let last = names.len().saturating_sub(1);
+        let mut found = Vec::new();
+        for (at, name) in names.into_iter().enumerate() {
+            found.extend(self.find_segment(name, at == last)?);
         }
-        let (mut length, mut newest) = (size, Nanos::ZERO);
-        loop {
-            match reader.next(size).map_err(refused)? {
-                FoundRecord::Event { position, .. } => {
-                    if let Ok(event) = LoggedEvent::read(reader.body()) {
-                        newest = newest.max(event.published);
-                        self.heard(&event, position);
-                    }
-                }
-                FoundRecord::Damage { offset, bytes, next } => {
-                    let lost = next.saturating_sub(self.next.max(head.first));
-                    self.damage.push(LogDamage { path: path.clone(), offset, bytes, lost, next });
-                }
-                FoundRecord::Tail { bytes: 0, .. } => break,
-                FoundRecord::Tail { offset, bytes } if is_last => {
-                    file.set_len(offset).map_err(refused)?;
-                    self.counters.torn += bytes;
-                    length = offset;
-                    break;
-                }
-                FoundRecord::Tail { offset, bytes } => {
-                    let next = reader.expected();
-                    self.damage.push(LogDamage { path: path.clone(), offset, bytes, lost: 0, next });
-                    length = offset;
-                    break;
-                }
-            }
-            self.next = self.next.max(reader.expected());
+        let last_of: HashMap<ChainNumber, usize> =
+            found.iter().enumerate().map(|(at, segment)| (segment.chain(), at)).collect();
+        let is_only_chain = last_of.len() <= 1 && self.owners.chains().len() <= 1;
+        for (at, segment) in found.into_iter().enumerate() {
+            let is_last = last_of.get(&segment.chain()) == Some(&at);
+            self.take_segment(segment, is_last, is_only_chain)?;
         }
-        self.next = self.next.max(reader.expected());
-        self.unsynced.push(Arc::clone(&file));
-        self.segments.push_back(LogSegment { path, file, head, length, newest });
+        self.fit_segments();
         Ok(())
     }
 
@@ -338,13 +296,13 @@ impl EventLog {
     /// Bytes of all segments.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.segments.iter().map(|segment| segment.length).sum()
+        self.bytes
     }
 
     /// The position of the oldest event that is kept.
     #[must_use]
     pub fn first(&self) -> u64 {
-        self.segments.front().map_or(self.next, |segment| segment.head.first)
+        self.chains.values().filter_map(LogChain::first).min().unwrap_or(self.next)
     }
 
     /// The position that the next event gets.
@@ -365,26 +323,38 @@ impl EventLog {
         Some(self.writers.get(topic)?.get(writer)?.sequence)
     }
 
-    fn heard(&mut self, event: &LoggedEvent<'_>, position: u64) {
-        if !event.writer.is_empty() {
-            if let Some(last) =
-                self.writers.get_mut(event.topic).and_then(|writers| writers.get_mut(event.writer))
-            {
-                *last = LastOfWriter { sequence: event.sequence.max(last.sequence), position };
-                return;
-            }
-            let writers = self.writers.entry(event.topic.to_owned()).or_default();
-            let last = LastOfWriter { sequence: event.sequence, position };
-            writers.insert(event.writer.to_owned(), last);
+    fn heard(&mut self, event: &LoggedEvent<'_>, position: u64, chain: ChainNumber) {
+        if event.writer.is_empty() {
+            return;
         }
+        let known = self.writers.get_mut(event.topic).and_then(|writers| writers.get_mut(event.writer));
+        if let Some(last) = known {
+            last.sequence = event.sequence.max(last.sequence);
+            // segments are read chain by chain
+            if position > last.position {
+                (last.position, last.chain) = (position, chain);
+            }
+            return;
+        }
+        let writers = self.writers.entry(event.topic.to_owned()).or_default();
+        let last = LastOfWriter { sequence: event.sequence, position, chain };
+        writers.insert(event.writer.to_owned(), last);
     }
 
-    /// Writes an event behind all others; the answer is its position.
+    /// Writes an event without an owner behind all others; the answer is its position.
     ///
     /// # Errors
     /// The event is not in the log. Later ones may fit.
     pub fn append(&mut self, event: &LoggedEvent<'_>) -> Result<u64, LogError> {
-        let written = self.try_append(event);
+        self.append_to(ChainNumber::default(), event)
+    }
+
+    /// The same for an event of the [chain](Self::chain_of) of its owner.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn append_to(&mut self, chain: ChainNumber, event: &LoggedEvent<'_>) -> Result<u64, LogError> {
+        let written = self.try_append(chain, event);
         match written {
             Ok(_) => self.counters.written += 1,
             Err(_) => self.counters.failed += 1,
@@ -403,28 +373,30 @@ impl EventLog {
         }
     }
 
-    fn try_append(&mut self, event: &LoggedEvent<'_>) -> Result<u64, LogError> {
+    fn try_append(&mut self, chain: ChainNumber, event: &LoggedEvent<'_>) -> Result<u64, LogError> {
         self.usable()?;
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
-        let mut salt = self.segments.back().map_or(0, |segment| segment.head.salt);
+        let last = self.chains.get(&chain).and_then(|chain| chain.segments.back());
+        let mut salt = last.map_or(0, |segment| segment.head.salt);
         let mut length = write_record(&mut buffer, salt, self.next, event) as u64;
         let most = self.bounds.bytes.min(MOST_BODY as u64).saturating_sub(SEGMENT_HEAD);
         if length > most {
             return Err(LogError::TooLarge { bytes: length, most });
         }
         let full = |segment: &LogSegment| {
-            segment.length + length > self.bounds.segment() && segment.length > SEGMENT_HEAD
+            segment.length + length > self.segment_bytes && segment.length > SEGMENT_HEAD
         };
-        if self.segments.back().is_none_or(full) {
-            self.make_room(0, length + SEGMENT_HEAD);
-            salt = self.roll()?;
+        let begins = last.is_none_or(full);
+        if begins || !self.make_room((chain, 1), length, Spared::Newest) {
+            // a full disk has room for the new segment only when others have gone
+            self.make_room((chain, 0), length + SEGMENT_HEAD, Spared::Newest);
+            salt = self.roll(chain)?;
+            self.make_room((chain, 1), length, Spared::Nothing);
             buffer.clear();
             length = write_record(&mut buffer, salt, self.next, event) as u64;
-        } else {
-            self.make_room(1, length);
         }
-        let Some(segment) = self.segments.back_mut() else {
+        let Some(segment) = self.chains.get_mut(&chain).and_then(|chain| chain.segments.back_mut()) else {
             return Err(LogError::Directory {
                 path: self.path.clone(),
                 source: io::ErrorKind::NotFound.into(),
@@ -436,24 +408,37 @@ impl EventLog {
             return Err(LogError::Write { path: segment.path.clone(), source });
         }
         segment.length += length;
+        segment.last = self.next;
         segment.newest = segment.newest.max(event.published);
+        self.bytes += length;
         if !self.unsynced.iter().any(|file| Arc::ptr_eq(file, &segment.file)) {
             self.unsynced.push(Arc::clone(&segment.file));
         }
-        self.heard(event, self.next);
+        self.heard(event, self.next, chain);
         buffer.shrink_to(1 << 20); // one large event does not keep its memory
         self.buffer = buffer;
         self.next += 1;
         Ok(self.next - 1)
     }
 
-    /// Begins a segment; the answer is its salt.
-    fn roll(&mut self) -> Result<u64, LogError> {
+    /// Begins a segment of a chain; the answer is its salt.
+    fn roll(&mut self, chain: ChainNumber) -> Result<u64, LogError> {
         let path = self.path.join(format!("{:020}.{EXTENSION}", self.next));
         let failed = |source: io::Error| LogError::Write { path: path.clone(), source };
         let mut salt = [0; 8];
         getrandom(&mut salt, GetRandomFlags::empty()).map_err(|error| failed(error.into()))?;
-        let head = SegmentHead { salt: u64::from_ne_bytes(salt), first: self.next };
+        let head = SegmentHead { salt: u64::from_ne_bytes(salt), first: self.next, chain };
+        // a segment of another chain that begins here has no event, and the new one takes its name
+        let empty = |segment: &LogSegment| segment.head.first == self.next;
+        let is_empty = |chain: &LogChain| chain.segments.back().is_some_and(empty);
+        if let Some(chain) = self.chains.values_mut().find(|chain| is_empty(chain))
+            && let Some(segment) = chain.segments.pop_back()
+        {
+            self.bytes -= segment.length;
+            self.unsynced.retain(|file| !Arc::ptr_eq(file, &segment.file));
+            // the new one takes its name also where it cannot be removed
+            let _ = fs::remove_file(&path);
+        }
         let mut options = OpenOptions::new();
         // one that is there already has no whole event
         let file = options.read(true).write(true).create(true).truncate(true).mode(0o600).open(&path);
@@ -464,45 +449,12 @@ impl EventLog {
         }
         let file = Arc::new(file);
         self.unsynced.extend([Arc::clone(&file), Arc::clone(&self.directory)]);
-        self.segments.push_back(LogSegment { path, file, head, length: SEGMENT_HEAD, newest: Nanos::ZERO });
+        let (length, last) = (SEGMENT_HEAD, self.next - 1);
+        self.bytes += length;
+        let segment = LogSegment { path, file, head, length, last, newest: Nanos::ZERO };
+        self.chains.entry(chain).or_default().segments.push_back(segment);
+        self.fit_segments();
         Ok(head.salt)
-    }
-
-    /// Removes the oldest segments, but for the newest `keep`, until so many bytes more fit.
-    fn make_room(&mut self, keep: usize, bytes: u64) {
-        while self.segments.len() > keep && self.bytes() + bytes > self.bounds.bytes {
-            self.remove_oldest();
-        }
-    }
-
-    /// Removes what is too old; `now` counts from 1970.
-    ///
-    /// # Errors
-    /// No new segment can be made for the one that is written and too old.
-    pub fn expire(&mut self, now: Nanos) -> Result<(), LogError> {
-        let age = self.bounds.age;
-        let old = |segment: &LogSegment| segment.length > SEGMENT_HEAD && age.after(segment.newest) < now;
-        while self.segments.front().is_some_and(old) {
-            if self.segments.len() == 1 {
-                self.roll()?;
-            }
-            self.remove_oldest();
-        }
-        Ok(())
-    }
-
-    fn remove_oldest(&mut self) {
-        if let Some(segment) = self.segments.pop_front() {
-            // one that is gone needs no removing; one that stays is read when the log is opened again
-            let _ = fs::remove_file(&segment.path);
-            self.unsynced.retain(|file| !Arc::ptr_eq(file, &segment.file));
-            // else each name that ever wrote would take memory until the log is opened again
-            let first = self.first();
-            self.writers.retain(|_, writers| {
-                writers.retain(|_, last| last.position >= first);
-                !writers.is_empty()
-            });
-        }
     }
 
     /// What has to be synced for all that was written until now. None: nothing, or a sync has failed. Report
@@ -526,3 +478,5 @@ impl EventLog {
 }
 
 const EXTENSION: &str = "events";
+/// Bytes of the smallest segment, so that a small log is not all heads. Chosen, not measured.
+const MIN_SEGMENT: u64 = 4 << 10;

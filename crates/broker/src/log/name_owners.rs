@@ -12,6 +12,7 @@
 //!
 //! Cost: a line for each name that is made or freed; nothing for events.
 
+use super::chain::ChainNumber;
 use super::{EventLog, LogError, cursor};
 use crate::name_owner::NameOwner;
 use serde::{Deserialize, Serialize};
@@ -91,6 +92,14 @@ impl NameOwners {
             *counts.entry((*kind, owner.clone())).or_default() += 1;
         }
         Ok(Self { path, file: Arc::new(file), known, counts, torn: false })
+    }
+
+    /// The chains of all owners.
+    pub(super) fn chains(&self) -> HashMap<NameOwner, ChainNumber> {
+        let chains = self.known.iter().filter(|((kind, _), _)| *kind == OwnedKind::Chain);
+        chains
+            .filter_map(|((_, name), owner)| Some((owner.clone(), ChainNumber(name.parse().ok()?))))
+            .collect()
     }
 
     fn write(&mut self, kind: OwnedKind, name: &str, owner: Option<&NameOwner>) -> Result<(), LogError> {

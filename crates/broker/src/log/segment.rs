@@ -11,6 +11,7 @@
 //! Cost: one read of 64 KiB for many small records. In a damaged segment, one checksum of a head for each
 //! place where the magic is.
 
+use super::chain::ChainNumber;
 use super::record::{LoggedEvent, MOST_BODY, RECORD_HEAD, RECORD_MAGIC, RecordHead, checksum, write_record};
 use std::fs::File;
 use std::io;
@@ -53,6 +54,7 @@ pub(crate) struct SegmentHead {
     pub(crate) salt: u64,
     /// The position of its first event.
     pub(crate) first: u64,
+    pub(crate) chain: ChainNumber,
 }
 
 impl SegmentHead {
@@ -61,14 +63,22 @@ impl SegmentHead {
         bytes[..8].copy_from_slice(&SEGMENT_MAGIC);
         bytes[8..16].copy_from_slice(&self.salt.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.first.to_le_bytes());
-        let sum = checksum(0, &[&bytes[..24]]);
+        bytes[28..].copy_from_slice(&self.chain.0.to_le_bytes());
+        // as in logs that have no chains: a sum of what is in front of it
+        let chain: &[u8] = if self.chain.0 == 0 { &[] } else { &bytes[28..] };
+        let sum = checksum(0, &[&bytes[..24], chain]);
         bytes[24..28].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
 
     fn read(bytes: [u8; SEGMENT_HEAD as usize]) -> Option<Self> {
         let long = |at: usize| -> [u8; 8] { std::array::from_fn(|byte| bytes[at + byte]) };
-        let head = Self { salt: u64::from_le_bytes(long(8)), first: u64::from_le_bytes(long(16)) };
+        let chain: [u8; 4] = std::array::from_fn(|byte| bytes[28 + byte]);
+        let head = Self {
+            salt: u64::from_le_bytes(long(8)),
+            first: u64::from_le_bytes(long(16)),
+            chain: ChainNumber(u32::from_le_bytes(chain)),
+        };
         (head.to_bytes() == bytes).then_some(head)
     }
 }
@@ -76,7 +86,7 @@ impl SegmentHead {
 /// A segment with these events, for tests of what reads it.
 #[must_use]
 pub fn segment_in_memory(salt: u64, first: u64, events: &[LoggedEvent<'_>]) -> Vec<u8> {
-    let mut bytes = SegmentHead { salt, first }.to_bytes().to_vec();
+    let mut bytes = SegmentHead { salt, first, chain: ChainNumber::default() }.to_bytes().to_vec();
     for (position, event) in (first..).zip(events) {
         write_record(&mut bytes, salt, position, event);
     }

@@ -57,6 +57,7 @@ pub(crate) struct BrokerBench {
     pub(crate) notes: Vec<String>,
     last: u32,
     mqtt: Vec<ClientId>,
+    ended: Vec<ClientId>,
     /// The last answer to a CONNECT.
     connack: Vec<u8>,
 }
@@ -85,6 +86,7 @@ impl BrokerBench {
             notes: Vec::new(),
             last: 0,
             mqtt: Vec::new(),
+            ended: Vec::new(),
             connack: Vec::new(),
         }
     }
@@ -168,6 +170,7 @@ impl BrokerBench {
         let (client, head, body) = match task {
             Task::Answer { client, head, body } => (client, head, body),
             Task::Note { text } => return self.notes.push(text),
+            Task::SendAway { client } => return self.ended.push(client),
             _ => return,
         };
         let body = body.map_or_else(Vec::new, |body| body.bytes().to_vec());
@@ -327,6 +330,17 @@ impl BrokerBench {
         let properties = &self.connack[5..];
         let at = properties.windows(5).position(|five| five[0] == 0x11)?;
         Some(u32::from_be_bytes(std::array::from_fn(|byte| properties[at + 1 + byte])))
+    }
+
+    /// The payloads, as numbers, of the events of one consumer that came since; they stay.
+    pub(crate) fn peek(&mut self, client: BenchClient, consumer: u32) -> Vec<u64> {
+        let events = self.heard(client).events.iter().filter(|event| event.consumer == consumer);
+        events.map(|event| u64::from_le_bytes(event.payload[..].try_into().expect("eight bytes"))).collect()
+    }
+
+    /// Whether the broker has not ended the connection.
+    pub(crate) fn is_connected(&self, client: BenchClient) -> bool {
+        !self.ended.contains(&client.0)
     }
 
     pub(crate) fn id(&self, client: BenchClient) -> ClientId {

@@ -28,6 +28,9 @@ pub(super) struct LogFollower {
     pub(super) pending_bytes: usize,
     /// For each pending event, the channel's number of its last delivery.
     pub(super) deliveries: HashMap<u64, u64>,
+    /// From which position to which events are lost that it has not been told of. Told before its next event,
+    /// so that a log with a loss behind each event of others makes no endless row of notices.
+    lost: Option<(u64, u64)>,
     /// Of events and of bytes.
     pub(super) capacity: (usize, usize),
     pub(super) file: AcknowledgedFile,
@@ -53,6 +56,10 @@ impl LogFollower {
     pub(super) fn floor(&self) -> u64 {
         let first = self.pending.first_key_value().map_or(self.cursor.position(), |(first, _)| *first);
         first - 1
+    }
+
+    fn miss(&mut self, first: u64, last: u64) {
+        self.lost = Some((self.lost.map_or(first, |(first, _)| first), last));
     }
 
     /// The last event may exceed the bytes: how large it is, is known when it has been read.
@@ -128,6 +135,7 @@ impl Broker {
             interests,
             cursor: LogCursor::at(after + 1),
             new_from: next,
+            lost: None,
             pending: BTreeMap::new(),
             pending_bytes: 0,
             deliveries: HashMap::new(),
@@ -163,7 +171,7 @@ impl Broker {
 
     /// Hands followers what the log has for them, as far as they have room. Whether there is more to hand.
     pub(in crate::broker) fn feed(&mut self, now: Nanos) -> bool {
-        let Some(durable) = &mut self.durable else { return false };
+        let Some(mut durable) = self.durable.as_mut() else { return false };
         let mut handed = 0;
         while let Some(id) = durable.hungry.pop_first() {
             loop {
@@ -176,49 +184,55 @@ impl Broker {
                     break;
                 }
                 handed += 1;
-                let entry = match durable.log.read(&mut follower.cursor) {
-                    Ok(Some(entry)) => entry,
+                let position = match durable.log.read(&mut follower.cursor) {
+                    Ok(Some(LogEntry::Event { position })) => position,
+                    Ok(Some(LogEntry::Lost { first, last })) => {
+                        follower.miss(first, last);
+                        continue;
+                    }
                     // what cannot be read now is tried again when something is published
-                    Ok(None) | Err(_) => break,
-                };
-                let notice = match entry {
-                    LogEntry::Lost { first, last } => Some((first, last)),
-                    LogEntry::Event { position } => {
-                        let body = follower.cursor.body().to_vec();
-                        match LoggedEvent::read(&body) {
-                            Ok(event) => {
-                                let asked = |interest: &Interest| {
-                                    interest.matches(event.topic, event.event_type, &event.fields)
-                                };
-                                if follower.interests.iter().any(asked) {
-                                    let retained = position < follower.new_from;
-                                    if let Some(event) = durable.event(now, &body, position) {
-                                        if let Some(follower) = durable.followers.get_mut(&id) {
-                                            follower.pend(position, &event);
-                                        }
-                                        if !self.channel.hand(now, id, event, retained) {
-                                            durable.leave(id); // its lease has run out
-                                        }
-                                    }
-                                } else {
-                                    durable.unsaved.insert(id);
-                                }
-                                None
-                            }
-                            Err(_) => Some((position, position)),
-                        }
+                    Ok(None) | Err(_) => {
+                        let lost = follower.lost.take();
+                        self.tell_lost(id, lost);
+                        let Some(known) = &mut self.durable else { return false };
+                        durable = known;
+                        break;
                     }
                 };
-                if let Some((first, last)) = notice
-                    && let Some(Addressee::Program { client, number }) = self.addressees.get(&id)
-                {
-                    let notice = NoticeText::Lost { first, last };
-                    let frame = Frame::Notice { consumer: *number, notice };
-                    answer(&mut self.tasks, *client, &frame);
+                let body = follower.cursor.body().to_vec();
+                let Ok(event) = LoggedEvent::read(&body) else {
+                    follower.miss(position, position);
+                    continue;
+                };
+                let asked = |it: &Interest| it.matches(event.topic, event.event_type, &event.fields);
+                if !follower.interests.iter().any(asked) {
+                    durable.unsaved.insert(id);
+                    continue;
                 }
+                let (retained, lost) = (position < follower.new_from, follower.lost.take());
+                let Some(event) = durable.event(now, &body, position) else { continue };
+                if let Some(follower) = durable.followers.get_mut(&id) {
+                    follower.pend(position, &event);
+                }
+                if !self.channel.hand(now, id, event, retained) {
+                    durable.leave(id); // its lease has run out
+                }
+                self.tell_lost(id, lost);
+                let Some(known) = &mut self.durable else { return false };
+                durable = known;
             }
         }
         false
+    }
+
+    /// Tells a follower between which positions events are lost.
+    fn tell_lost(&mut self, id: ConsumerId, lost: Option<(u64, u64)>) {
+        if let Some((first, last)) = lost
+            && let Some(Addressee::Program { client, number }) = self.addressees.get(&id)
+        {
+            let frame = Frame::Notice { consumer: *number, notice: NoticeText::Lost { first, last } };
+            answer(&mut self.tasks, *client, &frame);
+        }
     }
 
     /// The number by which a delivery is acknowledged: for a follower, its position in the log.

@@ -40,7 +40,7 @@ impl Broker {
     pub(in crate::broker) fn publish_message(
         &mut self,
         now: Nanos,
-        (supplier, topic): (SupplierId, TopicId),
+        (session, supplier, topic): (MqttSessionId, SupplierId, TopicId),
         qos: MqttQos,
         publication: Publication<EventBody>,
     ) -> Result<(Published, Option<u64>), PublishError> {
@@ -53,10 +53,11 @@ impl Broker {
         if !kept.iter().any(|pattern| pattern.matches(&name)) {
             return Ok((self.channel.try_publish(now, supplier, topic, publication)?, None));
         }
+        let chain = self.mqtt.owner(session).map(|(owner, _)| log.chain_of(owner)).unwrap_or_default();
         let (mut position, retention) = (None, publication.retention);
         let published = self.channel.try_publish_kept(now, supplier, topic, publication, |event| {
             let of = (&*name, event_type.as_deref(), "");
-            match append((&mut *log, *epoch, now), of, event, retention) {
+            match append((&mut *log, chain, *epoch, now), of, event, retention) {
                 Ok(at) => position = Some(at),
                 Err(error) if qos > MqttQos::AtMostOnce => return Err(error.to_string()),
                 // nobody was promised that it is kept; the log has counted it

@@ -29,7 +29,8 @@ use super::mqtt::MqttSessionId;
 use crate::account::LogStatistics;
 use crate::body::EventBody;
 use crate::frame::{Frame, PublishHead, PublishOutcome};
-use crate::log::{EventLog, KeptTopic, LogDamage, LogError, LoggedEvent, SyncJob};
+use crate::log::{ChainNumber, EventLog, KeptTopic, LogDamage, LogError, LoggedEvent, SyncJob};
+use crate::name_owner::NameOwner;
 use crate::spec::{Advertisement, Durability};
 use crate::task::{ClientId, Received};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -53,6 +54,8 @@ struct KeptOffer {
     event_type: Option<Arc<str>>,
     writer: Arc<str>,
     durability: Durability,
+    /// Where the events of its owner are in the log.
+    chain: ChainNumber,
 }
 
 /// A supplier that waits for the disk.
@@ -111,7 +114,7 @@ pub(super) struct DurableEvents {
 
 /// Writes an event of the channel to the log.
 fn append(
-    (log, epoch, now): (&mut EventLog, Nanos, Nanos),
+    (log, chain, epoch, now): (&mut EventLog, ChainNumber, Nanos, Nanos),
     (topic, event_type, writer): (&str, Option<&str>, &str),
     event: &mut ChannelEvent<EventBody>,
     retention: Retention,
@@ -134,7 +137,7 @@ fn append(
         fields: event.fields.clone(),
         payload: &bytes,
     };
-    let position = log.append(&logged)?;
+    let position = log.append_to(chain, &logged)?;
     drop(bytes);
     event.payload.position = position;
     Ok(position)
@@ -243,7 +246,7 @@ impl Broker {
     }
 
     /// A supplier has come, whose events may have to be in the log.
-    pub(super) fn offer_kept(&mut self, supplier: SupplierId, spec: &Advertisement) {
+    pub(super) fn offer_kept(&mut self, supplier: SupplierId, owner: &NameOwner, spec: &Advertisement) {
         let Some(durable) = &mut self.durable else { return };
         let asked = spec.durability > Durability::Received || spec.writer.is_some();
         if !asked && !durable.kept.iter().any(|pattern| pattern.matches(&spec.topic)) {
@@ -254,6 +257,7 @@ impl Broker {
             event_type: spec.event_type.as_deref().map(Arc::from),
             writer: spec.writer.as_deref().unwrap_or_default().into(),
             durability: if asked { spec.durability.max(Durability::Written) } else { Durability::Received },
+            chain: durable.log.chain_of(owner),
         };
         durable.offers.insert(supplier, offer);
         // on a full disk the former declaration stays, and holds again after a restart
@@ -307,7 +311,7 @@ impl Broker {
                 let published =
                     self.channel.try_publish_kept(now, supplier, topic_id, publication, |event| {
                         let of = (&*offer.topic, offer.event_type.as_deref(), &*offer.writer);
-                        match append((&mut *log, *epoch, now), of, event, Retention::AsTopic) {
+                        match append((&mut *log, offer.chain, *epoch, now), of, event, Retention::AsTopic) {
                             Ok(at) => {
                                 position = Some(at);
                                 Ok(())

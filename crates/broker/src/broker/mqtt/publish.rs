@@ -188,7 +188,7 @@ impl Broker {
         if publication.retention == Retention::Retain || self.channel.keeps(topic) {
             publication.keeping = self.terms_of_session(id);
         }
-        match self.publish_message(now, (supplier, topic), message.origin.qos, publication) {
+        match self.publish_message(now, (id, supplier, topic), message.origin.qos, publication) {
             Ok((Published::Taken { inboxes, .. }, position)) => Ok((inboxes, position)),
             Ok((_, position)) => Ok((1, position)),
             Err(PublishError::Full { .. }) => Err(MqttRefusal::Blocked),

@@ -1,0 +1,275 @@
+//! A chain of segments: the events of one owner, so that no owner pushes another one's events out of the log.
+//!
+//! ```text
+//!   positions   1 2 3 4 5 6 7 8 9 ...     of all events together
+//!   chain 1     1 2     5       9         of one identity
+//!   chain 2         3 4   6 7 8           of another one
+//!   chain 0     events of no owner, and of a log that was written before there were owners
+//! ```
+//! The positions of a chain ascend, with gaps. A reader of the log takes the lowest position of all chains
+//! (`cursor.rs`). When the log would exceed its bytes, the chain that has the most loses its oldest segment. So
+//! an identity loses events only while no other one has more in the log: of `n` identities each keeps at least
+//! an `n`th part, less one segment.
+//!
+//! Cost: for each event a look at the last segment of its chain; for a reader one comparison for each chain.
+
+use super::record::RECORD_HEAD;
+use super::segment::{FoundRecord, SEGMENT_HEAD, SegmentHead, SegmentReader};
+use super::{EventLog, LogDamage, LogError, LoggedEvent, OwnedKind};
+use crate::name_owner::NameOwner;
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions};
+use std::path::PathBuf;
+use std::sync::Arc;
+use unisono_linux::clock::Nanos;
+
+/// The number of a chain. 0: that of events without an owner.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct ChainNumber(pub(crate) u32);
+
+/// Chains of owners; owners beyond share the chain 0. A reader keeps a file and 64 KiB for each chain, and the
+/// broker a file for each segment, of which a chain has four if all have as much. Chosen, not measured.
+pub(super) const MAX_CHAINS: u32 = 32;
+
+/// Which segments stay whatever is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Spared {
+    Newest,
+    Nothing,
+}
+
+#[derive(Debug)]
+pub(super) struct LogSegment {
+    pub(super) path: PathBuf,
+    pub(super) file: Arc<File>,
+    pub(super) head: SegmentHead,
+    /// Bytes of it that are used.
+    pub(super) length: u64,
+    /// The position of its last event; of an empty one, the position before its first.
+    pub(super) last: u64,
+    /// When its newest event was published.
+    pub(super) newest: Nanos,
+}
+
+/// The segments of a chain, the oldest first; the last one is written.
+#[derive(Debug, Default)]
+pub(super) struct LogChain {
+    pub(super) segments: VecDeque<LogSegment>,
+    /// When it was given to its owner, by the count of chains that were given since the log was opened.
+    given: u64,
+}
+
+impl LogChain {
+    pub(super) fn bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.length).sum()
+    }
+
+    pub(super) fn first(&self) -> Option<u64> {
+        self.segments.front().map(|segment| segment.head.first)
+    }
+
+    /// The position of its last event. 0: it has no segment.
+    pub(super) fn last(&self) -> u64 {
+        self.segments.back().map_or(0, |segment| segment.last)
+    }
+}
+
+/// A file of a segment, before its events are read.
+pub(super) struct FoundSegment {
+    path: PathBuf,
+    file: Arc<File>,
+    size: u64,
+    reader: SegmentReader<Arc<File>>,
+}
+
+impl FoundSegment {
+    pub(super) fn chain(&self) -> ChainNumber {
+        self.reader.head().chain
+    }
+}
+
+impl EventLog {
+    /// The chain of an owner's events. Where all chains have an owner, that of an owner whose events are all
+    /// gone becomes free.
+    pub fn chain_of(&mut self, owner: &NameOwner) -> ChainNumber {
+        if let Some(chain) = self.owned_chains.get(owner) {
+            return *chain;
+        }
+        let owned = |number: &ChainNumber| self.owner_of(OwnedKind::Chain, &number.0.to_string()).is_some();
+        let given = |number: &ChainNumber| self.chains.get(number).map_or(0, |chain| chain.given);
+        let is_empty =
+            |number: &ChainNumber| self.chains.get(number).is_none_or(|chain| chain.segments.is_empty());
+        let empty = (1..=MAX_CHAINS).map(ChainNumber).filter(is_empty);
+        let free = empty.min_by_key(|number| (owned(number), given(number)));
+        let Some(number) = free else { return ChainNumber(0) };
+        if self.give_name(OwnedKind::Chain, &number.0.to_string(), owner).is_err() {
+            return ChainNumber(0); // a full disk takes no event either; the next one asks again
+        }
+        self.owned_chains.retain(|_, chain| *chain != number);
+        self.owned_chains.insert(owner.clone(), number);
+        self.chains_given += 1;
+        self.chains.entry(number).or_default().given = self.chains_given;
+        number
+    }
+
+    /// Decides how large a segment becomes: an eighth of the log, or less, so that a chain has four of them at
+    /// least where all chains have as much.
+    pub(super) fn fit_segments(&mut self) {
+        let chains = self.chains.values().filter(|chain| !chain.segments.is_empty()).count() as u64;
+        let of_chain = self.bounds.bytes / (4 * chains.max(1));
+        self.segment_bytes = self.bounds.segment().min(of_chain.max(super::MIN_SEGMENT));
+    }
+
+    /// Opens the file of a segment. None: its head is damaged, and it is left alone.
+    pub(super) fn find_segment(
+        &mut self,
+        path: PathBuf,
+        is_last: bool,
+    ) -> Result<Option<FoundSegment>, LogError> {
+        let refused = |source| LogError::Read { path: path.clone(), source };
+        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(refused)?;
+        let (file, size) = (Arc::new(file), fs::metadata(&path).map_err(refused)?.len());
+        let named = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse::<u64>().ok());
+        let reader = SegmentReader::open(Arc::clone(&file)).map_err(refused)?;
+        let usable = |reader: &SegmentReader<_>| {
+            Some(reader.head().first) == named && reader.head().chain.0 <= MAX_CHAINS
+        };
+        if let Some(reader) = reader.filter(usable) {
+            return Ok(Some(FoundSegment { path, file, size, reader }));
+        }
+        if is_last && size <= SEGMENT_HEAD {
+            // its creation was cut off: it has no events
+            fs::remove_file(&path).map_err(refused)?;
+            self.counters.torn += size;
+            return Ok(None);
+        }
+        if is_last {
+            // it may hold so many events: their positions are never given again
+            let most = size / RECORD_HEAD as u64 + 1;
+            self.next = self.next.max(named.unwrap_or_default().saturating_add(most));
+        }
+        self.damage.push(LogDamage { path, offset: 0, bytes: size, lost: 0, next: self.next });
+        Ok(None)
+    }
+
+    /// Reads a segment that is there. In a log of one chain a position that is missing was lost; in another
+    /// one, another chain may have had it.
+    pub(super) fn take_segment(
+        &mut self,
+        found: FoundSegment,
+        is_last: bool,
+        is_only_chain: bool,
+    ) -> Result<(), LogError> {
+        let FoundSegment { path, file, size, mut reader } = found;
+        let refused = |source| LogError::Read { path: path.clone(), source };
+        let head = reader.head();
+        if is_only_chain && head.first > self.next && self.chains.contains_key(&head.chain) {
+            let lost = head.first - self.next;
+            self.damage.push(LogDamage { path: path.clone(), offset: 0, bytes: 0, lost, next: head.first });
+        }
+        let (mut length, mut newest) = (size, Nanos::ZERO);
+        loop {
+            match reader.next(size).map_err(refused)? {
+                FoundRecord::Event { position, .. } => {
+                    if let Ok(event) = LoggedEvent::read(reader.body()) {
+                        newest = newest.max(event.published);
+                        self.heard(&event, position, head.chain);
+                    }
+                }
+                FoundRecord::Damage { bytes: 0, .. } if !is_only_chain => {}
+                FoundRecord::Damage { offset, bytes, next } => {
+                    let lost = match is_only_chain {
+                        true => next.saturating_sub(self.next.max(head.first)),
+                        false => 0,
+                    };
+                    self.damage.push(LogDamage { path: path.clone(), offset, bytes, lost, next });
+                }
+                FoundRecord::Tail { bytes: 0, .. } => break,
+                FoundRecord::Tail { offset, bytes } if is_last => {
+                    file.set_len(offset).map_err(refused)?;
+                    self.counters.torn += bytes;
+                    length = offset;
+                    break;
+                }
+                FoundRecord::Tail { offset, bytes } => {
+                    let next = reader.expected();
+                    self.damage.push(LogDamage { path: path.clone(), offset, bytes, lost: 0, next });
+                    length = offset;
+                    break;
+                }
+            }
+            self.next = self.next.max(reader.expected());
+        }
+        self.next = self.next.max(reader.expected());
+        self.unsynced.push(Arc::clone(&file));
+        self.bytes += length;
+        let segment = LogSegment { path, file, head, length, last: reader.expected() - 1, newest };
+        self.chains.entry(head.chain).or_default().segments.push_back(segment);
+        Ok(())
+    }
+
+    /// Removes segments until so many bytes more fit: each time the oldest one of the chain that has the most.
+    /// The newest `keep` segments of the chain that is written stay. So does, with [`Spared::Newest`], the
+    /// segment that has the newest position of the log: where it goes first and the broker then ends, a log
+    /// that is opened again gives positions twice. Whether the bytes fit.
+    pub(super) fn make_room(
+        &mut self,
+        (written, keep): (ChainNumber, usize),
+        bytes: u64,
+        spared: Spared,
+    ) -> bool {
+        while self.bytes + bytes > self.bounds.bytes {
+            let newest = self.next - 1;
+            let may_lose = |(number, chain): &(&ChainNumber, &LogChain)| {
+                let kept = if **number == written { keep } else { 0 };
+                let is_spared = |segment: &LogSegment| spared == Spared::Newest && segment.last >= newest;
+                chain.segments.len() > kept && !chain.segments.front().is_some_and(is_spared)
+            };
+            let size = |(number, chain): &(&ChainNumber, &LogChain)| {
+                chain.bytes() + if **number == written { bytes } else { 0 }
+            };
+            let most = self.chains.iter().filter(may_lose).max_by_key(size).map(|(number, _)| *number);
+            let Some(number) = most else { return false };
+            self.remove_oldest(number);
+        }
+        true
+    }
+
+    pub(super) fn remove_oldest(&mut self, number: ChainNumber) {
+        let Some(chain) = self.chains.get_mut(&number) else { return };
+        let Some(segment) = chain.segments.pop_front() else { return };
+        let first = chain.first().unwrap_or(u64::MAX);
+        // one that is gone needs no removing; one that stays is read when the log is opened again
+        let _ = fs::remove_file(&segment.path);
+        self.bytes -= segment.length;
+        self.fit_segments();
+        self.unsynced.retain(|file| !Arc::ptr_eq(file, &segment.file));
+        // else each name that ever wrote would take memory until the log is opened again
+        self.writers.retain(|_, writers| {
+            writers.retain(|_, last| last.chain != number || last.position >= first);
+            !writers.is_empty()
+        });
+    }
+
+    /// Removes what is too old; `now` counts from 1970.
+    ///
+    /// # Errors
+    /// No new segment can be made for the one that is written and too old.
+    pub fn expire(&mut self, now: Nanos) -> Result<(), LogError> {
+        let age = self.bounds.age;
+        let old = |segment: &LogSegment| segment.length > SEGMENT_HEAD && age.after(segment.newest) < now;
+        let numbers: Vec<ChainNumber> = self.chains.keys().copied().collect();
+        for number in numbers {
+            while let Some(chain) = self.chains.get(&number)
+                && chain.segments.front().is_some_and(old)
+            {
+                // the last position of the log is in the name of a segment
+                if chain.segments.len() == 1 && chain.last() + 1 == self.next {
+                    self.roll(number)?;
+                }
+                self.remove_oldest(number);
+            }
+        }
+        Ok(())
+    }
+}
