@@ -376,7 +376,7 @@ pub(crate) fn metrics(args: &MetricsArgs) -> anyhow::Result<ExitCode> {
             "cannot listen at {place}: {error}; name an ADDRESS:PORT of this host that is free, or a path"
         ))
     })?;
-    interrupt::catch()?;
+    interrupt::catch_for_server()?;
     eprintln!("unisono: answering at {listener}; Ctrl-C ends it");
     let answer = || args.daemon.view().map(|view| openmetrics(&view)).map_err(|error| error.to_string());
     serve(&listener, answer, || interrupt::caught().is_some())?;
