@@ -5,7 +5,7 @@ use super::metrics::openmetrics;
 use super::policy::{mode, policy};
 use super::show::counters;
 use super::user::{BecomeUser, NextUser};
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::flags::one_of;
 use crate::output;
 use crate::service::ServiceNotices;
@@ -18,8 +18,8 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use unisono_broker::{
-    Broker, BrokerAddress, CertifiedFiles, ChannelWait, Exposure, Limits, ServeError, Server, Statistics,
-    TlsService, default_socket,
+    Broker, BrokerAddress, CertifiedFiles, ChannelWait, ClientCertificateCheck, Exposure, Limits, ServeError,
+    Server, Statistics, TlsService, default_socket,
 };
 use unisono_enforce::metrics::{self, ScrapeListener};
 use unisono_fairqueue::{ClassSpec, Hierarchy, LinkPace};
@@ -66,6 +66,14 @@ pub(crate) struct Args {
     /// program may show a token instead.
     #[arg(long, value_name = "FILE", requires = "certificate")]
     client_authority: Option<PathBuf>,
+    /// With --client-authority: lists of certificates that the authority has revoked (PEM), read again on
+    /// SIGHUP
+    ///
+    /// A connection whose certificate a list names is refused, or ended. Every authority of a program's
+    /// certificate needs a list, and a list that is out of date lets nobody in. The user that the broker
+    /// becomes has to be able to read the file.
+    #[arg(long, value_name = "FILE", requires = "client_authority")]
+    revocations: Option<PathBuf>,
     /// Who may publish and subscribe what, and how much: a TOML file
     ///
     /// Without it, everybody who can connect may do everything. With it, a client that no rule names is
@@ -149,7 +157,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut server = Server::new(broker, args.wait)?;
     let own = CertifiedFiles::of(args.certificate.as_deref(), args.key.as_deref());
     if let Some(own) = own.map_err(|error| refused(error.into()))? {
-        let service = TlsService { own, client_authority: args.client_authority.clone() };
+        let service = TlsService {
+            own,
+            client_authority: args.client_authority.clone(),
+            revocations: args.revocations.clone(),
+        };
         server.use_tls(&service).map_err(refused)?;
     }
     for address in &args.mqtt {
@@ -230,7 +242,7 @@ fn serve_at(
     (quiet, metrics): (bool, Option<&str>),
     become_user: &BecomeUser<'_>,
 ) -> anyhow::Result<Statistics> {
-    interrupt::catch().context("cannot catch Ctrl-C")?;
+    interrupt::catch_for_server().context("cannot catch Ctrl-C")?;
     let inherited = activation::listeners().context("cannot take the sockets of LISTEN_FDS")?;
     let own = [BrokerAddress::Shared(default_socket())];
     let addresses = if inherited.is_empty() && addresses.is_empty() { &own } else { addresses };
@@ -252,8 +264,8 @@ fn serve_at(
         names.push(path.clone());
     }
     let service = ServiceNotices::connect();
-    let sweeper = become_user.go(&names, quiet)?;
-    let window = server.window();
+    let sweeper = become_user.go(&server, &names, quiet)?;
+    let (window, certificates) = (server.window(), server.certificate_check());
     let is_over = AtomicBool::new(false);
     let text = || {
         let statistics = window.ask(PATIENCE).ok_or("the broker does not answer")?;
@@ -266,6 +278,9 @@ fn serve_at(
         service.ready();
         let served = server.serve(&|| {
             service.alive();
+            if interrupt::hung_up() {
+                read_again(certificates.as_deref());
+            }
             interrupt::caught().is_some()
         });
         is_over.store(true, Ordering::Relaxed);
@@ -274,6 +289,15 @@ fn serve_at(
     let statistics = server.broker().statistics(unisono_broker::now());
     drop((service, server, scrapes, sweeper));
     Ok(statistics)
+}
+
+/// What a SIGHUP asks for. A server goes on with what it has read before if the new file is wrong.
+fn read_again(certificates: Option<&ClientCertificateCheck>) {
+    match certificates.map_or(Ok(false), ClientCertificateCheck::read_again) {
+        Ok(true) => exit::say("SIGHUP: the revocation lists were read again"),
+        Ok(false) => {}
+        Err(error) => exit::say(&format!("warning: SIGHUP: {error}; the lists read before hold on")),
+    }
 }
 
 /// The path of a listening Unix socket.

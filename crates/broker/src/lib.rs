@@ -80,7 +80,10 @@ pub use spec::{
     WelcomeTerms, WhenFull, WhenLate,
 };
 pub use task::{ClientId, Next, PathId, Received, Sent, Task};
-pub use tls::{CertifiedFiles, TlsCertificates, TlsError, TlsService, Uncertified};
+pub use tls::{
+    CertificateChain, CertifiedFiles, ClientCertificateCheck, TlsCertificates, TlsError, TlsService,
+    Uncertified,
+};
 pub use trial::{TrialError, TrialResult, TrialSpec, trial};
 pub use unisono_eventchannel::{FieldSet, FieldValue, NO_DEADLINE, TopicPattern};
 /// The clock of deadlines (`CLOCK_MONOTONIC`).

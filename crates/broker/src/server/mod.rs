@@ -15,6 +15,7 @@ mod introduce;
 mod listen;
 mod look_budget;
 mod served;
+mod trust;
 mod window;
 
 pub use listen::{Exposure, OWNER, ServeError};
@@ -139,6 +140,7 @@ impl Server {
             epoll::add(&self.epoll, &*disk, EventData::new_u64(DISK), EventFlags::IN)?;
         }
         while !stop() {
+            self.end_revoked();
             let mut due = self.deliver();
             // programs that were paused and take events again are owed some
             while self.flush() {
