@@ -247,6 +247,7 @@ pub(crate) fn failure(error: Error) -> anyhow::Error {
 }
 
 pub(crate) fn daemon(args: DaemonArgs) -> anyhow::Result<ExitCode> {
+    unisono_linux::process::deny_writing_by_others();
     if !unisono_linux::process::is_root() {
         let text =
             "the gang daemon stops programs of all users, and needs root; try: sudo unisono gang daemon";

@@ -18,8 +18,8 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use unisono_broker::{
-    Broker, BrokerAddress, CertifiedFiles, ChannelWait, ClientCertificateCheck, Exposure, Limits, ServeError,
-    Server, Statistics, TlsService, default_socket,
+    AuditFile, Broker, BrokerAddress, CertifiedFiles, ChannelWait, ClientCertificateCheck, Exposure, Limits,
+    ServeError, Server, Statistics, TlsService, default_socket,
 };
 use unisono_enforce::metrics::{self, ScrapeListener};
 use unisono_fairqueue::{ClassSpec, Hierarchy, LinkPace};
@@ -102,6 +102,13 @@ pub(crate) struct Args {
     user: Option<String>,
     #[command(flatten)]
     log: LogFlags,
+    /// Append a line to this file for each connection, request and refusal: who, from where, what, done or
+    /// refused (JSON Lines)
+    ///
+    /// The file is made with mode 600, before the broker becomes another user. Equal lines within a second are
+    /// one line with their number. A line that cannot be written is a warning and is counted (`audit_lost`).
+    #[arg(long, value_name = "FILE")]
+    audit: Option<PathBuf>,
     /// Answer monitoring programs there (GET /metrics): ADDRESS:PORT, or the path of a Unix socket
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<String>,
@@ -136,6 +143,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let broker = args.log.add_to(broker)?;
     let broker = super::access::guarded(broker, args.permissions.as_deref(), args.tokens.as_deref())?;
+    let audit = args.audit.as_deref().map(AuditFile::open).transpose();
+    let audit = audit.map_err(|error| Failure::Usage(error.to_string()))?;
+    let broker = if audit.is_some() { broker.with_audit() } else { broker };
     let mut addresses = Vec::new();
     for listen in &args.listen {
         let address: Result<BrokerAddress, _> = listen.to_string_lossy().parse();
@@ -155,6 +165,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let exposure = if args.insecure { Exposure::Anybody } else { Exposure::Loopback };
     let mut server = Server::new(broker, args.wait)?;
+    if let Some(file) = audit {
+        server.audit_to(file, Box::new(|error| exit::say(&format!("warning: {error}"))));
+    }
     let own = CertifiedFiles::of(args.certificate.as_deref(), args.key.as_deref());
     if let Some(own) = own.map_err(|error| refused(error.into()))? {
         let service = TlsService {
@@ -202,16 +215,16 @@ fn limits(clients: u32) -> Limits {
     }
 }
 
-/// Serves at these addresses, and at the sockets that systemd has opened, until a signal.
+/// Serves at these addresses, and at the sockets that systemd has opened, until a signal. Started by root, it
+/// becomes `user` first, as `--user` says.
 pub(crate) fn serve(
     broker: Broker,
     at: (&[BrokerAddress], u32, Exposure),
-    wait: ChannelWait,
     quiet: bool,
+    user: Option<&str>,
 ) -> anyhow::Result<Statistics> {
-    // a path may ask for a congestion control that the kernel lets only root choose
-    let become_user = BecomeUser { user: NextUser::Same, log: None };
-    serve_at(Server::new(broker, wait)?, at, (quiet, None), &become_user)
+    let become_user = BecomeUser { user: NextUser::chosen(user)?, log: None };
+    serve_at(Server::new(broker, ChannelWait::Sleep)?, at, (quiet, None), &become_user)
 }
 
 /// Where to listen for MQTT clients.

@@ -33,6 +33,7 @@
 
 mod account;
 mod address;
+mod audit;
 mod body;
 mod broker;
 mod channel_wait;
@@ -60,6 +61,7 @@ mod trial;
 
 pub use account::{ClassStatistics, ConsumerStatistics, LogStatistics, OTHERS, Statistics};
 pub use address::{AddressError, BrokerAddress, HOST_SOCKET, TlsAddress, default_socket};
+pub use audit::{AuditAction, AuditEntry, AuditError, AuditFile, AuditOutcome, AuditSubject};
 pub use body::EventBody;
 pub use broker::Broker;
 pub use channel_wait::ChannelWait;

@@ -10,6 +10,7 @@
 //! and one to write, whatever the number of frames.
 
 mod add;
+mod audit;
 mod disk;
 mod introduce;
 mod listen;
@@ -28,6 +29,7 @@ use crate::outgoing::{Flushed, OutgoingSocket};
 use crate::task::{ClientId, Next, PathId, Sent, Task};
 use crate::transport::{FrameTransport, Framing, PollFor, TransportError, TransportListener};
 use add::{EncryptedService, LISTENER};
+use audit::AuditSink;
 use disk::DiskThread;
 use listen::AcceptFailure;
 use look_budget::{EventsPass, LookBudget};
@@ -80,6 +82,8 @@ pub struct Server {
     window: Arc<StatisticsWindow>,
     /// None: it cannot listen with TLS.
     tls: Option<EncryptedService>,
+    /// None: nobody wants to know who did what.
+    audit: Option<AuditSink>,
 }
 
 impl Server {
@@ -100,6 +104,7 @@ impl Server {
             disk: None,
             window: Arc::default(),
             tls: None,
+            audit: None,
             clients: NumberMap::default(),
             paths: NumberMap::default(),
             next_client: 0,
@@ -151,6 +156,7 @@ impl Server {
             {
                 disk.sync(job);
             }
+            self.write_audit();
             self.window.answer(|| self.broker.statistics(clock::now()));
             let timeout = self.timeout(due);
             ready.clear();
@@ -192,6 +198,8 @@ impl Server {
             }
         }
         self.broker.rest();
+        self.broker.finish_audit(clock::now());
+        self.write_audit();
         Ok(())
     }
 
@@ -376,6 +384,7 @@ impl Server {
     fn lose(&mut self, id: ClientId, error: &TransportError) {
         if let TransportError::Tls(_) = error {
             self.broker.count_tls_failure();
+            self.broker.audit_end(id, &error.to_string());
         }
         self.drop_client(id);
     }
