@@ -44,6 +44,7 @@ pub(crate) struct GangUninstallArgs {
 }
 
 pub(crate) fn install(args: &GangInstallArgs) -> anyhow::Result<ExitCode> {
+    unisono_linux::process::deny_writing_by_others();
     let program =
         std::env::current_exe().context("cannot find this program's file; start it by its full path")?;
     let mut options = args.daemon.options()?;

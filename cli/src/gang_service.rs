@@ -247,6 +247,7 @@ pub(crate) fn failure(error: Error) -> anyhow::Error {
 }
 
 pub(crate) fn daemon(args: DaemonArgs) -> anyhow::Result<ExitCode> {
+    unisono_linux::process::deny_writing_by_others();
     if !unisono_linux::process::is_root() {
         let text =
             "the gang daemon stops programs of all users, and needs root; try: sudo unisono gang daemon";
@@ -376,7 +377,7 @@ pub(crate) fn metrics(args: &MetricsArgs) -> anyhow::Result<ExitCode> {
             "cannot listen at {place}: {error}; name an ADDRESS:PORT of this host that is free, or a path"
         ))
     })?;
-    interrupt::catch()?;
+    interrupt::catch_for_server()?;
     eprintln!("unisono: answering at {listener}; Ctrl-C ends it");
     let answer = || args.daemon.view().map(|view| openmetrics(&view)).map_err(|error| error.to_string());
     serve(&listener, answer, || interrupt::caught().is_some())?;

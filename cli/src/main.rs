@@ -47,6 +47,7 @@ mod workload;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 use std::sync::LazyLock;
+use unisono_linux::process;
 
 /// Keep parallel programs in step on machines they have to share
 ///
@@ -122,12 +123,18 @@ fn main() -> ExitCode {
             Command::Advise(args) => advise::run(&args),
             Command::Run(args) => run::run(&args),
             Command::Mpi(args) => mpi::run(args),
-            Command::Tree(args) => tree::run(args),
-            Command::Queue(args) => queue::run(args),
-            Command::Events(args) => events::run(args),
+            Command::Tree(args) => guarded(|| tree::run(args)),
+            Command::Queue(args) => guarded(|| queue::run(args)),
+            Command::Events(args) => guarded(|| events::run(args)),
             Command::Completions(args) => completions::run(&args, &mut Cli::command()),
             Command::Man(args) => man::run(&args, Cli::command()),
             Command::Workload(args) => workload::run(*args),
         };
     exit::code(result)
+}
+
+/// Runs a command that makes files of root's, and starts no programs of the user's.
+fn guarded(command: impl FnOnce() -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
+    process::deny_writing_by_others();
+    command()
 }

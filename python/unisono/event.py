@@ -145,7 +145,11 @@ class Event:
 
     @property
     def payload(self) -> memoryview:
-        """The bytes, not copied and not to be written."""
+        """The bytes, not copied and not to be written.
+
+        Through shared memory a payload of 16 KiB or more lies where its supplier can change it at any time. If
+        the supplier is not trusted, check and use a copy: bytes(event).
+        """
         view = self._view
         if not view.bytes:
             return memoryview(b"")

@@ -284,6 +284,31 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::print_stderr, reason = "a skipped test says why")]
+    fn systemd_finds_that_the_broker_of_events_can_do_little() {
+        let prefix = tempfile::tempdir().expect("there is room");
+        for unit in EVENT_UNITS {
+            let text = unit_text(unit, prefix.path()).expect("the template is there");
+            // programs of other users would all be one user
+            assert!(!text.contains("PrivateUsers=yes"), "{text}");
+            fs::write(prefix.path().join(unit), text).expect("there is room");
+        }
+        let mut security = Command::new("systemd-analyze");
+        // the exposure, times ten
+        security.args(["security", "--offline=true", "--no-pager", "--threshold=25"]);
+        let Ok(output) = security.arg(prefix.path().join("unisono-events.service")).output() else {
+            eprintln!("skipped: no systemd-analyze here: apt-get install systemd");
+            return;
+        };
+        let said = String::from_utf8_lossy(&output.stderr);
+        if said.contains("nrecognized option") {
+            eprintln!("skipped: this systemd-analyze reads no files; it is older than 250");
+            return;
+        }
+        assert!(output.status.success(), "{}{said}", String::from_utf8_lossy(&output.stdout));
+    }
+
+    #[test]
     fn the_scripts_for_slurm_know_where_the_program_is() {
         for script in SLURM_SCRIPTS {
             let text =

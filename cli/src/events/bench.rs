@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let what = "--certificate, --key and --authority are for --transport tls";
         return Err(Failure::Usage(what.to_owned()).into());
     }
-    let tls = own.map(|own| TlsService { own, client_authority: None });
+    let tls = own.map(|own| TlsService { own, client_authority: None, revocations: None });
     let loopback = ([127, 0, 0, 1], 0).into();
     let address = match args.transport {
         TransportChoice::Shared => BrokerAddress::Shared(path),

@@ -24,7 +24,7 @@ struct BrokerScrape(Statistics);
 /// A family: its name, what it is, and the value of one that has it.
 type FamilyOf<T> = (MetricType, &'static str, &'static str, fn(&T) -> u64);
 
-const OF_ALL: [FamilyOf<Statistics>; 4] = [
+const OF_ALL: [FamilyOf<Statistics>; 5] = [
     (MetricType::Gauge, "programs", "Programs that are connected", |of| of.clients),
     (MetricType::Gauge, "paths", "Paths that are open or still drain", |of| of.paths),
     (
@@ -38,6 +38,12 @@ const OF_ALL: [FamilyOf<Statistics>; 4] = [
         "sent_away",
         "Programs that were sent away because of what they sent",
         |of| of.sent_away,
+    ),
+    (
+        MetricType::Counter,
+        "audit_lost",
+        "Entries of the audit that could not be written",
+        |of| of.audit_lost,
     ),
 ];
 

@@ -5,7 +5,7 @@ use super::metrics::openmetrics;
 use super::policy::{mode, policy};
 use super::show::counters;
 use super::user::{BecomeUser, NextUser};
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::flags::one_of;
 use crate::output;
 use crate::service::ServiceNotices;
@@ -18,8 +18,8 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use unisono_broker::{
-    Broker, BrokerAddress, CertifiedFiles, ChannelWait, Exposure, Limits, ServeError, Server, Statistics,
-    TlsService, default_socket,
+    AuditFile, Broker, BrokerAddress, CertifiedFiles, ChannelWait, ClientCertificateCheck, Exposure, Limits,
+    ServeError, Server, Statistics, TlsService, default_socket,
 };
 use unisono_enforce::metrics::{self, ScrapeListener};
 use unisono_fairqueue::{ClassSpec, Hierarchy, LinkPace};
@@ -66,6 +66,14 @@ pub(crate) struct Args {
     /// program may show a token instead.
     #[arg(long, value_name = "FILE", requires = "certificate")]
     client_authority: Option<PathBuf>,
+    /// With --client-authority: lists of certificates that the authority has revoked (PEM), read again on
+    /// SIGHUP
+    ///
+    /// A connection whose certificate a list names is refused, or ended. Every authority of a program's
+    /// certificate needs a list, and a list that is out of date lets nobody in. The user that the broker
+    /// becomes has to be able to read the file.
+    #[arg(long, value_name = "FILE", requires = "client_authority")]
+    revocations: Option<PathBuf>,
     /// Who may publish and subscribe what, and how much: a TOML file
     ///
     /// Without it, everybody who can connect may do everything. With it, a client that no rule names is
@@ -94,6 +102,13 @@ pub(crate) struct Args {
     user: Option<String>,
     #[command(flatten)]
     log: LogFlags,
+    /// Append a line to this file for each connection, request and refusal: who, from where, what, done or
+    /// refused (JSON Lines)
+    ///
+    /// The file is made with mode 600, before the broker becomes another user. Equal lines within a second are
+    /// one line with their number. A line that cannot be written is a warning and is counted (`audit_lost`).
+    #[arg(long, value_name = "FILE")]
+    audit: Option<PathBuf>,
     /// Answer monitoring programs there (GET /metrics): ADDRESS:PORT, or the path of a Unix socket
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<String>,
@@ -128,6 +143,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let broker = args.log.add_to(broker)?;
     let broker = super::access::guarded(broker, args.permissions.as_deref(), args.tokens.as_deref())?;
+    let audit = args.audit.as_deref().map(AuditFile::open).transpose();
+    let audit = audit.map_err(|error| Failure::Usage(error.to_string()))?;
+    let broker = if audit.is_some() { broker.with_audit() } else { broker };
     let mut addresses = Vec::new();
     for listen in &args.listen {
         let address: Result<BrokerAddress, _> = listen.to_string_lossy().parse();
@@ -148,9 +166,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let exposure = if args.insecure { Exposure::Anybody } else { Exposure::Loopback };
     let mut server = Server::new(broker, args.wait)?;
     server.tell_notes(|text| eprintln!("note: {text}"));
+    if let Some(file) = audit {
+        server.audit_to(file, Box::new(|error| exit::say(&format!("warning: {error}"))));
+    }
     let own = CertifiedFiles::of(args.certificate.as_deref(), args.key.as_deref());
     if let Some(own) = own.map_err(|error| refused(error.into()))? {
-        let service = TlsService { own, client_authority: args.client_authority.clone() };
+        let service = TlsService {
+            own,
+            client_authority: args.client_authority.clone(),
+            revocations: args.revocations.clone(),
+        };
         server.use_tls(&service).map_err(refused)?;
     }
     for address in &args.mqtt {
@@ -191,16 +216,16 @@ fn limits(clients: u32) -> Limits {
     }
 }
 
-/// Serves at these addresses, and at the sockets that systemd has opened, until a signal.
+/// Serves at these addresses, and at the sockets that systemd has opened, until a signal. Started by root, it
+/// becomes `user` first, as `--user` says.
 pub(crate) fn serve(
     broker: Broker,
     at: (&[BrokerAddress], u32, Exposure),
-    wait: ChannelWait,
     quiet: bool,
+    user: Option<&str>,
 ) -> anyhow::Result<Statistics> {
-    // a path may ask for a congestion control that the kernel lets only root choose
-    let become_user = BecomeUser { user: NextUser::Same, log: None };
-    serve_at(Server::new(broker, wait)?, at, (quiet, None), &become_user)
+    let become_user = BecomeUser { user: NextUser::chosen(user)?, log: None };
+    serve_at(Server::new(broker, ChannelWait::Sleep)?, at, (quiet, None), &become_user)
 }
 
 /// Where to listen for MQTT clients.
@@ -231,7 +256,7 @@ fn serve_at(
     (quiet, metrics): (bool, Option<&str>),
     become_user: &BecomeUser<'_>,
 ) -> anyhow::Result<Statistics> {
-    interrupt::catch().context("cannot catch Ctrl-C")?;
+    interrupt::catch_for_server().context("cannot catch Ctrl-C")?;
     let inherited = activation::listeners().context("cannot take the sockets of LISTEN_FDS")?;
     let own = [BrokerAddress::Shared(default_socket())];
     let addresses = if inherited.is_empty() && addresses.is_empty() { &own } else { addresses };
@@ -253,8 +278,8 @@ fn serve_at(
         names.push(path.clone());
     }
     let service = ServiceNotices::connect();
-    let sweeper = become_user.go(&names, quiet)?;
-    let window = server.window();
+    let sweeper = become_user.go(&server, &names, quiet)?;
+    let (window, certificates) = (server.window(), server.certificate_check());
     let is_over = AtomicBool::new(false);
     let text = || {
         let statistics = window.ask(PATIENCE).ok_or("the broker does not answer")?;
@@ -267,6 +292,9 @@ fn serve_at(
         service.ready();
         let served = server.serve(&|| {
             service.alive();
+            if interrupt::hung_up() {
+                read_again(certificates.as_deref());
+            }
             interrupt::caught().is_some()
         });
         is_over.store(true, Ordering::Relaxed);
@@ -275,6 +303,15 @@ fn serve_at(
     let statistics = server.broker().statistics(unisono_broker::now());
     drop((service, server, scrapes, sweeper));
     Ok(statistics)
+}
+
+/// What a SIGHUP asks for. A server goes on with what it has read before if the new file is wrong.
+fn read_again(certificates: Option<&ClientCertificateCheck>) {
+    match certificates.map_or(Ok(false), ClientCertificateCheck::read_again) {
+        Ok(true) => exit::say("SIGHUP: the revocation lists were read again"),
+        Ok(false) => {}
+        Err(error) => exit::say(&format!("warning: SIGHUP: {error}; the lists read before hold on")),
+    }
 }
 
 /// The path of a listening Unix socket.

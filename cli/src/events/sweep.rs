@@ -25,7 +25,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     privilege::keep(&[Privilege::OverrideFileModes])?;
     privilege::never_more()?;
     // systemd signals all processes of a service; the broker's end is what counts
-    interrupt::catch()?;
+    interrupt::ignore()?;
     std::io::stdin().read_to_end(&mut Vec::new())?;
     for (path, identity_then) in theirs {
         if identity_then.is_some() && identity(path) == identity_then {

@@ -5,6 +5,7 @@ use super::sweep::SocketSweeper;
 use crate::exit::Failure;
 use anyhow::Context as _;
 use std::path::{Path, PathBuf};
+use unisono_broker::Server;
 use unisono_linux::{privilege, process};
 
 /// Which user serves.
@@ -56,9 +57,14 @@ pub(super) struct BecomeUser<'a> {
 }
 
 impl BecomeUser<'_> {
-    /// Gives the log and all privileges away. The answer is the process that removes the sockets at the end.
+    /// Gives the log, the sockets and all privileges away. The answer is the process that removes the sockets at the end.
     /// No other thread may run.
-    pub(super) fn go(&self, sockets: &[PathBuf], quiet: bool) -> anyhow::Result<Option<SocketSweeper>> {
+    pub(super) fn go(
+        &self,
+        server: &Server,
+        sockets: &[PathBuf],
+        quiet: bool,
+    ) -> anyhow::Result<Option<SocketSweeper>> {
         let (user, group) = match self.user {
             NextUser::Same => return Ok(None),
             NextUser::Named { user, group } => (user, group),
@@ -71,6 +77,7 @@ impl BecomeUser<'_> {
         if let Some(log) = self.log {
             unisono_broker::log::give(log, user, group)?;
         }
+        server.give_to(user, group).with_context(|| format!("cannot give the sockets to user {user}"))?;
         let sweeper = match sockets {
             [] => None,
             _ => Some(SocketSweeper::start(sockets).context("cannot start what removes the sockets")?),

@@ -6,7 +6,7 @@ use crate::output;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use unisono_broker::{Broker, BrokerAddress, ChannelWait, Client, Exposure, Limits, Statistics};
+use unisono_broker::{Broker, BrokerAddress, Client, Exposure, Limits, Statistics};
 use unisono_fairqueue::LinkPace;
 
 /// Order and pace the messages of programs that cooperate
@@ -15,7 +15,8 @@ use unisono_fairqueue::LinkPace;
 /// path in one of the policy's classes, and hand over messages; a message may have a deadline. (Rust programs
 /// use the crate unisono-broker; its PROTOCOL.md is for others.) Until Ctrl-C the broker sends the messages
 /// on, as datagrams or over connections, in the order of the policy and no faster than its rate. It needs no
-/// privilege, makes the socket, and changes nothing else on the host. So it cannot control a program that
+/// privilege, makes the socket, and changes nothing else on the host; started by root, it becomes another
+/// user before it reads from a program. So it cannot control a program that
 /// sends by itself: `unisono queue apply` can.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
@@ -38,6 +39,13 @@ pub(crate) struct Args {
     /// everybody's
     #[arg(long, value_name = "MODE", value_parser = mode, default_value = "600")]
     mode: u32,
+    /// When root starts it: the user to become once it listens, as a name or as UID or UID:GID
+    ///
+    /// Without this option the broker becomes a user that owns nothing and that no other process has. That
+    /// user may choose the congestion controls of net.ipv4.tcp_allowed_congestion_control only. With `root`
+    /// the broker stays root.
+    #[arg(long, value_name = "NAME", conflicts_with = "status")]
+    user: Option<String>,
     /// Print the statistics of the broker that listens at SOCKET
     #[arg(long, value_name = "SOCKET", conflicts_with_all = ["policy", "listen"])]
     status: Option<PathBuf>,
@@ -68,7 +76,7 @@ fn serve_policy(path: &std::path::Path, socket: &std::path::Path, args: &Args) -
     let pace = LinkPace::new(policy.rate, Limits::LATE);
     let broker = Broker::new(policy.hierarchy, Limits::default()).with_paths(pace);
     let address = [BrokerAddress::Unix(socket.to_owned())];
-    serve(broker, (&address, args.mode, Exposure::Loopback), ChannelWait::Sleep, args.json)
+    serve(broker, (&address, args.mode, Exposure::Loopback), args.json, args.user.as_deref())
 }
 
 fn table(statistics: &Statistics) -> String {

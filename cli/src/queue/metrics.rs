@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             "cannot listen at {place}: {error}; name an ADDRESS:PORT of this host that is free, or a path"
         ))
     })?;
-    interrupt::catch()?;
+    interrupt::catch_for_server()?;
     eprintln!("unisono: answering at {listener}; Ctrl-C ends it");
     let answer = || text(&args.sides).map_err(|error| error.to_string());
     serve(&listener, answer, || interrupt::caught().is_some())?;

@@ -31,6 +31,9 @@ pub struct Statistics {
     /// against requested), `publish` and `subscribe` (permissions), and so on.
     #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
     pub refusals: std::collections::BTreeMap<String, u64>,
+    /// Entries of the audit that could not be written.
+    #[serde(default)]
+    pub audit_lost: u64,
     /// Leaves of the policy, in its order: what left on paths.
     pub classes: Vec<ClassStatistics>,
     /// Consumers of programs; a group is one of them.

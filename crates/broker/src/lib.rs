@@ -33,6 +33,7 @@
 
 mod account;
 mod address;
+mod audit;
 mod body;
 mod broker;
 mod channel_wait;
@@ -61,6 +62,7 @@ mod trial;
 
 pub use account::{ClassStatistics, ConsumerStatistics, LogStatistics, OTHERS, Statistics};
 pub use address::{AddressError, BrokerAddress, HOST_SOCKET, TlsAddress, default_socket};
+pub use audit::{AuditAction, AuditEntry, AuditError, AuditFile, AuditOutcome, AuditSubject};
 pub use body::EventBody;
 pub use broker::Broker;
 pub use channel_wait::ChannelWait;
@@ -82,7 +84,10 @@ pub use spec::{
     WelcomeTerms, WhenFull, WhenLate,
 };
 pub use task::{ClientId, Next, PathId, Received, Sent, Task};
-pub use tls::{CertifiedFiles, TlsCertificates, TlsError, TlsService, Uncertified};
+pub use tls::{
+    CertificateChain, CertifiedFiles, ClientCertificateCheck, TlsCertificates, TlsError, TlsService,
+    Uncertified,
+};
 pub use trial::{TrialError, TrialResult, TrialSpec, trial};
 pub use unisono_eventchannel::{FieldSet, FieldValue, NO_DEADLINE, TopicPattern};
 /// The clock of deadlines (`CLOCK_MONOTONIC`).

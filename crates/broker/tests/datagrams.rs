@@ -30,7 +30,7 @@ static KEYS: LazyLock<Keys> = LazyLock::new(|| {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let authority = Authority::new(directory.path(), "brokers");
     let own = authority.certify("broker", &["localhost"]);
-    let broker = TlsService { own, client_authority: None }.read(Uncertified::Heard);
+    let broker = TlsService { own, client_authority: None, revocations: None }.read(Uncertified::Heard);
     let mut roots = rustls::RootCertStore::empty();
     roots
         .add(CertificateDer::from_pem_file(&authority.file).expect("it was written"))
@@ -355,7 +355,8 @@ fn with_udp(
     let brokers = Authority::new(directory.path(), "brokers");
     let programs = Authority::new(directory.path(), "programs");
     let own = brokers.certify("broker", &["localhost"]);
-    let service = TlsService { own, client_authority: permissions.map(|_| programs.file.clone()) };
+    let service =
+        TlsService { own, client_authority: permissions.map(|_| programs.file.clone()), revocations: None };
     let mut broker = broker();
     if let Some(rules) = permissions {
         broker = broker.with_permissions(Permissions::parse(rules, &|_| None).expect("it is sound"));
@@ -440,7 +441,9 @@ fn an_address_in_use_and_one_where_nobody_serves_are_said() {
             unisono_broker::Server::new(broker(), unisono_broker::ChannelWait::Sleep).expect("descriptors");
         let directory = tempfile::tempdir().expect("a scratch directory");
         let own = Authority::new(directory.path(), "a").certify("broker", &["localhost"]);
-        second.use_tls(&TlsService { own, client_authority: None }).expect("the files are sound");
+        second
+            .use_tls(&TlsService { own, client_authority: None, revocations: None })
+            .expect("the files are sound");
         let taken =
             second.listen_udp(place(None).address, Exposure::Loopback).expect_err("taken").to_string();
         assert!(taken.contains("in use"), "{taken}");
@@ -451,5 +454,39 @@ fn an_address_in_use_and_one_where_nobody_serves_are_said() {
         let nobody = Client::connect_udp(&TlsAddress { address: free, ..place(None) });
         let nobody = nobody.expect_err("nobody").to_string();
         assert!(nobody.contains("no broker at udp:"), "{nobody}");
+    });
+}
+
+/// Binds a datagram socket to a port that may be in use.
+fn bind_again(
+    address: SocketAddr,
+    share: impl FnOnce(&rustix::fd::OwnedFd) -> rustix::io::Result<()>,
+) -> rustix::io::Result<()> {
+    use rustix::net::{AddressFamily, SocketType, bind, socket};
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket(family, SocketType::DGRAM, None)?;
+    share(&socket)?;
+    bind(&socket, &address)
+}
+
+#[test]
+fn a_stranger_cannot_bind_the_port_that_a_broker_serves_at() {
+    use rustix::net::sockopt::set_socket_reuseaddr;
+    with_udp(None, |place, _| {
+        let address = place(None).address;
+        // the kernel asks every socket at the address: the listener's, and the one of each program
+        for programs in 0..2 {
+            let _connected: Vec<_> =
+                (0..programs).map(|_| Client::connect_udp(&place(None)).expect("it listens")).collect();
+            for host in ["127.0.0.1", "0.0.0.0", "[::]"] {
+                let theirs: SocketAddr = format!("{host}:{}", address.port()).parse().expect("an address");
+                let bound = bind_again(theirs, |socket| set_socket_reuseaddr(socket, true));
+                if bound == Err(rustix::io::Errno::AFNOSUPPORT) {
+                    eprintln!("skipped: this host has no IPv6");
+                    continue;
+                }
+                assert_eq!(bound, Err(rustix::io::Errno::ADDRINUSE), "{theirs}, {programs} programs");
+            }
+        }
     });
 }

@@ -94,7 +94,11 @@ impl Drop for Relay {
 fn with_udp(test: impl FnOnce(&dyn Fn(Option<SocketAddr>) -> Client, SocketAddr) + Send + 'static) {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let brokers = Authority::new(directory.path(), "brokers");
-    let service = TlsService { own: brokers.certify("broker", &["localhost"]), client_authority: None };
+    let service = TlsService {
+        own: brokers.certify("broker", &["localhost"]),
+        client_authority: None,
+        revocations: None,
+    };
     with_server(
         broker(),
         move |server| {

@@ -54,6 +54,7 @@ fn with_tls(broker: Broker, asks: bool, test: impl FnOnce(&Site) + Send + 'stati
     let service = TlsService {
         own: brokers.certify("broker", &["localhost"]),
         client_authority: asks.then(|| programs.file.clone()),
+        revocations: None,
     };
     let listen = move |server: &mut unisono_broker::Server| {
         let any = "127.0.0.1:0".parse().expect("an address");
@@ -126,6 +127,22 @@ fn a_certificate_says_who_a_program_is_by_its_alternative_names_or_its_subject()
         let foreign = refused(site.connect(Some(own), None));
         assert!(foreign.contains("does not know the authority of this end's certificate"), "{foreign}");
         assert_eq!(failures(&mut watcher), 2);
+    });
+}
+
+#[test]
+fn a_subject_counts_only_in_a_certificate_without_alternative_names() {
+    let rules = "[[allow]]\nwho = [\"certificate:admin\"]\npublish = [\"#\"]\n\
+                 [[allow]]\nwho = [\"certificate:line1.example\"]\npublish = [\"line1\"]";
+    with_tls(with_rules(rules, None), true, |site| {
+        // an authority that checks hosts may leave the subject to whoever asks for the certificate
+        let own = site.programs.certify("admin", &["line1.example"]);
+        let mut line1 = site.connect(Some(own), None).expect("its alternative name is named");
+        let more = refused(line1.advertise(&Advertisement::of("a")));
+        assert!(more.contains("certificate:line1.example may not publish `a`"), "{more}");
+        // an address is an alternative name, too, though no rule can name it
+        let nameless = refused(site.connect(Some(site.programs.certify("admin", &["192.0.2.1"])), None));
+        assert!(nameless.contains("no rule of the permissions names anonymous"), "{nameless}");
     });
 }
 
@@ -239,7 +256,7 @@ fn an_expired_certificate_is_refused_by_the_one_who_has_it_and_by_the_other_end(
         let old = site.programs.certify_until("old", &["localhost"], 2020);
         let said = refused(site.connect(Some(old.clone()), None));
         assert!(said.contains("old.crt expired at 2020-01-01T00:00:00Z; renew it"), "{said}");
-        let service = TlsService { own: old.clone(), client_authority: None };
+        let service = TlsService { own: old.clone(), client_authority: None, revocations: None };
         assert!(service.read(unisono_broker::Uncertified::Heard).is_err());
 
         // programs of others do not look at their own certificates
@@ -309,7 +326,8 @@ fn files_that_do_not_fit_are_refused_before_anything_listens() {
     let authority = Authority::new(directory.path(), "a");
     let [one, other] = ["one", "other"].map(|name| authority.certify(name, &["localhost"]));
     let read = |own: CertifiedFiles, client_authority: Option<PathBuf>| {
-        let read = TlsService { own, client_authority }.read(unisono_broker::Uncertified::Refused);
+        let read = TlsService { own, client_authority, revocations: None }
+            .read(unisono_broker::Uncertified::Refused);
         read.map(drop).map_err(|error| error.to_string())
     };
     assert_eq!(read(one.clone(), Some(authority.file.clone())), Ok(()));
@@ -331,7 +349,9 @@ fn an_address_that_others_reach_needs_a_check_of_those_who_come() {
     let server = |broker, client_authority| {
         let mut server =
             unisono_broker::Server::new(broker, unisono_broker::ChannelWait::Sleep).expect("a server");
-        server.use_tls(&TlsService { own: own.clone(), client_authority }).expect("the files are sound");
+        server
+            .use_tls(&TlsService { own: own.clone(), client_authority, revocations: None })
+            .expect("the files are sound");
         server
     };
     let said = server(broker(), None).listen_tls(any, Exposure::Loopback).expect_err("nobody is checked");

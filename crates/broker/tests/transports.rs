@@ -58,7 +58,7 @@ fn listening(
     let directory = tempfile::tempdir().expect("a scratch directory");
     let authority = Authority::new(directory.path(), "authority");
     let own = authority.certify("broker", &["127.0.0.1"]);
-    let service = TlsService { own, client_authority: client_authority(directory.path()) };
+    let service = TlsService { own, client_authority: client_authority(directory.path()), revocations: None };
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = TlsAddress {
         host: "127.0.0.1".to_owned(),
@@ -81,7 +81,7 @@ fn tls_with(client_authority: impl FnOnce(&Path) -> Option<PathBuf>) -> (End, En
     let (mut listener, address, _directory) = listening(client_authority);
     let program = std::thread::spawn(move || address.open().expect("it listens"));
     let mut broker = accept(&mut listener);
-    while !program.is_finished() || broker.peer_names().is_none() {
+    while !program.is_finished() || broker.peer_certificates().is_none() {
         assert!(broker.receive().expect("the other end is there").is_none());
     }
     (Box::new(program.join().expect("it does not panic")), broker)
@@ -96,7 +96,7 @@ fn listening_by_udp() -> (DatagramListener, TlsAddress, tempfile::TempDir) {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let authority = Authority::new(directory.path(), "authority");
     let own = authority.certify("broker", &["127.0.0.1"]);
-    let certificates = TlsService { own, client_authority: None }.read(Uncertified::Heard);
+    let certificates = TlsService { own, client_authority: None, revocations: None }.read(Uncertified::Heard);
     let any = "127.0.0.1:0".parse().expect("an address");
     let listener = DatagramListener::bind(any, 64 << 20, &certificates.expect("they are sound"));
     let listener = listener.expect("a free port");
@@ -119,7 +119,7 @@ fn udp() -> (End, End) {
             break end;
         }
     };
-    while !program.is_finished() || broker.peer_names().is_none() {
+    while !program.is_finished() || broker.peer_certificates().is_none() {
         assert!(broker.receive().expect("the other end is there").is_none());
     }
     (Box::new(program.join().expect("it does not panic")), broker)

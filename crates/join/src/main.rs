@@ -110,7 +110,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let host = args.name.clone().unwrap_or_else(|| name(&host).unwrap_or_else(|_| "unnamed".to_owned()));
     let at = args.at.clone().unwrap_or_else(|| BrokerAddress::Shared(unisono_broker::default_socket()));
-    interrupt::catch().context("cannot catch Ctrl-C")?;
+    interrupt::catch_for_server().context("cannot catch Ctrl-C")?;
     let sight = Arc::new(Sight::new(at, host, settings));
     let mut threads = Vec::new();
     for class in 0..sight.settings.classes.len() {

@@ -7,26 +7,61 @@
 //! another process that watches. Reference: sigaction(2), signal-safety(7).
 
 use std::io;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 static CAUGHT: AtomicI32 = AtomicI32::new(0);
+static HUNG_UP: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn note(signal: libc::c_int) {
     // SYNC(interrupt) release: the number is all that is handed over
     CAUGHT.store(signal, Ordering::Release);
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP are noted once each; the second of a kind ends the process.
+extern "C" fn note_hangup(_signal: libc::c_int) {
+    // SYNC(hangup) release: that it came is all that is handed over
+    HUNG_UP.store(true, Ordering::Release);
+}
+
+/// From now on SIGINT, SIGTERM and SIGHUP are noted once each; the second of a kind ends the process. A SIGHUP
+/// that is ignored stays so: nohup(1) has asked for that.
 pub fn catch() -> io::Result<()> {
-    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+    handle(&[libc::SIGINT, libc::SIGTERM], note, libc::SA_RESETHAND)?;
+    if crate::process::is_ignored(crate::signal::Signal::Hangup) {
+        return Ok(());
+    }
+    handle(&[libc::SIGHUP], note, libc::SA_RESETHAND)
+}
+
+/// The same for a server, which a SIGHUP does not end: [`hung_up`] says that it came. By custom it asks a
+/// server to read its files again, and a terminal that closes sends it.
+pub fn catch_for_server() -> io::Result<()> {
+    handle(&[libc::SIGINT, libc::SIGTERM], note, libc::SA_RESETHAND)?;
+    handle(&[libc::SIGHUP], note_hangup, 0)
+}
+
+/// Has SIGINT, SIGTERM and SIGHUP do nothing: for a process that ends with another one.
+pub fn ignore() -> io::Result<()> {
+    set(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP], libc::SIG_IGN, 0)
+}
+
+fn handle(
+    signals: &[libc::c_int],
+    handler: extern "C" fn(libc::c_int),
+    flags: libc::c_int,
+) -> io::Result<()> {
+    set(signals, handler as libc::sighandler_t, flags | libc::SA_RESTART)
+}
+
+fn set(signals: &[libc::c_int], handler: libc::sighandler_t, flags: libc::c_int) -> io::Result<()> {
+    for signal in signals {
         let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
         // SAFETY: an all-zero sigaction is a valid value: default handler, empty mask, no flags.
         let action = unsafe { action.assume_init_mut() };
-        action.sa_sigaction = note as extern "C" fn(libc::c_int) as libc::sighandler_t;
-        action.sa_flags = libc::SA_RESETHAND | libc::SA_RESTART;
-        // SAFETY: `action` is initialized and the handler only stores to an atomic, which is
+        action.sa_sigaction = handler;
+        action.sa_flags = flags;
+        // SAFETY: `action` is initialized; a handler here only stores to an atomic, which is
         // async-signal-safe.
-        if unsafe { libc::sigaction(signal, action, std::ptr::null_mut()) } != 0 {
+        if unsafe { libc::sigaction(*signal, action, std::ptr::null_mut()) } != 0 {
             return Err(io::Error::last_os_error());
         }
     }
@@ -36,15 +71,13 @@ pub fn catch() -> io::Result<()> {
 /// Gives SIGINT, SIGQUIT, SIGTERM and SIGHUP their usual effect, also for programs started from here. A
 /// process started in the background by a shell, or under nohup(1), inherits some of them ignored.
 pub fn usual() -> io::Result<()> {
-    for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP] {
-        // SAFETY: an all-zero sigaction is a valid value: default handler, empty mask, no flags.
-        let action = unsafe { std::mem::zeroed::<libc::sigaction>() };
-        // SAFETY: `action` is initialized; the default action runs no code of ours.
-        if unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    Ok(())
+    set(&[libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP], libc::SIG_DFL, 0)
+}
+
+/// Whether a SIGHUP has come since this was asked last, after [`catch_for_server`].
+pub fn hung_up() -> bool {
+    // SYNC(hangup) acquire: that it came is all that is handed over
+    HUNG_UP.swap(false, Ordering::Acquire)
 }
 
 /// The signal that was caught, by name, if one was.

@@ -8,7 +8,7 @@
 //! received before it.
 
 use rustix::cmsg_space;
-use rustix::fs::Mode;
+use rustix::fs::{FileType, Mode, OFlags, chmod, fstat, open};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -35,6 +35,20 @@ pub fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
     bind(&socket, &address)?;
     rustix::net::listen(&socket, BACKLOG)?;
     Ok(UnixListener::from(socket))
+}
+
+/// Gives a socket in the file system exactly this mode, whatever the umask was when it was bound. Fails with
+/// `ENOTSOCK` if something else is there by now, as a link that another user has put in its place: chmod(2)
+/// would follow it, and a server of root would open a file of root's choice to everybody.
+pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
+    let held = open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let facts = fstat(&held)?;
+    let is_ours = facts.st_uid == own_user() && facts.st_nlink == 1;
+    if !FileType::from_raw_mode(facts.st_mode).is_socket() || !is_ours {
+        return Err(Errno::NOTSOCK.into());
+    }
+    // chmod(2) of what the descriptor is of: fchmod(2) takes no descriptor of O_PATH
+    Ok(chmod(format!("/proc/self/fd/{}", held.as_raw_fd()), Mode::from_raw_mode(mode))?)
 }
 
 /// A process at the other end of a connection, as the kernel knows it: at the time of connecting.
@@ -135,6 +149,26 @@ mod tests {
             }
             Err(error) => eprintln!("skipped: no filters here: {error}"),
         }
+    }
+
+    #[test]
+    fn a_socket_gets_its_mode_and_what_a_link_in_its_place_leads_to_does_not() {
+        use std::os::unix::fs::MetadataExt;
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let mode = |path: &Path| std::fs::metadata(path).expect("it is there").mode() & 0o777;
+        let (socket, file) = (directory.path().join("socket"), directory.path().join("file"));
+        let _listener = listen(&socket, 0o600).expect("room");
+        set_mode(&socket, 0o666).expect("it is ours");
+        assert_eq!(mode(&socket), 0o666);
+        std::fs::write(&file, b"secret").expect("room");
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("ours");
+        std::fs::remove_file(&socket).expect("it is ours");
+        std::os::unix::fs::symlink(&file, &socket).expect("room");
+        set_mode(&socket, 0o666).expect_err("it is a link");
+        std::fs::remove_file(&socket).expect("it is ours");
+        std::fs::hard_link(&file, &socket).expect("one file system");
+        set_mode(&socket, 0o666).expect_err("it is no socket");
+        assert_eq!(mode(&file), 0o600);
     }
 
     #[test]

@@ -6,7 +6,8 @@
 pub use crate::pidfd::PidFd;
 pub use crate::poll::readable_of as readable;
 pub use crate::signal::Signal;
-use rustix::process::{setpgid, setsid};
+use rustix::fs::Mode;
+use rustix::process::{setpgid, setsid, umask};
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
@@ -134,6 +135,14 @@ pub fn start(command: &mut Command, joins: Vec<File>, family: Family) -> io::Res
     // SAFETY: `prepare` allocates nothing and makes async-signal-safe calls alone.
     unsafe { command.pre_exec(prepare) };
     command.spawn()
+}
+
+/// Files and directories that this process makes from now on cannot be written by other users, whatever umask
+/// it was started with: a unit of systemd that everybody may write is root's for everybody. For commands that
+/// start no programs of the user's, which inherit the mask.
+pub fn deny_writing_by_others() {
+    let before = umask(Mode::from_raw_mode(0o077));
+    umask(before | Mode::WGRP | Mode::WOTH);
 }
 
 /// Whether this process may do what only root may do (effective user 0).

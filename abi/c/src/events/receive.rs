@@ -101,9 +101,12 @@ pub const UNISONO_EVENT_RETAINED: u32 = 2;
 /// It comes again unless it is acknowledged.
 pub const UNISONO_EVENT_ACKNOWLEDGE: u32 = 4;
 
-/// An event or a notice that has come. All of it is valid, and never changes, until unisono_event_free.
-/// Through shared memory a payload of 16 KiB or more is not copied: it stays in memory that the broker, or
-/// its supplier, alone can write, of which at most four payloads are held at a time; further ones are copied.
+/// An event or a notice that has come. All of it is valid until unisono_event_free, and the library does not
+/// change it. Through shared memory a payload of 16 KiB or more is not copied: it stays in memory that the
+/// broker, or its supplier, can write, of which at most four payloads are held at a time; further ones are
+/// copied. A supplier that is broken or hostile can change such a payload at any time, also after it was
+/// checked. Where the supplier is not trusted, copy the payload first, and check and use the copy. All else
+/// in the structure is a copy.
 #[repr(C)]
 #[derive(Debug)]
 pub struct EventView {

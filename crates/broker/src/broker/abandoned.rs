@@ -38,6 +38,9 @@ impl Broker {
 
     /// Ends what has done nothing for too long.
     pub(super) fn look(&mut self, now: Nanos) {
+        if let Some(trail) = &mut self.audit {
+            trail.advance(now);
+        }
         if now < self.next_look {
             return;
         }

@@ -141,6 +141,12 @@ impl LinkCounts {
 }
 
 impl DirectRings {
+    /// The topic of a link, and the program that reads from it.
+    pub(super) fn parties(&self, link: u32) -> Option<(TopicId, ClientId)> {
+        let (of, consumer) = self.find(link)?;
+        Some((self.suppliers.get(&of)?.topic, self.readers.get(&consumer)?.client))
+    }
+
     fn find(&self, link: u32) -> Option<((ClientId, u32), ConsumerId)> {
         self.suppliers.iter().find_map(|(of, supplier)| {
             let (consumer, _) = supplier.links.iter().find(|(_, it)| it.link == link)?;
@@ -282,6 +288,7 @@ impl Broker {
                 });
             }
         }
+        self.audit_introductions(&first);
         for task in first.into_iter().rev() {
             self.tasks.push_front(task);
         }

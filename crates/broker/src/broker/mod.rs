@@ -13,6 +13,7 @@
 
 mod abandoned;
 mod access;
+mod audit;
 mod direct;
 mod durable;
 mod elsewhere;
@@ -26,6 +27,7 @@ mod replies;
 mod statistics;
 
 use crate::account::Account;
+use crate::audit::AuditTrail;
 use crate::body::EventBody;
 use crate::frame::{Frame, VERSION};
 use crate::limits::Limits;
@@ -137,6 +139,8 @@ pub struct Broker {
     loose: LooseDeliveries,
     access: AccessControl,
     names: GroupNames,
+    /// None: nobody wants to know who did what.
+    audit: Option<Box<AuditTrail>>,
     sent_away: u64,
     refused: u64,
     /// What [`EventChannel::lapses`] said last.
@@ -185,6 +189,7 @@ impl Broker {
             loose: LooseDeliveries::default(),
             access: AccessControl::default(),
             names: GroupNames::default(),
+            audit: None,
             sent_away: 0,
             refused: 0,
             lapses: 0,
@@ -259,6 +264,9 @@ impl Broker {
     /// A program has connected; whether it may stay.
     pub fn connected(&mut self, now: Nanos, client: ClientId, peer: TransportPeer) -> bool {
         self.look(now);
+        if let Some(trail) = &mut self.audit {
+            trail.arrived(client, peer);
+        }
         let peer = peer.party();
         let theirs = self.clients.values().filter(|client| client.peer == peer).count();
         let may = if theirs >= self.limits.clients_of_user {
@@ -290,6 +298,9 @@ impl Broker {
                 ahead: None,
             };
             self.clients.insert(client, connected);
+        } else {
+            self.audit_end(client, "no place is left");
+            self.audit_gone(client);
         }
         may
     }
@@ -330,7 +341,11 @@ impl Broker {
         if lease.is_some() {
             self.renew(now, client);
         }
-        let done = match Frame::read(bytes) {
+        let frame = Frame::read(bytes);
+        if let Ok(frame) = &frame {
+            self.audit_request(client, frame);
+        }
+        let done = match frame {
             Err(bad) => Err(bad.to_string()),
             Ok(Frame::Hello(greeting)) if !greeted => self.greet(now, client, greeting, same_clock),
             Ok(_) if !greeted => Err("the first frame has to be a greeting".to_owned()),
@@ -342,7 +357,11 @@ impl Broker {
             Ok(Frame::Subscribe { number, spec }) => self.subscribe(now, client, number, &spec),
             Ok(Frame::Acknowledge { consumer, delivery }) => self.acknowledge(client, consumer, delivery),
             Ok(Frame::Unsubscribe { number }) => self.unsubscribe(now, client, number),
-            Ok(Frame::Open { number, path }) => self.open(now, client, number, path),
+            Ok(Frame::Open { number, path }) => {
+                let opened = self.open(now, client, number, path);
+                self.audit_granted(client);
+                opened
+            }
             Ok(Frame::Close { number }) => self.close(now, client, number),
             Ok(Frame::Flush { number }) => self.flush(client, number),
             Ok(Frame::Ask) => {
@@ -378,6 +397,7 @@ impl Broker {
                 connected.named = ToldTopics::with_types();
             }
         }
+        self.audit_connected(client);
         let (largest, path_largest) = (self.limits.largest, self.limits.path_largest);
         let reply = self.replies.grant(client);
         let terms =
@@ -390,6 +410,7 @@ impl Broker {
     /// those who listened to its topics are told that it died.
     pub fn gone(&mut self, now: Nanos, client: ClientId) {
         self.look(now);
+        self.audit_gone(client);
         let Some(connected) = self.clients.remove(&client) else { return };
         self.replies.withdraw(client);
         for (number, outlet) in connected.outlets {
@@ -563,6 +584,7 @@ impl Broker {
     }
 
     fn answer(&mut self, client: ClientId, frame: &Frame<'_>) {
+        self.audit_answer(client, frame);
         answer(&mut self.tasks, client, frame);
     }
 

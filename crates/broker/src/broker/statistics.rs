@@ -86,6 +86,7 @@ impl Broker {
             sent_away: self.sent_away,
             refused: self.refused,
             refusals: self.access.refusals(),
+            audit_lost: self.audit.as_ref().map_or(0, |trail| trail.lost),
             classes: classes.collect(),
             log,
             consumers: accounts.iter().map(|account| self.of_consumer(account)).collect(),

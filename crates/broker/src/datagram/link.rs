@@ -1,13 +1,13 @@
 //! One connection as a state machine: datagrams and times in, datagrams and bytes out.
 
 use super::{client, endpoint};
-use crate::tls::{self, TlsError};
+use crate::tls::{self, CertificateChain, TlsError};
 use bytes::BytesMut;
 use quinn_proto::{
     Connection, ConnectionError, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig, Event,
     ReadError, ServerConfig, StreamEvent, StreamId, VarInt,
 };
-use rustls::pki_types::CertificateDer;
+use rustls::AlertDescription;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -324,14 +324,14 @@ impl DatagramLink {
         self.end.get_or_insert(LinkEnd::Gone);
     }
 
-    /// The names in the other end's certificate, once both have agreed; none, if it showed none.
-    pub(crate) fn peer_names(&self) -> Option<Vec<Arc<str>>> {
+    /// The other end's certificates, once both have agreed; none, if it showed none.
+    pub(crate) fn peer_certificates(&self) -> Option<CertificateChain> {
         if !self.is_established() {
             return None;
         }
         let identity = self.connection.crypto_session().peer_identity();
-        let chain = identity.and_then(|chain| chain.downcast::<Vec<CertificateDer<'static>>>().ok());
-        Some(chain.and_then(|chain| chain.first().map(|own| tls::names(own))).unwrap_or_default())
+        let chain = identity.and_then(|chain| chain.downcast::<CertificateChain>().ok());
+        Some(chain.map(|chain| *chain).unwrap_or_default())
     }
 }
 
@@ -343,7 +343,8 @@ fn ended(reason: &ConnectionError) -> LinkEnd {
             LinkEnd::Refused(error.reason.clone())
         }
         ConnectionError::ConnectionClosed(close) if is_alert(close.error_code) => {
-            LinkEnd::Refused(format!("the other end ended it: {close}"))
+            let alert = AlertDescription::from(u64::from(close.error_code) as u8);
+            LinkEnd::Refused(tls::in_words(&rustls::Error::AlertReceived(alert)))
         }
         _ => LinkEnd::Gone,
     }

@@ -79,7 +79,7 @@ fn endpoint() -> Arc<EndpointConfig> {
 
 /// What a broker needs to let programs in.
 fn server(certificates: &TlsCertificates) -> Result<Arc<quinn_proto::ServerConfig>, TlsError> {
-    let mut tls = (*certificates.0).clone();
+    let mut tls = (*certificates.config).clone();
     tls.alpn_protocols = vec![PROTOCOL.to_vec()];
     let tls = QuicServerConfig::try_from(tls).map_err(|error| TlsError::Datagrams(error.to_string()))?;
     let mut config = quinn_proto::ServerConfig::with_crypto(Arc::new(tls));

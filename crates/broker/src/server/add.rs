@@ -18,7 +18,9 @@ pub(super) const LISTENER: u64 = 1 << 32;
 /// What every listener with TLS shares.
 #[derive(Clone, Debug)]
 pub(super) struct EncryptedService {
-    certificates: TlsCertificates,
+    pub(super) certificates: TlsCertificates,
+    /// Readings of the revocation lists after which connections were checked again.
+    pub(super) readings: u64,
     /// Everybody who connects has to show a certificate or a token.
     asks: bool,
 }
@@ -77,8 +79,11 @@ impl Server {
         let tokens = self.broker.has_tokens();
         let uncertified = if tokens { Uncertified::Heard } else { Uncertified::Refused };
         let certificates = service.read(uncertified)?;
-        self.tls =
-            Some(EncryptedService { certificates, asks: tokens || service.client_authority.is_some() });
+        self.tls = Some(EncryptedService {
+            certificates,
+            readings: 0,
+            asks: tokens || service.client_authority.is_some(),
+        });
         Ok(())
     }
 
@@ -180,6 +185,15 @@ impl Server {
                 Ok(BrokerAddress::Udp(TlsAddress { address, ..place.clone() }))
             }
         }
+    }
+
+    /// Gives the listeners' sockets to a user, before this process becomes that user.
+    ///
+    /// # Errors
+    /// The kernel's refusal: only root gives.
+    pub fn give_to(&self, user: u32, group: u32) -> Result<(), ServeError> {
+        self.listeners.iter().try_for_each(|listener| listener.give(user, group))?;
+        Ok(())
     }
 
     /// Listens for another transport.

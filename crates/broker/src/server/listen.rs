@@ -3,7 +3,7 @@
 use crate::address::check_owner;
 use crate::tls::TlsError;
 use crate::transport::{Framing, StreamListener, TransportError};
-use rustix::fs::{Mode, chmod, fchmod};
+use rustix::fs::{Mode, fchmod};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, getsockname, listen, socket_with,
@@ -12,6 +12,7 @@ use rustix::net::{
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use unisono_linux::local_socket::set_mode;
 
 /// Why no broker serves.
 #[derive(Debug, thiserror::Error)]
@@ -80,7 +81,7 @@ pub(super) fn unix(path: &Path, mode: u32) -> Result<OwnedFd, ServeError> {
     fchmod(&socket, Mode::from_raw_mode(OWNER)).map_err(refused)?;
     bind(&socket, &address).map_err(refused)?;
     if mode != OWNER {
-        chmod(path, Mode::from_raw_mode(mode)).map_err(refused)?;
+        set_mode(path, mode).map_err(|why| ServeError::Unguarded { path: path.to_owned(), why })?;
     }
     listen(&socket, 64).map_err(refused)?;
     Ok(socket)

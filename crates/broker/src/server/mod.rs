@@ -10,11 +10,13 @@
 //! and one to write, whatever the number of frames.
 
 mod add;
+mod audit;
 mod disk;
 mod introduce;
 mod listen;
 mod look_budget;
 mod served;
+mod trust;
 mod window;
 
 pub use listen::{Exposure, OWNER, ServeError};
@@ -27,6 +29,7 @@ use crate::outgoing::{Flushed, OutgoingSocket};
 use crate::task::{ClientId, Next, PathId, Sent, Task};
 use crate::transport::{FrameTransport, Framing, PollFor, TransportError, TransportListener};
 use add::{EncryptedService, LISTENER};
+use audit::AuditSink;
 use disk::DiskThread;
 use listen::AcceptFailure;
 use look_budget::{EventsPass, LookBudget};
@@ -82,6 +85,8 @@ pub struct Server {
     note: fn(&str),
     /// None: it cannot listen with TLS.
     tls: Option<EncryptedService>,
+    /// None: nobody wants to know who did what.
+    audit: Option<AuditSink>,
 }
 
 impl Server {
@@ -103,6 +108,7 @@ impl Server {
             window: Arc::default(),
             note: |_| {},
             tls: None,
+            audit: None,
             clients: NumberMap::default(),
             paths: NumberMap::default(),
             next_client: 0,
@@ -149,6 +155,7 @@ impl Server {
             epoll::add(&self.epoll, &*disk, EventData::new_u64(DISK), EventFlags::IN)?;
         }
         while !stop() {
+            self.end_revoked();
             let mut due = self.deliver();
             // programs that were paused and take events again are owed some
             while self.flush() {
@@ -159,6 +166,7 @@ impl Server {
             {
                 disk.sync(job);
             }
+            self.write_audit();
             self.window.answer(|| self.broker.statistics(clock::now()));
             let timeout = self.timeout(due);
             ready.clear();
@@ -200,6 +208,8 @@ impl Server {
             }
         }
         self.broker.rest();
+        self.broker.finish_audit(clock::now());
+        self.write_audit();
         Ok(())
     }
 
@@ -385,6 +395,7 @@ impl Server {
     fn lose(&mut self, id: ClientId, error: &TransportError) {
         if let TransportError::Tls(_) = error {
             self.broker.count_tls_failure();
+            self.broker.audit_end(id, &error.to_string());
         }
         self.drop_client(id);
     }

@@ -3,6 +3,7 @@
 use crate::body::EventBody;
 use crate::broker::Broker;
 use crate::task::{ClientId, Received};
+use crate::tls;
 use crate::transport::{
     Awaited, Drained, FrameTransport, MayWait, PayloadRef, PollFor, SharedPayload, Taken, TransportError,
 };
@@ -157,8 +158,9 @@ impl ServedClient {
                 Ok(Some(frame)) if !self.has_spoken => {
                     self.has_spoken = true;
                     let (bytes, apart) = (frame.bytes.to_vec(), frame.apart);
-                    if let Some(names) = self.transport.peer_names() {
-                        broker.secured(id, names);
+                    if let Some(chain) = self.transport.peer_certificates() {
+                        let names = chain.first().map(|own| tls::names(own));
+                        broker.secured(id, names.unwrap_or_default());
                     }
                     // a greeting waits for no room
                     let _ = broker.received(now, id, &bytes, apart);

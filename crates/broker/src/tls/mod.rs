@@ -5,17 +5,19 @@
 //! broker's certificate: the list of authorities that the system trusts is not used, because a broker's
 //! authority is normally its owner's.
 //!
-//! TLS 1.2 and 1.3 by rustls, with the algorithms of ring. Revocation lists are not read.
+//! TLS 1.2 and 1.3 by rustls, with the algorithms of ring. A broker may read lists of certificates that were
+//! taken back ([`revocations`]).
 
 mod names;
+mod revocations;
 
 pub(crate) use names::names;
+pub use revocations::ClientCertificateCheck;
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
 use rustls::{CertificateError, ClientConfig, Error as RustlsError, RootCertStore, ServerConfig};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,6 +34,12 @@ pub enum TlsError {
     Expired { path: PathBuf, when: String },
     #[error("{} holds no authority's certificate: {why}", path.display())]
     Authority { path: PathBuf, why: String },
+    #[error("{} holds no revocation list that can be used: {why}", path.display())]
+    Revocations { path: PathBuf, why: String },
+    #[error(
+        "the revocation list in {} was to be replaced at {when}; get a newer one from the authority", path.display()
+    )]
+    RevocationsExpired { path: PathBuf, when: String },
     #[error("a certificate without its key, or a key without its certificate; name both files")]
     Half,
     #[error(
@@ -42,6 +50,9 @@ pub enum TlsError {
     #[error("no connection over UDP: {0}")]
     Datagrams(String),
 }
+
+/// A certificate, and those between it and its authority behind it.
+pub type CertificateChain = Vec<CertificateDer<'static>>;
 
 /// A certificate and its key, in PEM files.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -64,7 +75,7 @@ impl CertifiedFiles {
         }
     }
 
-    fn read(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
+    fn read(&self) -> Result<(CertificateChain, PrivateKeyDer<'static>), TlsError> {
         let chain = certificates(&self.certificate)?;
         if let Some(when) = chain.first().and_then(|own| names::expired(own)) {
             return Err(TlsError::Expired { path: self.certificate.clone(), when });
@@ -89,6 +100,9 @@ pub struct TlsService {
     /// The certificate of the authority of programs, in a PEM file. With it, programs are asked for
     /// certificates of this authority.
     pub client_authority: Option<PathBuf>,
+    /// Lists of certificates that this authority, and those between it and programs, have taken back, in a
+    /// PEM file. For a broker that asks for certificates.
+    pub revocations: Option<PathBuf>,
 }
 
 /// What becomes of a program without a certificate, if programs are asked for certificates.
@@ -101,7 +115,11 @@ pub enum Uncertified {
 
 /// The certificates of a [`TlsService`], read and checked.
 #[derive(Clone, Debug)]
-pub struct TlsCertificates(pub(crate) Arc<ServerConfig>);
+pub struct TlsCertificates {
+    pub(crate) config: Arc<ServerConfig>,
+    /// None: programs are not asked for certificates.
+    pub(crate) check: Option<Arc<ClientCertificateCheck>>,
+}
 
 impl TlsService {
     /// Reads the files.
@@ -111,24 +129,19 @@ impl TlsService {
     pub fn read(&self, uncertified: Uncertified) -> Result<TlsCertificates, TlsError> {
         let own = &self.own;
         let (chain, key) = own.read()?;
-        let provider = provider();
-        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        let builder = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(|error| own.unfit(&error))?;
-        let builder = match &self.client_authority {
-            None => builder.with_no_client_auth(),
-            Some(path) => {
-                let verifier = WebPkiClientVerifier::builder_with_provider(authority(path)?, provider);
-                let verifier = match uncertified {
-                    Uncertified::Heard => verifier.allow_unauthenticated(),
-                    Uncertified::Refused => verifier,
-                };
-                let no_verifier = |error: &dyn std::fmt::Display| TlsError::Authority {
-                    path: path.to_owned(),
-                    why: error.to_string(),
-                };
-                builder.with_client_cert_verifier(verifier.build().map_err(|error| no_verifier(&error))?)
+        let check = match &self.client_authority {
+            None => None,
+            Some(authority) => {
+                let revocations = self.revocations.as_deref();
+                Some(Arc::new(ClientCertificateCheck::read(authority, revocations, uncertified)?))
             }
+        };
+        let builder = match check.clone() {
+            None => builder.with_no_client_auth(),
+            Some(check) => builder.with_client_cert_verifier(check),
         };
         let mut config = builder.with_single_cert(chain, key).map_err(|error| own.unfit(&error))?;
         // A program connects once and stays. A ticket that it never reads would also make its end look like a
@@ -136,7 +149,7 @@ impl TlsService {
         config.send_tls13_tickets = 0;
         // A session of TLS 1.2 that is resumed would let in a program whose certificate has expired since.
         config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
-        Ok(TlsCertificates(Arc::new(config)))
+        Ok(TlsCertificates { config: Arc::new(config), check })
     }
 }
 
@@ -145,7 +158,8 @@ pub(crate) fn client(trusted: &Path, own: Option<&CertifiedFiles>) -> Result<Arc
         path: trusted.to_owned(),
         why: error.to_string(),
     };
-    let verifier = WebPkiServerVerifier::builder_with_provider(authority(trusted)?, provider())
+    let authorities = Arc::new(roots(trusted, certificates(trusted)?)?);
+    let verifier = WebPkiServerVerifier::builder_with_provider(authorities, provider())
         .build()
         .map_err(|error| no_authority(&error))?;
     let builder = ClientConfig::builder_with_provider(provider())
@@ -171,6 +185,17 @@ pub(crate) fn in_words(error: &RustlsError) -> String {
         RustlsError::InvalidCertificate(
             CertificateError::Expired | CertificateError::ExpiredContext { .. },
         ) => "the certificate of the other end has expired".to_owned(),
+        RustlsError::InvalidCertificate(CertificateError::Revoked) => {
+            "the certificate of the other end was revoked".to_owned()
+        }
+        RustlsError::InvalidCertificate(CertificateError::UnknownRevocationStatus) => {
+            "no revocation list of the authority that signed the other end's certificate; add it to the file of \
+             --revocations"
+                .to_owned()
+        }
+        RustlsError::InvalidCertificate(
+            CertificateError::ExpiredRevocationList | CertificateError::ExpiredRevocationListContext { .. },
+        ) => "the revocation list is out of date; replace the file of --revocations, and send SIGHUP".to_owned(),
         RustlsError::InvalidMessage(_) => {
             "the other end does not speak TLS; a broker without TLS is at tcp:HOST:PORT".to_owned()
         }
@@ -186,6 +211,9 @@ pub(crate) fn in_words(error: &RustlsError) -> String {
             Alert::CertificateExpired => {
                 "the other end says that this end's certificate has expired".to_owned()
             }
+            Alert::CertificateRevoked => {
+                "the other end says that this end's certificate was revoked; ask for another one".to_owned()
+            }
             other => format!("the other end ended it: {other:?}"),
         },
         other => other.to_string(),
@@ -196,7 +224,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+fn certificates(path: &Path) -> Result<CertificateChain, TlsError> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match read {
         Ok(chain) if chain.is_empty() => Err(unread(path, "certificate", PemError::NoItemsFound)),
@@ -205,14 +233,14 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     }
 }
 
-fn authority(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
+fn roots(path: &Path, authorities: CertificateChain) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(path)? {
+    for certificate in authorities {
         roots
             .add(certificate)
             .map_err(|error| TlsError::Authority { path: path.to_owned(), why: error.to_string() })?;
     }
-    Ok(Arc::new(roots))
+    Ok(roots)
 }
 
 fn unread(path: &Path, what: &str, error: PemError) -> TlsError {

@@ -9,19 +9,27 @@ use x509_cert::der::oid::db::rfc4519::COMMON_NAME;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
-/// The names in a certificate: alternative names (hosts, mail addresses, URIs), then common names of the
-/// subject. TLS has checked before that the authority signed it.
+/// The names in a certificate: alternative names (hosts, mail addresses, URIs), or, of a certificate without
+/// the extension for them, the common names of the subject. An authority that checks alternative names may
+/// take the subject as it comes, so a subject beside them says nothing (RFC 9525, section 2). TLS has checked
+/// before that the authority signed the certificate.
 pub(crate) fn names(certificate: &[u8]) -> Vec<Arc<str>> {
     let Ok(certificate) = Certificate::from_der(certificate) else { return Vec::new() };
     let facts = &certificate.tbs_certificate;
-    let mut names = Vec::new();
-    if let Ok(Some((_, alternative))) = facts.get::<SubjectAltName>() {
-        names.extend(alternative.0.iter().filter_map(|name| match name {
-            GeneralName::DnsName(name) | GeneralName::Rfc822Name(name) => Some(Arc::from(name.as_str())),
-            GeneralName::UniformResourceIdentifier(name) => Some(Arc::from(name.as_str())),
-            _ => None,
-        }));
+    match facts.get::<SubjectAltName>() {
+        Ok(Some((_, alternative))) => {
+            let named = alternative.0.iter().filter_map(|name| match name {
+                GeneralName::DnsName(name) | GeneralName::Rfc822Name(name) => Some(Arc::from(name.as_str())),
+                GeneralName::UniformResourceIdentifier(name) => Some(Arc::from(name.as_str())),
+                _ => None,
+            });
+            return named.collect();
+        }
+        // the extension is there, and holds no names that can be read
+        Err(_) => return Vec::new(),
+        Ok(None) => {}
     }
+    let mut names = Vec::new();
     for part in facts.subject.0.iter().flat_map(|parts| parts.0.iter()) {
         if part.oid == COMMON_NAME {
             let text = Utf8StringRef::try_from(&part.value).map(|text| Arc::from(text.as_str()));

@@ -1,9 +1,16 @@
 //! Where programs connect by UDP.
+//!
+//! Each connection has a socket of its own, bound to the listener's address and connected to the program. The
+//! kernel lets several sockets share an address by `SO_REUSEADDR` or by `SO_REUSEPORT`. With the first, every
+//! user of the host could bind the port as well and receive the programs' datagrams; with the second, only
+//! sockets of one user share it (socket(7)). A process that becomes another user keeps the sharing by giving
+//! the listener's socket to that user first ([`TransportListener::give`]).
 
 use super::datagrams::DatagramChannel;
 use super::{AcceptedTransport, StreamTransport, TransportError, TransportListener, TransportPeer};
 use crate::datagram::{DatagramDoor, Knock};
 use crate::tls::TlsCertificates;
+use rustix::fs::{Gid, Uid, fchown};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, connect, getsockname, recvfrom,
@@ -44,7 +51,7 @@ impl DatagramListener {
         let socket = socket_of(address)?;
         // first the address, then the option: another broker at this address is an error
         bind(&socket, &address)?;
-        sockopt::set_socket_reuseaddr(&socket, true)?;
+        sockopt::set_socket_reuseport(&socket, true)?;
         let address = getsockname(&socket)?.try_into()?;
         Ok(Self { socket, address, largest, door, claimed: HashMap::new() })
     }
@@ -63,7 +70,7 @@ impl DatagramListener {
     /// A socket at the same address that only this program's datagrams reach.
     fn socket_for(&self, remote: SocketAddr) -> Result<OwnedFd, Errno> {
         let socket = socket_of(self.address)?;
-        sockopt::set_socket_reuseaddr(&socket, true)?;
+        sockopt::set_socket_reuseport(&socket, true)?;
         bind(&socket, &self.address)?;
         connect(&socket, &remote)?;
         Ok(socket)
@@ -111,6 +118,12 @@ impl TransportListener for DatagramListener {
             }
         }
         Ok(None)
+    }
+
+    fn give(&self, user: u32, group: u32) -> Result<(), TransportError> {
+        // the kernel compares the owners of the sockets' inodes
+        let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
+        Ok(fchown(&self.socket, Some(user), Some(group))?)
     }
 }
 

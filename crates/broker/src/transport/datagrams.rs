@@ -5,6 +5,7 @@
 
 use super::TransportError;
 use crate::datagram::{DatagramLink, LinkEnd, LinkRead};
+use crate::tls::CertificateChain;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -279,8 +280,8 @@ impl DatagramChannel {
         }
     }
 
-    pub(crate) fn peer_names(&self) -> Option<Vec<Arc<str>>> {
-        self.link.peer_names()
+    pub(crate) fn peer_certificates(&self) -> Option<CertificateChain> {
+        self.link.peer_certificates()
     }
 }
 

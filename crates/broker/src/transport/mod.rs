@@ -54,6 +54,7 @@ pub(crate) use datagrams::DatagramChannel;
 pub(crate) use stream::accept;
 pub use stream::{Framing, StreamListener, StreamTransport};
 
+use crate::tls::CertificateChain;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -369,9 +370,9 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
         Err(TransportError::Failed(std::io::ErrorKind::Unsupported.into()))
     }
 
-    /// What TLS knows of the other end, once its handshake is done: the names in its certificate; none, if it
-    /// showed none. `None`: there is no TLS.
-    fn peer_names(&self) -> Option<Vec<Arc<str>>> {
+    /// The certificates that the other end has shown, its own first, once the handshake of TLS is done; empty
+    /// if it showed none. `None`: there is no TLS.
+    fn peer_certificates(&self) -> Option<CertificateChain> {
         None
     }
 
@@ -419,6 +420,16 @@ pub trait TransportListener: AsFd + Send + fmt::Debug {
     /// What the frames of its connections are: the broker's own, or packets of MQTT.
     fn framing(&self) -> Framing {
         Framing::Length
+    }
+
+    /// Gives what it listens with to a user, before this process becomes that user. Listeners that open no
+    /// sockets at their address later have nothing to give.
+    ///
+    /// # Errors
+    /// The kernel's refusal: only root gives.
+    fn give(&self, user: u32, group: u32) -> Result<(), TransportError> {
+        let _ = (user, group);
+        Ok(())
     }
 }
 

@@ -16,7 +16,7 @@ use super::{
     AcceptedTransport, Awaited, Drained, FrameTransport, IncomingFrame, MayWait, PayloadRef, PollFor, Taken,
     TransportError, TransportListener, TransportPeer,
 };
-use crate::tls::TlsCertificates;
+use crate::tls::{CertificateChain, TlsCertificates};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, accept_with, sockopt};
 use rustls::ClientConfig;
@@ -411,11 +411,11 @@ impl FrameTransport for StreamTransport {
         self.channel.close();
     }
 
-    fn peer_names(&self) -> Option<Vec<Arc<str>>> {
+    fn peer_certificates(&self) -> Option<CertificateChain> {
         match &self.channel {
             ByteChannel::Plain(_) => None,
-            ByteChannel::Tls(tls) => tls.peer_names(),
-            ByteChannel::Datagrams(channel) => channel.peer_names(),
+            ByteChannel::Tls(tls) => tls.peer_certificates(),
+            ByteChannel::Datagrams(channel) => channel.peer_certificates(),
         }
     }
 }
@@ -498,7 +498,7 @@ impl TransportListener for StreamListener {
             }
             Some(certificates) => {
                 let _ = sockopt::set_tcp_nodelay(&socket, true);
-                let channel = ByteChannel::Tls(Box::new(TlsChannel::accept(socket, &certificates.0)?));
+                let channel = ByteChannel::Tls(Box::new(TlsChannel::accept(socket, &certificates.config)?));
                 StreamTransport::through(channel, self.largest, self.framing)
             }
         };

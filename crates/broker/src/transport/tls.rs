@@ -11,7 +11,7 @@
 
 use super::TransportError;
 use super::socket::{self, Intake};
-use crate::tls;
+use crate::tls::{self, CertificateChain};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
@@ -118,13 +118,13 @@ impl TlsChannel {
         })
     }
 
-    /// The names in the other end's certificate, once the handshake is done.
-    pub(super) fn peer_names(&self) -> Option<Vec<Arc<str>>> {
+    /// The other end's certificates, once the handshake is done.
+    pub(super) fn peer_certificates(&self) -> Option<CertificateChain> {
         if self.connection.is_handshaking() {
             return None;
         }
-        let own = self.connection.peer_certificates().and_then(|chain| chain.first());
-        Some(own.map(|own| tls::names(own)).unwrap_or_default())
+        let chain = self.connection.peer_certificates().unwrap_or_default();
+        Some(chain.iter().map(|certificate| certificate.clone().into_owned()).collect())
     }
 
     pub(super) fn write(&mut self, pieces: &[&[u8]]) -> Result<usize, TransportError> {

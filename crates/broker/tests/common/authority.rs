@@ -1,8 +1,14 @@
 //! An authority of a test, with the files of its certificates.
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType, IsCa,
+    KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber,
+};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use std::path::{Path, PathBuf};
 use unisono_broker::CertifiedFiles;
+use x509_cert::der::Decode as _;
 
 /// Signs certificates and writes them to a directory.
 #[derive(Debug)]
@@ -45,6 +51,34 @@ impl Authority {
         std::fs::write(&files.key, key.serialize_pem()).expect("a scratch directory");
         files
     }
+
+    /// A list of certificates that it has revoked, in force until this year's first day.
+    pub(crate) fn revoke_until(&self, revoked: &[&CertifiedFiles], year: i32) -> PathBuf {
+        let revoked = revoked.iter().map(|files| RevokedCertParams {
+            serial_number: serial(files),
+            revocation_time: rcgen::date_time_ymd(2024, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        });
+        let list = CertificateRevocationListParams {
+            this_update: rcgen::date_time_ymd(2020, 1, 1),
+            next_update: rcgen::date_time_ymd(year, 1, 1),
+            crl_number: SerialNumber::from(1_u64),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let list = list.signed_by(&self.issuer).expect("a list");
+        let file = self.file.with_extension("crl");
+        std::fs::write(&file, list.pem().expect("PEM")).expect("a scratch directory");
+        file
+    }
+}
+
+fn serial(files: &CertifiedFiles) -> SerialNumber {
+    let certificate = CertificateDer::from_pem_file(&files.certificate).expect("it was written");
+    let certificate = x509_cert::Certificate::from_der(&certificate).expect("a certificate");
+    SerialNumber::from_slice(certificate.tbs_certificate.serial_number.as_bytes())
 }
 
 fn key() -> KeyPair {

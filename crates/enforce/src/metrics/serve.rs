@@ -1,37 +1,42 @@
 //! Answers monitoring programs over HTTP: `GET /metrics`, nothing else.
 //!
-//! Each connection has a thread, at most [`MOST`] at a time. A request may take [`PATIENCE`] and
-//! [`MOST_REQUEST`] bytes, and each connection is closed after one answer. So a silent client delays no other
-//! one and holds no memory. There is no password: whoever can connect can read. Listen at a loopback address
-//! or a Unix socket.
+//! Each connection has a thread, at most [`MAX_CONNECTIONS`] at a time. A request may take [`TIMEOUT`] and
+//! [`MAX_REQUEST`] bytes, its answer may take [`TIMEOUT`] again however slowly it is read, and each connection
+//! is closed after one answer. When all places are taken, the connection that has waited longest without a
+//! whole request loses its place. So clients that are silent or slow delay no other one, hold no memory, and
+//! keep nobody out. There is no password: whoever can connect can read. Listen at a loopback address or a
+//! Unix socket, to which the owner and root alone can connect.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use unisono_linux::poll;
+use unisono_linux::{local_socket, poll};
 
 /// The type that the specification requires.
 const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Connections at the same time; a monitoring program opens one.
-const MOST: usize = 16;
-/// For a request to come and its answer to go. Monitoring programs give up after 10 s by default.
-const PATIENCE: Duration = Duration::from_secs(5);
+const MAX_CONNECTIONS: usize = 16;
+/// For a request to come, and for its answer to go. Monitoring programs give up after 10 s by default.
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// A request of a monitoring program has some hundred bytes.
-const MOST_REQUEST: usize = 8192;
+const MAX_REQUEST: usize = 8192;
 /// How often `is_over` is asked.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// The mode of a Unix socket.
+const OWNER: u32 = 0o600;
 
 /// Where monitoring programs connect. A Unix socket is removed when this is dropped.
 #[derive(Debug)]
 pub enum ScrapeListener {
     Tcp(TcpListener),
-    /// The file's permissions (the umask) decide who may connect.
+    /// Its owner and root may connect; chmod(1) lets others in.
     Unix(UnixListener, PathBuf),
 }
 
@@ -39,7 +44,9 @@ impl ScrapeListener {
     /// Listens at `ADDRESS:PORT`, or at a Unix socket if the text has a slash in it.
     pub fn at(place: &str) -> io::Result<Self> {
         if !place.contains('/') {
-            return Ok(Self::Tcp(TcpListener::bind(place)?));
+            let listener = TcpListener::bind(place)?;
+            listener.set_nonblocking(true)?;
+            return Ok(Self::Tcp(listener));
         }
         let path = PathBuf::from(place);
         let is_socket = path.symlink_metadata().is_ok_and(|facts| facts.file_type().is_socket());
@@ -47,13 +54,21 @@ impl ScrapeListener {
         if is_socket && UnixStream::connect(&path).as_ref().is_err_and(is_left) {
             std::fs::remove_file(&path)?;
         }
-        Ok(Self::Unix(UnixListener::bind(&path)?, path))
+        let listener = local_socket::listen(&path, OWNER)?;
+        listener.set_nonblocking(true)?;
+        Ok(Self::Unix(listener, path))
     }
 
-    fn accept(&self) -> io::Result<Scraper> {
-        match self {
+    /// The connection that waits. `None`: it has gone again.
+    fn accept(&self) -> io::Result<Option<Scraper>> {
+        let accepted = match self {
             Self::Tcp(listener) => listener.accept().map(|(stream, _)| Scraper::Tcp(stream)),
             Self::Unix(listener, _) => listener.accept().map(|(stream, _)| Scraper::Unix(stream)),
+        };
+        match accepted {
+            Ok(scraper) => Ok(Some(scraper)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
         }
     }
 }
@@ -95,25 +110,78 @@ pub fn serve(
     text: impl Fn() -> Result<String, String> + Sync,
     is_over: impl Fn() -> bool,
 ) -> io::Result<()> {
-    let open = AtomicUsize::new(0);
+    let open = OpenConnections::default();
     std::thread::scope(|scope| {
         while !is_over() {
-            let [asked] = poll::readable([listener.as_fd()], Some(LOOK))?;
-            // a client may have gone before it was accepted
-            let Some(mut stream) = asked.then(|| listener.accept().ok()).flatten() else { continue };
-            if open.fetch_add(1, Ordering::Relaxed) >= MOST {
-                open.fetch_sub(1, Ordering::Relaxed);
+            let [asked] = poll::readable([listener.as_fd()], Some(POLL_INTERVAL))?;
+            let accepted = if asked { listener.accept() } else { Ok(None) };
+            let Ok(accepted) = accepted else {
+                // Without descriptors or memory the connection stays where it is, and the listener stays
+                // readable: asking again at once would take a processor.
+                std::thread::sleep(POLL_INTERVAL);
                 continue;
-            }
+            };
+            let Some(mut stream) = accepted else { continue };
+            let Some(number) = open.begin(&stream) else { continue };
             let (text, open) = (&text, &open);
             scope.spawn(move || {
                 // the client alone is hurt by what goes wrong here
-                let _ = answer(&mut stream, text);
-                open.fetch_sub(1, Ordering::Relaxed);
+                let _ = answer(&mut stream, text, || open.has_asked(number));
+                open.end(number);
             });
         }
+        open.end_silent();
         Ok(())
     })
+}
+
+/// The connections that have a thread.
+#[derive(Debug, Default)]
+struct OpenConnections(Mutex<ConnectionTable>);
+
+#[derive(Debug, Default)]
+struct ConnectionTable {
+    /// The number given last.
+    last: u64,
+    /// By number, which is their order: those whose request has not come as a whole have a handle.
+    all: BTreeMap<u64, Option<Scraper>>,
+}
+
+impl OpenConnections {
+    fn lock(&self) -> MutexGuard<'_, ConnectionTable> {
+        // no panic can leave it half changed
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new connection. `None`: all others are being answered, so this one has to come again.
+    fn begin(&self, stream: &Scraper) -> Option<u64> {
+        let mut table = self.lock();
+        if table.all.len() >= MAX_CONNECTIONS {
+            let silent = table.all.iter().find(|(_, waits)| waits.is_some()).map(|(number, _)| *number)?;
+            // its thread finds out, and has no entry to remove any more
+            if let Some(Some(longest)) = table.all.remove(&silent) {
+                longest.shut_down();
+            }
+        }
+        let handle = stream.try_clone().ok()?;
+        table.last += 1;
+        let number = table.last;
+        table.all.insert(number, Some(handle));
+        Some(number)
+    }
+
+    /// Its request has come as a whole; whether it still has its place.
+    fn has_asked(&self, number: u64) -> bool {
+        self.lock().all.get_mut(&number).map(|waits| *waits = None).is_some()
+    }
+
+    fn end(&self, number: u64) {
+        self.lock().all.remove(&number);
+    }
+
+    fn end_silent(&self) {
+        self.lock().all.values().flatten().for_each(Scraper::shut_down);
+    }
 }
 
 #[derive(Debug)]
@@ -123,16 +191,32 @@ enum Scraper {
 }
 
 impl Scraper {
-    fn set_timeouts(&self, patience: Duration) -> io::Result<()> {
-        // zero means for ever
-        let patience = Some(patience.max(Duration::from_millis(1)));
+    fn try_clone(&self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Tcp(stream) => Self::Tcp(stream.try_clone()?),
+            Self::Unix(stream) => Self::Unix(stream.try_clone()?),
+        })
+    }
+
+    fn shut_down(&self) {
+        // one that has gone by itself needs no end
+        let _ = match self {
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Self::Unix(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
+
+    /// The next call waits until then at most. Fails if that time has passed.
+    fn set_deadline(&self, until: Instant) -> io::Result<()> {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        // zero would mean for ever
+        let left = Some(left.max(Duration::from_millis(1)));
         match self {
-            Self::Tcp(stream) => {
-                stream.set_read_timeout(patience).and_then(|()| stream.set_write_timeout(patience))
-            }
-            Self::Unix(stream) => {
-                stream.set_read_timeout(patience).and_then(|()| stream.set_write_timeout(patience))
-            }
+            Self::Tcp(stream) => stream.set_read_timeout(left).and_then(|()| stream.set_write_timeout(left)),
+            Self::Unix(stream) => stream.set_read_timeout(left).and_then(|()| stream.set_write_timeout(left)),
         }
     }
 
@@ -149,11 +233,33 @@ impl Scraper {
             Self::Unix(stream) => stream,
         }
     }
+
+    /// Writes all of it until then. A time limit for each call would let a client that takes a byte now and
+    /// then stay for ever.
+    fn write_until(&mut self, mut bytes: &[u8], until: Instant) -> io::Result<()> {
+        while !bytes.is_empty() {
+            self.set_deadline(until)?;
+            match self.writer().write(bytes) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
 }
 
-fn answer(stream: &mut Scraper, text: &impl Fn() -> Result<String, String>) -> io::Result<()> {
-    let until = Instant::now() + PATIENCE;
-    let request = head(stream, until)?;
+/// Answers a request, if its connection still `has_place` when the request has come.
+fn answer(
+    stream: &mut Scraper,
+    text: &impl Fn() -> Result<String, String>,
+    has_place: impl FnOnce() -> bool,
+) -> io::Result<()> {
+    let request = head(stream, Instant::now() + TIMEOUT)?;
+    if !has_place() {
+        return Err(io::ErrorKind::ConnectionAborted.into());
+    }
     let mut words = request.split(' ');
     let (status, kind, body) = match (words.next(), words.next()) {
         (Some("GET" | "HEAD"), Some(path)) if path.split('?').next() == Some("/metrics") => match text() {
@@ -170,19 +276,17 @@ fn answer(stream: &mut Scraper, text: &impl Fn() -> Result<String, String>) -> i
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
     );
     let body = if request.starts_with("HEAD ") { "" } else { &body };
-    stream.set_timeouts(PATIENCE)?;
-    stream.writer().write_all([head.as_str(), body].concat().as_bytes())
+    stream.write_until([head.as_str(), body].concat().as_bytes(), Instant::now() + TIMEOUT)
 }
 
 /// The request's first line, once the whole head has come.
 fn head(stream: &mut Scraper, until: Instant) -> io::Result<String> {
     let (mut read, mut piece) = (Vec::new(), [0; 1024]);
     while !read.windows(4).any(|end| end == b"\r\n\r\n") {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() || read.len() > MOST_REQUEST {
+        if read.len() > MAX_REQUEST {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        stream.set_timeouts(left)?;
+        stream.set_deadline(until)?;
         let more = stream.reader().read(&mut piece)?;
         if more == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());

@@ -150,3 +150,66 @@ fn a_socket_that_a_killed_program_left_is_replaced_and_one_in_use_is_not() {
     drop(listener);
     assert!(!path.exists());
 }
+
+/// Serves this text at a loopback address while `during` runs, which gets the address.
+fn while_serving(text: &str, during: impl FnOnce(&str)) {
+    let listener = ScrapeListener::at("127.0.0.1:0").expect("loopback is there");
+    let ScrapeListener::Tcp(tcp) = &listener else { panic!("it is an address") };
+    let address = tcp.local_addr().expect("it is bound").to_string();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| serve(&listener, || Ok(text.to_owned()), || over.load(Ordering::Relaxed)));
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| during(&address)));
+        over.store(true, Ordering::Relaxed);
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+}
+
+#[test]
+fn clients_that_take_all_places_and_say_nothing_keep_nobody_out() {
+    while_serving("# EOF\n", |address| {
+        let silent: Vec<_> =
+            (0..40).map(|_| TcpStream::connect(address).expect("somebody listens")).collect();
+        for _ in 0..40 {
+            let answer = ask(address, "GET /metrics HTTP/1.1\r\n\r\n");
+            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        }
+        // half a request is none
+        for mut client in silent {
+            // one that has lost its place cannot be written to
+            let _ = client.write_all(b"GET /metrics HTTP/1.1\r\n");
+        }
+        assert!(ask(address, "GET /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200 OK\r\n"));
+    });
+}
+
+#[test]
+fn a_client_that_reads_a_little_now_and_then_is_given_up() {
+    let (ended, end) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        while_serving(&"x".repeat(64 << 20), |address| {
+            let mut slow = TcpStream::connect(address).expect("somebody listens");
+            slow.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("it reads");
+            let mut some = vec![0; 64 << 10];
+            assert!(slow.read(&mut some).expect("it answers") > 0);
+            // faster than any limit on the time of one call
+            std::thread::spawn(move || {
+                while slow.read(&mut some).is_ok_and(|count| count > 0) {
+                    std::thread::sleep(std::time::Duration::from_millis(100));
+                }
+            });
+        });
+        ended.send(()).expect("it waits");
+    });
+    let end = end.recv_timeout(std::time::Duration::from_secs(60));
+    assert!(end.is_ok(), "the server waits for a client without an end");
+}
+
+#[test]
+fn a_socket_lets_its_owner_in_and_nobody_else() {
+    use std::os::unix::fs::MetadataExt;
+    let directory = tempfile::tempdir().expect("there is room");
+    let path = directory.path().join("metrics");
+    let _listener = ScrapeListener::at(path.to_str().expect("a plain name")).expect("room");
+    assert_eq!(path.metadata().expect("it is there").mode() & 0o777, 0o600);
+}

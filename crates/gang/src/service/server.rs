@@ -16,7 +16,7 @@ use crate::journal::{self, GangJournal};
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -52,7 +52,7 @@ pub struct DaemonOptions {
     pub guardian: Option<Command>,
     /// A file, emptied if it is there, for what ran when; see `host/trace.rs`.
     pub trace: Option<PathBuf>,
-    /// What becomes a gang by itself. With rules, SIGHUP does not end the daemon: it reads them again.
+    /// What becomes a gang by itself. On SIGHUP, which does not end the daemon, it reads them again.
     pub rules: Option<RulesFile>,
 }
 
@@ -154,8 +154,7 @@ impl SocketFile {
             Error::Host(format!("cannot listen at {}: {error}; choose another --socket", path.display()))
         })?;
         // wider than the umask lets it be from the beginning; until now it was narrower
-        fs::set_permissions(path, fs::Permissions::from_mode(mode))
-            .map_err(system("open the socket to others"))?;
+        local_socket::set_mode(path, mode).map_err(system("open the socket to others"))?;
         listener.set_nonblocking(true).map_err(system("prepare the socket"))?;
         Ok(SocketFile { listener, path: path.to_owned() })
     }
@@ -209,12 +208,9 @@ impl Peers {
             self.wait(listener, signals, daemon)?;
             tell(DaemonNotice::Alive);
             while let Some((signal, _)) = signals.next() {
-                if signal == Signal::Hangup && self.rules.is_some() {
+                if signal == Signal::Hangup {
                     again = ReadAgain::Now;
-                } else if matches!(
-                    signal,
-                    Signal::Interrupt | Signal::Terminate | Signal::Hangup | Signal::Quit
-                ) {
+                } else if matches!(signal, Signal::Interrupt | Signal::Terminate | Signal::Quit) {
                     return Ok(());
                 }
                 // a daemon that is suspended would leave gangs frozen

@@ -143,6 +143,7 @@ impl Broker {
 
     /// Ends a connection that has no session yet.
     fn mqtt_refuse(&mut self, now: Nanos, client: ClientId, terms: Option<AnswerTerms>, fault: &MqttFault) {
+        self.audit_end(client, &fault.text);
         if let Some(answer) = connect_refused(terms, fault) {
             self.mqtt_answer(client, answer);
         }
@@ -260,6 +261,7 @@ impl Broker {
             connected.name = name.to_string();
             connected.protocol = ClientProtocol::Mqtt(Some(id));
         }
+        self.audit_connected(client);
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return Ok(()) };
         session.grant = grant;
         session.terms = request.terms;
@@ -344,6 +346,7 @@ impl Broker {
 
     /// Ends a connection because of what it did.
     pub(in crate::broker) fn mqtt_send_away(&mut self, now: Nanos, client: ClientId, fault: &MqttFault) {
+        self.audit_end(client, &fault.text);
         let Some(ConnectedClient { protocol, .. }) = self.clients.get(&client) else { return };
         self.sent_away += 1;
         let terms = match protocol {

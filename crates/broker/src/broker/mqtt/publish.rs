@@ -80,11 +80,13 @@ impl Broker {
             }
             Err(MqttRefusal::Refused(reason, text)) => {
                 self.refused += 1;
+                self.audit_publish_refused(client, name, &text);
                 (reason, Some(text))
             }
             Err(MqttRefusal::Broken(fault)) => return Err(fault),
             Err(MqttRefusal::NotKept(text)) => {
                 self.refused += 1;
+                self.audit_publish_refused(client, name, &text);
                 // in MQTT 3.1.1 each PUBACK and PUBREC confirms
                 if terms.version == MqttVersion::V311 && qos > MqttQos::AtMostOnce {
                     return Err(MqttFault::new(MqttReason::Refused as u8, text));

@@ -38,7 +38,13 @@ impl Broker {
         let (mut codes, mut first) = (Vec::new(), None);
         for request in filters {
             let qos = request.qos as u8;
-            codes.push(match self.mqtt_subscribe_one(now, id, identifier, request) {
+            let filter = self.audit.is_some().then(|| request.filter.clone());
+            let done = self.mqtt_subscribe_one(now, id, identifier, request);
+            let refused = done.as_ref().err().map(|(_, text)| text.as_str());
+            if let Some(filter) = &filter {
+                self.audit_filter(client, filter, refused);
+            }
+            codes.push(match done {
                 Ok(()) => qos,
                 Err((reason, text)) => {
                     self.refused += 1;

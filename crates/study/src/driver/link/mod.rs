@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::time::Duration;
 use unisono_linux::clock::{self, Nanos};
+use unisono_linux::process;
 
 /// The classes' names, in the order of the weights.
 const NAMES: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
@@ -200,6 +201,10 @@ fn traffic(
     if wanted.place == EnforcedAt::Middleware {
         let mut command = host.unisono(&["queue", "broker"]);
         command.arg(files.write("policy.toml", &wanted.policy())?).arg("--listen").arg(files.path("broker"));
+        if wanted.congestion.is_some() && process::is_root() {
+            // the kernel lets only root choose any congestion control
+            command.args(["--user", "root"]);
+        }
         broker = Some(StudyChild::start(command)?);
     }
     let from = Nanos::from(START + WARM_UP).after(clock::now());

@@ -1,0 +1,82 @@
+use super::*;
+use std::collections::BTreeSet;
+
+const CLIENT: ClientId = ClientId(1);
+const REFUSED: (AuditAction, AuditOutcome) = (AuditAction::Subscribe, AuditOutcome::Refused);
+
+fn identity(who: &str) -> AuditedIdentity {
+    AuditedIdentity { who: Some(who.to_owned()), name: "program".to_owned() }
+}
+
+fn trail() -> AuditTrail {
+    let mut trail = AuditTrail::default();
+    trail.advance(Nanos::SECOND.times(100));
+    trail.arrived(CLIENT, TransportPeer::User(7));
+    trail
+}
+
+#[test]
+fn equal_entries_within_a_second_are_one_line_and_a_count() {
+    let mut trail = trail();
+    for _ in 0..1000 {
+        trail.enter(CLIENT, identity("unix:7"), REFUSED, Some("secret".to_owned()), Some("no"));
+    }
+    let first = trail.take();
+    assert_eq!(first.iter().map(|entry| entry.count).collect::<Vec<_>>(), [1]);
+    assert_eq!(first[0].why.as_deref(), Some("no"));
+    trail.advance(Nanos::SECOND.times(101));
+    let rest = trail.take();
+    assert_eq!(rest.iter().map(|entry| entry.count).collect::<Vec<_>>(), [999]);
+    trail.advance(Nanos::SECOND.times(102));
+    assert!(trail.take().is_empty(), "all were counted");
+}
+
+#[test]
+fn a_client_that_varies_its_subjects_makes_a_bounded_number_of_lines_and_all_are_counted() {
+    let mut trail = trail();
+    for number in 0..10_000 {
+        trail.enter(CLIENT, identity("unix:7"), REFUSED, Some(number.to_string()), None);
+    }
+    trail.advance(Nanos::SECOND.times(101));
+    let entries = trail.take();
+    assert!(entries.len() <= MAX_LINES_OF_CLIENT + 2, "{}", entries.len());
+    assert_eq!(entries.iter().map(|entry| entry.count).sum::<u64>(), 10_000);
+    // another client is told apart all the same
+    trail.enter(CLIENT, identity("unix:8"), REFUSED, Some("mine".to_owned()), None);
+    assert_eq!(trail.take()[0].subject.what.as_deref(), Some("mine"));
+}
+
+#[test]
+fn many_clients_make_a_bounded_number_of_lines_and_all_are_counted() {
+    let mut trail = trail();
+    for number in 0..20_000 {
+        trail.enter(CLIENT, identity(&format!("token:{number}")), REFUSED, Some("a".to_owned()), None);
+    }
+    trail.advance(Nanos::SECOND.times(101));
+    let entries = trail.take();
+    assert!(entries.len() <= MAX_LINES + 2, "{}", entries.len());
+    assert_eq!(entries.iter().map(|entry| entry.count).sum::<u64>(), 20_000);
+}
+
+#[test]
+fn a_request_is_entered_once_and_for_the_client_that_made_it() {
+    let mut trail = trail();
+    trail.asks(CLIENT, AuditAction::Advertise, "t".to_owned());
+    trail.refused(ClientId(2), AuditedIdentity::default(), "another client's");
+    trail.done(CLIENT, identity("unix:7"));
+    trail.done(CLIENT, identity("unix:7"));
+    let entries = trail.take();
+    assert_eq!(entries.len(), 1);
+    assert_eq!(entries[0].subject.outcome, AuditOutcome::Done);
+}
+
+#[test]
+fn long_subjects_and_reasons_are_cut_between_letters() {
+    let mut trail = trail();
+    let long = "é".repeat(10_000);
+    trail.enter(CLIENT, identity("unix:7"), REFUSED, Some(format!("x{long}")), Some(&long));
+    let entries = trail.take();
+    let lengths: BTreeSet<_> =
+        [&entries[0].subject.what, &entries[0].why].map(|text| text.as_ref().map_or(0, String::len)).into();
+    assert!(lengths.iter().all(|length| (500..=MAX_TEXT + 3).contains(length)), "{lengths:?}");
+}

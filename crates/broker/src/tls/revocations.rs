@@ -1,0 +1,169 @@
+//! Certificates that an authority has taken back: revocation lists (RFC 5280), read again while the broker
+//! serves.
+//!
+//! With a list every certificate of a program's chain needs a list of its issuer: a certificate without one
+//! is refused, and so is every certificate once the list's `nextUpdate` has passed. A revoked certificate
+//! would otherwise be let in again by whoever keeps the next list away from the broker.
+//!
+//! Cost: a handshake looks for one serial number in the list of each issuer; reading takes time in proportion
+//! to the lists. When not to use it: to shut out one name, take it out of the permissions.
+
+use super::{TlsError, Uncertified, certificates, provider, roots, unread};
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::pki_types::pem::{Error as PemError, PemObject as _};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, Error as RustlsError, RootCertStore, SignatureScheme,
+};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::SystemTime;
+use x509_cert::crl::CertificateList;
+use x509_cert::der::Decode as _;
+
+/// How a broker checks the certificates of programs.
+#[derive(Debug)]
+pub struct ClientCertificateCheck {
+    roots: Arc<RootCertStore>,
+    uncertified: Uncertified,
+    authority: PathBuf,
+    /// The file of revocation lists.
+    revocations: Option<PathBuf>,
+    hints: Vec<DistinguishedName>,
+    verifier: RwLock<Arc<dyn ClientCertVerifier>>,
+    /// Counts how often lists were read.
+    readings: AtomicU64,
+}
+
+impl ClientCertificateCheck {
+    pub(super) fn read(
+        authority: &Path,
+        revocations: Option<&Path>,
+        uncertified: Uncertified,
+    ) -> Result<Self, TlsError> {
+        let roots = Arc::new(roots(authority, certificates(authority)?)?);
+        let verifier = verifier(&roots, uncertified, (authority, revocations))?;
+        Ok(Self {
+            uncertified,
+            authority: authority.to_owned(),
+            revocations: revocations.map(Path::to_owned),
+            hints: roots.subjects(),
+            roots,
+            verifier: RwLock::new(verifier),
+            readings: AtomicU64::new(0),
+        })
+    }
+
+    /// Reads the revocation lists again, for the handshakes to come; whether there is a file of lists.
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds no list that is in force. The lists that were read before hold on.
+    pub fn read_again(&self) -> Result<bool, TlsError> {
+        let Some(revocations) = &self.revocations else { return Ok(false) };
+        let new = verifier(&self.roots, self.uncertified, (&self.authority, Some(revocations)))?;
+        *self.verifier.write().unwrap_or_else(PoisonError::into_inner) = new;
+        self.readings.fetch_add(1, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// How often the lists were read again.
+    pub(crate) fn readings(&self) -> u64 {
+        self.readings.load(Ordering::Relaxed)
+    }
+
+    /// Checks the certificates of a connection that exists: the program's own, then those between it and the
+    /// authority.
+    pub(crate) fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), RustlsError> {
+        let Some((own, between)) = chain.split_first() else { return Ok(()) };
+        self.current().verify_client_cert(own, between, UnixTime::now()).map(drop)
+    }
+
+    fn current(&self) -> Arc<dyn ClientCertVerifier> {
+        Arc::clone(&self.verifier.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl ClientCertVerifier for ClientCertificateCheck {
+    fn client_auth_mandatory(&self) -> bool {
+        self.uncertified == Uncertified::Refused
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &self.hints
+    }
+
+    fn verify_client_cert(
+        &self,
+        own: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, RustlsError> {
+        self.current().verify_client_cert(own, between, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, RustlsError> {
+        self.current().verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, RustlsError> {
+        self.current().verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.current().supported_verify_schemes()
+    }
+}
+
+fn verifier(
+    roots: &Arc<RootCertStore>,
+    uncertified: Uncertified,
+    (authority, revocations): (&Path, Option<&Path>),
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), provider());
+    if uncertified == Uncertified::Heard {
+        builder = builder.allow_unauthenticated();
+    }
+    if let Some(path) = revocations {
+        builder = builder.with_crls(lists(path)?).enforce_revocation_expiration();
+    }
+    builder.build().map_err(|error| {
+        let path = revocations.unwrap_or(authority).to_owned();
+        match revocations {
+            Some(_) => TlsError::Revocations { path, why: error.to_string() },
+            None => TlsError::Authority { path, why: error.to_string() },
+        }
+    })
+}
+
+/// The lists of a file, which has to hold one, and none that is out of date.
+fn lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    let read = CertificateRevocationListDer::pem_file_iter(path);
+    let read = read.and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let lists = read.map_err(|error| unread(path, "revocation list", error))?;
+    if lists.is_empty() {
+        return Err(unread(path, "revocation list", PemError::NoItemsFound));
+    }
+    match lists.iter().find_map(|list| out_of_date(list)) {
+        Some(when) => Err(TlsError::RevocationsExpired { path: path.to_owned(), when }),
+        None => Ok(lists),
+    }
+}
+
+/// When a list was to be replaced, if that time has passed.
+fn out_of_date(list: &[u8]) -> Option<String> {
+    let next = CertificateList::from_der(list).ok()?.tbs_cert_list.next_update?;
+    (next.to_system_time() < SystemTime::now()).then(|| next.to_string())
+}

@@ -1,0 +1,142 @@
+//! Certificates that their authority has revoked: who is let in, and what a list that is read again changes.
+
+mod common;
+
+use common::authority::Authority;
+use common::{broker, with_server};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use unisono_broker::{
+    CertifiedFiles, Client, ClientCertificateCheck, Error, Exposure, SubscriptionSpec, TlsAddress, TlsError,
+    TlsService, Uncertified,
+};
+
+/// A broker that serves by TLS and by UDP, and asks for certificates.
+struct Site {
+    brokers: Authority,
+    programs: Authority,
+    at: Vec<std::net::SocketAddr>,
+    check: Arc<ClientCertificateCheck>,
+}
+
+impl Site {
+    /// Connects by TLS, and by UDP.
+    fn connect(&self, own: &CertifiedFiles) -> [Result<Client, Error>; 2] {
+        let place = |at: usize| TlsAddress {
+            host: "localhost".to_owned(),
+            address: self.at[at],
+            authority: Some(self.brokers.file.clone()),
+            own: Some(own.clone()),
+            token: None,
+        };
+        [Client::connect_tls(&place(0)), Client::connect_udp(&place(1))]
+    }
+}
+
+fn service(brokers: &Authority, programs: &Authority, revocations: Option<PathBuf>) -> TlsService {
+    let own = brokers.certify("broker", &["localhost"]);
+    TlsService { own, client_authority: Some(programs.file.clone()), revocations }
+}
+
+/// Runs a test with a broker that has a list without entries.
+fn with_list(test: impl FnOnce(&Site) + Send + 'static) {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let brokers = Authority::new(directory.path(), "brokers");
+    let programs = Authority::new(directory.path(), "programs");
+    let service = service(&brokers, &programs, Some(programs.revoke_until(&[], 2100)));
+    let check = Arc::new(Mutex::new(None));
+    let to = Arc::clone(&check);
+    let listen = move |server: &mut unisono_broker::Server| {
+        let any = "127.0.0.1:0".parse().expect("an address");
+        server.use_tls(&service).expect("the files are sound");
+        *to.lock().expect("no panic") = server.certificate_check();
+        let tls = server.listen_tls(any, Exposure::Loopback).expect("it listens");
+        vec![tls, server.listen_udp(any, Exposure::Loopback).expect("it listens")]
+    };
+    with_server(broker(), listen, move |at| {
+        let _directory = directory;
+        let check = check.lock().expect("no panic").clone().expect("it asks for certificates");
+        test(&Site { brokers, programs, at: at.to_vec(), check });
+    });
+}
+
+#[test]
+fn a_revoked_certificate_is_refused_and_its_connections_end_once_the_list_is_read_again() {
+    with_list(|site| {
+        let [lost, kept] = ["lost", "kept"].map(|name| site.programs.certify(name, &[]));
+        let stolen = site.connect(&lost).map(|client| client.expect("it is not revoked yet"));
+        let others = site.connect(&kept).map(|client| client.expect("it is not revoked"));
+        site.programs.revoke_until(&[&lost], 2100);
+        assert!(site.check.read_again().expect("a sound list"));
+        for mut client in stolen {
+            client.subscribe(&SubscriptionSpec::of("#")).err().map_or_else(
+                || {
+                    let end = client.receive(Some(Duration::from_secs(30))).expect_err("it is sent away");
+                    assert!(end.to_string().contains("revoked"), "{end}");
+                },
+                |end| assert!(end.to_string().contains("revoked"), "{end}"),
+            );
+        }
+        for again in site.connect(&lost) {
+            let why = again.expect_err("it is revoked").to_string();
+            assert!(why.contains("revoked"), "{why}");
+        }
+        for mut client in others {
+            client.statistics().expect("it is not revoked");
+        }
+        for again in site.connect(&kept) {
+            again.expect("it is not revoked");
+        }
+    });
+}
+
+#[test]
+fn a_list_that_cannot_be_used_leaves_the_one_before_in_force() {
+    with_list(|site| {
+        let lost = site.programs.certify("lost", &[]);
+        let file = site.programs.revoke_until(&[&lost], 2100);
+        assert!(site.check.read_again().expect("a sound list"));
+        site.programs.revoke_until(&[], 2024);
+        let old = site.check.read_again().expect_err("out of date");
+        assert!(matches!(old, TlsError::RevocationsExpired { .. }), "{old}");
+        std::fs::write(&file, "nothing").expect("a scratch directory");
+        assert!(matches!(site.check.read_again(), Err(TlsError::Read { .. })));
+        std::fs::remove_file(&file).expect("a scratch directory");
+        assert!(matches!(site.check.read_again(), Err(TlsError::Read { .. })));
+        for again in site.connect(&lost) {
+            again.expect_err("it is revoked");
+        }
+    });
+}
+
+#[test]
+fn an_authority_without_a_list_gets_nobody_in() {
+    with_list(|site| {
+        // a list of somebody else's says nothing of these certificates
+        let file = site.programs.revoke_until(&[], 2100);
+        std::fs::copy(site.brokers.revoke_until(&[], 2100), &file).expect("a scratch directory");
+        assert!(site.check.read_again().expect("a sound list"));
+        let own = site.programs.certify("program", &[]);
+        for again in site.connect(&own) {
+            again.expect_err("no list speaks for it");
+        }
+    });
+}
+
+#[test]
+fn a_broker_does_not_begin_with_a_list_that_cannot_be_used() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let brokers = Authority::new(directory.path(), "brokers");
+    let programs = Authority::new(directory.path(), "programs");
+    let read = |file: PathBuf| {
+        let read = service(&brokers, &programs, Some(file)).read(Uncertified::Refused);
+        read.expect_err("it cannot be used").to_string()
+    };
+    let old = read(programs.revoke_until(&[], 2024));
+    assert!(old.contains("was to be replaced at") && old.contains("get a newer one"), "{old}");
+    let certificate = read(programs.file.clone());
+    assert!(certificate.contains("holds no revocation list in PEM"), "{certificate}");
+    let missing = read(directory.path().join("missing"));
+    assert!(missing.contains("missing"), "{missing}");
+}
