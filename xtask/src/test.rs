@@ -11,7 +11,6 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 use unisono_host_tests::program::{PROGRAMS, target, workspace};
-use unisono_linux::affinity::Tid;
 use unisono_linux::scheduling::{self, Children, SchedulingPolicy};
 
 /// Runs every test that this machine can run. Answers whether none failed.
@@ -141,7 +140,7 @@ fn beside_tests(built: Sender<Result<(), String>>) -> (StepVerdict, Vec<String>)
     let _ = built.send(build_program()); // nobody waits if the tests before panicked
     drop(built);
     // what this thread starts is of its class
-    if let Err(error) = scheduling::set(Tid::SELF, SchedulingPolicy::Idle, Children::Inherit) {
+    if let Err(error) = scheduling::set_own(SchedulingPolicy::Idle, Children::Inherit) {
         let why = format!("this thread cannot be given idle time: {error}");
         return (StepVerdict::failed(why), Vec::new());
     }

@@ -128,7 +128,7 @@ fn answer(
 ) -> Result<Vec<u8>, String> {
     let until = Instant::now() + limit;
     let mut child = start(command, request).map_err(|error| format!("cannot start `{command}`: {error}"))?;
-    let group = ProcessGroup::of_child(child.id());
+    let group = ProcessGroup::of_child(&child);
     let (sender, printed) = channel();
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     let payload = request.payload.bytes().into_owned();
@@ -146,7 +146,7 @@ fn answer(
         }
     };
     if ended.is_none()
-        && let Some(group) = group
+        && let Ok(group) = group
     {
         // with what it started; one that ends just now needs no killing
         let _ = group.tell(Signal::Kill);

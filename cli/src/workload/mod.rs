@@ -15,7 +15,7 @@ use crate::flags::WorkloadFlags;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
-use unisono_linux::affinity::{self, CpuSet, Tid};
+use unisono_linux::affinity::{self, CpuSet};
 use unisono_linux::parent_death::die_with_parent;
 use unisono_measure::units;
 use unisono_study::compare::read_choice;
@@ -172,7 +172,7 @@ fn measure(
 fn busy_loop(args: &BusyLoop) -> anyhow::Result<ExitCode> {
     die_with_parent(Some(args.parent))?;
     if let Some(cpu) = args.cpu {
-        affinity::restrict(Tid::SELF, &CpuSet::single(cpu))
+        affinity::restrict_own(&CpuSet::single(cpu))
             .map_err(|error| Failure::Usage(format!("cannot run on processor {cpu}: {error}")))?;
     }
     let mut state = u64::from(args.parent);

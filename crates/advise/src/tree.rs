@@ -118,7 +118,8 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
         };
         for process in processes(&[leader]) {
-            let process = unisono_linux::process::PidFd::open(process.cast_unsigned()).expect("it runs");
+            let process =
+                unisono_linux::pinned::PinnedProcess::now(process.cast_unsigned()).expect("it runs");
             process.send(unisono_linux::process::Signal::Kill).expect("ours");
         }
         child.wait().expect("it was killed");

@@ -20,7 +20,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use unisono_linux::clock;
 use unisono_linux::parent_death::end_with_starter;
-use unisono_linux::pidfd::PidFd;
+use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::process::{self, Family, Signal};
 use unisono_linux::process_group::ProcessGroup;
 use unisono_linux::quota::{self, QuotaPeriods};
@@ -202,17 +202,14 @@ fn throttling() -> Option<QuotaPeriods> {
 /// A process that runs. Dropped, it is killed with its group.
 struct Started {
     child: Child,
-    process: PidFd,
-    group: Option<ProcessGroup>,
+    process: PinnedProcess,
+    group: ProcessGroup,
     ended: bool,
 }
 
 impl Started {
     fn tell(&self, signal: Signal) {
-        if let Some(group) = self.group {
-            // a group that is gone hears nothing
-            let _ = group.tell(signal);
-        }
+        let _ = self.group.tell(signal); // everybody in it belongs to another user now
     }
 }
 
@@ -303,8 +300,8 @@ impl RunningStage {
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors.try_clone()?);
             end_with_starter(&mut command);
             let child = process::start(&mut command, Vec::new(), Family::OwnGroup).map_err(failed)?;
-            let process = PidFd::open(child.id())?;
-            let group = ProcessGroup::of_child(child.id());
+            let process = PinnedProcess::of_child(&child)?;
+            let group = ProcessGroup::of_child(&child)?;
             started.push(Started { child, process, group, ended: false });
         }
         Ok(Self { started, errors })

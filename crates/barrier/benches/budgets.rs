@@ -106,7 +106,7 @@ fn main() {
     }
     if arguments.first().is_some_and(|one| one == "busy") {
         let cpu = arguments.get(1).and_then(|cpu| cpu.parse().ok()).unwrap_or(0);
-        let _ = affinity::restrict(Tid::current(), &CpuSet::single(cpu));
+        let _ = affinity::restrict_own(&CpuSet::single(cpu));
         let start = Instant::now();
         // Ends by itself should its parent be killed.
         while start.elapsed() < Duration::from_secs(120) {
@@ -260,7 +260,7 @@ fn member(told: &[String]) {
 
 fn pin(id: usize) {
     let cpus = affinity::allowed(Tid::current()).map_or(1, |set| set.iter().count());
-    affinity::restrict(Tid::current(), &CpuSet::single(id % cpus)).expect("a CPU to run on");
+    affinity::restrict_own(&CpuSet::single(id % cpus)).expect("a CPU to run on");
 }
 
 fn ours(variant: &str, threads: usize) -> Vec<Wait1> {
@@ -315,7 +315,7 @@ fn sample(case: &Case, variant: &str, length: Duration) -> Sample {
             let (stop_at, pinned) = (Arc::clone(&stop_at), case.pinned);
             thread::spawn(move || {
                 if pinned {
-                    affinity::restrict(Tid::current(), &CpuSet::single(id % cpus)).expect("a CPU to run on");
+                    affinity::restrict_own(&CpuSet::single(id % cpus)).expect("a CPU to run on");
                 }
                 measure(id, &mut wait, batch, length, &stop_at)
             })
@@ -385,7 +385,7 @@ fn regimes(threads: usize) {
             for (id, mut wait) in waiters(variant, threads).into_iter().enumerate() {
                 let stop_at = Arc::clone(&stop_at);
                 scope.spawn(move || {
-                    affinity::restrict(Tid::current(), &CpuSet::single(id % cpus)).expect("a CPU to run on");
+                    affinity::restrict_own(&CpuSet::single(id % cpus)).expect("a CPU to run on");
                     let (mut round, mut window, start) = (0_u32, (now(), 0_u32), now());
                     while round < stop_at.load(Ordering::Relaxed) {
                         wait();

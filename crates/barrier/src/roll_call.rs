@@ -8,12 +8,13 @@
 
 use crate::control::{Control, PlaceStanding};
 use crate::error::Cause;
-use unisono_linux::pidfd::{PidFd, start_time};
+use unisono_linux::pidfd::start_time;
+use unisono_linux::pinned::PinnedProcess;
 
 /// The processes of the other members, held on to.
 #[derive(Debug, Default)]
 pub(crate) struct RollCall {
-    held: Vec<PidFd>,
+    held: Vec<PinnedProcess>,
     /// The places whose process the pidfd at the same position holds.
     places: Vec<usize>,
 }
@@ -31,15 +32,18 @@ impl RollCall {
             if !counts || process == ours || process == 0 || self.places.contains(&member.id) {
                 continue;
             }
-            let held = PidFd::open(process);
-            if start_time(process) != Some(member.process_start()) {
-                control.declare_gone(member.id, Cause::Died, episode);
-            } else if let Ok(held) = held {
-                self.held.push(held);
-                self.places.push(member.id);
+            match PinnedProcess::identified(process, member.process_start()) {
+                Ok(held) => {
+                    self.held.push(held);
+                    self.places.push(member.id);
+                }
+                Err(_) if start_time(process) != Some(member.process_start()) => {
+                    control.declare_gone(member.id, Cause::Died, episode);
+                }
+                Err(_) => {} // the kernel or the limit of descriptors refuses a pidfd
             }
         }
-        for at in PidFd::ended(&self.held).unwrap_or_default() {
+        for at in PinnedProcess::ended(&self.held).unwrap_or_default() {
             control.declare_gone(self.places[at], Cause::Died, episode);
         }
     }

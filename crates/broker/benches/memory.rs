@@ -62,7 +62,7 @@ fn way(variant: &str) -> (Wait, SpinBudget) {
 }
 
 fn pin(processor: usize) {
-    affinity::restrict(Tid::current(), &CpuSet::single(processor)).expect("two processors");
+    affinity::restrict_own(&CpuSet::single(processor)).expect("two processors");
 }
 
 /// The other process, with one end of a socket as its standard input.

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use unisono_enforce::interposed::{Choice, Options, Patience, READY, WayName, serve};
-use unisono_linux::affinity::{CpuSet, Tid, allowed, restrict};
+use unisono_linux::affinity::{CpuSet, Tid, allowed, restrict_own};
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::socket::set_congestion_control;
 
@@ -250,7 +250,7 @@ fn enter(name: &str) {
 /// wake-up of a receiver is measured.
 fn latency(_cable: &Cable, seconds: f64) -> f64 {
     let measure = move || {
-        let _ = restrict(Tid::SELF, &CpuSet::single(0));
+        let _ = restrict_own(&CpuSet::single(0));
         let to: SocketAddr = "10.66.0.2:5001".parse().expect("an address");
         enter(FAR);
         let far = UdpSocket::bind(to).expect("it is free");

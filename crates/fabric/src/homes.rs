@@ -41,7 +41,7 @@ impl Homes {
     /// Keeps the calling process on the member's home processor.
     pub(crate) fn settle(&self, member: NodeId) {
         if let Some(processor) = self.0.get(&member) {
-            let _ = affinity::restrict(Tid::SELF, &CpuSet::single(*processor)); // it works anywhere, slower
+            let _ = affinity::restrict_own(&CpuSet::single(*processor)); // it works anywhere, slower
         }
     }
 

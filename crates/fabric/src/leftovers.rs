@@ -10,9 +10,8 @@ use crate::grace::{self, journal};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
-use unisono_linux::affinity::Tid;
 use unisono_linux::network_namespace;
-use unisono_linux::process::{PidFd, Signal};
+use unisono_linux::process::Signal;
 use unisono_linux::undo::Author;
 
 /// Prefix of the notes' names: other parts of Unisono write into the same directory.
@@ -97,11 +96,7 @@ pub fn remove(running: RunningDeployments, only: Option<u32>) -> Result<Removed,
 
 fn end(author: Author) -> Result<(), Error> {
     let what = || format!("end the deployment of process {}", author.process);
-    let process = Tid(i32::try_from(author.process).unwrap_or(i32::MAX));
-    let Ok(process) = PidFd::open(process) else { return Ok(()) }; // it has just ended
-    if !author.lives() {
-        return Ok(());
-    }
+    let Some(process) = author.hold() else { return Ok(()) }; // it has just ended
     let start = Instant::now();
     for (signal, patience) in [(Signal::Terminate, 10), (Signal::Kill, 10)] {
         let _ = process.send(signal); // it may have ended meanwhile

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use unisono_linux::affinity::{self, CpuSet, Tid};
-use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, hierarchies};
+use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, hierarchies, unguessable};
 use unisono_linux::process::{Family, Signal, start};
 use unisono_linux::process_group::ProcessGroup;
 
@@ -87,7 +87,8 @@ impl Quota {
     fn new(hundredths: u64) -> Result<Self, String> {
         let trees = hierarchies().map_err(|error| error.to_string())?;
         let tree = CgroupHierarchy::with(&trees, "cpu").ok_or("no tree has the cpu controller")?;
-        let name = format!("unisono-fit-{hundredths}-{}", std::process::id());
+        let name = unguessable(&format!("unisono-fit-{hundredths}-{}", std::process::id()));
+        let name = name.map_err(|error| error.to_string())?;
         let group = tree.top().create(&name).map_err(|error| error.to_string())?;
         let quota = Self(group);
         let (file, value) = match tree.version {
@@ -133,7 +134,7 @@ impl Loops {
 impl Drop for Loops {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            let group = ProcessGroup::of_child(child.id());
+            let group = ProcessGroup::of_child(child);
             let _ = group.map(|group| group.tell(Signal::Kill));
             let _ = child.wait();
         }
@@ -159,9 +160,9 @@ fn measure(
     let _loops = Loops::new(at, program);
     let doors = at.group.iter().map(ControlGroup::door).collect::<Result<Vec<_>, _>>().ok()?;
     let all = affinity::allowed(Tid::SELF).ok()?;
-    affinity::restrict(Tid::SELF, &at.cpus).ok()?;
+    affinity::restrict_own(&at.cpus).ok()?;
     let child = start(&mut command, doors, Family::Same);
-    affinity::restrict(Tid::SELF, &all).ok()?;
+    affinity::restrict_own(&all).ok()?;
     let mut child = child.ok()?;
     let begin = Instant::now();
     while child.try_wait().ok()?.is_none() {

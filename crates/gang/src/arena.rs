@@ -2,9 +2,9 @@
 //! hierarchy that is needed.
 //!
 //! ```text
-//!   version 2 (or v1 freezer)   unisono-PID/gang-1, gang-2     freeze, list threads, count time
-//!   cpu (v1 or v2)              unisono-PID/gang-1, gang-2     weight against others, idle for backfill
-//!   pids (v1 or v2)             unisono-PID/gang-1, gang-2     bound on the number of threads
+//!   version 2 (or v1 freezer)   unisono-PID-…/gang-1, gang-2   freeze, list threads, count time
+//!   cpu (v1 or v2)              unisono-PID-…/gang-1, gang-2   weight against others, idle for backfill
+//!   pids (v1 or v2)             unisono-PID-…/gang-1, gang-2   bound on the number of threads
 //! ```
 //!
 //! The parent is at the top of a hierarchy for root, so that the weight counts against everybody. It is in
@@ -141,9 +141,8 @@ fn parent_in(hierarchy: &CgroupHierarchy, journal: &mut GangJournal) -> Result<S
     } else {
         hierarchy.group_of(Tid::SELF)?
     };
-    let name = format!("unisono-{}", std::process::id());
-    journal.write(&UndoEntry::group(&base.path().join(&name), hierarchy.version))?;
-    Ok(ServedHierarchy { parent: base.create(&name)? })
+    let parent = journal.make_group(&base, &format!("unisono-{}", std::process::id()))?;
+    Ok(ServedHierarchy { parent })
 }
 
 /// Whether a group of this hierarchy gives this process a quota. Gangs outside of that group would have the

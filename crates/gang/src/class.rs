@@ -4,13 +4,15 @@
 //! killed scheduler left there; all use this module.
 
 use crate::error::{Error, Result};
+use std::collections::BTreeSet;
 use std::io;
 use std::thread;
 use std::time::Duration;
 use unisono_linux::Errno;
 use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::ControlGroup;
-use unisono_linux::scheduling::{self, Children, SchedulingPolicy};
+use unisono_linux::pinned::PinnedThread;
+use unisono_linux::scheduling::SchedulingPolicy;
 
 /// Puts all threads of some groups back into the fair class; returns how many. A thread that a parent in
 /// another class has just started inherits its class and may enter the group a little later. So the groups
@@ -19,14 +21,14 @@ pub(crate) fn put_back(groups: &[ControlGroup]) -> (usize, Result<()>) {
     let (mut result, mut quiet, mut done) = (Ok(()), 0, 0);
     for _ in 0..MOST_LOOKS {
         quiet += 1;
-        for thread in groups.iter().flat_map(|group| group.threads().unwrap_or_default()) {
-            let class = scheduling::of(thread);
+        for thread in groups.iter().flat_map(|group| pinned_in(group).unwrap_or_default()) {
+            let class = thread.class();
             if matches!(class, Ok(SchedulingPolicy::RoundRobin(_) | SchedulingPolicy::Extensible { .. })) {
                 quiet = 0;
-                let put = scheduling::set_fair(thread);
+                let put = thread.set_fair();
                 done += usize::from(put.is_ok());
                 // one that cannot be put back must not keep the others where they are
-                result = result.and(changed(thread, put));
+                result = result.and(changed(thread.number(), put));
             }
         }
         if quiet == QUIET_LOOKS || result.is_err() {
@@ -43,13 +45,32 @@ const QUIET_LOOKS: u32 = 3;
 const MOST_LOOKS: u32 = 50;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 
-/// Has the scheduler that is loaded into the kernel schedule a thread, which keeps its nice value.
-pub(crate) fn set_extensible(thread: Tid) -> Result<()> {
-    changed(thread, scheduling::set_extensible(thread))
+/// The threads of a group. A number that was listed may be another thread's by the time that it is held, so
+/// the group is listed again, and only threads that are in both lists count.
+pub(crate) fn pinned_in(group: &ControlGroup) -> Result<Vec<PinnedThread>> {
+    let mut pinned: Vec<PinnedThread> =
+        group.threads()?.into_iter().filter_map(|number| PinnedThread::now(number).ok()).collect();
+    if !pinned.is_empty() {
+        let there: BTreeSet<Tid> = group.threads()?.into_iter().collect();
+        pinned.retain(|thread| there.contains(&thread.number()));
+    }
+    Ok(pinned)
 }
 
-pub(crate) fn set(thread: Tid, policy: SchedulingPolicy) -> Result<()> {
-    changed(thread, scheduling::set(thread, policy, Children::Inherit))
+/// Has the scheduler that is loaded into the kernel schedule a thread, which keeps its nice value.
+pub(crate) fn set_extensible(thread: &PinnedThread) -> Result<()> {
+    changed(thread.number(), thread.set_extensible())
+}
+
+/// Puts threads into a class. Answers the numbers of the threads that have ended.
+pub(crate) fn set_all(threads: &[&PinnedThread], policy: SchedulingPolicy) -> Result<Vec<Tid>> {
+    match PinnedThread::set_class_of_all(threads, policy) {
+        Ok(ended) => Ok(ended.into_iter().map(|at| threads[at].number()).collect()),
+        Err(error) => {
+            let first = threads.first().map_or(Tid::SELF, |thread| thread.number());
+            changed(first, Err(error)).map(|()| Vec::new())
+        }
+    }
 }
 
 fn changed(thread: Tid, result: io::Result<()>) -> Result<()> {

@@ -128,7 +128,7 @@ fn a_control_group_becomes_a_gang_and_stays_where_it_is() -> TestOutcome {
     let group = top().create(&unisono_host_tests::groups::name("daemon")).expect("root may");
     let inner = group.create("inner").expect("root may");
     let (one, two) = (Program::start(SPIN, 2), Program::start(SPIN, 2));
-    one.all.iter().for_each(|pid| inner.admit(Tid(*pid)).expect("it runs"));
+    one.move_to(&inner);
     let served = Served::start(&[]);
     served.told(&["add", "--cgroup", group.path().to_str().expect("letters"), "--name", "service"]);
     served.told(&["add", "--pid", &two.pid()]);
@@ -271,7 +271,7 @@ fn a_gang_with_a_quota_is_stopped_as_a_whole_before_the_kernel_stops_its_threads
     gangs()?;
     let group = quota::of_one("daemon")?;
     let program = Program::start(SPIN, 2);
-    program.all.iter().for_each(|pid| group.admit(Tid(*pid)).expect("it runs"));
+    program.move_to(&group);
     let periods = || {
         let limits = limits_of(Tid(program.shell.id().cast_signed())).expect("it runs");
         limits.quota.and_then(|quota| quota.periods()).expect("its group has a quota")

@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use unisono_host_tests::processes::until;
 use unisono_host_tests::{TestOutcome, host_tests};
-use unisono_linux::affinity::Tid;
 use unisono_linux::process::Signal;
 
 /// Slices that let the commands of a test run soon.
@@ -157,7 +156,7 @@ fn groups_of_a_pattern_become_gangs_and_a_killed_daemon_leaves_none() -> TestOut
     let jobs = ["job_1", "job_2", "other"].map(|name| group.create(name).expect("root may"));
     let programs = [Program::start(SPIN, 2), Program::start(SPIN, 2), Program::start(SPIN, 2)];
     for (job, program) in jobs.iter().zip(&programs) {
-        program.all.iter().for_each(|pid| job.admit(Tid(*pid)).expect("it runs"));
+        program.move_to(&job);
     }
     let below = group.path().strip_prefix(root_of(group.path())).expect("below the mount").display();
     // the file comes later than the daemon

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant, SystemTime};
 use unisono_host_tests::processes::until;
 use unisono_host_tests::program::{self, workspace};
 use unisono_host_tests::{Skipped, TestOutcome, groups, host_tests, require};
-use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::ControlGroup;
 
 const SLICE: Duration = Duration::from_millis(20);
@@ -73,7 +72,7 @@ impl Node {
         let group = self.scope.create(&format!("job_{job}")).expect("root may");
         let step = group.create("step_0").expect("root may");
         let program = Program::start(SPIN, 2);
-        program.all.iter().for_each(|pid| step.admit(Tid(*pid)).expect("it runs"));
+        program.move_to(&step);
         Job { group, step, program }
     }
 

@@ -23,6 +23,7 @@ use unisono_host_tests::{Skipped, TestOutcome, host_tests, program, require};
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::cgroup::{CgroupVersion, hierarchies};
 use unisono_linux::process::{self, Family, PidFd, Signal};
+use unisono_linux::process_group::ProcessGroup;
 use unisono_linux::process_stat::ProcessStat;
 use unisono_linux::schedstat;
 use unisono_linux::scheduling::{self, Children, SchedulingPolicy, Urgency};
@@ -66,7 +67,7 @@ impl Stage {
         require_for(kind)?;
         // whoever looks on must not wait for those who are looked at
         let above = SchedulingPolicy::Fifo(Urgency::new(45));
-        if kind == MechanismKind::RealTime && scheduling::set(Tid::SELF, above, Children::Reset).is_err() {
+        if kind == MechanismKind::RealTime && scheduling::set_own(above, Children::Reset).is_err() {
             return Err(Skipped::because("real-time priorities are refused; it needs CAP_SYS_NICE"));
         }
         let directory = tempfile::tempdir().expect("a directory");
@@ -101,7 +102,8 @@ impl Stage {
             }
             stage.leaders.push(child);
         }
-        let leaders: Vec<Tid> = stage.leaders.iter().map(|child| Tid(child.id() as i32)).collect();
+        let group = |child| ProcessGroup::of_child(child).expect("it is not waited for yet");
+        let groups = || stage.leaders.iter().map(group).collect();
         stage.mechanism = Some(match (kind, &arena) {
             (MechanismKind::Freeze, Some(arena)) => Box::new(Freeze::new(arena).expect("freeze")),
             (MechanismKind::RealTime, Some(arena)) => {
@@ -110,7 +112,7 @@ impl Stage {
             (MechanismKind::SchedExt, Some(arena)) => {
                 Box::new(SchedExt::new(arena, &mut journal).expect("a scheduler in the kernel"))
             }
-            _ => Box::new(Stop::new(&leaders)),
+            _ => Box::new(Stop::new(groups())),
         });
         Ok(stage)
     }

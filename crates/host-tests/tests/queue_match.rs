@@ -120,12 +120,12 @@ fn a_flow_beside_a_bulk_one_in_its_class_does_not_wait_for_all_of_it() -> TestOu
         // from one processor: what two processors send may come in another order
         let allowed = affinity::allowed(Tid::SELF).expect("own");
         let one = allowed.iter().next().map_or_else(CpuSet::empty, CpuSet::single);
-        affinity::restrict(Tid::SELF, &one).expect("it is allowed");
+        affinity::restrict_own(&one).expect("it is allowed");
         for _ in 0..BULK {
             bulk.send_to(&[0; 1400], "10.77.0.2:5001").expect("the cable is up");
         }
         small.send_to(b"ping", "10.77.0.2:5001").expect("the cable is up");
-        affinity::restrict(Tid::SELF, &allowed).expect("it was allowed");
+        affinity::restrict_own(&allowed).expect("it was allowed");
         let mut bytes = [0; 2048];
         let lengths = (0..=BULK).map(|_| receiver.recv(&mut bytes).expect("nothing is lost"));
         let place = lengths.collect::<Vec<_>>().iter().position(|length| *length == 4).expect("it has come");

@@ -12,6 +12,7 @@ use unisono_gang::mechanism::{Mechanism, SchedExt, Standing};
 use unisono_host_tests::processes::{descendants, is_gone, until};
 use unisono_host_tests::{TestOutcome, host_tests, program, quota, require};
 use unisono_linux::affinity::{self, CpuSet, Tid};
+use unisono_linux::pinned::PinnedThread;
 use unisono_linux::process::{self, Family, PidFd, Signal};
 use unisono_linux::schedstat;
 use unisono_linux::scheduling::{self, SchedulingPolicy};
@@ -67,7 +68,9 @@ fn all_make_progress(processes: &BTreeSet<i32>) {
 fn loops_on_each_processor() -> Vec<Child> {
     let on_each = |cpu| {
         let other = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("sh starts");
-        affinity::restrict(Tid(other.id() as i32), &CpuSet::single(cpu)).expect("it runs");
+        PinnedThread::now(Tid(other.id() as i32))
+            .and_then(|thread| thread.restrict(&CpuSet::single(cpu)))
+            .expect("it runs");
         other
     };
     affinity::allowed(Tid::SELF).expect("own").iter().map(on_each).collect()
@@ -208,7 +211,9 @@ fn a_gang_may_wait_for_longer_than_the_kernel_has_patience() -> TestOutcome {
     // each has one processor that it may use, as those of `gang run`: the first in the queue is not for all
     let processors: Vec<usize> = affinity::allowed(Tid::SELF).expect("own").iter().collect();
     for (process, processor) in waiting.iter().zip(processors.iter().cycle()) {
-        affinity::restrict(Tid(*process), &CpuSet::single(*processor)).expect("it runs");
+        PinnedThread::now(Tid(*process))
+            .and_then(|thread| thread.restrict(&CpuSet::single(*processor)))
+            .expect("it runs");
     }
     stage.turn_of(0).expect("applied");
     std::thread::sleep(Duration::from_millis(200));
@@ -277,7 +282,9 @@ fn it_gives_up_before_a_thread_starves() -> TestOutcome {
     let mut stage = Stage::of(PATIENCE, [SPIN, &format!("{loops} wait")], [2, 51]);
     let one = affinity::allowed(Tid::SELF).expect("own").iter().next().expect("a processor");
     for process in stage.processes(1) {
-        affinity::restrict(Tid(process), &CpuSet::single(one)).expect("it runs");
+        PinnedThread::now(Tid(process))
+            .and_then(|thread| thread.restrict(&CpuSet::single(one)))
+            .expect("it runs");
     }
     let mut others = loops_on_each_processor();
     stage.turn_of(0).expect("applied");

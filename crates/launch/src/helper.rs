@@ -13,8 +13,8 @@ use std::io::{self, Read, Write};
 use std::process::ChildStdin;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
-use unisono_linux::affinity::Tid;
-use unisono_linux::process::{PidFd, Signal};
+use unisono_linux::pinned::PinnedProcess;
+use unisono_linux::process::Signal;
 
 /// Starts the ranks that the launcher orders over standard input, and answers over standard output; the exit
 /// code. Fails with [`Error::Input`] if no launcher is at the other end.
@@ -99,7 +99,7 @@ fn follow(launcher: &mut impl Read, pieces: &Sender<Vec<u8>>) {
 
 /// The loop of this process receives it as if it came from outside.
 fn tell_myself(signal: Signal) {
-    if let Ok(myself) = PidFd::open(Tid(std::process::id().cast_signed())) {
+    if let Ok(myself) = PinnedProcess::own() {
         // ourselves: nobody may forbid it
         let _ = myself.send(signal);
     }

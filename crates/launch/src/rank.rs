@@ -14,9 +14,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use unisono_linux::affinity::{self, CpuSet, Tid};
+use unisono_linux::affinity::{self, CpuSet};
 use unisono_linux::parent_death::end_with_starter;
-use unisono_linux::process::{self, Family, PidFd, Signal, readable};
+use unisono_linux::pinned::PinnedProcess;
+use unisono_linux::process::{self, Family, Signal, readable};
 use unisono_linux::process_group::ProcessGroup;
 use unisono_rma::{STATS, environment};
 
@@ -36,7 +37,8 @@ pub(crate) struct Assignment<'a> {
 #[derive(Debug)]
 pub(crate) struct RankProcess {
     pub(crate) child: Child,
-    pub(crate) descriptor: PidFd,
+    pub(crate) descriptor: PinnedProcess,
+    group: ProcessGroup,
     pub(crate) cpu: Option<usize>,
     pub(crate) started: Instant,
     /// Once it has ended: how, and after what time.
@@ -79,11 +81,11 @@ impl RankProcess {
         let bound = || format!("bind rank {rank} to processor {}", cpu.unwrap_or(0));
         // a child inherits where its starter may run: it is in its place before its first instruction
         if let Some(cpu) = cpu {
-            affinity::restrict(Tid::SELF, &CpuSet::single(cpu)).map_err(Error::system(bound()))?;
+            affinity::restrict_own(&CpuSet::single(cpu)).map_err(Error::system(bound()))?;
         }
         let child = process::start(&mut command, Vec::new(), Family::OwnGroup);
         if cpu.is_some() {
-            affinity::restrict(Tid::SELF, allowed).map_err(Error::system(bound()))?;
+            affinity::restrict_own(allowed).map_err(Error::system(bound()))?;
         }
         let mut child =
             child.map_err(Error::start(Path::new(program), format!("start rank {rank} of {size}")))?;
@@ -124,9 +126,9 @@ impl RankProcess {
         cpu: Option<usize>,
         lines: [Option<LinePrefixer>; 2],
     ) -> Result<Self, Error> {
-        let number = child.id();
-        let descriptor = PidFd::open(Tid(number.cast_signed()))
-            .map_err(Error::system(format!("hold on to process {number}")))?;
+        let held = || Error::system(format!("hold on to process {}", child.id()));
+        let descriptor = PinnedProcess::of_child(&child).map_err(held())?;
+        let group = ProcessGroup::of_child(&child).map_err(held())?;
         let [first, second] = lines;
         let stream =
             |pipe: Option<OwnedFd>, lines: Option<LinePrefixer>| Stream { pipe: pipe.map(File::from), lines };
@@ -134,7 +136,7 @@ impl RankProcess {
             stream(child.stdout.take().map(OwnedFd::from), first),
             stream(child.stderr.take().map(OwnedFd::from), second),
         ];
-        Ok(Self { child, descriptor, cpu, started, ended: None, streams, remote: None })
+        Ok(Self { child, descriptor, group, cpu, started, ended: None, streams, remote: None })
     }
 
     /// Sends a signal to the rank and to what it started, or to all ranks of the host. Nobody there is no
@@ -148,7 +150,7 @@ impl RankProcess {
 
     /// Sends a signal to the process, which may be a launch command, and to what it started here.
     pub(crate) fn signal(&self, signal: Signal) {
-        let _ = ProcessGroup::of_child(self.child.id()).map(|group| group.tell(signal));
+        let _ = self.group.tell(signal); // everybody in it belongs to another user now
     }
 
     /// Collects it if it has ended now, and says how.

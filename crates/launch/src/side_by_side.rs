@@ -17,7 +17,8 @@ use std::path::Path;
 use std::process::{Child, Command};
 use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::parent_death::end_with_starter;
-use unisono_linux::process::{self, Family, PidFd, Sender, Signal, SignalFd};
+use unisono_linux::pinned::PinnedProcess;
+use unisono_linux::process::{self, Family, Sender, Signal, SignalFd};
 
 #[derive(Clone, Debug)]
 pub struct Companion {
@@ -29,7 +30,7 @@ pub struct Companion {
 /// A program that runs. Dropped before its end, it is killed.
 struct StartedProgram {
     child: Child,
-    process: PidFd,
+    process: PinnedProcess,
     ended: Option<How>,
 }
 
@@ -52,7 +53,7 @@ pub fn run(programs: &[Companion], say: impl Fn(&str)) -> Result<Vec<(usize, How
     let allowed = affinity::allowed(Tid::SELF).map_err(Error::system("read which processors may be used"))?;
     let mut running = Vec::new();
     let started = programs.iter().try_for_each(|program| start(program).map(|one| running.push(one)));
-    affinity::restrict(Tid::SELF, &allowed).map_err(Error::system("use all processors again"))?;
+    affinity::restrict_own(&allowed).map_err(Error::system("use all processors again"))?;
     started?;
     let mut ended = Vec::new();
     while ended.len() < running.len() {
@@ -100,10 +101,10 @@ fn start(program: &Companion) -> Result<StartedProgram, Error> {
     let (mut command, doing) = program.start()?;
     end_with_starter(&mut command);
     // a child inherits where its starter may run: it is in its place before its first instruction
-    affinity::restrict(Tid::SELF, &program.cpus).map_err(Error::system(&doing))?;
+    affinity::restrict_own(&program.cpus).map_err(Error::system(&doing))?;
     let child = process::start(&mut command, Vec::new(), Family::Same)
         .map_err(Error::start(Path::new(&program.command[0]), doing.clone()))?;
-    let process = PidFd::open(child.id()).map_err(Error::system(doing))?;
+    let process = PinnedProcess::of_child(&child).map_err(Error::system(doing))?;
     Ok(StartedProgram { child, process, ended: None })
 }
 

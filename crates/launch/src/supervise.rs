@@ -15,7 +15,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::process::ChildStdin;
 use std::time::{Duration, Instant};
 use unisono_linux::affinity::{self, Tid};
-use unisono_linux::process::{PidFd, Signal, SignalFd, is_ignored, readable};
+use unisono_linux::pinned::PinnedProcess;
+use unisono_linux::process::{Signal, SignalFd, is_ignored, readable};
 use unisono_linux::topology::Topology;
 use unisono_rma::{Key, MOST_RANKS};
 
@@ -265,7 +266,7 @@ impl StartedJob {
     fn suspend(&self) {
         let here = || self.ranks.iter().filter(|rank| rank.ended.is_none() && rank.remote.is_none());
         here().for_each(|rank| rank.tell(Signal::Stop));
-        if let Ok(myself) = PidFd::open(Tid(std::process::id().cast_signed())) {
+        if let Ok(myself) = PinnedProcess::own() {
             // ourselves: nobody may forbid it
             let _ = myself.send(Signal::Stop);
         }

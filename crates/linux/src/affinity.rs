@@ -163,9 +163,15 @@ pub fn allowed(thread: Tid) -> io::Result<CpuSet> {
     Ok((0..CpuSet::LIMIT).filter(isset).collect())
 }
 
-/// Restricts a thread to the given processors. Fails with `ESRCH` if there is no such thread, with `EPERM` if
-/// it belongs to another user, and with `EINVAL` if its cpuset allows none of the processors.
-pub fn restrict(thread: Tid, cpus: &CpuSet) -> io::Result<()> {
+/// Restricts the calling thread to the given processors. Fails with `EINVAL` if its cpuset allows none of
+/// them. Another thread is restricted through [`crate::pinned::PinnedThread::restrict`].
+pub fn restrict_own(cpus: &CpuSet) -> io::Result<()> {
+    restrict(Tid::SELF, cpus)
+}
+
+/// Restricts the thread that has this number now. Fails with `ESRCH` if there is no such thread, with `EPERM`
+/// if it belongs to another user, and with `EINVAL` if its cpuset allows none of the processors.
+pub(crate) fn restrict(thread: Tid, cpus: &CpuSet) -> io::Result<()> {
     let mask = cpus.to_words();
     let bytes = std::mem::size_of_val(mask.as_slice());
     // SAFETY: `mask` is valid for reads of `bytes` bytes for the length of the call.

@@ -9,6 +9,8 @@
 
 use crate::affinity::Tid;
 use crate::parent_death::die_with_parent;
+use crate::pinned::PinnedProcess;
+use rustix::io::Errno;
 use rustix::process::{Signal, WaitOptions, waitpid};
 use std::fmt;
 use std::fs;
@@ -83,6 +85,15 @@ fn count_threads() -> io::Result<usize> {
 impl ForkedChild {
     pub fn process(&self) -> Tid {
         self.process
+    }
+
+    /// Holds on to it. Fails with `ESRCH` once its end was asked for.
+    pub fn pin(&self) -> io::Result<PinnedProcess> {
+        if self.ended.is_some() {
+            return Err(Errno::SRCH.into());
+        }
+        // the child has not been collected, so that the number is still its own
+        PinnedProcess::now(self.process)
     }
 
     /// Whether it has ended, and how; never waits.

@@ -29,6 +29,7 @@ pub mod next_step;
 pub mod packet;
 pub mod parent_death;
 pub mod pidfd;
+pub mod pinned;
 pub mod poll;
 pub mod private_directory;
 pub mod privilege;

@@ -6,7 +6,7 @@
 //! Reference: proc_pid_stat(5).
 
 use crate::process_stat::ProcessStat;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 /// A process when the list was read.
@@ -16,25 +16,43 @@ pub struct ListedProcess {
     pub parent: i32,
     /// The number of the process that leads, or led, its group.
     pub group: i32,
+    /// When it started, in clock ticks since boot.
+    pub started: u64,
+}
+
+/// The processes that there are now.
+pub fn all() -> Vec<ListedProcess> {
+    numbers().into_iter().filter_map(listed).collect()
+}
+
+/// Their numbers, without a look at any of them.
+pub fn numbers() -> Vec<i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// The processes of which `is_first` is true, and all that they have started, directly or not.
 pub fn with_descendants(is_first: impl Fn(&ListedProcess) -> bool) -> BTreeSet<i32> {
-    let Ok(entries) = fs::read_dir("/proc") else { return BTreeSet::new() };
-    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let all: Vec<ListedProcess> = numbers.filter_map(listed).collect();
+    descendants_in(&all(), is_first)
+}
+
+/// The same, in a list that was read before.
+pub fn descendants_in(all: &[ListedProcess], is_first: impl Fn(&ListedProcess) -> bool) -> BTreeSet<i32> {
     let mut next: Vec<i32> = all.iter().filter(|one| is_first(one)).map(|one| one.number).collect();
     let mut found: BTreeSet<i32> = next.iter().copied().collect();
+    let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+    all.iter().for_each(|one| children.entry(one.parent).or_default().push(one.number));
     while let Some(parent) = next.pop() {
-        let children = all.iter().filter(|one| one.parent == parent).map(|one| one.number);
-        next.extend(children.filter(|child| found.insert(*child)));
+        let born = children.get(&parent).into_iter().flatten().copied();
+        next.extend(born.filter(|child| found.insert(*child)));
     }
     found
 }
 
-fn listed(number: i32) -> Option<ListedProcess> {
-    let ProcessStat { parent, group, .. } = ProcessStat::of(number)?;
-    Some(ListedProcess { number, parent, group })
+/// One process; `None`: it has ended.
+pub fn listed(number: i32) -> Option<ListedProcess> {
+    let ProcessStat { parent, group, started, .. } = ProcessStat::of(number)?;
+    Some(ListedProcess { number, parent, group, started })
 }
 
 #[cfg(test)]

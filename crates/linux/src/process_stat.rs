@@ -28,10 +28,12 @@ pub struct ProcessStat {
 impl ProcessStat {
     /// `None`: there is no such process.
     pub fn of(number: impl Display) -> Option<Self> {
-        Self::parse(&fs::read_to_string(format!("/proc/{number}/stat")).ok()?)
+        let bytes = fs::read(format!("/proc/{number}/stat")).ok()?;
+        // a command's name is cut at 15 bytes, also in the middle of a letter
+        Self::parse(&String::from_utf8_lossy(&bytes))
     }
 
-    /// The fields are counted after the command's name, which may hold spaces and parentheses.
+    /// The fields are counted after the command's name, which may hold spaces, parentheses and any bytes.
     fn parse(stat: &str) -> Option<Self> {
         let (_, rest) = stat.rsplit_once(')')?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
@@ -80,6 +82,23 @@ mod tests {
         assert_eq!(ProcessStat::parse(stat), Some(read));
         assert_eq!(ProcessStat::parse("7 (a"), None);
         assert_eq!(ProcessStat::parse("7 (a) S 1 42"), None);
+    }
+
+    #[test]
+    fn a_name_that_is_cut_in_the_middle_of_a_letter_hides_nothing() {
+        let (say, said) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            fs::write("/proc/thread-self/comm", "aaaaaaaaaaaaaa\u{fc}").expect("it is ours");
+            let raw = fs::read("/proc/thread-self/comm").expect("it is ours");
+            say.send((crate::affinity::Tid::current(), raw)).expect("it is heard");
+            let _ = ended.recv(); // until the other end is gone
+        });
+        let (thread_number, raw) = said.recv().expect("it speaks");
+        assert!(String::from_utf8(raw).is_err(), "the kernel has cut it");
+        assert!(ProcessStat::of(thread_number).is_some());
+        drop(end);
+        thread.join().expect("it ends");
     }
 
     #[test]

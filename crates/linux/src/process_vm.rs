@@ -7,6 +7,8 @@
 //! it 1.6 and 1.0; from a few pages on [`write()`] is faster. When not to use: for short data that can be
 //! shared instead.
 
+use crate::pidfd::start_time;
+use crate::pinned::PinnedProcess;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -16,10 +18,11 @@ use std::os::unix::fs::FileExt;
 pub struct HeldMemory(File);
 
 impl HeldMemory {
-    /// Holds on to the memory of the process that now has this number. Fails with `EACCES` or `EPERM` where
-    /// that is forbidden, and with `ENOENT` for no process or without /proc.
-    pub fn open(process: u32) -> io::Result<Self> {
-        OpenOptions::new().read(true).write(true).open(format!("/proc/{process}/mem")).map(Self)
+    /// Holds on to the memory of a process. Fails with `EACCES` or `EPERM` where that is forbidden, with
+    /// `ESRCH` if the process has ended, and with `ENOENT` without /proc.
+    pub fn open(process: &PinnedProcess) -> io::Result<Self> {
+        let open = |number| OpenOptions::new().read(true).write(true).open(format!("/proc/{number}/mem"));
+        process.read(open).map(Self)
     }
 
     /// Copies `into.len()` bytes from `address`. Fails with `EIO` for memory that is not there, and with
@@ -40,23 +43,58 @@ impl HeldMemory {
     }
 }
 
-/// Copies `into.len()` bytes from `address` of `process`. Fails with `EPERM` where that is forbidden,
-/// `EFAULT` for memory that is not there, `ESRCH` for nobody.
-pub fn read(process: u32, address: usize, into: &mut [u8]) -> io::Result<()> {
-    let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-    transfer(local, process, address, |process, local, remote| {
-        // SAFETY: the local vector is a slice; the kernel checks the remote one.
-        unsafe { libc::process_vm_readv(process, local, 1, remote, 1, 0) }
-    })
+/// Whose memory a call reads or writes.
+#[derive(Clone, Copy, Debug)]
+pub enum MemoryOf<'a> {
+    Own,
+    Pinned(&'a PinnedProcess),
+    /// The process of this number that started then, where the kernel or the limit of descriptors refuses a
+    /// pidfd.
+    Identified {
+        number: u32,
+        started: u64,
+    },
 }
 
-/// Copies `bytes` to `address` of `process`. Fails as [`read`] does.
+impl MemoryOf<'_> {
+    fn number(self) -> u32 {
+        match self {
+            MemoryOf::Own => std::process::id(),
+            MemoryOf::Pinned(process) => process.number(),
+            MemoryOf::Identified { number, .. } => number,
+        }
+    }
+
+    /// Fails with `ESRCH` if the process has ended, so that its number may be another one's.
+    fn check(self) -> io::Result<()> {
+        let lives = match self {
+            MemoryOf::Own => true,
+            MemoryOf::Pinned(process) => process.lives(),
+            MemoryOf::Identified { number, started } => start_time(number) == Some(started),
+        };
+        if lives { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
+    }
+}
+
+/// Copies `into.len()` bytes from `address` of a process, which has to live afterwards. Fails with `EPERM`
+/// where that is forbidden, `EFAULT` for memory that is not there, `ESRCH` if the process has ended.
+pub fn read(of: MemoryOf<'_>, address: usize, into: &mut [u8]) -> io::Result<()> {
+    let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let read = transfer(local, of.number(), address, |process, local, remote| {
+        // SAFETY: the local vector is a slice; the kernel checks the remote one.
+        unsafe { libc::process_vm_readv(process, local, 1, remote, 1, 0) }
+    });
+    of.check().and(read)
+}
+
+/// Copies `bytes` to `address` of a process, which has to live before. Fails as [`read`] does.
 ///
 /// # Safety
-/// What lies at `address` of `process` (which may be this one) may be overwritten.
-pub unsafe fn write(process: u32, address: usize, bytes: &[u8]) -> io::Result<()> {
+/// What lies at `address` of the process (which may be this one) may be overwritten.
+pub unsafe fn write(of: MemoryOf<'_>, address: usize, bytes: &[u8]) -> io::Result<()> {
+    of.check()?;
     let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    transfer(local, process, address, |process, local, remote| {
+    transfer(local, of.number(), address, |process, local, remote| {
         // SAFETY: the local vector is a slice, only read; the caller vouches for the remote one.
         unsafe { libc::process_vm_writev(process, local, 1, remote, 1, 0) }
     })
@@ -91,7 +129,7 @@ mod tests {
     #[test]
     fn ones_own_memory_is_read_and_written_and_nobodys_is_not() {
         let (source, mut target) = ([1_u8, 2, 3, 4], [0_u8; 4]);
-        let us = std::process::id();
+        let us = MemoryOf::Own;
         if let Err(reason) = read(us, source.as_ptr() as usize, &mut target) {
             assert_ne!(reason.raw_os_error(), Some(libc::EFAULT), "the memory is there: {reason}");
             return;
@@ -107,7 +145,7 @@ mod tests {
     fn memory_held_on_to_is_read_and_written_until_its_process_ends() {
         let (source, mut target) = ([1_u8, 2, 3, 4], [0_u8; 4]);
         // Without /proc there is nothing to hold.
-        let Ok(own) = HeldMemory::open(std::process::id()) else { return };
+        let Ok(own) = HeldMemory::open(&PinnedProcess::own().expect("it runs")) else { return };
         own.read(source.as_ptr() as usize, &mut target).expect("the memory is there");
         assert_eq!(target, source);
         // SAFETY: the target is an array of this function's, of that length.
@@ -115,11 +153,19 @@ mod tests {
         assert_eq!(std::hint::black_box(target), [9, 9, 3, 4]);
         assert!(own.read(16, &mut [0]).is_err());
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep(1) exists");
-        let held = HeldMemory::open(child.id()).expect("our child");
+        let pinned = PinnedProcess::of_child(&child).expect("our child");
+        let held = HeldMemory::open(&pinned).expect("our child");
         child.kill().expect("our child");
         child.wait().expect("our child");
         assert!(held.read(source.as_ptr() as usize, &mut target).is_err());
         // SAFETY: nobody has that memory any more.
         assert!(unsafe { held.write(source.as_ptr() as usize, &[1]) }.is_err());
+        let late = read(MemoryOf::Pinned(&pinned), source.as_ptr() as usize, &mut target);
+        assert_eq!(late.map_err(|error| error.raw_os_error()), Err(Some(libc::ESRCH)));
+        // this process has the memory, but it started at another time than is asked for
+        let other = MemoryOf::Identified { number: std::process::id(), started: 0 };
+        // SAFETY: it is refused, and the target is an array of this function's.
+        let written = unsafe { write(other, target.as_mut_ptr() as usize, &[7]) };
+        assert_eq!(written.map_err(|error| error.raw_os_error()), Err(Some(libc::ESRCH)));
     }
 }

@@ -145,10 +145,16 @@ impl SchedulingPolicy {
     }
 }
 
-/// Puts a thread into a class. Fails with `ESRCH` if there is no such thread, `EPERM` without permission (see
-/// the module's text), `EINVAL` for parameters out of range, and `EBUSY` if the deadline class has no
-/// bandwidth left.
-pub fn set(thread: Tid, policy: SchedulingPolicy, children: Children) -> io::Result<()> {
+/// Puts the calling thread into a class. Fails with `EPERM` without permission (see the module's text),
+/// `EINVAL` for parameters out of range, and `EBUSY` if the deadline class has no bandwidth left. Another
+/// thread is put there through [`crate::pinned::PinnedThread::set_class`].
+pub fn set_own(policy: SchedulingPolicy, children: Children) -> io::Result<()> {
+    set(Tid::SELF, policy, children)
+}
+
+/// Puts the thread that has this number now into a class. Fails as [`set_own`] does, and with `ESRCH` if there
+/// is no such thread.
+pub(crate) fn set(thread: Tid, policy: SchedulingPolicy, children: Children) -> io::Result<()> {
     let attributes = policy.attributes(children);
     // SAFETY: `attributes` has the kernel's layout (its first version) and names its own size.
     let result = unsafe { libc::syscall(libc::SYS_sched_setattr, thread.0, &raw const attributes, 0u32) };
@@ -176,6 +182,11 @@ pub fn of(thread: Tid) -> io::Result<SchedulingPolicy> {
     })
 }
 
+/// The slice of a fair thread. A kernel before 6.12 has no slices of a thread's own, and answers zero.
+pub(crate) fn slice_of(thread: Tid) -> io::Result<Duration> {
+    Ok(Duration::from_nanos(attributes_of(thread)?.runtime))
+}
+
 fn attributes_of(thread: Tid) -> io::Result<SchedulingAttributes> {
     let mut attributes = SchedulingAttributes::default();
     let size = std::mem::size_of::<SchedulingAttributes>() as u32;
@@ -184,24 +195,10 @@ fn attributes_of(thread: Tid) -> io::Result<SchedulingAttributes> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(attributes) }
 }
 
-/// Asks for longer or shorter turns for all fair threads of a process; threads that these start inherit them.
-/// Answers the slice that its first thread has now. A kernel before 6.12 has no slices of a thread's own, and
-/// answers zero.
-pub fn ask_for_slice(process: Tid, slice: Duration) -> io::Result<Duration> {
-    for thread in fs::read_dir(format!("/proc/{}/task", process.0))? {
-        let Some(thread) = thread?.file_name().to_str().and_then(|name| name.parse().ok()).map(Tid) else {
-            continue;
-        };
-        let asked = nice_of(thread).and_then(|nice| {
-            set(thread, SchedulingPolicy::Other { nice, slice: Some(slice) }, Children::Inherit)
-        });
-        match asked {
-            // it has ended meanwhile
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
-            asked => asked?,
-        }
-    }
-    Ok(Duration::from_nanos(attributes_of(process)?.runtime))
+/// The threads of the process that has this number now.
+pub fn threads_of(process: u32) -> io::Result<Vec<Tid>> {
+    let entries = fs::read_dir(format!("/proc/{process}/task"))?;
+    Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Tid)).collect())
 }
 
 /// The nice value of a thread: in another class than the fair ones the one that it will have there again.
@@ -211,12 +208,12 @@ pub fn nice_of(thread: Tid) -> io::Result<i32> {
 
 /// Has the scheduler that is loaded into the kernel schedule a thread, with the nice value that it has. Fails
 /// as [`set`] does, and with `EINVAL` if the kernel has no sched_ext.
-pub fn set_extensible(thread: Tid) -> io::Result<()> {
+pub(crate) fn set_extensible(thread: Tid) -> io::Result<()> {
     set(thread, SchedulingPolicy::Extensible { nice: nice_of(thread)? }, Children::Inherit)
 }
 
 /// Puts a thread back into the default class, with the nice value that it had before. Fails as [`set`] does.
-pub fn set_fair(thread: Tid) -> io::Result<()> {
+pub(crate) fn set_fair(thread: Tid) -> io::Result<()> {
     set(thread, SchedulingPolicy::Other { nice: nice_of(thread)?, slice: None }, Children::Inherit)
 }
 
@@ -243,19 +240,6 @@ mod tests {
         })
         .join()
         .expect("thread");
-    }
-
-    #[test]
-    fn a_slice_that_was_asked_for_is_that_of_the_process_where_the_kernel_has_slices() {
-        let mut child = std::process::Command::new("sleep").arg("10").spawn().expect("coreutils");
-        let process = Tid(child.id().cast_signed());
-        let own = attributes_of(process).expect("it runs").runtime;
-        let asked = Duration::from_millis(17);
-        let given = ask_for_slice(process, asked).expect("always permitted");
-        child.kill().expect("ours");
-        child.wait().expect("it was killed");
-        // a kernel without them reports none
-        assert_eq!(given, if own == 0 { Duration::ZERO } else { asked });
     }
 
     #[test]

@@ -17,7 +17,8 @@
 //! that change often. Reference: flock(2), rename(2), open(2) on `O_NOFOLLOW`.
 
 use crate::local_socket::own_user;
-use crate::pidfd::{PidFd, runs, start_time};
+use crate::pidfd::{runs, start_time};
+use crate::pinned::PinnedProcess;
 use crate::private_directory::PrivateDirectory;
 use crate::process::Signal;
 use crate::read;
@@ -71,10 +72,8 @@ impl Author {
     }
 
     /// Holds on to it. `None`: it is gone, and its number may be another process's.
-    pub fn hold(self) -> Option<PidFd> {
-        // held first, then looked at: the number cannot change hands in between
-        let held = PidFd::open(self.process).ok()?;
-        (start_time(self.process) == Some(self.started)).then_some(held)
+    pub fn hold(self) -> Option<PinnedProcess> {
+        PinnedProcess::identified(self.process, self.started).ok()
     }
 
     /// Waits for its end; whether it came in time.

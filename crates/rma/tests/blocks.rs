@@ -38,7 +38,7 @@ type Epoch = fn(&mut Window, Rank) -> Result<(), Error>;
 
 /// Blocks of one of two members that share a processor, in so many epochs.
 fn member(rank: usize, key: Key, cpu: usize, flavor: Flavor, epoch: Epoch) -> Option<u64> {
-    affinity::restrict(Tid::current(), &CpuSet::single(cpu)).expect("a processor of our own mask");
+    affinity::restrict_own(&CpuSet::single(cpu)).expect("a processor of our own mask");
     let place = JobMembership { rank: Rank::at(rank), size: 2, key };
     let mut job = Job::shared(&place, Duration::from_secs(60)).expect("both come");
     let memory = vec![0_u64; 64].leak();

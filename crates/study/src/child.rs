@@ -13,7 +13,7 @@ use std::io::{self, Read, Seek};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
-use unisono_linux::affinity::Tid;
+use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::process_group::ProcessGroup;
 use unisono_linux::signal::Signal;
 
@@ -56,7 +56,8 @@ pub enum ChildError {
 pub struct StudyChild {
     program: String,
     process: std::process::Child,
-    group: Option<ProcessGroup>,
+    pinned: PinnedProcess,
+    group: ProcessGroup,
     stderr: Option<File>,
     ended: bool,
 }
@@ -72,17 +73,17 @@ impl StudyChild {
         let theirs = stderr.try_clone().map_err(failed)?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(theirs).process_group(0);
         let process = command.spawn().map_err(failed)?;
-        let group = ProcessGroup::of_child(process.id());
-        Ok(Self { program, process, group, stderr: Some(stderr), ended: false })
+        let pinned = PinnedProcess::of_child(&process).map_err(failed)?;
+        let group = ProcessGroup::of_child(&process).map_err(failed)?;
+        Ok(Self { program, process, pinned, group, stderr: Some(stderr), ended: false })
     }
 
-    /// Its first thread.
-    pub fn process(&self) -> Tid {
-        Tid(self.process.id().cast_signed())
+    pub fn process(&self) -> &PinnedProcess {
+        &self.pinned
     }
 
-    pub fn group(&self) -> Option<ProcessGroup> {
-        self.group
+    pub fn group(&self) -> &ProcessGroup {
+        &self.group
     }
 
     /// How it ended, if it did and should not have.
@@ -104,8 +105,8 @@ impl StudyChild {
 
     /// Ends the group: with SIGTERM, and after [`GRACE`] with SIGKILL.
     fn end(&mut self) {
-        if let Some(group) = self.group.filter(|_| !self.ended) {
-            let _already_gone = group.tell(Signal::Terminate);
+        if !self.ended {
+            let _already_gone = self.group.tell(Signal::Terminate);
             let until = Instant::now() + GRACE;
             while self.ended().is_none() && Instant::now() < until {
                 std::thread::sleep(STEP);
@@ -115,9 +116,7 @@ impl StudyChild {
     }
 
     fn kill(&mut self) {
-        if let Some(group) = self.group {
-            let _already_gone = group.tell(Signal::Kill);
-        }
+        let _already_gone = self.group.tell(Signal::Kill);
         if !self.ended {
             let _already_gone = self.process.kill();
             let _reaped = self.process.wait();
@@ -224,11 +223,11 @@ mod tests {
         StudyChild::start(command).expect("sh starts")
     }
 
-    fn gone(group: Option<ProcessGroup>) -> bool {
+    fn gone(group: ProcessGroup) -> bool {
         // whoever adopts orphans needs a moment to reap them
         (0..300).any(|_| {
             std::thread::sleep(Duration::from_millis(10));
-            !group.expect("a group").is_alive()
+            !group.is_alive()
         })
     }
 
@@ -242,7 +241,7 @@ mod tests {
     #[test]
     fn a_program_that_hangs_is_killed_at_its_deadline_with_its_children() {
         let child = shell("sleep 1000 & sleep 1000");
-        let group = child.group();
+        let group = child.group().clone();
         let error = wait_all(&mut [child], Duration::from_millis(50), NEVER).expect_err("too late");
         assert!(matches!(error, ChildError::Deadline { .. }), "{error}");
         assert!(gone(group), "something was left running");
@@ -251,7 +250,7 @@ mod tests {
     #[test]
     fn when_one_fails_the_others_are_ended() {
         let (long, bad) = (shell("sleep 1000"), shell("exit 3"));
-        let group = long.group();
+        let group = long.group().clone();
         let error = wait_all(&mut [long, bad], Duration::from_secs(60), NEVER).expect_err("one failed");
         assert!(error.to_string().contains("code 3"), "{error}");
         assert!(gone(group));
@@ -260,7 +259,7 @@ mod tests {
     #[test]
     fn an_interruption_ends_what_runs() {
         let child = shell("sleep 1000");
-        let group = child.group();
+        let group = child.group().clone();
         let error = wait_all(&mut [child], Duration::from_secs(60), &|| Some("SIGINT (Ctrl-C)"))
             .expect_err("stopped");
         assert_eq!(error.to_string(), "stopped by SIGINT (Ctrl-C)");
@@ -270,7 +269,7 @@ mod tests {
     #[test]
     fn what_a_program_left_in_its_group_is_swept() {
         let child = shell("sleep 1000 & exit 0");
-        let group = child.group();
+        let group = child.group().clone();
         wait_all(&mut [child], Duration::from_secs(60), NEVER).expect("it ended well");
         assert!(gone(group));
     }

@@ -11,6 +11,7 @@ mod layers;
 mod length;
 mod links;
 mod locks;
+mod numbers;
 mod sources;
 mod style;
 mod sync_pairs;
@@ -33,6 +34,7 @@ type Check = fn(&Sources) -> Vec<String>;
 const CHECKS: &[(&str, Check)] = &[
     ("both sides of every SYNC pair", sync_pairs::check),
     ("unsafe code only where it belongs", unsafe_code::check),
+    ("no bare process numbers", numbers::check),
     ("dependencies point down", layers::check),
     ("lock files know the crates' dependencies", locks::check),
     ("no file too long", length::check),

@@ -16,7 +16,7 @@ use unisono_linux::cgroup::Frozen;
 use unisono_linux::clock::{self, Nanos};
 use unisono_linux::parent_death::outlive_starter;
 use unisono_linux::poll;
-use unisono_linux::process::{Family, PidFd, Signal, SignalFd, start};
+use unisono_linux::process::{Family, Signal, SignalFd, start};
 use unisono_linux::undo::Author;
 
 const NAME: &str = "cpu";
@@ -273,8 +273,7 @@ pub fn guard(journal: &Path, process: u32) -> Result<(), Error> {
     let journal = Journal::at(journal);
     let is_its = |record: &Record<StoppedGroups>| record.author.process == process;
     if let Some(record) = journal.read::<StoppedGroups>()?.filter(is_its)
-        && record.author.lives()
-        && let Ok(held) = PidFd::open(process)
+        && let Some(held) = record.author.hold()
     {
         held.has_ended(None).map_err(|source| Error::System { what: "wait for a process", source })?;
     }

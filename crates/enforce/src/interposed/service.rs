@@ -37,14 +37,15 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use unisono_fairqueue::Policy;
-use unisono_linux::affinity::{CpuSet, Tid, restrict};
+use unisono_linux::affinity::{CpuSet, restrict_own};
 use unisono_linux::bpf::Words;
 use unisono_linux::fork::{ForkedChild, fork};
 use unisono_linux::interface::Interface;
 use unisono_linux::netlink::link::{self, Index};
 use unisono_linux::netlink::{NetlinkSocket, egress, qdisc};
 use unisono_linux::parent_death::{die_with_parent, outlive_starter};
-use unisono_linux::process::{self, PidFd, Signal, SignalFd};
+use unisono_linux::pinned::PinnedProcess;
+use unisono_linux::process::{self, Signal, SignalFd};
 use unisono_linux::undo::{Author, DirectoryLock};
 use unisono_linux::xdp::DeviceQueue;
 use unisono_linux::{descriptors, poll, privilege};
@@ -154,7 +155,7 @@ fn hold(
         }
     }
     let visitors = Visitors::expect_at(&socket_of(journal)).map_err(failed("listen for questions"))?;
-    let process = PidFd::open(worker.process()).map_err(failed("hold on to the queue's process"))?;
+    let process = worker.pin().map_err(failed("hold on to the queue's process"))?;
     let followed = Followed::begin(&options.device, device)?;
     plumbing::make_clsact(netlink, device.index)?;
     netlink.run(&[egress::attach(device.index, program.as_fd(), PROGRAM)])?;
@@ -192,7 +193,7 @@ fn hold(
 struct QueueGuard<'a> {
     worker: ForkedChild,
     /// The worker again, as something to wait for.
-    process: PidFd,
+    process: PinnedProcess,
     master: Dialogue,
     visitors: Visitors,
     followed: Followed,
@@ -436,7 +437,7 @@ fn begin<W: super::way::Way>(way: W, start: Start, parent: u32) -> Result<(), St
     let Start { policy, named, options, device: _, master, alive } = start;
     let text = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
     if let Some(processor) = options.processor {
-        restrict(Tid::SELF, &CpuSet::single(processor)).map_err(text("stay on its processor"))?;
+        restrict_own(&CpuSet::single(processor)).map_err(text("stay on its processor"))?;
     }
     poll::punctual().map_err(text("ask for punctual timers"))?;
     std::env::set_current_dir("/").map_err(text("leave the directory"))?;

@@ -22,7 +22,6 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use unisono_btin::{BarrierFrame, GroupMember, NodeId};
 use unisono_linux::Errno;
-use unisono_linux::affinity::Tid;
 use unisono_linux::clock::{self, Nanos};
 use unisono_linux::current_cpu;
 use unisono_linux::packet::PacketSocket;
@@ -77,7 +76,7 @@ enum OrderDone {
 pub(crate) fn serve(id: NodeId, known: NodeContext<'_>, orders: UnixStream) -> Result<(), Error> {
     // a woken node must not interrupt the node that woke it, which is about to wait itself
     let batch = SchedulingPolicy::Batch { nice: 0 };
-    let _ = scheduling::set(Tid::SELF, batch, Children::Inherit); // it works without, slower
+    let _ = scheduling::set_own(batch, Children::Inherit); // it works without, slower
     current_cpu::stop_noting(); // a node does not ask, and is scheduled for every frame
     fabric::take_address(id)?;
     let open =

@@ -24,7 +24,6 @@ use std::time::{Duration, Instant};
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::counted::counted;
 use unisono_linux::process::{self, Sender, Signal, SignalFd};
-use unisono_linux::process_group::ProcessGroup;
 use unisono_linux::timer::Sleeper;
 use unisono_linux::usage;
 
@@ -113,7 +112,7 @@ impl Floor<'_> {
                 (Sender::Process, _) => program.process.send(signal),
                 // the terminal reaches the foreground group, in which programs without control groups are not
                 (Sender::Kernel, MechanismKind::Stop) => {
-                    ProcessGroup::of_child(program.leader()).map_or(Ok(()), |group| group.tell(signal))
+                    program.group.as_ref().map_or(Ok(()), |group| group.tell(signal))
                 }
                 (Sender::Kernel, _) => Ok(()),
             };

@@ -13,7 +13,8 @@ use crate::journal::{self, Restored};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use unisono_linux::affinity::Tid;
-use unisono_linux::process::{Family, PidFd, start};
+use unisono_linux::pinned::PinnedProcess;
+use unisono_linux::process::{Family, start};
 
 /// Starts the guardian: `command` with the journal's path and this process's number as arguments.
 pub fn post(mut command: Command, journal: &Path) -> Result<Child> {
@@ -23,9 +24,10 @@ pub fn post(mut command: Command, journal: &Path) -> Result<Child> {
 
 /// The guardian's work: waits for the scheduler's end, and restores if it left its journal.
 pub fn guard(journal: &Path, scheduler: Tid) -> Result<Option<Restored>> {
-    // a number that is used again has another start time than the journal says
+    // held first: a number that is used again has another start time than the journal says
+    let held = PinnedProcess::now(scheduler);
     let alive = || journal::read(journal).is_ok_and(|entries| journal::is_alive(&entries));
-    match PidFd::open(scheduler) {
+    match held {
         Ok(process) if alive() => {
             process.has_ended(None).map_err(system("wait for the scheduler"))?;
         }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
-use unisono_linux::affinity::{self, CpuSet, Tid};
+use unisono_linux::affinity::{self, CpuSet};
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::scheduling::{self, Children, SchedulingPolicy, Urgency};
 use unisono_linux::timer::{Sleeper, Woken};
@@ -69,8 +69,8 @@ pub(crate) fn spin_until(moment: Nanos) {
 
 /// Pins this thread to a core and puts it above what it schedules there.
 pub(crate) fn take(cpu: usize) -> bool {
-    affinity::restrict(Tid::SELF, &CpuSet::single(cpu)).is_ok()
-        && scheduling::set(Tid::SELF, SchedulingPolicy::Fifo(Urgency::new(URGENCY)), Children::Reset).is_ok()
+    affinity::restrict_own(&CpuSet::single(cpu)).is_ok()
+        && scheduling::set_own(SchedulingPolicy::Fifo(Urgency::new(URGENCY)), Children::Reset).is_ok()
 }
 
 #[derive(Debug)]
@@ -186,6 +186,7 @@ fn hold(cpu: usize, shared: &HoldState, alarm: &Sleeper, ready: &Sender<bool>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use unisono_linux::affinity::Tid;
 
     #[test]
     fn most_wake_ups_come_in_time_and_hardly_earlier() {
@@ -227,7 +228,7 @@ mod tests {
             eprintln!("skipped: no right to real-time priorities");
             return;
         };
-        affinity::restrict(Tid::SELF, &CpuSet::single(*cpu)).expect("own affinity");
+        affinity::restrict_own(&CpuSet::single(*cpu)).expect("own affinity");
         // we share the holder's core: that this goes on shows that it let go
         holders.plan(Some(Nanos(1_000_000).after(now())));
         std::thread::sleep(std::time::Duration::from_millis(5));

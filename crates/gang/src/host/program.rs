@@ -6,22 +6,25 @@ use super::threads::GangThreads;
 use crate::arena::Arena;
 use crate::error::{Error, Result, system};
 use crate::gang::GangId;
-use crate::journal::{self, GangJournal, UndoEntry};
+use crate::journal::{GangJournal, UndoEntry};
 use crate::mechanism::{Mechanism, Standing};
 use std::ffi::OsString;
 use std::ops::Range;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
-use unisono_linux::affinity::{CpuSet, Tid};
+use unisono_linux::affinity::CpuSet;
 use unisono_linux::cgroup::Gauge;
 use unisono_linux::clock::Nanos;
-use unisono_linux::process::{self, Family, PidFd, Signal};
+use unisono_linux::pinned::PinnedProcess;
+use unisono_linux::process::{self, Family, Signal};
 use unisono_linux::process_group::ProcessGroup;
 
 /// The program of a gang, and what is known of its threads.
 pub(crate) struct GangProgram {
     pub(crate) child: Child,
-    pub(crate) process: PidFd,
+    pub(crate) process: PinnedProcess,
+    /// The process group that it leads; `None`: control groups hold the gang together.
+    pub(crate) group: Option<ProcessGroup>,
     pub(crate) status: Option<ExitStatus>,
     /// It has ended and nobody is left in its group.
     pub(crate) left: bool,
@@ -33,13 +36,6 @@ pub(crate) struct GangProgram {
     pub(crate) blocked: Option<BlockedGang>,
     /// How often it has rested.
     pub(crate) rests: u32,
-}
-
-impl GangProgram {
-    /// The process that was started, which leads the process group of a gang without control groups.
-    pub(crate) fn leader(&self) -> Tid {
-        Tid(self.child.id() as i32)
-    }
 }
 
 /// When the threads of a gang were last looked at, one by one.
@@ -67,12 +63,12 @@ pub(crate) fn start_all(
 ) -> Result<()> {
     for (gang, command) in options.commands.iter().enumerate() {
         let program = start_one(GangId(gang), command, arena, whole, journal)?;
-        let leader = program.leader();
+        let group = program.group.clone();
         programs.push(program);
         match &mut mechanism {
             Some(mechanism) => mechanism.apply(&[(GangId(gang), Standing::Waiting)])?,
             // fails if it changed to another user
-            None => drop(ProcessGroup::of_child(leader).map(|group| group.tell(Signal::Stop))),
+            None => drop(group.map(|group| group.tell(Signal::Stop))),
         }
     }
     Ok(())
@@ -92,19 +88,20 @@ fn start_one(
     builder.args(&command[1..]);
     let child = process::start(&mut builder, doors, family)
         .map_err(|source| Error::Start { program: command[0].to_string_lossy().into_owned(), source })?;
-    let leader = Tid(child.id() as i32);
+    let process = PinnedProcess::of_child(&child).map_err(system("watch a program"))?;
+    let mut group = None;
     if family == Family::OwnGroup {
-        let started = journal::start_time(leader).unwrap_or(0);
-        journal.write(&UndoEntry::Stopped { leader: leader.0, started })?;
+        let (leader, started) = (process.number().cast_signed(), process.started());
+        journal.write(&UndoEntry::Stopped { leader, started })?;
+        group = Some(ProcessGroup::of_child(&child).map_err(system("watch a program"))?);
     }
-    let process = PidFd::open(leader).map_err(system("watch a program"))?;
     let threads = GangThreads::new(whole.clone());
     let bound = arena.and_then(|arena| arena.of(gang).pids.as_ref());
     let gauge = bound.and_then(|group| group.gauge("pids.current").ok());
     let looked = Looked { count: 0, home: None, at: Instant::now(), pause: Duration::ZERO, gauge };
     let (status, ended) = (None, None);
     let (left, cpu, blocked, rests) = (false, Nanos::ZERO, None, 0);
-    Ok(GangProgram { child, process, status, left, cpu, ended, threads, looked, blocked, rests })
+    Ok(GangProgram { child, process, group, status, left, cpu, ended, threads, looked, blocked, rests })
 }
 
 /// Ends programs that were started for a run that cannot be; nobody may hold them any more, because a process

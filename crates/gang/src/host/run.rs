@@ -18,7 +18,7 @@ use super::guardian;
 use super::leftover;
 pub use super::options::Options;
 use super::options::check;
-use super::program::{GangProgram, end_all, start_all};
+use super::program::{end_all, start_all};
 use super::reserve::Reserve;
 pub use super::resting::BlockedGangs;
 use super::resting::Resting;
@@ -165,8 +165,7 @@ fn run_guarded(
         return Err(error);
     }
     let mechanism = mechanism.unwrap_or_else(|| {
-        let leaders: Vec<Tid> = programs.iter().map(GangProgram::leader).collect();
-        Box::new(Stop::new(&leaders))
+        Box::new(Stop::new(programs.iter().filter_map(|program| program.group.clone()).collect()))
     });
     let (notices, inbox) = channel();
     let board = Arc::new(Board::default());

@@ -16,7 +16,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
-use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::{CgroupVersion, ControlGroup};
 use unisono_linux::clock::{Nanos, now, wall_ahead};
 use unisono_linux::scheduling::{self, Children, SchedulingPolicy, Urgency};
@@ -541,10 +540,10 @@ fn own_class(
     }
     let period = Duration::from(slice).clamp(Duration::from_millis(1), Duration::from_millis(10));
     let deadline = SchedulingPolicy::Deadline { runtime: period / 4, deadline: period, period };
-    if scheduling::set(Tid::SELF, deadline, Children::Reset).is_ok() {
+    if scheduling::set_own(deadline, Children::Reset).is_ok() {
         return ("deadline", holders);
     }
-    if scheduling::set(Tid::SELF, SchedulingPolicy::Fifo(Urgency::new(49)), Children::Reset).is_ok() {
+    if scheduling::set_own(SchedulingPolicy::Fifo(Urgency::new(49)), Children::Reset).is_ok() {
         return ("fifo", holders);
     }
     ("fair", holders)

@@ -7,12 +7,14 @@ use super::placement::{Spread, Thread};
 use super::width::Width;
 use crate::error::Result;
 use crate::journal::{GangJournal, UndoEntry};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::cgroup::ControlGroup;
 use unisono_linux::clock::Nanos;
+use unisono_linux::pinned::PinnedThread;
 use unisono_linux::schedstat;
+use unisono_linux::scheduling::threads_of;
 
 /// Threads for each core that are looked at one by one.
 const MOST_A_CORE: usize = 4;
@@ -84,18 +86,26 @@ impl GangThreads {
         self.spread.set_home(self.whole.iter().skip(home.start).take(home.len()).collect());
         let mut threads = Vec::new();
         for process in groups.iter().flat_map(|group| group.processes().unwrap_or_default()) {
-            for thread in threads_of(process) {
+            for thread in threads_of(process.into()).unwrap_or_default() {
                 if let Ok(allowed) = affinity::allowed(thread) {
                     let wants = self.width.wants(thread);
                     threads.push(Thread { thread, process, allowed, wants });
                 }
             }
         }
-        for change in self.spread.look(&threads) {
-            if let Some(entry) = UndoEntry::affinity(change.thread, &self.whole, &change.to) {
-                journal.write(&entry)?;
-                let _ = affinity::restrict(change.thread, &change.to); // it has ended
-            }
+        let changes: Vec<_> = self.spread.look(&threads).into_iter().collect();
+        let held: Vec<_> = changes
+            .into_iter()
+            .filter_map(|change| Some((PinnedThread::now(change.thread).ok()?, change.to)))
+            .collect();
+        if held.is_empty() {
+            return Ok(());
+        }
+        // listed again once they are held: a number may have been another thread's before
+        let there: BTreeSet<Tid> = threads_in(groups).into_iter().collect();
+        for (thread, to) in held.iter().filter(|(thread, _)| there.contains(&thread.number())) {
+            journal.write(&UndoEntry::affinity(thread, &self.whole, to))?;
+            let _ = thread.restrict(to); // it has ended
         }
         Ok(())
     }
@@ -103,11 +113,4 @@ impl GangThreads {
 
 fn threads_in(groups: &[ControlGroup]) -> Vec<Tid> {
     groups.iter().flat_map(|group| group.threads().unwrap_or_default()).collect()
-}
-
-fn threads_of(process: Tid) -> Vec<Tid> {
-    let dir = std::fs::read_dir(format!("/proc/{process}/task"));
-    let names = dir.map(|dir| dir.filter_map(std::result::Result::ok).map(|e| e.file_name()));
-    let parse = |name: std::ffi::OsString| name.to_str()?.parse().ok().map(Tid);
-    names.map(|names| names.filter_map(parse).collect()).unwrap_or_default()
 }

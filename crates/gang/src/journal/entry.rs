@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use unisono_linux::affinity::{CpuSet, Tid};
 use unisono_linux::cgroup::{CgroupVersion, ControlGroup};
 use unisono_linux::pidfd;
+use unisono_linux::pinned::PinnedThread;
 use unisono_linux::undo::Author;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,14 +74,13 @@ impl UndoEntry {
         UndoEntry::Reclassed { path: group.path().to_owned(), version: number(group.version()) }
     }
 
-    pub(crate) fn affinity(thread: Tid, before: &CpuSet, after: &CpuSet) -> Option<UndoEntry> {
-        let started = start_time(thread)?;
-        Some(UndoEntry::Affinity {
-            thread: thread.0,
-            started,
+    pub(crate) fn affinity(thread: &PinnedThread, before: &CpuSet, after: &CpuSet) -> UndoEntry {
+        UndoEntry::Affinity {
+            thread: thread.number().0,
+            started: thread.started(),
             before: before.to_string(),
             after: after.to_string(),
-        })
+        }
     }
 }
 

@@ -26,6 +26,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use undo::undo_all;
 use unisono_linux::affinity::Tid;
+use unisono_linux::cgroup::{ControlGroup, unguessable};
 use unisono_linux::local_socket::own_user;
 use unisono_linux::undo::{Author, DirectoryLock, UndoDirectory};
 
@@ -91,6 +92,38 @@ impl GangJournal {
         self.file.write_all(&line).map_err(system("write the journal"))?;
         self.entries.push(entry.clone());
         Ok(())
+    }
+
+    /// Makes a group inside another one, under a name that nobody can have guessed and taken. Before it is
+    /// made, it is in the journal.
+    pub(crate) fn make_group(&mut self, parent: &ControlGroup, prefix: &str) -> Result<ControlGroup> {
+        loop {
+            let name = unguessable(prefix).map_err(system("choose a name for a control group"))?;
+            let entry = UndoEntry::group(&parent.path().join(&name), parent.version());
+            self.write(&entry)?;
+            match parent.create(&name) {
+                // somebody else's: nothing of it is to be undone
+                Err(error) if error.source.kind() == ErrorKind::AlreadyExists => {
+                    self.entries.retain(|written| *written != entry);
+                    let (_, name) = place_of(&self.path);
+                    let name = name.to_owned();
+                    let _lock = lock(&self.path)?;
+                    self.write_anew(&name)?;
+                }
+                made => return Ok(made?),
+            }
+        }
+    }
+
+    /// How many entries there are, for [`GangJournal::undo_since`].
+    pub(crate) fn entries(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Undoes the entries that were written after there were so many.
+    pub(crate) fn undo_since(&mut self, before: usize) -> Result<Restored> {
+        let chosen: Vec<UndoEntry> = self.entries.iter().skip(before).cloned().collect();
+        self.undo(|entry| chosen.contains(entry))
     }
 
     /// Undoes what these entries say, and forgets them; if something is left, they stay.
@@ -232,7 +265,8 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
     use unisono_linux::affinity::{self, CpuSet};
-    use unisono_linux::cgroup::{self, CgroupVersion, ControlGroup};
+    use unisono_linux::cgroup::{self, CgroupVersion};
+    use unisono_linux::pinned::PinnedThread;
 
     /// As a scheduler of this user writes it, whatever the umask.
     fn write(path: &Path, text: &str) {
@@ -272,12 +306,12 @@ mod tests {
             let me = Tid::current();
             let before = affinity::allowed(me).expect("own affinity");
             let one = CpuSet::single(before.iter().next().expect("a processor"));
-            let entry = UndoEntry::affinity(me, &before, &one).expect("own start time");
+            let entry = UndoEntry::affinity(&PinnedThread::now(me).expect("it runs"), &before, &one);
             let path = dir.path().join("gang-2.journal");
             fs::write(dir.path().join("another"), "").expect("there is room"); // so that the directory stays
             let write = || write(&path, &(serde_json::to_string(&entry).expect("serializes") + "\n"));
             write();
-            affinity::restrict(me, &one).expect("restrict");
+            affinity::restrict_own(&one).expect("restrict");
             assert_eq!(restore(&path).expect("restore").threads, 1);
             assert_eq!(affinity::allowed(me).expect("own affinity"), before);
             assert!(!path.exists());

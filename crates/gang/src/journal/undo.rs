@@ -1,16 +1,18 @@
 //! Undoing what a journal's entries say.
 
-use super::entry::{UndoEntry, inode_of, start_time, version};
+use super::entry::{UndoEntry, inode_of, version};
 use crate::class;
 use crate::error::Result;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Component;
 use std::time::Duration;
-use unisono_linux::affinity::{self, Tid};
-use unisono_linux::cgroup::{self, CgroupHierarchy, ControlGroup, Frozen};
+use unisono_linux::affinity::Tid;
+use unisono_linux::cgroup::{self, CgroupHierarchy, ControlGroup, Frozen, MovedProcess};
 use unisono_linux::file_system;
-use unisono_linux::process_group::ProcessGroup;
+use unisono_linux::pinned::{PinnedProcess, PinnedThread};
+use unisono_linux::process_group::tell_group_of;
 use unisono_linux::signal::Signal;
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -94,11 +96,10 @@ pub(super) fn may_be_undone(entry: &UndoEntry, all: &[CgroupHierarchy]) -> std::
 fn undo_thread(entry: &UndoEntry, done: &mut Restored) {
     match entry {
         UndoEntry::Affinity { thread, started, before, after } => {
-            let thread = Tid(*thread);
             let (Ok(before), Ok(after)) = (before.parse(), after.parse()) else { return };
-            let ours = start_time(thread) == Some(*started)
-                && affinity::allowed(thread).is_ok_and(|now| now == after);
-            if ours && affinity::restrict(thread, &before).is_ok() {
+            let Ok(thread) = PinnedThread::identified(Tid(*thread), *started) else { return }; // it has ended
+            let ours = thread.allowed().is_ok_and(|now| now == after);
+            if ours && thread.restrict(&before).is_ok() {
                 done.threads += 1;
             }
         }
@@ -114,12 +115,7 @@ fn undo_thread(entry: &UndoEntry, done: &mut Restored) {
             }
         }
         UndoEntry::Stopped { leader, started } => {
-            let leader = Tid(*leader);
-            // a group outlives its leader; its number is not used again while somebody is in it
-            if start_time(leader).is_none_or(|now| now == *started) {
-                // fails if everybody in it belongs to another user now
-                let _ = ProcessGroup::of_child(leader).map(|group| group.tell(Signal::Continue));
-            }
+            tell_group_of(leader.cast_unsigned(), *started, Signal::Continue);
         }
         UndoEntry::Scheduler(_) | UndoEntry::Group { .. } => {}
     }
@@ -136,18 +132,37 @@ fn empty_and_remove(
     let mut last = String::new();
     // processes that end or fork meanwhile make several rounds necessary
     for round in 0..200u64 {
-        for process in group.processes().unwrap_or_default() {
-            if home.admit(process).is_ok() {
-                *moved += 1;
-            }
-        }
+        let moving = move_all(group, &home, moved);
         match group.remove() {
             Ok(()) => return Ok(()),
-            Err(error) => last = error.to_string(),
+            // why they were not moved says more
+            Err(error) => last = moving.err().map_or_else(|| error.to_string(), |why| why.to_string()),
         }
         std::thread::sleep(Duration::from_millis(round.min(10)));
     }
     Err(last)
+}
+
+/// Processes that are held at the same time: a process may have 1024 descriptors.
+const HELD_AT_ONCE: usize = 128;
+
+/// Moves the processes of a group to another one around it.
+fn move_all(group: &ControlGroup, home: &ControlGroup, moved: &mut usize) -> Result<()> {
+    let listed = group.processes()?;
+    if listed.is_empty() {
+        return Ok(());
+    }
+    let mover = home.mover(home)?;
+    for some in listed.chunks(HELD_AT_ONCE) {
+        let held: Vec<PinnedProcess> =
+            some.iter().filter_map(|number| PinnedProcess::now(*number).ok()).collect();
+        // listed again once they are held: a number may have been another process's before
+        let there: BTreeSet<Tid> = group.processes()?.into_iter().collect();
+        for process in held.iter().filter(|process| there.contains(&process.thread())) {
+            *moved += usize::from(mover.add(process)? == MovedProcess::Yes);
+        }
+    }
+    Ok(())
 }
 
 /// Where processes go: the group that holds the scheduler's parent group.

@@ -5,7 +5,8 @@
 //! When the priorities are used up, everybody is put back to the lowest. Round robin, so that threads of one
 //! gang that share a core take turns.
 //!
-//! Cost: one system call for each thread of the incoming gang (1.2 us warm). New threads inherit.
+//! Cost: one system call for each thread of the incoming gang (1.2 us warm), and one for all of them to see that
+//! each still lives. New threads inherit.
 //! When not: ordinary programs, and even their ends, wait absolutely while a gang keeps its cores busy,
 //! except for the reserve of real-time throttling (5 % by default), which also interrupts the gangs. This is
 //! what `--isolate` means. Not possible inside a version 1 `cpu` group.
@@ -18,10 +19,11 @@ use crate::class;
 use crate::error::Result;
 use crate::gang::GangId;
 use crate::journal::{GangJournal, UndoEntry};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::ControlGroup;
+use unisono_linux::pinned::PinnedThread;
 use unisono_linux::scheduling::{SchedulingPolicy, Urgency};
 
 #[derive(Debug)]
@@ -30,6 +32,8 @@ pub struct RealTime {
     standings: Vec<Standing>,
     level: u8,
     left: BTreeSet<GangId>,
+    /// The threads of each gang that have been promoted.
+    held: Vec<BTreeMap<Tid, PinnedThread>>,
 }
 
 const LOWEST: u8 = 1;
@@ -45,24 +49,31 @@ impl RealTime {
         }
         Ok(RealTime {
             standings: vec![Standing::Waiting; gangs.len()],
+            held: gangs.iter().map(|_| BTreeMap::new()).collect(),
             gangs,
             level: LOWEST,
             left: BTreeSet::new(),
         })
     }
 
-    fn promote(&self, gang: usize, level: u8) -> Result<()> {
+    fn promote(&mut self, gang: usize, level: u8) -> Result<()> {
         let policy = SchedulingPolicy::RoundRobin(Urgency::new(level));
+        let (group, held) = (&self.gangs[gang], &mut self.held[gang]);
         let mut done = BTreeSet::new();
         // a thread that starts meanwhile inherits from one that may not be promoted yet: look again
         loop {
-            let threads = self.gangs[gang].threads()?;
-            let new: Vec<Tid> = threads.into_iter().filter(|thread| done.insert(thread.0)).collect();
+            let new: Vec<Tid> = group.threads()?.into_iter().filter(|thread| done.insert(*thread)).collect();
             if new.is_empty() {
+                held.retain(|number, _| done.contains(number));
                 return Ok(());
             }
-            for thread in new {
-                class::set(thread, policy)?;
+            if new.iter().any(|number| !held.contains_key(number)) {
+                held.extend(class::pinned_in(group)?.into_iter().map(|thread| (thread.number(), thread)));
+            }
+            let threads: Vec<&PinnedThread> = new.iter().filter_map(|number| held.get(number)).collect();
+            // a thread that has taken a number is promoted in the gang's next turn
+            for number in class::set_all(&threads, policy)? {
+                held.remove(&number);
             }
         }
     }

@@ -13,27 +13,26 @@ use crate::error::Result;
 use crate::gang::GangId;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use unisono_linux::affinity::Tid;
 use unisono_linux::process_group::ProcessGroup;
 use unisono_linux::signal::Signal;
 
 #[derive(Debug)]
 pub struct Stop {
-    /// The leaders of the process groups, and what they were last told; `None`: nothing yet.
-    gangs: Vec<(Tid, Option<Standing>)>,
+    /// The process groups, and what they were last told; `None`: nothing yet.
+    gangs: Vec<(ProcessGroup, Option<Standing>)>,
     left: BTreeSet<GangId>,
 }
 
 impl Stop {
-    /// Ready to stop the process groups that these processes lead.
-    pub fn new(leaders: &[Tid]) -> Stop {
-        Stop { gangs: leaders.iter().map(|leader| (*leader, None)).collect(), left: BTreeSet::new() }
+    /// Ready to stop these process groups.
+    pub fn new(groups: Vec<ProcessGroup>) -> Stop {
+        Stop { gangs: groups.into_iter().map(|group| (group, None)).collect(), left: BTreeSet::new() }
     }
 
     fn signal(&mut self, gang: usize, standing: Standing) {
         let signal = if standing == Standing::Running { Signal::Continue } else { Signal::Stop };
         // fails if everybody in it changed to another user
-        let _ = ProcessGroup::of_child(self.gangs[gang].0).map(|group| group.tell(signal));
+        let _ = self.gangs[gang].0.tell(signal);
         self.gangs[gang].1 = Some(standing);
     }
 }

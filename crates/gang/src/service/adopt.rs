@@ -1,7 +1,7 @@
 //! Makes processes that run already into gangs, and gives them back.
 //!
 //! ```text
-//!   process   its group GROUP:  make GROUP/unisono-PID-gang-N, move the process and all it started in
+//!   process   its group GROUP:  make GROUP/unisono-PID-gang-RANDOM, move the process and all it started in
 //!   group     GROUP itself: nobody is moved, and only its freezer is written
 //! ```
 //! A new group lies inside the group where the processes were, so that limits of that group hold on.
@@ -14,23 +14,23 @@
 use super::request::{GangName, GangRefusal, GangRefusalKind, GangTarget};
 use super::state::FoundTarget;
 use crate::error::{Error, Result};
-use crate::gang::GangId;
 use crate::journal::{GangJournal, UndoEntry};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup};
 use unisono_linux::file_system::has_cgroups;
-use unisono_linux::process_list::with_descendants;
-use unisono_linux::undo::Author;
+use unisono_linux::local_socket::own_user;
+use unisono_linux::pinned::PinnedProcess;
+use unisono_linux::process_list::{ListedProcess, with_descendants};
 
 /// How often it is looked for processes that were started while others were moved. Each round is shorter than
 /// the one before, unless the program starts processes without end.
-const MOST_ROUNDS: usize = 50;
+const MAX_ROUNDS: usize = 50;
 /// The groups of a container or a service; more are not looked at.
-const MOST_GROUPS: usize = 1000;
+const MAX_GROUPS: usize = 1000;
 
 /// A target as it is now, checked.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub struct LookedAt {
     /// The group that the target is, or in which its processes are.
     group: ControlGroup,
     /// A process that is to be made a gang.
-    process: Option<Author>,
+    process: Option<PinnedProcess>,
 }
 
 /// Where a gang lives.
@@ -85,48 +85,46 @@ pub fn look_at(
     hierarchy: &CgroupHierarchy,
 ) -> std::result::Result<LookedAt, GangRefusal> {
     match target {
-        GangTarget::Process { number, started } => {
-            look_at_process(Author { process: *number, started: *started }, hierarchy)
-        }
+        GangTarget::Process { number, started } => look_at_process(*number, *started, hierarchy),
         GangTarget::Group { path } => look_at_group(path, hierarchy),
     }
 }
 
 fn look_at_process(
-    process: Author,
+    number: u32,
+    started: u64,
     hierarchy: &CgroupHierarchy,
 ) -> std::result::Result<LookedAt, GangRefusal> {
-    let number = Tid(process.process.cast_signed());
-    let gone = || bad(format!("there is no process {number}, or it is another one by now"));
-    // held while it is looked at: the number cannot change hands in between
-    let _held = process.hold().ok_or_else(gone)?;
-    let group = hierarchy.group_of(number).map_err(host)?;
+    let gone = |_| bad(format!("there is no process {number}, or it is another one by now"));
+    let process = PinnedProcess::identified(number, started).map_err(gone)?;
+    let group = hierarchy.group_of(process.thread()).map_err(host)?;
     if let Some(whose) = scheduler_in(group.path()) {
         let text = format!("process {number} is in a gang already ({whose})");
         return Err(GangRefusal::new(GangRefusalKind::InUse, text));
     }
-    let family = family_of(number);
-    if family.contains(&std::process::id().cast_signed()) {
+    let family = family_of(&process);
+    if family.contains(&std::process::id()) {
         return Err(bad(format!("process {number} has started this daemon, which cannot stop itself")));
     }
     let mut owners = BTreeSet::new();
     for member in &family {
-        let Ok(directory) = fs::metadata(format!("/proc/{member}")) else { continue }; // it has ended
-        owners.insert(directory.uid());
-        let Ok(other) = hierarchy.group_of(Tid(*member)) else { continue };
-        if other.path() != group.path() && Path::new(&format!("/proc/{member}")).exists() {
+        let Ok(member) = PinnedProcess::now(*member) else { continue }; // it has ended
+        let (Ok(owner), Ok(other)) = (member.owner(), hierarchy.group_of(member.thread())) else { continue };
+        if other.path() != group.path() && member.lives() {
             return Err(bad(format!(
-                "process {member}, which {number} has started, is in another control group ({}); add that group",
+                "process {}, which {number} has started, is in another control group ({}); add that group",
+                member.number(),
                 other.path().display()
             )));
         }
+        owners.insert(owner);
     }
-    let name = fs::read_to_string(format!("/proc/{number}/comm")).unwrap_or_default();
+    let name = process.name().map_err(gone)?;
     let found = FoundTarget {
         group: group.path().to_owned(),
         group_owner: owner_of(&group),
         owners,
-        name: GangName::like(name.trim()),
+        name: GangName::like(&name),
     };
     Ok(LookedAt { found, group, process: Some(process) })
 }
@@ -159,7 +157,8 @@ fn look_at_group(path: &Path, hierarchy: &CgroupHierarchy) -> std::result::Resul
     let mut owners = BTreeSet::new();
     for inside in groups_below(&group) {
         for process in inside.processes().unwrap_or_default() {
-            owners.extend(fs::metadata(format!("/proc/{process}")).map(|directory| directory.uid()));
+            // a number that another process has taken by now only adds an owner, and so allows nothing
+            owners.extend(PinnedProcess::now(process).and_then(|process| process.owner()));
         }
     }
     let last = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -168,32 +167,36 @@ fn look_at_group(path: &Path, hierarchy: &CgroupHierarchy) -> std::result::Resul
     Ok(LookedAt { found, group, process: None })
 }
 
-/// The first part of a path that a gang scheduler has made.
+/// The first part of a path that a gang scheduler of this user has made. A group that somebody else has given
+/// such a name is a group like others.
 fn scheduler_in(path: &Path) -> Option<String> {
-    let mut names = path.iter().map(|part| part.to_string_lossy());
-    let is_ours = |name: &str| {
+    let name_of = |part: &Path| Some(part.file_name()?.to_string_lossy().into_owned());
+    let is_ours = |part: &&Path| {
+        let name = name_of(part).unwrap_or_default();
         // its process number follows
         let rest = name.strip_prefix("unisono-").unwrap_or_default();
         rest.starts_with(|c: char| c.is_ascii_digit())
+            && fs::symlink_metadata(part).is_ok_and(|directory| directory.uid() == own_user())
     };
-    names.find(|name| is_ours(name)).map(String::from)
+    path.ancestors().filter(is_ours).last().and_then(name_of)
 }
 
 /// Who may move processes into a group. Root's, if that cannot be read.
 fn owner_of(group: &ControlGroup) -> u32 {
-    fs::metadata(group.path().join("cgroup.procs")).map_or(0, |file| file.uid())
+    group.owner().unwrap_or(0)
 }
 
 /// The process and all that it has started.
-fn family_of(process: Tid) -> BTreeSet<i32> {
-    with_descendants(|listed| listed.number == process.0)
+fn family_of(process: &PinnedProcess) -> BTreeSet<u32> {
+    let is_it = |listed: &ListedProcess| listed.number == process.thread().0;
+    with_descendants(is_it).into_iter().map(i32::cast_unsigned).collect()
 }
 
 /// The group and those below it.
 pub fn groups_below(group: &ControlGroup) -> Vec<ControlGroup> {
     let mut found = vec![group.clone()];
     let mut next = 0;
-    while next < found.len() && found.len() < MOST_GROUPS {
+    while next < found.len() && found.len() < MAX_GROUPS {
         let entries = fs::read_dir(found[next].path()).into_iter().flatten().flatten();
         let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         let below: Vec<_> =
@@ -204,62 +207,69 @@ pub fn groups_below(group: &ControlGroup) -> Vec<ControlGroup> {
     found
 }
 
-/// The group that is made for a gang of this daemon inside the group where its processes are.
-pub fn home_in(group: &Path, id: GangId) -> PathBuf {
-    group.join(format!("unisono-{}-gang-{}", std::process::id(), id.0 + 1))
-}
-
 impl LookedAt {
     /// The process that is to be made a gang, if it is not a group.
-    pub fn process(&self) -> Option<Author> {
-        self.process
+    pub fn process(&self) -> Option<&PinnedProcess> {
+        self.process.as_ref()
     }
 
     /// Makes the target a gang's home. If it fails, what the journal says undoes the part that was done.
-    pub fn take(self, id: GangId, journal: &mut GangJournal) -> Result<GangHome> {
+    pub fn take(self, hierarchy: &CgroupHierarchy, journal: &mut GangJournal) -> Result<GangHome> {
         let Some(process) = self.process else {
             journal.write(&UndoEntry::borrowed(&self.group)?)?;
             return Ok(GangHome::Borrowed(self.group));
         };
-        let path = home_in(self.group.path(), id);
-        journal.write(&UndoEntry::group(&path, self.group.version()))?;
-        let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-        let home = self.group.create(&name)?;
-        let number = Tid(process.process.cast_signed());
-        let _held = process.hold().ok_or_else(|| Error::Input(format!("process {number} has ended")))?;
+        let home = journal.make_group(&self.group, &format!("unisono-{}-gang", std::process::id()))?;
+        let mover = home.mover(&self.group)?;
         let mut moved = BTreeSet::new();
-        for _ in 0..MOST_ROUNDS {
-            let new: Vec<i32> =
-                family_of(number).into_iter().filter(|member| moved.insert(*member)).collect();
+        for _ in 0..MAX_ROUNDS {
+            let family = family_of(&process);
+            let new: Vec<u32> = family.iter().copied().filter(|member| moved.insert(*member)).collect();
             if new.is_empty() {
                 return Ok(GangHome::Made(home));
             }
             for member in new {
-                match home.admit(Tid(member)) {
-                    Err(error) if Path::new(&format!("/proc/{member}/ns")).exists() && member == number.0 => {
-                        return Err(error.into());
-                    }
-                    _ => {} // a child that ends is not moved
+                let Ok(member) = PinnedProcess::now(member) else { continue }; // it has ended
+                if member.number() == process.number() {
+                    mover.add(&process)?;
+                } else if may_come(&member, &family, &self.found.owners, hierarchy, [&self.group, &home])? {
+                    mover.add(&member)?;
                 }
             }
         }
-        Err(Error::Host(format!("process {number} starts processes faster than they can be moved")))
+        Err(Error::Host(format!(
+            "process {} starts processes faster than they can be moved",
+            process.number()
+        )))
     }
+}
+
+/// Whether a process that was listed as a gang's, and is held now, is still the one that was listed: it has a
+/// parent there, it is where the others are, and its owner is one of theirs. Fails if it is the gang's, but
+/// another user's by now.
+fn may_come(
+    member: &PinnedProcess,
+    family: &BTreeSet<u32>,
+    owners: &BTreeSet<u32>,
+    hierarchy: &CgroupHierarchy,
+    groups: [&ControlGroup; 2],
+) -> Result<bool> {
+    let (Ok(stat), Ok(owner)) = (member.stat(), member.owner()) else { return Ok(false) };
+    let group = hierarchy.group_of(member.thread());
+    let is_there = group.is_ok_and(|group| groups.iter().any(|here| here.path() == group.path()));
+    if !is_there || !family.contains(&stat.parent.cast_unsigned()) {
+        return Ok(false);
+    }
+    if !owners.contains(&owner) && member.lives() {
+        return Err(Error::Host(format!("process {} belongs to user {owner} by now", member.number())));
+    }
+    Ok(member.lives())
 }
 
 /// Whether a journal's entry is about this home.
 pub fn is_about(entry: &UndoEntry, home: &GangHome) -> bool {
     match entry {
         UndoEntry::Group { path, .. } | UndoEntry::Borrowed { path, .. } => path == home.group().path(),
-        _ => false,
-    }
-}
-
-/// Whether an entry is about what was begun for this gang.
-pub fn is_of(entry: &UndoEntry, id: GangId, group: &Path) -> bool {
-    match entry {
-        UndoEntry::Group { path, .. } => *path == home_in(group, id),
-        UndoEntry::Borrowed { path, .. } => path == group,
         _ => false,
     }
 }

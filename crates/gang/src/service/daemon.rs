@@ -32,7 +32,7 @@ use std::time::Duration;
 use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::cgroup::{CgroupHierarchy, ControlGroup, GroupMeter, hierarchies};
 use unisono_linux::clock::{Nanos, now};
-use unisono_linux::process::PidFd;
+use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::timer::Sleeper;
 use unisono_linux::usage;
 
@@ -72,7 +72,7 @@ struct Tended {
     home: GangHome,
     groups: Vec<ControlGroup>,
     /// The process that was named; `None`: a group was, or it has ended.
-    leader: Option<PidFd>,
+    leader: Option<PinnedProcess>,
     threads: GangThreads,
     /// Whether its processes may use all of the daemon's cores. If not, their cores are their own affair.
     everywhere: bool,
@@ -256,11 +256,11 @@ impl GangDaemon {
         looked.found.name = called.cloned().unwrap_or(looked.found.name);
         let weight = wish.weight;
         let id = self.state.add(user, wish, &looked.found)?;
-        let group = looked.found.group.clone();
+        let written = self.journal.entries();
         if let Err(error) = self.begin(id, looked, weight) {
             self.state.end(id);
             self.tended.remove(&id);
-            let undone = self.journal.undo(|entry| adopt::is_of(entry, id, &group));
+            let undone = self.journal.undo_since(written);
             let left = undone.map_or_else(|why| vec![why.to_string()], |done| done.left);
             let left: String = left.iter().map(|what| format!("; not undone: {what}")).collect();
             return Err(GangRefusal::new(GangRefusalKind::Host, format!("{error}{left}")));
@@ -270,8 +270,8 @@ impl GangDaemon {
     }
 
     fn begin(&mut self, id: GangId, looked: LookedAt, weight: GangWeight) -> Result<()> {
-        let process = looked.process();
-        let home = looked.take(id, &mut self.journal)?;
+        let leader = looked.process().map(|process| (process.number(), process.started()));
+        let home = looked.take(&self.hierarchy, &mut self.journal)?;
         let (told, heard) = channel();
         let groups = GangGroups { control: home.group().clone(), cpu: None, pids: None };
         let name = self.state.get(id).map(|gang| String::from(gang.name.clone())).unwrap_or_default();
@@ -285,7 +285,7 @@ impl GangDaemon {
         let tended = Tended {
             quota: one.and_then(GangQuota::of),
             groups,
-            leader: process.and_then(|process| process.hold()),
+            leader: leader.and_then(|(number, started)| PinnedProcess::identified(number, started).ok()),
             threads: GangThreads::new(self.whole.clone()),
             everywhere: may == self.whole,
             count: 0,
@@ -350,7 +350,7 @@ impl GangDaemon {
     }
 
     /// What ends a wait early: processes that were named and end.
-    pub(super) fn leaders(&self) -> impl Iterator<Item = &PidFd> {
+    pub(super) fn leaders(&self) -> impl Iterator<Item = &PinnedProcess> {
         self.tended.values().filter_map(|gang| gang.leader.as_ref())
     }
 
@@ -369,7 +369,7 @@ impl GangDaemon {
         let used = usage::of_this_thread();
         let took = || Nanos::from(usage::of_this_thread().since(used).cpu);
         let ended = |gang: &mut Tended| {
-            let ended = |leader: &PidFd| leader.has_ended(Some(Duration::ZERO)).unwrap_or(true);
+            let ended = |leader: &PinnedProcess| leader.has_ended(Some(Duration::ZERO)).unwrap_or(true);
             gang.leader.take_if(|leader| ended(leader)).is_some()
         };
         let any_ended = self.tended.values_mut().map(ended).fold(false, |any, one| any | one);

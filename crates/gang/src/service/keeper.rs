@@ -27,6 +27,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use unisono_linux::clock::{Nanos, now};
+use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::process_stat::ProcessStat;
 use unisono_linux::read::{self, HAND_WRITTEN};
 use unisono_linux::usage;
@@ -247,11 +248,12 @@ fn processes(rules: &GangRules) -> Vec<(GangTarget, usize)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let listed = numbers.filter_map(|number| {
-        let stat = ProcessStat::of(number).filter(|stat| !stat.has_ended())?;
+        let process = PinnedProcess::now(number).ok()?;
+        let stat = process.stat().ok().filter(|stat| stat.started == process.started())?;
         // a thread of the kernel has no executable
-        let file = fs::read_link(format!("/proc/{number}/exe")).ok()?;
+        let file = process.executable().ok()?;
         let name = file.file_name()?.to_string_lossy().into_owned();
-        let owner = fs::metadata(format!("/proc/{number}")).ok()?.uid();
+        let owner = process.owner().ok()?;
         let rule = rules.of_process(name.strip_suffix(" (deleted)").unwrap_or(&name), owner);
         Some((number, (stat, rule)))
     });

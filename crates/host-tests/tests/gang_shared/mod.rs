@@ -32,9 +32,11 @@ pub(crate) fn unisono(arguments: &[&str]) -> Command {
 
 /// Groups of this scheduler that exist in any hierarchy.
 pub(crate) fn groups_of(scheduler: u32) -> Vec<PathBuf> {
-    let name = format!("unisono-{scheduler}");
+    let begins = format!("unisono-{scheduler}-");
     let all = hierarchies().expect("mounts");
-    all.iter().map(|h| h.root.join(&name)).filter(|dir| dir.exists()).collect()
+    let entries = all.iter().flat_map(|h| fs::read_dir(&h.root).into_iter().flatten().flatten());
+    let ours = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&begins));
+    ours.map(|entry| entry.path()).collect()
 }
 
 pub(crate) fn journal_of(scheduler: u32) -> PathBuf {
@@ -46,7 +48,7 @@ pub(crate) fn programs(scheduler: u32) -> BTreeSet<i32> {
     let mut inside = BTreeSet::new();
     until("four processes in the gangs", || {
         inside = descendants(scheduler);
-        let here = format!("unisono-{scheduler}/");
+        let here = format!("/unisono-{scheduler}-");
         inside.retain(|pid| {
             fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default().contains(&here)
         });

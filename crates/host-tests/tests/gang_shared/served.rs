@@ -9,7 +9,8 @@ use std::process::{Child, Command, Output, Stdio};
 use unisono_host_tests::processes::{descendants, until};
 use unisono_host_tests::{Skipped, TestOutcome};
 use unisono_linux::affinity::{self, Tid};
-use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, hierarchies};
+use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, hierarchies};
+use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::process::Signal;
 use unisono_linux::schedstat;
 
@@ -93,7 +94,7 @@ pub(crate) fn homes_of(daemon: u32) -> Vec<PathBuf> {
     names.map(|entry| entry.path()).collect()
 }
 
-pub(crate) fn top() -> unisono_linux::cgroup::ControlGroup {
+pub(crate) fn top() -> ControlGroup {
     let all = hierarchies().expect("mounts");
     let second = CgroupHierarchy::of_version(&all, CgroupVersion::V2);
     let hierarchy = second.or_else(|| CgroupHierarchy::with(&all, "freezer")).expect("gangs() has looked");
@@ -129,6 +130,13 @@ impl Program {
             all.len() == processes
         });
         Program { shell, all }
+    }
+
+    /// All of it goes into a group.
+    pub(crate) fn move_to(&self, group: &ControlGroup) {
+        for pid in &self.all {
+            group.add(&PinnedProcess::now(Tid(*pid)).expect("it runs")).expect("root may");
+        }
     }
 
     pub(crate) fn pid(&self) -> String {

@@ -6,20 +6,26 @@
 //! version 1 has a tree for each controller. Cost: a write is about 1.3 us with warm caches and 5 to 20 us
 //! after another program ran; freezing walks every task of the group.
 //!
+//! A process is moved through a [`ProcessMover`], which says why its number alone would not do.
+//!
 //! When not: these calls change the machine for others. Whoever makes a group removes it, also after a
 //! crash (see the journal in `unisono-gang`).
 //!
 //! Reference: cgroups(7); Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/.
 
 mod hierarchy;
+mod mover;
 
 use crate::affinity::Tid;
+use crate::pinned::PinnedProcess;
+use rustix::rand::GetRandomFlags;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 pub use hierarchy::{CgroupHierarchy, CgroupVersion, hierarchies, hierarchies_below};
+pub use mover::{MovedProcess, ProcessMover};
 
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}: {source}", path.display())]
@@ -68,12 +74,13 @@ impl ControlGroup {
         &self.dir
     }
 
-    /// Makes a group inside this one, or takes the one that is there.
+    /// Makes a group inside this one. Fails with [`ErrorKind::AlreadyExists`] if somebody has made one of this
+    /// name: it may hold anything, and its maker may own it. See [`unguessable`] for a name that nobody takes.
     pub fn create(&self, name: &str) -> Result<ControlGroup, Error> {
         let dir = self.dir.join(name);
         match fs::create_dir(&dir) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(wrong("create", &dir)(error)),
-            _ => Ok(ControlGroup { dir, version: self.version }),
+            Err(error) => Err(wrong("create", &dir)(error)),
+            Ok(()) => Ok(ControlGroup { dir, version: self.version }),
         }
     }
 
@@ -112,9 +119,10 @@ impl ControlGroup {
         OpenOptions::new().write(true).open(&path).map_err(wrong("open", &path))
     }
 
-    /// Moves a process with all its threads into this group. Fails with `ESRCH` if it has ended.
-    pub fn admit(&self, process: Tid) -> Result<(), Error> {
-        self.write("cgroup.procs", &process.to_string())
+    /// Moves a process with all its threads into this group. One that has ended is no error. For many
+    /// processes open a [`ControlGroup::mover`] once.
+    pub fn add(&self, process: &PinnedProcess) -> Result<MovedProcess, Error> {
+        self.mover(self)?.add(process)
     }
 
     /// The processes in this group itself (not in groups below it).
@@ -183,6 +191,13 @@ impl ControlGroup {
             Err(error) => Err(wrong("open", &path)(error)),
         }
     }
+}
+
+/// A name that begins so and that nobody can guess, so that nobody can have made a group of it before.
+pub fn unguessable(prefix: &str) -> io::Result<String> {
+    let mut random = [0; 8];
+    rustix::rand::getrandom(&mut random, GetRandomFlags::empty())?;
+    Ok(format!("{prefix}-{:016x}", u64::from_ne_bytes(random)))
 }
 
 fn weight_words(version: CgroupVersion, weight: f64) -> (&'static str, String) {

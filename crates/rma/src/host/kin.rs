@@ -7,8 +7,8 @@
 //! Reference: pidfd_open(2), proc_pid_mem(5).
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
-use std::time::Duration;
-use unisono_linux::pidfd::{PidFd, start_time};
+use unisono_linux::pidfd::start_time;
+use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::process_vm;
 
 /// The processes whose descriptors some job holds.
@@ -17,9 +17,7 @@ static KNOWN: Mutex<Vec<Weak<Kin>>> = Mutex::new(Vec::new());
 /// Another process of this host, with its descriptors.
 #[derive(Debug)]
 pub(crate) struct Kin {
-    pub(crate) number: u32,
-    started: u64,
-    pub(crate) process: PidFd,
+    pub(crate) process: PinnedProcess,
     memory: OnceLock<Option<process_vm::HeldMemory>>,
 }
 
@@ -38,33 +36,24 @@ impl Kin {
         // Nothing panics with the lock held.
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|kin| kin.strong_count() > 0);
-        let is_it = |kin: &Arc<Self>| kin.number == number && kin.started == started;
+        let is_it = |kin: &Arc<Self>| kin.process.number() == number && kin.process.started() == started;
         if let Some(kin) = known.iter().filter_map(Weak::upgrade).find(is_it) {
             return Ok(kin);
         }
-        // First opened, then checked: in this order the number cannot pass to another process in between.
-        let process = PidFd::open(number);
-        if start_time(number) != Some(started) {
-            return Err(Unheld::Ended);
-        }
-        let process = process.map_err(|_| Unheld::Refused)?;
-        let kin = Arc::new(Self { number, started, process, memory: OnceLock::new() });
+        let process = PinnedProcess::identified(number, started)
+            .map_err(|_| if start_time(number) == Some(started) { Unheld::Refused } else { Unheld::Ended })?;
+        let kin = Arc::new(Self { process, memory: OnceLock::new() });
         known.push(Arc::downgrade(&kin));
         Ok(kin)
-    }
-
-    pub(crate) fn lives(&self) -> bool {
-        !self.process.has_ended(Some(Duration::ZERO)).unwrap_or(true)
     }
 
     /// Opens the process's memory, if the kernel lets this process read `word` at `address` there.
     pub(crate) fn hold_memory(&self, address: usize, word: u64) {
         self.memory.get_or_init(|| {
-            let held = process_vm::HeldMemory::open(self.number).ok()?;
+            let held = process_vm::HeldMemory::open(&self.process).ok()?;
             let mut found = [0; 8];
             let is_it = held.read(address, &mut found).is_ok() && u64::from_ne_bytes(found) == word;
-            // The process still lives, so the number was its own when the memory was opened.
-            (is_it && self.lives()).then_some(held)
+            is_it.then_some(held)
         });
     }
 
@@ -85,11 +74,11 @@ mod tests {
         let started = start_time(child.id()).expect("our child");
         let one = Kin::hold(child.id(), started).expect("our child");
         let other = Kin::hold(child.id(), started).expect("our child");
-        assert!(Arc::ptr_eq(&one, &other) && one.lives());
+        assert!(Arc::ptr_eq(&one, &other) && one.process.lives());
         assert_eq!(Kin::hold(child.id(), started + 1).err(), Some(Unheld::Ended), "another process's time");
         child.kill().expect("our child");
         child.wait().expect("our child");
-        assert!(!one.lives());
+        assert!(!one.process.lives());
         drop((one, other));
         assert_eq!(Kin::hold(child.id(), started).err(), Some(Unheld::Ended));
     }

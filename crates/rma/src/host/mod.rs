@@ -31,8 +31,9 @@ use unisono_linux::clock::{Nanos, now};
 use unisono_linux::counted::counted;
 use unisono_linux::futex::Scope;
 use unisono_linux::membarrier;
-use unisono_linux::pidfd::{PidFd, start_time};
-use unisono_linux::process_vm;
+use unisono_linux::pidfd::start_time;
+use unisono_linux::pinned::PinnedProcess;
+use unisono_linux::process_vm::{self, MemoryOf};
 use unisono_linux::shared_memory::SharedMemory;
 use unisono_sync::atomics::{AtomicU32, Ordering};
 use unisono_sync::{CacheLine, Flag, Lines, Wakeups};
@@ -285,7 +286,7 @@ impl HostMembers {
                 held.push(&kin.process);
             }
         }
-        for at in PidFd::ended(held).unwrap_or_default() {
+        for at in PinnedProcess::ended(held).unwrap_or_default() {
             self.declare(ranks[at], DIED);
         }
     }
@@ -313,25 +314,20 @@ impl HostMembers {
         word(2) | word(3) << 32
     }
 
-    /// The number of a member's process, for a system call that names processes by number. A process that has
-    /// ended gives its number back, and the next process with that number is a stranger, whose memory must
-    /// not be written. So this checks that the member lives. Cost: one poll(2). Fails with [`Error::Gone`]
-    /// for a process that has ended.
-    pub(crate) fn number_of_living(&self, rank: Rank) -> Result<u32, Error> {
-        let own = std::process::id();
-        let lives = match self.hold_process(rank) {
-            // The process lives but has executed another program, and has no longer the member's memory.
-            _ if self.standing(rank) == DIED => (own, false),
-            Some(kin) => (kin.number, kin.lives()),
-            None => {
-                let number = self.process(rank);
-                (number, number == own || start_time(number) == Some(self.started(rank)))
-            }
-        };
-        match lives {
-            (number, true) => Ok(number),
-            (_, false) => Err(self.lost(rank)),
+    /// A member's process, for a system call that copies its memory and checks that the process lives. Fails
+    /// with [`Error::Gone`] for a process that has ended.
+    pub(crate) fn memory_of(&self, rank: Rank) -> Result<MemoryOf<'_>, Error> {
+        let held = self.hold_process(rank);
+        // A process that lives but has executed another program has no longer the member's memory.
+        if self.standing(rank) == DIED {
+            return Err(self.lost(rank));
         }
+        let number = self.process(rank);
+        Ok(match held {
+            Some(kin) => MemoryOf::Pinned(&kin.process),
+            None if number == std::process::id() => MemoryOf::Own,
+            None => MemoryOf::Identified { number, started: self.started(rank) },
+        })
     }
 
     /// The error that says that a member's process has ended, or has given up the memory that it announced.

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use unisono_linux::affinity::{self, CpuSet, Tid};
+use unisono_linux::affinity::{self, CpuSet};
 
 /// A party of a measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,9 +55,9 @@ impl RunHost<'_> {
         let failed =
             |error: std::io::Error| NoResult::Failed(format!("cannot run on processor {cpu} alone: {error}"));
         // a program begins with the processors of the thread that starts it
-        affinity::restrict(Tid::SELF, &CpuSet::single(cpu)).map_err(failed)?;
+        affinity::restrict_own(&CpuSet::single(cpu)).map_err(failed)?;
         let started = StudyChild::start(command);
-        affinity::restrict(Tid::SELF, &self.cpus.iter().copied().collect()).map_err(failed)?;
+        affinity::restrict_own(&self.cpus.iter().copied().collect()).map_err(failed)?;
         Ok(started?)
     }
 

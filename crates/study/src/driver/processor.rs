@@ -5,7 +5,6 @@
 //! have weights; under the core they take turns, as under `unisono queue cpu`.
 
 use super::{Context, Driver, DriverKind, NoResult, RunResult};
-use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -13,8 +12,10 @@ use std::time::Duration;
 use unisono_enforce::cpu::{Keeper, Options};
 use unisono_fairqueue::Policy;
 use unisono_linux::affinity::Tid;
-use unisono_linux::cgroup::{self, ControlGroup};
+use unisono_linux::cgroup::{self, ControlGroup, unguessable};
 use unisono_linux::clock::{self, Nanos};
+use unisono_linux::pinned::PinnedProcess;
+use unisono_linux::process::Signal;
 use unisono_linux::{schedstat, timer};
 use unisono_measure::record::Figure;
 
@@ -177,13 +178,15 @@ impl Groups {
         let top = tree.ok_or_else(|| skipped(lacking.to_owned()))?.top();
         let mut groups = Self(Vec::new());
         for ((child, weight), name) in loops.0.iter().zip(weights).zip(NAMES) {
-            let name = format!("unisono-study-{}-{name}", std::process::id());
+            let name = unguessable(&format!("unisono-study-{}-{name}", std::process::id()));
+            let name = name.map_err(|error| skipped(error.to_string()))?;
             let group = top.create(&name).map_err(|error| skipped(error.to_string()))?;
             groups.0.push(group.clone());
             if place == SharedBy::Kernel {
                 group.set_weight(f64::from(*weight) / 10.0).map_err(|error| skipped(error.to_string()))?;
             }
-            group.admit(number(child)).map_err(|error| skipped(error.to_string()))?;
+            let pinned = PinnedProcess::of_child(child).map_err(|error| skipped(error.to_string()))?;
+            group.add(&pinned).map_err(|error| skipped(error.to_string()))?;
         }
         Ok(groups)
     }
@@ -195,8 +198,12 @@ impl Drop for Groups {
             // the loops leave first; a group takes a moment to notice
             let processes = group.processes().unwrap_or_default();
             for process in processes {
-                if let Some(pid) = Pid::from_raw(process.0) {
-                    let _ = kill_process(pid, Signal::KILL);
+                let pinned = PinnedProcess::now(process);
+                // listed again once it is held: the number may have been another's before
+                if let Ok(pinned) = pinned
+                    && group.processes().is_ok_and(|now| now.contains(&process))
+                {
+                    let _ = pinned.send(Signal::Kill); // it has just ended
                 }
             }
             for _ in 0..100 {

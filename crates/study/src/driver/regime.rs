@@ -9,9 +9,9 @@ use super::{Context, NoResult, gang_run};
 use crate::workload::{Measurement, Pin};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use unisono_linux::affinity::Tid;
+use unisono_linux::pinned::PinnedProcess;
+use unisono_linux::quota;
 use unisono_linux::topology::Topology;
-use unisono_linux::{quota, scheduling};
 use unisono_measure::record::Figure;
 
 /// From the start of the first program to the moment at which all begin to measure.
@@ -141,7 +141,7 @@ pub fn under(
             if regime != SharingRegime::Nice || i + 1 != favoured {
                 return Ok(());
             }
-            let set = child.group().map_or(Ok(()), |group| group.set_nice(nice));
+            let set = child.group().set_nice(nice);
             set.map_err(|error| match error.kind() {
             std::io::ErrorKind::PermissionDenied => NoResult::Skipped(format!(
                 "nice {nice} needs the privilege CAP_SYS_NICE; run as root, or raise the limit with `ulimit -e`"
@@ -153,9 +153,9 @@ pub fn under(
     Ok((measured, Vec::new()))
 }
 
-fn ask_for_slices(process: Tid, settings: &RegimeSettings) -> Result<(), NoResult> {
+fn ask_for_slices(process: &PinnedProcess, settings: &RegimeSettings) -> Result<(), NoResult> {
     let slice = Duration::from_secs_f64(settings.slice_ms() / 1e3);
-    match scheduling::ask_for_slice(process, slice) {
+    match process.ask_for_slice(slice) {
         Ok(given) if given == slice => Ok(()),
         Ok(_) => Err(NoResult::Skipped(
             "this kernel has no slices of a thread's own; they came with Linux 6.12".into(),

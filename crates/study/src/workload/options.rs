@@ -152,7 +152,7 @@ pub(crate) fn pin_participant(placement: &[usize], index: usize) -> Result<(), E
         return Ok(());
     }
     let cpu = placement[index % placement.len()];
-    affinity::restrict(Tid::SELF, &CpuSet::single(cpu)).map_err(|source| Error::Pin {
+    affinity::restrict_own(&CpuSet::single(cpu)).map_err(|source| Error::Pin {
         participant: index,
         cpu,
         source,
@@ -172,7 +172,7 @@ impl Drop for RestoredAffinity {
     fn drop(&mut self) {
         if let Some(cpus) = &self.0 {
             // What was allowed before is refused only if somebody forbade it meanwhile, and then rightly.
-            affinity::restrict(Tid::SELF, cpus).ok();
+            affinity::restrict_own(cpus).ok();
         }
     }
 }

@@ -34,7 +34,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
-use unisono_linux::affinity::Tid;
 use unisono_linux::bpf::compile::{CSource, ProgramError, REPEAT};
 use unisono_linux::cgroup::{CgroupVersion, ControlGroup};
 
@@ -127,12 +126,12 @@ impl SchedExt {
         let mut done = BTreeSet::new();
         // a thread that starts meanwhile inherits from one that may not have it yet: look again
         loop {
-            let threads = self.groups[gang.0].threads()?;
-            let new: Vec<Tid> = threads.into_iter().filter(|thread| done.insert(thread.0)).collect();
+            let threads = class::pinned_in(&self.groups[gang.0])?;
+            let new: Vec<_> = threads.into_iter().filter(|thread| done.insert(thread.number())).collect();
             if new.is_empty() {
                 break;
             }
-            for thread in new {
+            for thread in &new {
                 class::set_extensible(thread)?;
             }
         }

@@ -166,8 +166,8 @@ impl TargetPart<'_> {
                 // SAFETY: the range lies inside the part that its owner announced and vouched for.
                 unsafe { memory.write(address, bytes) }
             } else {
-                let process = self.host.number_of_living(Rank::at(self.target))?;
-                // SAFETY: the range lies inside the announced part; the number is still its owner's.
+                let process = self.host.memory_of(Rank::at(self.target))?;
+                // SAFETY: the range lies inside the announced part; the call checks that its owner lives.
                 unsafe { process_vm::write(process, address, bytes) }
             };
             return written.map_err(|source| self.failed(source));
@@ -184,8 +184,7 @@ impl TargetPart<'_> {
             let read = if let Some(memory) = self.held(into.len()) {
                 memory.read(address, into)
             } else {
-                let process = self.host.number_of_living(Rank::at(self.target))?;
-                process_vm::read(process, address, into)
+                process_vm::read(self.host.memory_of(Rank::at(self.target))?, address, into)
             };
             return read.map_err(|source| self.failed(source));
         }

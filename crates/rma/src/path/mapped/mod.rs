@@ -174,8 +174,8 @@ impl MappedPath {
         };
         let reaches = |rank: usize| {
             let (mut probe, address) = ([0; 8], word(rank, 8) as usize);
-            let number = host.number_of_living(Rank::at(rank));
-            let reached = number.is_ok_and(|number| process_vm::read(number, address, &mut probe).is_ok())
+            let process = host.memory_of(Rank::at(rank));
+            let reached = process.is_ok_and(|process| process_vm::read(process, address, &mut probe).is_ok())
                 && u64::from_ne_bytes(probe) == PROBE;
             if reached {
                 host.hold_memory(Rank::at(rank), address, PROBE);

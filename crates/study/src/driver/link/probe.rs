@@ -5,7 +5,7 @@ use crate::driver::stage::{LinkStage, RECEIVER, SENDER};
 use crate::driver::{NoResult, RunResult};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
-use unisono_linux::affinity::{CpuSet, Tid, restrict};
+use unisono_linux::affinity::{CpuSet, restrict_own};
 use unisono_measure::Histogram;
 use unisono_measure::record::Figure;
 
@@ -27,7 +27,7 @@ pub(super) fn measure(
     let failed = |error: std::io::Error| NoResult::Failed(format!("a socket: {error}"));
     if let Some(cpu) = cpus.first() {
         // this thread ends with the run
-        restrict(Tid::SELF, &CpuSet::single(*cpu)).map_err(failed)?;
+        restrict_own(&CpuSet::single(*cpu)).map_err(failed)?;
     }
     let bound = |address: Ipv4Addr, port| {
         let socket = UdpSocket::bind((address, port)).map_err(failed)?;

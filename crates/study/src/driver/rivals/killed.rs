@@ -99,7 +99,7 @@ impl RivalRun<'_> {
 }
 
 fn tell(child: &StudyChild, signal: Signal) -> Result<(), NoResult> {
-    let told = child.group().map_or(Ok(()), |group| group.tell(signal));
+    let told = child.group().tell(signal);
     told.map_err(|error| NoResult::Failed(error.to_string()))
 }
 

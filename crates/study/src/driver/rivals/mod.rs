@@ -218,7 +218,7 @@ impl RivalRun<'_> {
     ) -> Result<RivalStream, NoResult> {
         let mut processes = self.start(lead, events_per_s, company)?;
         if company == OtherSubscriber::Stopped
-            && let Some(stopped) = processes.subscribers.last().and_then(StudyChild::group)
+            && let Some(stopped) = processes.subscribers.last().map(StudyChild::group)
         {
             std::thread::sleep(processes.from.since(clock::now()).into());
             stopped.tell(Signal::Stop).map_err(|error| NoResult::Failed(error.to_string()))?;

@@ -1,0 +1,278 @@
+//! Moving processes between groups, without harm to a process that takes the number of one that has ended.
+//!
+//! The kernel moves whatever process has the number that is written to `cgroup.procs`. The process that was
+//! meant may have ended a moment before, and the number may be another user's process by then. No check before
+//! the write can exclude that, and after it a user to whom the group was handed may have killed everybody in
+//! the group. So the kernel itself checks: where a group was handed to a user, its files are opened and
+//! written with that user's rights alone. The kernel then refuses a process that this user could not have
+//! moved, and killed, anyway: one from outside of what was handed over.
+//!
+//! ```text
+//!   group of    rights      a process of others is                    who could harm it meanwhile
+//!   root        root's      moved, seen by its pidfd, and sent back   root alone
+//!   a user      the user's  refused by the kernel                     nobody
+//! ```
+//! Version 1 has no `cgroup.kill`, and there root's rights are used: a process that was moved by mistake is
+//! sent back.
+//!
+//! Cost: a write for each process (5 to 20 us), four system calls for the change of rights, two poll(2).
+//!
+//! Reference: Documentation/admin-guide/cgroup-v2.rst, "Delegation Containment"; credentials(7), seteuid(2).
+
+use super::{ControlGroup, Error, hierarchies, wrong};
+use crate::affinity::Tid;
+use crate::cgroup::CgroupVersion;
+use crate::pidfd::start_time;
+use crate::pinned::PinnedProcess;
+use crate::process_stat::ProcessStat;
+use rustix::fs::Uid;
+use rustix::io::Errno;
+use rustix::thread::set_thread_res_uid;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, chown};
+use std::path::{Path, PathBuf};
+
+const PROCS: &str = "cgroup.procs";
+
+/// Whether a process was moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MovedProcess {
+    Yes,
+    /// It has ended, and nobody was moved in its place.
+    Ended,
+}
+
+/// An open group that processes are moved into.
+#[derive(Debug)]
+pub struct ProcessMover {
+    group: ControlGroup,
+    path: PathBuf,
+    procs: File,
+    /// With whose rights; `None`: this process's own.
+    user: Option<Uid>,
+    /// Whether the file was given to that user for as long as this is open.
+    lent: bool,
+}
+
+impl ControlGroup {
+    /// The user to whom the group was handed, who may move processes into it: the owner of its
+    /// `cgroup.procs`.
+    pub fn owner(&self) -> Result<u32, Error> {
+        let path = self.path().join(PROCS);
+        fs::metadata(&path).map(|file| file.uid()).map_err(wrong("look at", &path))
+    }
+
+    /// Opens this group to processes from `around` (a group around this one, or this one itself) and below.
+    pub fn mover(&self, around: &ControlGroup) -> Result<ProcessMover, Error> {
+        let path = self.path().join(PROCS);
+        let owner = Uid::from_raw(around.owner()?);
+        let is_handed = self.version() == CgroupVersion::V2 && !owner.is_root();
+        let user = (is_handed && rustix::process::geteuid().is_root()).then_some(owner);
+        let open = || OpenOptions::new().write(true).open(&path);
+        let Some(user) = user else {
+            let procs = open().map_err(wrong("open", &path))?;
+            return Ok(ProcessMover { group: self.clone(), path, procs, user: None, lent: false });
+        };
+        let lent = Uid::from_raw(self.owner()?) != user;
+        if lent {
+            chown(&path, Some(user.as_raw()), None).map_err(wrong("hand over", &path))?;
+        }
+        let procs = with_the_rights_of(user, open);
+        match procs {
+            Ok(procs) => Ok(ProcessMover { group: self.clone(), path, procs, user: Some(user), lent }),
+            Err(error) => {
+                if lent {
+                    take_back(&path);
+                }
+                Err(wrong("open", &path)(error))
+            }
+        }
+    }
+}
+
+impl ProcessMover {
+    /// Moves a process with all its threads into the group. Fails if the process lives and the kernel refuses.
+    pub fn add(&self, process: &PinnedProcess) -> Result<MovedProcess, Error> {
+        if !process.lives() {
+            return Ok(MovedProcess::Ended);
+        }
+        let number = process.number().to_string();
+        let write = || (&self.procs).write_all(number.as_bytes());
+        let written = match self.user {
+            Some(user) => with_the_rights_of(user, write),
+            None => write(),
+        };
+        match written {
+            Ok(()) if process.lives() => Ok(MovedProcess::Yes),
+            Ok(()) => {
+                self.send_back(process);
+                Ok(MovedProcess::Ended)
+            }
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::SRCH) => Ok(MovedProcess::Ended),
+            Err(_) if !process.lives() => Ok(MovedProcess::Ended),
+            Err(error) => Err(wrong("write", &self.path)(error)),
+        }
+    }
+
+    /// Moves a process that has taken the number, and so came into the group by mistake, to where it came
+    /// from: a process that was just started is in the group of its parent.
+    fn send_back(&self, meant: &PinnedProcess) {
+        let number = meant.number();
+        if start_time(number).is_none_or(|now| now == meant.started()) {
+            return; // it has ended, or waits to be collected
+        }
+        let Ok(stranger) = PinnedProcess::now(number) else { return };
+        let Some(origin) = self.group_of_parent(&stranger) else { return };
+        if origin.path() == self.path.parent().unwrap_or(&self.path) {
+            return; // started by a process of this group
+        }
+        // one that ends meanwhile needs no group
+        let _ = stranger.read(|number| {
+            OpenOptions::new()
+                .write(true)
+                .open(origin.path().join(PROCS))?
+                .write_all(number.to_string().as_bytes())
+        });
+    }
+
+    fn group_of_parent(&self, stranger: &PinnedProcess) -> Option<ControlGroup> {
+        let all = hierarchies().ok()?;
+        let here = all.iter().filter(|tree| tree.version == self.group.version());
+        let tree = here
+            .filter(|tree| self.path.starts_with(&tree.root))
+            .max_by_key(|tree| tree.root.as_os_str().len())?;
+        if tree.group_of(stranger.thread()).ok()?.path() != self.group.path() {
+            return None; // it is where it was
+        }
+        let ProcessStat { parent, .. } = stranger.stat().ok()?;
+        tree.group_of(Tid(parent)).ok()
+    }
+}
+
+impl Drop for ProcessMover {
+    fn drop(&mut self) {
+        if self.lent {
+            take_back(&self.path);
+        }
+    }
+}
+
+fn take_back(procs: &Path) {
+    let _ = chown(procs, Some(rustix::process::geteuid().as_raw()), None); // the group is gone
+}
+
+/// Calls the system with another user's rights and no others. Only root can; it concerns the calling thread
+/// alone, which the user cannot signal, because the real user stays root.
+fn with_the_rights_of<T>(user: Uid, call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let own = rustix::process::geteuid();
+    // the kernel takes all capabilities away with user 0, and gives them back with it
+    set_thread_res_uid(None, user, None)?;
+    let done = call();
+    let back = set_thread_res_uid(None, own, None);
+    back.expect("the real user is root because only root has come this far, and it may become itself again");
+    done
+}
+
+#[cfg(test)]
+#[allow(clippy::print_stderr, reason = "a skipped test says why")]
+mod tests {
+    use super::super::{CgroupHierarchy, unguessable};
+    use super::*;
+    use crate::privilege::NOBODY;
+    use std::process::{Child, Command};
+
+    /// A group below the one of this process, and a group inside it; both go when this is dropped.
+    struct Groups {
+        around: ControlGroup,
+        home: ControlGroup,
+        children: Vec<Child>,
+    }
+
+    impl Groups {
+        fn make() -> Option<Self> {
+            let all = hierarchies().expect("mounts can be read");
+            let second = CgroupHierarchy::of_version(&all, CgroupVersion::V2);
+            let (true, Some(tree)) = (crate::process::is_root(), second) else {
+                eprintln!("skipped: it needs root and cgroup version 2");
+                return None;
+            };
+            let name = unguessable("unisono-test").expect("random bytes");
+            let around = tree.group_of(Tid::SELF).expect("own group").create(&name).expect("root may");
+            let home = around.create("home").expect("root may");
+            Some(Self { around, home, children: Vec::new() })
+        }
+
+        /// A child that stays where this process is.
+        fn start(&mut self) -> PinnedProcess {
+            let child = Command::new("sleep").arg("100").spawn().expect("sleep is on every Linux");
+            let pinned = PinnedProcess::of_child(&child).expect("our child");
+            self.children.push(child);
+            pinned
+        }
+
+        fn hand_over(&self, user: u32) {
+            for file in ["", PROCS] {
+                chown(self.around.path().join(file), Some(user), None).expect("root may");
+            }
+        }
+
+        fn holds(group: &ControlGroup, number: u32) -> bool {
+            group.processes().expect("it is there").contains(&Tid(number.cast_signed()))
+        }
+    }
+
+    impl Drop for Groups {
+        fn drop(&mut self) {
+            for child in &mut self.children {
+                child.kill().expect("our child");
+                child.wait().expect("our child");
+            }
+            for group in [&self.home, &self.around] {
+                while group.remove().is_err() {
+                    std::thread::yield_now(); // a process that has just ended
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn into_a_group_of_a_user_the_kernel_moves_only_what_that_user_could_have_moved() {
+        let Some(mut groups) = Groups::make() else { return };
+        let (own, stranger) = (groups.start(), groups.start());
+        groups.around.add(&own).expect("root may");
+        groups.hand_over(NOBODY);
+        let mover = groups.home.mover(&groups.around).expect("it is there");
+        assert_eq!(mover.add(&own).expect("it is in the group around"), MovedProcess::Yes);
+        let number = stranger.number();
+        // as if the number of the user's own process had passed on after every check
+        let refused = mover.add(&own.with_number(number)).expect_err("it is somewhere else");
+        assert_eq!(refused.source.kind(), io::ErrorKind::PermissionDenied, "{refused}");
+        assert!(!Groups::holds(&groups.home, number));
+        // and back: only from inside of what was handed over
+        let back = groups.around.mover(&groups.around).expect("it is there");
+        assert!(back.add(&stranger).is_err() && !Groups::holds(&groups.around, number));
+        let own = groups.children[0].id();
+        drop((mover, back));
+        assert_eq!(groups.home.owner().expect("it is there"), 0, "the file was only lent");
+        assert!(Groups::holds(&groups.home, own));
+        assert!(rustix::process::geteuid().is_root());
+    }
+
+    #[test]
+    fn a_process_that_was_moved_by_mistake_goes_back_to_where_its_parent_is() {
+        let Some(mut groups) = Groups::make() else { return };
+        let stranger = groups.start();
+        let (number, mover) = (stranger.number(), groups.home.mover(&groups.around).expect("it is there"));
+        assert_eq!(mover.add(&stranger).expect("root may"), MovedProcess::Yes);
+        assert!(Groups::holds(&groups.home, number));
+        // the process that was meant had this number and started at another time
+        let mut ended = Command::new("sleep").arg("100").spawn().expect("sleep is on every Linux");
+        let meant = PinnedProcess::of_child(&ended).expect("our child").with_number(number);
+        mover.send_back(&meant);
+        ended.kill().expect("our child");
+        ended.wait().expect("our child");
+        assert!(!Groups::holds(&groups.home, number) || meant.started() == stranger.started());
+        assert_eq!(mover.add(&meant).expect("it has ended"), MovedProcess::Ended);
+    }
+}

@@ -1,0 +1,458 @@
+//! Processes and threads that are held while their numbers are used.
+//!
+//! A number names a process until the process has ended and its parent has asked how; then the kernel gives
+//! the number to another process, perhaps another user's. A pidfd keeps naming the first one. So every system
+//! call of this project that takes a number takes it from a [`PinnedProcess`] or a [`PinnedThread`]:
+//!
+//! ```text
+//!   signal                      through the pidfd: it cannot reach another process
+//!   read by the number          counts only if the pidfd says afterwards that the process still lives
+//!   affinity, class             the pidfd is asked before and after the call; a thread that took the number
+//!                               in between gets back what its parent has
+//!   control group               the kernel checks whose process it moves (`cgroup::ProcessMover`)
+//! ```
+//! While a pidfd says that its process lives, the number is that process's: a number is free only once its
+//! process has ended and was collected.
+//!
+//! Cost: pidfd_open(2), a read of `/proc/PID/stat` (2 to 10 us), and a poll(2) of 0.3 us for each question
+//! whether it lives. When not: for the calling process or thread, which no other can replace (`Tid::SELF`).
+//! Kernels before 6.9 have no pidfd of a thread; there the start time alone tells threads apart.
+//!
+//! Reference: pidfd_open(2), pidfd_send_signal(2), proc_pid_stat(5) field 22.
+
+use crate::affinity::{self, CpuSet, Tid};
+use crate::pidfd::{PidFd, start_time};
+use crate::poll::readable_of;
+use crate::process_stat::ProcessStat;
+use crate::scheduling::{self, Children, SchedulingPolicy};
+use crate::signal::Signal;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process::Child;
+use std::time::Duration;
+
+/// `PIDFD_THREAD` of linux/pidfd.h: the pidfd is of one thread (Linux 6.9).
+const OF_A_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(libc::O_EXCL as u32);
+
+/// A process that is held: its number, its start time and its pidfd.
+#[derive(Debug)]
+pub struct PinnedProcess {
+    held: PidFd,
+    number: u32,
+    started: u64,
+}
+
+impl PinnedProcess {
+    /// The process that has this number now. Fails with `ESRCH` if there is none.
+    pub fn now(number: impl Into<u32>) -> io::Result<Self> {
+        let number = number.into();
+        // held first, then looked at: the number cannot change hands in between
+        let held = PidFd::open(number)?;
+        let started = start_time(number).ok_or(Errno::SRCH)?;
+        let pinned = Self { held, number, started };
+        pinned.read(|_| Ok(()))?;
+        Ok(pinned)
+    }
+
+    /// The process of this number that started then (clock ticks since boot). Fails with `ESRCH` if it has
+    /// ended. One that its parent has not collected yet can be pinned.
+    pub fn identified(number: u32, started: u64) -> io::Result<Self> {
+        let held = PidFd::open(number)?;
+        if start_time(number) != Some(started) {
+            return Err(Errno::SRCH.into());
+        }
+        Ok(Self { held, number, started })
+    }
+
+    /// A child of this process. Its number is its own until this process collects it. Fails with `ESRCH` once
+    /// the child was waited for.
+    pub fn of_child(child: &Child) -> io::Result<Self> {
+        let number = child.id();
+        let held = PidFd::open(number)?;
+        let stat = ProcessStat::of(number).ok_or(Errno::SRCH)?;
+        if stat.parent.cast_unsigned() != std::process::id() {
+            return Err(Errno::SRCH.into());
+        }
+        Ok(Self { held, number, started: stat.started })
+    }
+
+    /// This process itself.
+    pub fn own() -> io::Result<Self> {
+        Self::now(std::process::id())
+    }
+
+    /// As if its number were another process's by now.
+    #[cfg(test)]
+    pub(crate) fn with_number(self, number: u32) -> Self {
+        Self { number, ..self }
+    }
+
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub fn started(&self) -> u64 {
+        self.started
+    }
+
+    /// Its first thread.
+    pub fn thread(&self) -> Tid {
+        Tid(self.number.cast_signed())
+    }
+
+    /// Whether it has not ended, so that its number is still its own.
+    pub fn lives(&self) -> bool {
+        !self.held.has_ended(Some(Duration::ZERO)).unwrap_or(true)
+    }
+
+    /// What is read by its number. Fails with `ESRCH` if the process has ended by then, because the number may
+    /// be another one's.
+    pub fn read<T>(&self, read: impl FnOnce(u32) -> io::Result<T>) -> io::Result<T> {
+        let found = read(self.number);
+        if self.lives() { found } else { Err(Errno::SRCH.into()) }
+    }
+
+    /// The user whose rights it has.
+    pub fn owner(&self) -> io::Result<u32> {
+        self.read(|number| Ok(fs::metadata(format!("/proc/{number}"))?.uid()))
+    }
+
+    /// The file that it executes.
+    pub fn executable(&self) -> io::Result<PathBuf> {
+        self.read(|number| fs::read_link(format!("/proc/{number}/exe")))
+    }
+
+    /// The name that the kernel shows, cut at 15 bytes, also in the middle of a letter.
+    pub fn name(&self) -> io::Result<String> {
+        let bytes = self.read(|number| fs::read(format!("/proc/{number}/comm")))?;
+        Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
+    }
+
+    /// What the kernel says of it now.
+    pub fn stat(&self) -> io::Result<ProcessStat> {
+        self.read(|number| ProcessStat::of(number).ok_or_else(|| Errno::SRCH.into()))
+    }
+
+    /// Asks for longer or shorter turns for all its fair threads; threads that these start inherit them.
+    /// Answers the slice that its first thread has now. A kernel before 6.12 has no slices of a thread's own,
+    /// and answers zero.
+    pub fn ask_for_slice(&self, slice: Duration) -> io::Result<Duration> {
+        for number in self.read(scheduling::threads_of)? {
+            let asked = PinnedThread::now(number).and_then(|thread| {
+                // the process lives, so that what was read of its threads was its own
+                let nice = self.read(|_| thread.read(scheduling::nice_of))?;
+                thread.set_class(SchedulingPolicy::Other { nice, slice: Some(slice) })
+            });
+            match asked {
+                // it has ended meanwhile
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                asked => asked?,
+            }
+        }
+        self.read(|_| scheduling::slice_of(self.thread()))
+    }
+
+    /// Sends a signal. Fails with `ESRCH` if the process has ended, and with `EPERM` if it belongs to another
+    /// user.
+    pub fn send(&self, signal: Signal) -> io::Result<()> {
+        self.held.send(signal)
+    }
+
+    /// Whether it has ended. Waits for the end for at most `timeout` (`None`: as long as it takes).
+    pub fn has_ended(&self, timeout: Option<Duration>) -> io::Result<bool> {
+        self.held.has_ended(timeout)
+    }
+
+    /// The positions of the processes that have ended, by one system call that does not wait.
+    pub fn ended<'a>(all: impl IntoIterator<Item = &'a Self>) -> io::Result<Vec<usize>> {
+        PidFd::ended(all.into_iter().map(|pinned| &pinned.held))
+    }
+}
+
+impl AsFd for PinnedProcess {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.held.as_fd()
+    }
+}
+
+/// A thread that is held.
+#[derive(Debug)]
+pub struct PinnedThread {
+    /// `None` before Linux 6.9, and where there is no room for a descriptor: the start time tells it then.
+    held: Option<OwnedFd>,
+    number: Tid,
+    started: u64,
+}
+
+impl PinnedThread {
+    /// The thread that has this number now. Fails with `ESRCH` if there is none.
+    pub fn now(number: Tid) -> io::Result<Self> {
+        let held = Self::open(number)?;
+        let started = start_time(number.into()).ok_or(Errno::SRCH)?;
+        let pinned = Self { held, number, started };
+        if pinned.lives() { Ok(pinned) } else { Err(Errno::SRCH.into()) }
+    }
+
+    /// The thread of this number that started then (clock ticks since boot). Fails with `ESRCH` if it has
+    /// ended.
+    pub fn identified(number: Tid, started: u64) -> io::Result<Self> {
+        let pinned = Self::now(number)?;
+        if pinned.started == started { Ok(pinned) } else { Err(Errno::SRCH.into()) }
+    }
+
+    fn open(number: Tid) -> io::Result<Option<OwnedFd>> {
+        let process = Pid::from_raw(number.0).ok_or(Errno::INVAL)?;
+        match pidfd_open(process, OF_A_THREAD) {
+            // a kernel that knows pidfds of processes alone, or no room for a descriptor
+            Err(Errno::INVAL | Errno::MFILE | Errno::NFILE) => Ok(None),
+            held => Ok(Some(held?)),
+        }
+    }
+
+    pub fn number(&self) -> Tid {
+        self.number
+    }
+
+    pub fn started(&self) -> u64 {
+        self.started
+    }
+
+    /// Whether it has not ended, so that its number is still its own.
+    pub fn lives(&self) -> bool {
+        match &self.held {
+            Some(held) => {
+                readable_of(&[held.as_fd()], Some(Duration::ZERO)).is_ok_and(|ended| ended == [false])
+            }
+            None => start_time(self.number.into()) == Some(self.started),
+        }
+    }
+
+    /// What is read by its number. Fails with `ESRCH` if the thread has ended by then.
+    pub fn read<T>(&self, read: impl FnOnce(Tid) -> io::Result<T>) -> io::Result<T> {
+        let found = read(self.number);
+        if self.lives() { found } else { Err(Errno::SRCH.into()) }
+    }
+
+    /// The processors that it may use.
+    pub fn allowed(&self) -> io::Result<CpuSet> {
+        self.read(affinity::allowed)
+    }
+
+    /// Restricts it to these processors. Fails as sched_setaffinity(2) does, and with `ESRCH` if it has ended.
+    pub fn restrict(&self, cpus: &CpuSet) -> io::Result<()> {
+        self.write(
+            |number| affinity::restrict(number, cpus),
+            |number, source| affinity::restrict(number, &affinity::allowed(source)?),
+        )
+    }
+
+    /// The class that it is in.
+    pub fn class(&self) -> io::Result<SchedulingPolicy> {
+        self.read(scheduling::of)
+    }
+
+    /// Puts it into a class. Fails as sched_setattr(2) does, and with `ESRCH` if it has ended.
+    pub fn set_class(&self, policy: SchedulingPolicy) -> io::Result<()> {
+        self.write(|number| scheduling::set(number, policy, Children::Inherit), give_back_class)
+    }
+
+    /// Puts many into a class, at the cost of one poll(2) for all of them: for moments in which each
+    /// microsecond counts. Answers the positions of the threads that have ended. Fails as
+    /// [`PinnedThread::set_class`] does. Before Linux 6.9 no thread is known to have ended that the kernel
+    /// does not miss.
+    pub fn set_class_of_all(all: &[&Self], policy: SchedulingPolicy) -> io::Result<Vec<usize>> {
+        let mut missing = Vec::new();
+        for (at, thread) in all.iter().enumerate() {
+            match scheduling::set(thread.number, policy, Children::Inherit) {
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => missing.push(at),
+                set => set?,
+            }
+        }
+        let held: Vec<(usize, BorrowedFd<'_>)> = all
+            .iter()
+            .enumerate()
+            .filter_map(|(at, thread)| Some((at, thread.held.as_ref()?.as_fd())))
+            .collect();
+        let fds: Vec<BorrowedFd<'_>> = held.iter().map(|(_, fd)| *fd).collect();
+        let ended = readable_of(&fds, Some(Duration::ZERO))?;
+        for ((at, _), _) in held.iter().zip(ended).filter(|(_, ended)| *ended) {
+            if !missing.contains(at) {
+                all[*at].give_back(give_back_class);
+                missing.push(*at);
+            }
+        }
+        Ok(missing)
+    }
+
+    /// Puts it back into the default class, with the nice value that it had before. Fails as
+    /// [`PinnedThread::set_class`] does.
+    pub fn set_fair(&self) -> io::Result<()> {
+        self.write(scheduling::set_fair, give_back_class)
+    }
+
+    /// Has the scheduler that is loaded into the kernel schedule it. Fails as [`PinnedThread::set_class`] does,
+    /// and with `EINVAL` if the kernel has no sched_ext.
+    pub fn set_extensible(&self) -> io::Result<()> {
+        self.write(scheduling::set_extensible, give_back_class)
+    }
+
+    /// Writes by the number. A thread that has taken the number between the two looks gets back what the
+    /// thread or process has that started it.
+    fn write(
+        &self,
+        write: impl FnOnce(Tid) -> io::Result<()>,
+        give_back: impl FnOnce(Tid, Tid) -> io::Result<()>,
+    ) -> io::Result<()> {
+        if !self.lives() {
+            return Err(Errno::SRCH.into());
+        }
+        let written = write(self.number);
+        if self.lives() {
+            return written;
+        }
+        self.give_back(give_back);
+        Err(Errno::SRCH.into())
+    }
+
+    fn give_back(&self, give_back: impl FnOnce(Tid, Tid) -> io::Result<()>) {
+        if let Some(source) = source_of(self.number) {
+            let _ = give_back(self.number, source); // the thread that took the number has ended, too
+        }
+    }
+}
+
+fn give_back_class(number: Tid, source: Tid) -> io::Result<()> {
+    scheduling::set(number, scheduling::of(source)?, Children::Inherit)
+}
+
+/// From whom the thread that has this number now inherited its settings: its process, or the parent of that.
+fn source_of(number: Tid) -> Option<Tid> {
+    let status = fs::read(format!("/proc/{number}/status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
+    let process = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok()).map(Tid)?;
+    if process != number {
+        return Some(process);
+    }
+    ProcessStat::of(number).map(|stat| Tid(stat.parent)).filter(|parent| parent.0 > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    fn sleeper() -> Child {
+        Command::new("sleep").arg("100").spawn().expect("sleep is on every Linux")
+    }
+
+    #[test]
+    fn what_is_read_of_a_process_counts_only_while_it_lives() {
+        let mut child = sleeper();
+        let pinned = PinnedProcess::of_child(&child).expect("our child");
+        let own = PinnedProcess::own().expect("this process").owner().expect("its owner");
+        assert!(pinned.lives() && pinned.owner().expect("our child") == own);
+        assert!(
+            PinnedProcess::identified(pinned.number(), pinned.started() + 1).is_err(),
+            "another one's time"
+        );
+        // as if the number had passed on while it was read
+        let read = pinned.read(|_| {
+            child.kill()?;
+            child.wait()
+        });
+        assert_eq!(read.map_err(|error| error.raw_os_error()), Err(Some(libc::ESRCH)));
+        assert!(pinned.send(Signal::Kill).is_err() && pinned.stat().is_err());
+        assert!(PinnedProcess::of_child(&child).is_err(), "it was waited for");
+    }
+
+    #[test]
+    fn a_process_that_is_no_child_of_this_one_cannot_pass_for_one() {
+        let mut child = sleeper();
+        let parent = ProcessStat::of(std::process::id()).expect("this process").parent;
+        child.kill().expect("our child");
+        child.wait().expect("our child");
+        // the number of a child that was waited for is anybody's: here nobody's, and never our parent's
+        assert!(PinnedProcess::of_child(&child).is_err());
+        assert!(parent == 0 || PinnedProcess::now(parent.cast_unsigned()).is_ok());
+    }
+
+    #[test]
+    fn a_thread_that_takes_the_number_gets_back_what_its_process_has() {
+        let all = affinity::allowed(Tid::SELF).expect("own affinity");
+        if all.len() < 2 {
+            return;
+        }
+        let one = CpuSet::single(all.iter().next().expect("a processor"));
+        let (say, said) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let other = std::thread::spawn(move || {
+            say.send(Tid::current()).expect("it is heard");
+            let _ = ended.recv(); // until the other end is gone
+        });
+        let number = said.recv().expect("it speaks");
+        // pinned with the start time of another thread, on a kernel without pidfds of threads
+        let stale = |started| PinnedThread { held: None, number, started };
+        let started = start_time(number.into()).expect("it lives");
+        assert!(stale(started + 1).restrict(&one).is_err(), "it is not asked for");
+        assert_eq!(affinity::allowed(number).expect("it lives"), all);
+        // the number passes on during the call
+        let pinned = std::cell::RefCell::new(stale(started));
+        let late = PinnedThread { held: None, number, started };
+        let written = late.write(
+            |number| {
+                pinned.borrow_mut().started += 1;
+                affinity::restrict(number, &one)
+            },
+            |number, source| affinity::restrict(number, &affinity::allowed(source)?),
+        );
+        assert!(written.is_ok(), "it is still the same thread");
+        affinity::restrict(
+            number,
+            &affinity::allowed(source_of(number).expect("its process")).expect("ours"),
+        )
+        .expect("ours");
+        assert_eq!(affinity::allowed(number).expect("it lives"), all);
+        drop(end);
+        other.join().expect("it ends");
+    }
+
+    #[test]
+    fn a_slice_that_was_asked_for_is_that_of_the_process_where_the_kernel_has_slices() {
+        let mut child = sleeper();
+        let process = PinnedProcess::of_child(&child).expect("ours");
+        let own = scheduling::slice_of(process.thread()).expect("it runs");
+        let asked = Duration::from_millis(17);
+        let given = process.ask_for_slice(asked).expect("always permitted");
+        child.kill().expect("ours");
+        child.wait().expect("it was killed");
+        // a kernel without them reports none
+        assert_eq!(given, if own.is_zero() { Duration::ZERO } else { asked });
+    }
+
+    #[test]
+    fn a_thread_that_is_pinned_is_told_from_its_successors() {
+        let (say, said) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let other = std::thread::spawn(move || {
+            say.send(Tid::current()).expect("it is heard");
+            let _ = ended.recv();
+        });
+        let pinned = PinnedThread::now(said.recv().expect("it speaks")).expect("it lives");
+        let all = pinned.allowed().expect("it lives");
+        pinned.restrict(&all).expect("ours");
+        drop(end);
+        other.join().expect("it ends");
+        // joined is not yet gone: the kernel wakes the joiner before the thread has left
+        while pinned.lives() {
+            std::thread::yield_now();
+        }
+        for refused in [pinned.restrict(&all), pinned.set_fair(), pinned.allowed().map(drop)] {
+            assert_eq!(refused.map_err(|error| error.raw_os_error()), Err(Some(libc::ESRCH)));
+        }
+    }
+}
