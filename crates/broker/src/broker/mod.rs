@@ -22,6 +22,7 @@ mod ledger;
 mod loosely;
 mod mqtt;
 mod paths;
+mod places;
 mod replies;
 mod statistics;
 
@@ -131,6 +132,8 @@ pub struct Broker {
     ledger: MemoryLedger,
     loose: LooseDeliveries,
     access: AccessControl,
+    /// The user it runs as. None: no places are kept.
+    own_user: Option<u32>,
     /// None: nobody wants to know who did what.
     audit: Option<Box<AuditTrail>>,
     sent_away: u64,
@@ -179,6 +182,7 @@ impl Broker {
             ledger: MemoryLedger::default(),
             loose: LooseDeliveries::default(),
             access: AccessControl::default(),
+            own_user: None,
             audit: None,
             sent_away: 0,
             refused: 0,
@@ -253,12 +257,7 @@ impl Broker {
             trail.arrived(client, peer);
         }
         let peer = peer.party();
-        let theirs = self.clients.values().filter(|client| client.peer == peer).count();
-        let may = if theirs >= self.limits.clients_of_user {
-            self.make_place(now, Some(peer))
-        } else {
-            self.clients.len() < self.limits.clients || self.make_place(now, None)
-        };
+        let may = self.find_place(now, peer);
         if may {
             let connected = ConnectedClient {
                 peer,

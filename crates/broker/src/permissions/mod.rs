@@ -8,7 +8,7 @@
 //! rate = 1000                                # events in a second
 //! size = 65536                               # bytes of a payload
 //! memory = 16777216                          # bytes of all its queues and kept events
-//! connections = 4
+//! connections = 4                            # at a time; left out: half of the broker's
 //! share = 4                                  # of consumers that share out their time; left out: 1
 //! paths = true                               # may open paths to addresses
 //! class = "control"                          # of the policy: of MQTT clients, and of programs that say none
@@ -92,7 +92,8 @@ pub struct ClientGrant {
     pub(crate) size: usize,
     /// Bytes of all its queues.
     pub(crate) memory: u64,
-    pub(crate) connections: usize,
+    /// None: what a rule that does not say gives.
+    pub(crate) connections: Option<usize>,
     /// The greatest share of a topic that it publishes on.
     pub(crate) share: u32,
     pub(crate) paths: bool,
@@ -109,7 +110,7 @@ impl ClientGrant {
             rate: None,
             size: usize::MAX,
             memory: u64::MAX,
-            connections: usize::MAX,
+            connections: Some(usize::MAX),
             share: u32::MAX,
             paths: true,
             class: None,

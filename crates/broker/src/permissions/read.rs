@@ -74,7 +74,7 @@ impl Permissions {
                 rate: rule.rate.map(Spanned::into_inner),
                 size: rule.size.unwrap_or(usize::MAX),
                 memory: rule.memory.unwrap_or(u64::MAX),
-                connections: rule.connections.unwrap_or(usize::MAX),
+                connections: rule.connections,
                 share: rule.share.unwrap_or(1).max(1),
                 paths: rule.paths,
                 class: rule.class.as_ref().map(|class| class.get_ref().as_str().into()),

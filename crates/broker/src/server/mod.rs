@@ -44,6 +44,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use unisono_eventchannel::NumberMap;
 use unisono_linux::clock::{self, Nanos};
+use unisono_linux::local_socket::own_user;
 
 const CLIENT: u64 = 2 << 32;
 const PATH: u64 = 4 << 32;
@@ -139,6 +140,7 @@ impl Server {
     /// The kernel's refusal to wait; programs and destinations never end it.
     pub fn serve(&mut self, stop: &dyn Fn() -> bool) -> Result<(), ServeError> {
         let mut ready = Vec::with_capacity(256);
+        self.broker.run_by(own_user());
         // not before: the process may have become another user, which threads are not told of in full
         if self.disk.is_none() && self.broker.keeps_log() {
             let disk = self.disk.insert(DiskThread::start()?);
