@@ -14,7 +14,7 @@ mod sight;
 use anyhow::Context;
 use clap::Parser;
 use network::ClassNetwork;
-use sight::Sight;
+use sight::{JoinExposure, Sight};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -35,8 +35,9 @@ use unisono_linux::interrupt;
 #[command(
     version,
     after_help = "Examples:
-  unisono-join --topics 'plant/#' --listen tcp/10.0.0.1:7447             on the first host
-  unisono-join --topics 'plant/#' --connect tcp/10.0.0.1:7447            on the others
+  unisono-join --topics 'plant/#' --listen tls/10.0.0.1:7447 --zenoh-config tls.json5     on the first host
+  unisono-join --topics 'plant/#' --connect tls/10.0.0.1:7447 --zenoh-config tls.json5    on the others
+  unisono-join --topics 'plant/#' --listen tcp/10.0.0.1:7447 --insecure  in a network that only these hosts reach
   unisono-join --config join.toml --zenoh-config tls.json5               several classes; TLS and access control by zenoh"
 )]
 struct Args {
@@ -49,7 +50,10 @@ struct Args {
     /// Topics that stay here although --topics has them
     #[arg(long, value_name = "PATTERN", conflicts_with = "config")]
     except: Vec<String>,
-    /// Where to wait for other hosts: a zenoh endpoint, as tcp/0.0.0.0:7447
+    /// Where to wait for other hosts: a zenoh endpoint, as tls/0.0.0.0:7447
+    ///
+    /// Beyond loopback addresses the endpoint has to be a tls/ one, and other hosts have to show a certificate
+    /// or a password (--zenoh-config).
     #[arg(long, value_name = "ENDPOINT", conflicts_with = "config")]
     listen: Vec<String>,
     /// Another host that listens: a zenoh endpoint
@@ -64,6 +68,10 @@ struct Args {
     /// where --listen and --connect, or the file of --config, say.
     #[arg(long, value_name = "FILE")]
     zenoh_config: Option<PathBuf>,
+    /// Allow endpoints that other hosts can reach even if they have no TLS, or if other hosts need neither a
+    /// certificate nor a password
+    #[arg(long)]
+    insecure: bool,
     /// What this host is called in messages of the others; left out: its host name
     #[arg(long, value_name = "NAME", value_parser = name)]
     name: Option<String>,
@@ -111,7 +119,8 @@ fn run(args: &Args) -> anyhow::Result<()> {
     let host = args.name.clone().unwrap_or_else(|| name(&host).unwrap_or_else(|_| "unnamed".to_owned()));
     let at = args.at.clone().unwrap_or_else(|| BrokerAddress::Shared(unisono_broker::default_socket()));
     interrupt::catch_for_server().context("cannot catch Ctrl-C")?;
-    let sight = Arc::new(Sight::new(at, host, settings));
+    let exposure = if args.insecure { JoinExposure::Anybody } else { JoinExposure::Protected };
+    let sight = Arc::new(Sight::new(at, host, settings, exposure));
     let mut threads = Vec::new();
     for class in 0..sight.settings.classes.len() {
         let network = Arc::new(ClassNetwork::open(&sight, class, args.zenoh_config.as_deref())?);

@@ -4,11 +4,11 @@
 //! `unisono/joined/CLASS/HOST/RUN/SESSION`, where RUN is the run of its broker and SESSION zenoh's number of
 //! the join's session: a host may have several joins. Rules of zenoh's access control name these.
 
-use crate::sight::Sight;
+use crate::sight::{JoinExposure, Sight};
 use anyhow::anyhow;
 use std::path::Path;
 use std::sync::Arc;
-use unisono_broker::join::{ArrivalQueue, JoinPriority, JoinedHost};
+use unisono_broker::join::{ArrivalQueue, JoinPriority, JoinProof, JoinedHost, check_join_exposure};
 use unisono_broker::now;
 use zenoh::liveliness::LivelinessToken;
 use zenoh::pubsub::{Publisher, Subscriber};
@@ -35,6 +35,42 @@ fn priority(of: JoinPriority) -> Priority {
         JoinPriority::DataLow => Priority::DataLow,
         JoinPriority::Background => Priority::Background,
     }
+}
+
+/// What a key of the configuration holds. None: nothing.
+fn value(config: &Config, key: &str) -> Option<serde_json::Value> {
+    let text = config.get_json(key).ok()?;
+    serde_json::from_str(&text).ok().filter(|value: &serde_json::Value| !value.is_null())
+}
+
+/// The endpoints at which a session of this configuration listens.
+fn listening(config: &Config) -> Vec<String> {
+    let mode = value(config, "mode").and_then(|mode| mode.as_str().map(str::to_owned));
+    let mode = mode.unwrap_or_else(|| "peer".to_owned());
+    let endpoints = match value(config, "listen/endpoints") {
+        // for each mode its own
+        Some(serde_json::Value::Object(of_modes)) => of_modes.get(&mode).cloned(),
+        other => other,
+    };
+    let endpoints = match endpoints {
+        Some(serde_json::Value::Array(endpoints)) => endpoints,
+        Some(endpoint) => vec![endpoint],
+        None if mode == "client" => Vec::new(),
+        // zenoh's own default
+        None => vec!["tcp/[::]:0".into()],
+    };
+    let text = |endpoint: serde_json::Value| match endpoint {
+        serde_json::Value::String(text) => text,
+        other => other.to_string(),
+    };
+    endpoints.into_iter().map(text).collect()
+}
+
+/// Whether a session of this configuration asks others for a certificate or a password.
+fn proof(config: &Config) -> JoinProof {
+    let certificates = value(config, "transport/link/tls/enable_mtls") == Some(true.into());
+    let passwords = value(config, "transport/auth/usrpwd/dictionary_file").is_some();
+    if certificates || passwords { JoinProof::Asked } else { JoinProof::NotAsked }
 }
 
 fn told(error: zenoh::Error) -> anyhow::Error {
@@ -67,6 +103,9 @@ impl ClassNetwork {
                 "the class {} reaches nobody: give --listen or --connect, `listen` or `connect` in the file of --config, or --zenoh-config",
                 settings.name
             );
+        }
+        if sight.exposure == JoinExposure::Protected {
+            check_join_exposure(listening(&config).iter().map(String::as_str), proof(&config))?;
         }
         let session = zenoh::open(config).wait().map_err(told)?;
         let (name, host) = (settings.name.clone(), sight.host.clone());

@@ -31,11 +31,19 @@ pub(crate) struct ClassCounters {
     pub(crate) hosts: BTreeSet<String>,
 }
 
+/// Whether a join may listen where whoever reaches it joins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum JoinExposure {
+    Protected,
+    Anybody,
+}
+
 #[derive(Debug)]
 pub(crate) struct Sight {
     pub(crate) at: BrokerAddress,
     pub(crate) host: String,
     pub(crate) settings: JoinSettings,
+    pub(crate) exposure: JoinExposure,
     /// From the network to the receiving thread of each class.
     pub(crate) arrivals: Vec<Arc<ArrivalQueue>>,
     counters: Vec<Mutex<ClassCounters>>,
@@ -51,13 +59,18 @@ const AGAIN: Duration = Duration::from_millis(500);
 const GLANCE: Duration = Duration::from_millis(50);
 
 impl Sight {
-    pub(crate) fn new(at: BrokerAddress, host: String, settings: JoinSettings) -> Self {
+    pub(crate) fn new(
+        at: BrokerAddress,
+        host: String,
+        settings: JoinSettings,
+        exposure: JoinExposure,
+    ) -> Self {
         let counters = settings.classes.iter().map(|_| Mutex::default()).collect();
         let queue = |class: &JoinClass| Arc::new(ArrivalQueue::new(class.queue_events, class.queue_bytes));
         let arrivals = settings.classes.iter().map(queue).collect();
         let subscribed = settings.classes.iter().map(|_| AtomicBool::default()).collect();
         let (stops, broker) = (AtomicBool::default(), Mutex::default());
-        Self { at, host, settings, arrivals, counters, subscribed, stops, broker }
+        Self { at, host, settings, exposure, arrivals, counters, subscribed, stops, broker }
     }
 
     /// The sending thread of a class has subscribed, or the broker is gone again.

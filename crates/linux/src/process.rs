@@ -7,7 +7,7 @@ pub use crate::pidfd::PidFd;
 pub use crate::poll::readable_of as readable;
 pub use crate::signal::Signal;
 use rustix::fs::Mode;
-use rustix::process::{setpgid, setsid, umask};
+use rustix::process::{getpid, getsid, setpgid, setsid, umask};
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
@@ -135,6 +135,12 @@ pub fn start(command: &mut Command, joins: Vec<File>, family: Family) -> io::Res
     // SAFETY: `prepare` allocates nothing and makes async-signal-safe calls alone.
     unsafe { command.pre_exec(prepare) };
     command.spawn()
+}
+
+/// Whether a signal asks a server to end. SIGHUP ends one that a terminal's shell has started, because a
+/// terminal that closes sends it; a process in a session of its own has no terminal, and goes on.
+pub fn asks_to_end(signal: Signal) -> bool {
+    signal != Signal::Hangup || getsid(None).ok() != Some(getpid())
 }
 
 /// Files and directories that this process makes from now on cannot be written by other users, whatever umask

@@ -35,9 +35,10 @@ impl Broker {
             .clients
             .iter()
             .filter(|(id, client)| client.greeted && client.owner == owner && Some(**id) != replaced);
-        if theirs.count() >= grant.connections {
+        let most = self.connections_of(&who, &grant);
+        if theirs.count() >= most {
             self.access.count(RefusalKind::Connections);
-            return Err(format!("{who} may have {} connections; close one", grant.connections));
+            return Err(format!("{who} may have {most} connections; close one"));
         }
         if let Some(connected) = self.clients.get_mut(&client) {
             (connected.who, connected.grant, connected.expires) = (who, grant, expires);

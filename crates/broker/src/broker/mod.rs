@@ -23,6 +23,7 @@ mod loosely;
 mod mqtt;
 mod names;
 mod paths;
+mod places;
 mod replies;
 mod statistics;
 
@@ -121,7 +122,7 @@ pub struct Broker {
     limits: Limits,
     /// What [`WelcomeTerms::run`] says.
     run: u64,
-    /// The user whose process the broker is. None: it is not served yet.
+    /// The user of the broker's process. None: it is not served yet, and no places are kept.
     own_user: Option<u32>,
     replies: GrantedReplies,
     channel: EventChannel<EventBody>,
@@ -232,11 +233,6 @@ impl Broker {
         self
     }
 
-    /// It serves as a process of this user.
-    pub(crate) fn serve_as(&mut self, user: u32) {
-        self.own_user = Some(user);
-    }
-
     /// It begins to serve; programs tell this run of it from others by the number. Nobody else may know the
     /// secret.
     pub(crate) fn begin(&mut self, run: u64, secret: u64) {
@@ -268,12 +264,7 @@ impl Broker {
             trail.arrived(client, peer);
         }
         let peer = peer.party();
-        let theirs = self.clients.values().filter(|client| client.peer == peer).count();
-        let may = if theirs >= self.limits.clients_of_user {
-            self.make_place(now, Some(peer))
-        } else {
-            self.clients.len() < self.limits.clients || self.make_place(now, None)
-        };
+        let may = self.find_place(now, peer);
         if may {
             let connected = ConnectedClient {
                 peer,

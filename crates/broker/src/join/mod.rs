@@ -33,12 +33,14 @@
 
 mod arrivals;
 mod envelope;
+mod exposure;
 mod receiver;
 mod sender;
 mod settings;
 
 pub use arrivals::{ArrivalQueue, JoinArrivals, JoinedHost};
 pub use envelope::{ENVELOPE_MAGIC, JoinBody, JoinEnvelope, StreamOrigin};
+pub use exposure::{ExposedJoin, JoinProof, check_join_exposure};
 pub use receiver::{JoinReceiver, JoinStep, JoinStream, JoinedEvent, MOST_STREAMS, ReceiverCounters};
 pub use sender::{JoinSender, SenderCounters};
 pub use settings::{JoinClass, JoinPatternError, JoinPriority, JoinSettings, JoinSettingsError};

@@ -8,7 +8,7 @@
 //! rate = 1000                                # events in a second
 //! size = 65536                               # bytes of a payload
 //! memory = 16777216                          # bytes of all its queues and kept events
-//! connections = 4
+//! connections = 4                            # at a time; left out: half of the broker's
 //! sessions = 4                               # of MQTT, connected or away; left out: as many as connections
 //! names = ["jobs", "billing"]                # groups, resume names and writers that these clients share
 //! block = true                               # its consumers may have any supplier wait for them
@@ -96,7 +96,8 @@ pub struct ClientGrant {
     pub(crate) size: usize,
     /// Bytes of all its queues.
     pub(crate) memory: u64,
-    pub(crate) connections: usize,
+    /// None: what a rule that does not say gives.
+    pub(crate) connections: Option<usize>,
     /// Sessions of MQTT, connected or away.
     pub(crate) sessions: usize,
     /// Names of groups, of consumers that resume and of writers that the clients of the rule share.
@@ -119,7 +120,7 @@ impl ClientGrant {
             rate: None,
             size: usize::MAX,
             memory: u64::MAX,
-            connections: usize::MAX,
+            connections: Some(usize::MAX),
             sessions: usize::MAX,
             names: BTreeSet::new(),
             block: true,

@@ -81,7 +81,7 @@ impl Permissions {
                 rate: rule.rate.map(Spanned::into_inner),
                 size: rule.size.unwrap_or(usize::MAX),
                 memory: rule.memory.unwrap_or(u64::MAX),
-                connections: rule.connections.unwrap_or(usize::MAX),
+                connections: rule.connections,
                 sessions: rule.sessions.or(rule.connections).unwrap_or(usize::MAX),
                 names: names(text, &rule.names)?,
                 block: rule.block,

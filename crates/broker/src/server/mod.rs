@@ -148,7 +148,7 @@ impl Server {
     /// The kernel's refusal to wait; programs and destinations never end it.
     pub fn serve(&mut self, stop: &dyn Fn() -> bool) -> Result<(), ServeError> {
         let mut ready = Vec::with_capacity(256);
-        self.broker.serve_as(own_user());
+        self.broker.run_by(own_user());
         // not before: the process may have become another user, which threads are not told of in full
         if self.disk.is_none() && self.broker.keeps_log() {
             let disk = self.disk.insert(DiskThread::start()?);

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
+use unisono_linux::read;
 use x509_cert::crl::CertificateList;
 use x509_cert::der::Decode as _;
 
@@ -150,9 +151,11 @@ fn verifier(
 
 /// The lists of a file, which has to hold one, and none that is out of date.
 fn lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
-    let read = CertificateRevocationListDer::pem_file_iter(path);
-    let read = read.and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let lists = read.map_err(|error| unread(path, "revocation list", error))?;
+    // read while the broker serves: a file without an end must not take all memory
+    let bytes = read::file(path, read::MACHINE_WRITTEN);
+    let bytes = bytes.map_err(|error| unread(path, "revocation list", PemError::Io(error)))?;
+    let lists = CertificateRevocationListDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
+    let lists = lists.map_err(|error| unread(path, "revocation list", error))?;
     if lists.is_empty() {
         return Err(unread(path, "revocation list", PemError::NoItemsFound));
     }

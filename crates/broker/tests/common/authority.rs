@@ -1,4 +1,5 @@
 //! An authority of a test, with the files of its certificates.
+#![allow(dead_code, reason = "each test uses some of it")]
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType, IsCa,

@@ -16,7 +16,7 @@ use unisono_linux::cgroup::Frozen;
 use unisono_linux::clock::{self, Nanos};
 use unisono_linux::parent_death::outlive_starter;
 use unisono_linux::poll;
-use unisono_linux::process::{Family, Signal, SignalFd, start};
+use unisono_linux::process::{Family, Signal, SignalFd, asks_to_end, start};
 use unisono_linux::undo::Author;
 
 const NAME: &str = "cpu";
@@ -245,7 +245,7 @@ pub fn serve(
     loop {
         let pause = until.since(clock::now()).into();
         let [signalled] = poll::readable([signals.as_fd()], Some(pause)).map_err(system("wait"))?;
-        if signalled && signals.next().is_some() {
+        if signalled && signals.next().is_some_and(|(signal, _)| asks_to_end(signal)) {
             return Ok(keeper.times().to_vec());
         }
         if clock::now() >= until {

@@ -230,7 +230,7 @@ impl QueueGuard<'_> {
                     what: format!("{how}; traffic flows on unscheduled"),
                 });
             }
-            if ready[1] && self.signals.next().is_some() {
+            if ready[1] && self.signals.next().is_some_and(|(signal, _)| process::asks_to_end(signal)) {
                 return self.end();
             }
             if ready[2] {

@@ -83,7 +83,8 @@ impl Joined {
     pub(crate) fn join_called(&self, name: &str, host: usize, arguments: &[&str]) -> Killed {
         let mut command = self.hosts.command(host, &self.program);
         command
-            .args(["--name", name, "--json", "--every", "1", "--at"])
+            // these hosts are a network of their own
+            .args(["--insecure", "--name", name, "--json", "--every", "1", "--at"])
             .arg(self.socket(host))
             .args(arguments);
         Self::start(command)
