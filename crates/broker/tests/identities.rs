@@ -1,0 +1,629 @@
+//! Identities, names and permissions: random programs of three identities against the broker, beside a model
+//! that decides who sees what, who may use which name, and who may end what.
+//!
+//! The model is a few maps and decides each request by what the documentation says, not by how the broker does
+//! it. After each step every event that came is compared with the rule of the identity that got it, and every
+//! connection is still there that its own program has not ended. At the end each consumer that resumes gets
+//! all that it asked for.
+
+mod common;
+
+use common::bench::{BenchClient, BrokerBench, Comes};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use unisono_broker::{
+    Advertisement, Durability, Frame, Nanos, Permissions, PublishOutcome, ResumeSpec, SubscriptionSpec,
+    TopicPattern,
+};
+
+/// Cases of a usual run; with `cargo xtask test --long` twenty times as many.
+fn cases() -> u32 {
+    if std::env::var_os("UNISONO_LONG_TESTS").is_some() { 4000 } else { 200 }
+}
+
+/// Ada, Bob, and all who prove nothing.
+const IDENTITIES: [Comes; 3] = [Comes::User(7), Comes::User(8), Comes::Anonymous];
+const PROGRAMS: [&str; 3] = ["program-of-ada", "program-of-bob", "program-of-nobody"];
+const ANONYMOUS: usize = 2;
+const TOPICS: [&str; 4] = ["public/a", "public/b", "secret/a", "team/a"];
+const PATTERNS: [&str; 6] = ["public/#", "public/a", "secret/#", "team/a", "+/a", "#"];
+/// Names of groups, and how long they linger.
+const GROUPS: [(&str, u64); 4] = [("crew", 0), ("jobs", 0), ("lasting", LINGER), ("stays", LINGER)];
+const LINGER: u64 = 20_000_000_000;
+const CONSUMERS: [&str; 3] = ["billing", "jobs", "audit"];
+const WRITERS: [&str; 2] = ["shop", "jobs"];
+/// Names that the rules of Ada and Bob list.
+const LISTED: [&str; 2] = ["jobs", "stays"];
+
+const RULES: &str = r##"
+[[allow]]
+who = ["unix:7"]
+publish = ["#"]
+subscribe = ["#"]
+names = ["jobs", "stays"]
+
+[[allow]]
+who = ["unix:8"]
+publish = ["public/#", "team/#"]
+subscribe = ["public/#", "team/#"]
+names = ["jobs", "stays"]
+
+[[allow]]
+who = ["anonymous"]
+publish = ["public/#"]
+subscribe = ["public/#"]
+"##;
+
+/// Whether an identity may see all topics of a pattern; of these few patterns it is enough to look at what they
+/// begin with.
+fn may_see(identity: usize, pattern: &str) -> bool {
+    match (identity, pattern) {
+        (0, _) => true,
+        (1, pattern) => pattern.starts_with("public/") || pattern.starts_with("team/"),
+        (_, pattern) => pattern.starts_with("public/"),
+    }
+}
+
+fn matches(pattern: &str, topic: &str) -> bool {
+    pattern.parse::<TopicPattern>().expect("a pattern").matches(topic)
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// A program of an identity comes.
+    Come(usize),
+    /// One of the connections goes.
+    Go(usize),
+    Subscribe(usize, usize, Mode),
+    Unsubscribe(usize),
+    Publish(usize, usize, Option<usize>),
+    Mqtt {
+        identity: usize,
+        client: usize,
+        clean: bool,
+        lasts: bool,
+    },
+    MqttSubscribe(usize, usize, Option<usize>),
+    /// Ada's program joins a group that lingers and goes; something may be published; Bob's program comes.
+    Handover(usize, Option<usize>),
+    Ask(usize),
+    Wait(u64),
+    Restart,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Mode {
+    Alone,
+    Group(usize),
+    Resume(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let (which, identity) = (0_usize..8, 0_usize..3);
+    let mode = prop_oneof![
+        1 => Just(Mode::Alone),
+        5 => (0..GROUPS.len()).prop_map(Mode::Group),
+        3 => (0..CONSUMERS.len()).prop_map(Mode::Resume),
+    ];
+    let step = prop_oneof![
+        4 => identity.clone().prop_map(Step::Come),
+        2 => which.clone().prop_map(Step::Go),
+        14 => (which.clone(), 0..PATTERNS.len(), mode).prop_map(|(at, pattern, mode)| Step::Subscribe(at, pattern, mode)),
+        4 => which.clone().prop_map(Step::Unsubscribe),
+        8 => (which.clone(), 0..TOPICS.len(), prop::option::of(0..WRITERS.len()))
+            .prop_map(|(at, topic, writer)| Step::Publish(at, topic, writer)),
+        3 => (identity, 0_usize..2, any::<bool>(), any::<bool>())
+            .prop_map(|(identity, client, clean, lasts)| Step::Mqtt { identity, client, clean, lasts }),
+        3 => (which.clone(), 0..PATTERNS.len(), prop::option::of(0..GROUPS.len()))
+            .prop_map(|(at, pattern, group)| Step::MqttSubscribe(at, pattern, group)),
+        2 => (0..PATTERNS.len(), prop::option::of(0..TOPICS.len()))
+            .prop_map(|(pattern, topic)| Step::Handover(pattern, topic)),
+        2 => which.prop_map(Step::Ask),
+        2 => (1_u64..30).prop_map(Step::Wait),
+        1 => Just(Step::Restart),
+    ];
+    prop::collection::vec(step, 1..120)
+}
+
+/// What the model knows of a consumer of a program.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Consumer {
+    Alone,
+    Group(&'static str),
+    Resume(&'static str),
+}
+
+#[derive(Clone, Debug)]
+struct Connection {
+    client: BenchClient,
+    identity: usize,
+    /// The client identifier, of MQTT.
+    identifier: Option<usize>,
+    consumers: BTreeMap<u32, Consumer>,
+    last: u32,
+}
+
+/// Whose membership it is: a consumer of a program, or a session's by its filter.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Member {
+    Program(BenchClient, u32),
+    Session(usize, usize),
+}
+
+#[derive(Debug)]
+struct Group {
+    owner: usize,
+    members: BTreeMap<Member, (usize, &'static str)>,
+    /// Patterns of members that have gone, since a member last came to a group that owed nothing.
+    departed: BTreeSet<&'static str>,
+    /// Without members: until when it is there, what it still asks for, and whether something waits.
+    lingers: Option<(Nanos, BTreeSet<&'static str>, bool)>,
+}
+
+#[derive(Debug)]
+struct Durable {
+    owner: usize,
+    /// What it asks for while it is connected.
+    asks: Option<&'static str>,
+    /// Events that came while it was not.
+    missed: Vec<u64>,
+}
+
+struct World {
+    directory: tempfile::TempDir,
+    bench: BrokerBench,
+    connections: Vec<Connection>,
+    groups: BTreeMap<String, Group>,
+    durable: BTreeMap<&'static str, Durable>,
+    /// The owner of each writer, and its last number.
+    writers: BTreeMap<&'static str, (usize, u64)>,
+    /// By identity and client identifier: whether the session outlives its connection.
+    sessions: BTreeMap<(usize, usize), bool>,
+    /// The topic of each event, whose payload is its place here.
+    published: Vec<&'static str>,
+}
+
+fn start(directory: &Path) -> BrokerBench {
+    let mut bench = BrokerBench::open().with_log(directory, 64 << 20);
+    bench.broker = bench.broker.with_permissions(Permissions::parse(RULES, &|_| None).expect("it is sound"));
+    bench
+}
+
+fn number(payload: &[u8]) -> u64 {
+    u64::from_le_bytes(payload.try_into().expect("the number of an event"))
+}
+
+impl World {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let bench = start(directory.path());
+        Self {
+            directory,
+            bench,
+            connections: Vec::new(),
+            groups: BTreeMap::new(),
+            durable: BTreeMap::new(),
+            writers: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            published: Vec::new(),
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        let programs = |world: &Self, mqtt: bool, which: usize| {
+            let all = world.connections.iter().enumerate();
+            let of_kind: Vec<usize> =
+                all.filter(|(_, it)| it.identifier.is_some() == mqtt).map(|(at, _)| at).collect();
+            (!of_kind.is_empty()).then(|| of_kind[which % of_kind.len()])
+        };
+        match step {
+            Step::Come(identity) if self.connections.len() < 10 => drop(self.come(identity)),
+            Step::Come(_) => {}
+            Step::Go(which) if !self.connections.is_empty() => self.go(which % self.connections.len()),
+            Step::Go(_) => {}
+            Step::Subscribe(which, pattern, mode) => {
+                if let Some(at) = programs(self, false, which) {
+                    self.subscribe(at, PATTERNS[pattern], mode);
+                }
+            }
+            Step::Unsubscribe(which) => {
+                let at = programs(self, false, which);
+                let last = at.and_then(|at| Some((at, *self.connections[at].consumers.last_key_value()?.0)));
+                if let Some((at, number)) = last {
+                    self.bench.unsubscribe(self.connections[at].client, number);
+                    self.left(at, number);
+                }
+            }
+            Step::Publish(which, topic, writer) => {
+                if let Some(at) = programs(self, false, which) {
+                    self.publish(at, TOPICS[topic], writer.map(|writer| WRITERS[writer]));
+                }
+            }
+            Step::Mqtt { identity, client, clean, lasts } => self.mqtt(identity, client, clean, lasts),
+            Step::MqttSubscribe(which, pattern, group) => {
+                if let Some(at) = programs(self, true, which) {
+                    self.mqtt_subscribe(at, PATTERNS[pattern], group.map(|group| GROUPS[group].0));
+                }
+            }
+            Step::Handover(pattern, topic) => {
+                self.hand_over(PATTERNS[pattern], topic.map(|topic| TOPICS[topic]))
+            }
+            Step::Ask(which) => {
+                if let Some(at) = programs(self, false, which) {
+                    self.ask(at);
+                }
+            }
+            Step::Wait(seconds) => {
+                self.bench.wait(Nanos::SECOND.times(seconds));
+                let now = self.bench.now;
+                self.groups.retain(|_, group| group.lingers.as_ref().is_none_or(|(until, ..)| *until > now));
+            }
+            Step::Restart => self.restart(),
+        }
+        self.check();
+    }
+
+    fn come(&mut self, identity: usize) -> usize {
+        let client = self.bench.program(IDENTITIES[identity], PROGRAMS[identity]);
+        let connection =
+            Connection { client, identity, identifier: None, consumers: BTreeMap::new(), last: 0 };
+        self.connections.push(connection);
+        self.connections.len() - 1
+    }
+
+    fn go(&mut self, at: usize) {
+        self.bench.gone(self.connections[at].client);
+        self.gone(at);
+    }
+
+    /// A connection has ended.
+    fn gone(&mut self, at: usize) {
+        for number in self.connections[at].consumers.keys().copied().collect::<Vec<_>>() {
+            self.left(at, number);
+        }
+        let connection = self.connections.remove(at);
+        if let Some(identifier) = connection.identifier
+            && !self.sessions[&(connection.identity, identifier)]
+        {
+            self.end_session(connection.identity, identifier);
+        }
+    }
+
+    fn end_session(&mut self, identity: usize, identifier: usize) {
+        self.sessions.remove(&(identity, identifier));
+        for group in self.groups.values_mut() {
+            group.members.remove(&Member::Session(identity, identifier));
+        }
+        self.groups.retain(|_, group| !group.members.is_empty() || group.lingers.is_some());
+    }
+
+    /// A consumer of a program has ended.
+    fn left(&mut self, at: usize, number: u32) {
+        let client = self.connections[at].client;
+        match self.connections[at].consumers.remove(&number) {
+            Some(Consumer::Group(name)) => {
+                let linger = GROUPS.iter().find(|(group, _)| *group == name).map_or(0, |(_, linger)| *linger);
+                let Some(group) = self.groups.get_mut(name) else { return };
+                let Some((_, pattern)) = group.members.remove(&Member::Program(client, number)) else {
+                    return;
+                };
+                if !group.members.values().any(|(_, other)| *other == pattern) {
+                    group.departed.insert(pattern);
+                }
+                if group.members.is_empty() {
+                    group.lingers = (linger > 0)
+                        .then(|| (Nanos(linger).after(self.bench.now), BTreeSet::from([pattern]), false));
+                    if linger == 0 {
+                        self.groups.remove(name);
+                    }
+                }
+            }
+            Some(Consumer::Resume(name)) => {
+                self.durable.get_mut(name).expect("it was there").asks = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether an identity may use a name that has this owner.
+    fn may_use(identity: usize, name: &str, owner: Option<usize>) -> bool {
+        match LISTED.contains(&name) {
+            true => identity != ANONYMOUS,
+            false => owner.is_none_or(|owner| owner == identity),
+        }
+    }
+
+    fn may_join(&self, identity: usize, name: &str, pattern: &str) -> bool {
+        let group = self.groups.get(name);
+        if !may_see(identity, pattern) || !Self::may_use(identity, name, group.map(|group| group.owner)) {
+            return false;
+        }
+        let Some(group) = group else { return true };
+        let owes = group.lingers.as_ref().is_some_and(|(.., owes)| *owes);
+        let mut asked = group.members.values().map(|(_, asked)| *asked);
+        asked.all(|asked| may_see(identity, asked))
+            && (!owes || group.departed.iter().all(|asked| may_see(identity, asked)))
+            && group.members.values().all(|(member, _)| may_see(*member, pattern))
+    }
+
+    fn join(&mut self, name: &str, member: Member, identity: usize, pattern: &'static str) {
+        let group = self.groups.entry(name.to_owned()).or_insert_with(|| Group {
+            owner: identity,
+            members: BTreeMap::new(),
+            departed: BTreeSet::new(),
+            lingers: None,
+        });
+        if !group.lingers.take().is_some_and(|(.., owes)| owes) {
+            group.departed.clear();
+        }
+        group.departed.remove(pattern);
+        group.members.insert(member, (identity, pattern));
+    }
+
+    fn subscribe(&mut self, at: usize, pattern: &'static str, mode: Mode) {
+        let Connection { client, identity, last, .. } = self.connections[at];
+        let number = last + 1;
+        self.connections[at].last = number;
+        let spec = SubscriptionSpec::of(pattern);
+        let (spec, expected, consumer) = match mode {
+            Mode::Alone => (spec, may_see(identity, pattern), Consumer::Alone),
+            Mode::Group(group) => {
+                let (name, linger_ns) = GROUPS[group];
+                let may = (linger_ns == 0 || identity != ANONYMOUS) && self.may_join(identity, name, pattern);
+                let spec = SubscriptionSpec { group: Some(name.to_owned()), linger_ns, ..spec };
+                (spec, may, Consumer::Group(name))
+            }
+            Mode::Resume(which) => {
+                let name = CONSUMERS[which];
+                let known = self.durable.get(name);
+                let is_free = known.is_none_or(|durable| durable.asks.is_none());
+                let may = identity != ANONYMOUS
+                    && is_free
+                    && may_see(identity, pattern)
+                    && Self::may_use(identity, name, known.map(|durable| durable.owner));
+                let resume = Some(ResumeSpec { name: name.to_owned(), ..ResumeSpec::default() });
+                (SubscriptionSpec { resume, ..spec }, may, Consumer::Resume(name))
+            }
+        };
+        let outcome = self.bench.subscribe(client, number, spec);
+        assert_eq!(outcome.is_ok(), expected, "{} {pattern} {mode:?}: {outcome:?}", PROGRAMS[identity]);
+        if !expected {
+            return;
+        }
+        self.connections[at].consumers.insert(number, consumer.clone());
+        match consumer {
+            Consumer::Group(name) => self.join(name, Member::Program(client, number), identity, pattern),
+            Consumer::Resume(name) => {
+                let known = self.durable.entry(name).or_insert(Durable {
+                    owner: identity,
+                    asks: None,
+                    missed: Vec::new(),
+                });
+                known.asks = Some(pattern);
+                let missed = std::mem::take(&mut known.missed);
+                let topic = |event: &u64| self.published[*event as usize];
+                let expected: Vec<u64> =
+                    missed.into_iter().filter(|event| matches(pattern, topic(event))).collect();
+                assert_eq!(self.take_events(at, number), expected, "what `{name}` missed");
+            }
+            Consumer::Alone => {}
+        }
+    }
+
+    /// The events that a consumer got, which it acknowledges. Everything that its program got is something
+    /// that its identity may see.
+    fn take_events(&mut self, at: usize, consumer: u32) -> Vec<u64> {
+        let Connection { client, identity, .. } = self.connections[at];
+        let mut numbers = Vec::new();
+        loop {
+            let events = self.bench.events(client);
+            if events.is_empty() {
+                return numbers;
+            }
+            for event in &events {
+                assert!(may_see(identity, &event.topic), "{} was given {event:?}", PROGRAMS[identity]);
+                assert_eq!(self.published[number(&event.payload) as usize], event.topic);
+                self.bench.acknowledge(client, event);
+                if event.consumer == consumer {
+                    numbers.push(number(&event.payload));
+                }
+            }
+        }
+    }
+
+    fn publish(&mut self, at: usize, topic: &'static str, writer: Option<&'static str>) {
+        let Connection { client, identity, last, .. } = self.connections[at];
+        let outlet = last + 1;
+        self.connections[at].last = outlet;
+        let owner = writer.and_then(|writer| self.writers.get(writer)).map(|(owner, _)| *owner);
+        let may_write =
+            writer.is_none_or(|writer| identity != ANONYMOUS && Self::may_use(identity, writer, owner));
+        let spec = Advertisement {
+            durability: Durability::Written,
+            writer: writer.map(str::to_owned),
+            ..Advertisement::of(topic)
+        };
+        let outcome = self.bench.advertise(client, outlet, spec);
+        assert_eq!(outcome.is_ok(), may_write && may_see(identity, topic), "{topic} {writer:?}: {outcome:?}");
+        if outcome.is_err() {
+            return;
+        }
+        // a writer counts; all others state a number that would make each later one a duplicate
+        let sequence = match writer {
+            None => u64::MAX / 2,
+            Some(writer) => {
+                let (_, last) = self.writers.entry(writer).or_insert((identity, 0));
+                *last += 1;
+                *last
+            }
+        };
+        let event = self.published.len() as u64;
+        let outcome = self.bench.publish(client, outlet, &event.to_le_bytes(), Some(sequence));
+        assert!(matches!(outcome, Some(Ok(PublishOutcome::Written(_)))), "{writer:?}: {outcome:?}");
+        self.bench.say(client, &Frame::Close { number: outlet });
+        self.published.push(topic);
+        for group in self.groups.values_mut() {
+            if let Some((_, asked, owes)) = &mut group.lingers {
+                *owes |= asked.iter().any(|pattern| matches(pattern, topic));
+            }
+        }
+        for (name, durable) in &mut self.durable {
+            let Some(pattern) = durable.asks else {
+                durable.missed.push(event);
+                continue;
+            };
+            let here = self.connections.iter().enumerate().find_map(|(at, connection)| {
+                let (number, _) =
+                    connection.consumers.iter().find(|(_, it)| **it == Consumer::Resume(name))?;
+                Some((at, *number))
+            });
+            let (at, number) = here.expect("it is connected");
+            let expected: &[u64] = if matches(pattern, topic) { &[event] } else { &[] };
+            let client = self.connections[at].client;
+            let events = self.bench.peek(client, number);
+            assert_eq!(events, expected, "`{name}`");
+        }
+    }
+
+    fn mqtt(&mut self, identity: usize, identifier: usize, clean: bool, lasts: bool) {
+        let same = |it: &Connection| (it.identity, it.identifier) == (identity, Some(identifier));
+        let taken_over = self.connections.iter().position(same);
+        if taken_over.is_none() && self.connections.len() >= 10 {
+            return;
+        }
+        let name = ["plc-1", "plc-2"][identifier];
+        let expiry = if lasts { u32::MAX } else { 0 };
+        let (client, code, present) = self.bench.mqtt(IDENTITIES[identity], name, clean, expiry);
+        if let Some(at) = taken_over {
+            self.gone(at);
+        }
+        if clean {
+            self.end_session(identity, identifier);
+        }
+        let expected = self.sessions.contains_key(&(identity, identifier));
+        assert_eq!((code, present), (0, expected), "{} as {name}", PROGRAMS[identity]);
+        self.sessions.insert((identity, identifier), lasts && identity != ANONYMOUS);
+        let (identifier, consumers) = (Some(identifier), BTreeMap::new());
+        self.connections.push(Connection { client, identity, identifier, consumers, last: 0 });
+    }
+
+    fn mqtt_subscribe(&mut self, at: usize, pattern: &'static str, group: Option<&str>) {
+        let Connection { client, identity, identifier, .. } = self.connections[at];
+        let identifier = identifier.expect("it speaks MQTT");
+        // what came until now is looked at before the answer
+        self.check();
+        let Some(group) = group else {
+            let code = self.bench.mqtt_subscribe(client, pattern, 0);
+            return assert_eq!(code, if may_see(identity, pattern) { 0 } else { 0x87 }, "{pattern}");
+        };
+        let filter = format!("$share/{group}/{pattern}");
+        let member = Member::Session(identity, identifier);
+        let known = self.groups.get(&filter);
+        let is_member = known.is_some_and(|group| group.members.contains_key(&member));
+        let may = may_see(identity, pattern)
+            && (is_member || Self::may_use(identity, group, known.map(|group| group.owner)));
+        let code = self.bench.mqtt_subscribe(client, &filter, 1);
+        assert_eq!(code, if may { 1 } else { 0x87 }, "{filter} of {}", PROGRAMS[identity]);
+        if may {
+            self.join(&filter, member, identity, pattern);
+        }
+    }
+
+    fn hand_over(&mut self, pattern: &'static str, topic: Option<&'static str>) {
+        let ada = self.come(0);
+        let stays = Mode::Group(GROUPS.len() - 1);
+        self.subscribe(ada, pattern, stays);
+        self.check();
+        let number = self.connections[ada].last;
+        if self.connections[ada].consumers.contains_key(&number) {
+            self.bench.unsubscribe(self.connections[ada].client, number);
+            self.left(ada, number);
+        }
+        if let Some(topic) = topic {
+            self.publish(ada, topic, None);
+        }
+        self.go(ada);
+        let bob = self.come(1);
+        self.subscribe(bob, "public/#", stays);
+        self.check();
+        self.go(bob);
+    }
+
+    fn ask(&mut self, at: usize) {
+        let Connection { client, identity, .. } = self.connections[at];
+        let told = self.bench.ask(client);
+        let names = self.durable.iter().filter(|(_, durable)| durable.asks.is_some());
+        let hidden = names.filter(|(name, durable)| !Self::may_use(identity, name, Some(durable.owner)));
+        let hidden = hidden.map(|(name, _)| *name);
+        let others = PROGRAMS.into_iter().enumerate().filter(|(other, _)| *other != identity);
+        // a member of a shared group is told who else is in it
+        let shares =
+            LISTED.iter().any(|name| self.groups.get(*name).is_some_and(|group| group.members.len() > 1));
+        let others = others.map(|(_, name)| name).filter(|_| !shares);
+        for name in hidden.chain(others) {
+            assert!(
+                !told.contains(&format!("\"{name}\"")),
+                "{} is told of {name}: {told}",
+                PROGRAMS[identity]
+            );
+        }
+    }
+
+    fn restart(&mut self) {
+        while !self.connections.is_empty() {
+            self.go(0);
+        }
+        let now = self.bench.now;
+        // the log has one writer
+        self.bench = BrokerBench::open();
+        self.bench = start(self.directory.path());
+        self.bench.now = now;
+        self.groups.clear();
+        self.sessions.clear();
+    }
+
+    /// Nobody was given what it may not see, and nobody ended another one's connection.
+    fn check(&mut self) {
+        for at in 0..self.connections.len() {
+            let Connection { client, identity, identifier, .. } = self.connections[at];
+            match identifier {
+                None => drop(self.take_events(at, 0)),
+                Some(_) => {
+                    for payload in self.bench.messages(client) {
+                        let topic = self.published[number(&payload) as usize];
+                        assert!(may_see(identity, topic), "{} was given {topic}", PROGRAMS[identity]);
+                    }
+                }
+            }
+            assert_eq!(self.bench.bye(client), None);
+            assert!(self.bench.is_connected(client), "{} is gone", PROGRAMS[identity]);
+        }
+    }
+
+    /// Each consumer that resumes still gets all that came while it was away.
+    fn finish(&mut self) {
+        self.restart();
+        let owners: Vec<(&'static str, usize)> =
+            self.durable.iter().map(|(name, durable)| (*name, durable.owner)).collect();
+        for (name, owner) in owners {
+            let at = self.come(owner);
+            let which = CONSUMERS.iter().position(|other| *other == name).expect("one of them");
+            self.subscribe(at, "public/#", Mode::Resume(which));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
+
+    #[test]
+    fn identities_see_use_and_end_what_the_rules_and_owners_say_and_nothing_else(steps in steps()) {
+        let mut world = World::new();
+        (0..IDENTITIES.len()).for_each(|identity| drop(world.come(identity)));
+        for step in steps {
+            world.step(step);
+        }
+        world.finish();
+    }
+}
