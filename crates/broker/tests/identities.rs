@@ -17,9 +17,9 @@ use unisono_broker::{
     TopicPattern,
 };
 
-/// Cases of a usual run; with `cargo xtask test --long` ten times as many.
+/// Cases of a usual run; with `cargo xtask test --long` twenty times as many.
 fn cases() -> u32 {
-    if std::env::var_os("UNISONO_LONG_TESTS").is_some() { 4000 } else { 300 }
+    if std::env::var_os("UNISONO_LONG_TESTS").is_some() { 4000 } else { 200 }
 }
 
 /// Ada, Bob, and all who prove nothing.
@@ -29,24 +29,25 @@ const ANONYMOUS: usize = 2;
 const TOPICS: [&str; 4] = ["public/a", "public/b", "secret/a", "team/a"];
 const PATTERNS: [&str; 6] = ["public/#", "public/a", "secret/#", "team/a", "+/a", "#"];
 /// Names of groups, and how long they linger.
-const GROUPS: [(&str, u64); 3] = [("crew", 0), (LISTED, 0), ("lasting", 20_000_000_000)];
-const CONSUMERS: [&str; 3] = ["billing", LISTED, "audit"];
-const WRITERS: [&str; 2] = ["shop", LISTED];
-/// Of each kind, the name that the rules of Ada and Bob list.
-const LISTED: &str = "jobs";
+const GROUPS: [(&str, u64); 4] = [("crew", 0), ("jobs", 0), ("lasting", LINGER), ("stays", LINGER)];
+const LINGER: u64 = 20_000_000_000;
+const CONSUMERS: [&str; 3] = ["billing", "jobs", "audit"];
+const WRITERS: [&str; 2] = ["shop", "jobs"];
+/// Names that the rules of Ada and Bob list.
+const LISTED: [&str; 2] = ["jobs", "stays"];
 
 const RULES: &str = r##"
 [[allow]]
 who = ["unix:7"]
 publish = ["#"]
 subscribe = ["#"]
-names = ["jobs"]
+names = ["jobs", "stays"]
 
 [[allow]]
 who = ["unix:8"]
 publish = ["public/#", "team/#"]
 subscribe = ["public/#", "team/#"]
-names = ["jobs"]
+names = ["jobs", "stays"]
 
 [[allow]]
 who = ["anonymous"]
@@ -84,6 +85,8 @@ enum Step {
         lasts: bool,
     },
     MqttSubscribe(usize, usize, Option<usize>),
+    /// Ada's program joins a group that lingers and goes; something may be published; Bob's program comes.
+    Handover(usize, Option<usize>),
     Ask(usize),
     Wait(u64),
     Restart,
@@ -100,25 +103,27 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let (which, identity) = (0_usize..8, 0_usize..3);
     let mode = prop_oneof![
         1 => Just(Mode::Alone),
-        3 => (0..GROUPS.len()).prop_map(Mode::Group),
+        5 => (0..GROUPS.len()).prop_map(Mode::Group),
         3 => (0..CONSUMERS.len()).prop_map(Mode::Resume),
     ];
     let step = prop_oneof![
         4 => identity.clone().prop_map(Step::Come),
         2 => which.clone().prop_map(Step::Go),
-        10 => (which.clone(), 0..PATTERNS.len(), mode).prop_map(|(at, pattern, mode)| Step::Subscribe(at, pattern, mode)),
-        2 => which.clone().prop_map(Step::Unsubscribe),
+        14 => (which.clone(), 0..PATTERNS.len(), mode).prop_map(|(at, pattern, mode)| Step::Subscribe(at, pattern, mode)),
+        4 => which.clone().prop_map(Step::Unsubscribe),
         8 => (which.clone(), 0..TOPICS.len(), prop::option::of(0..WRITERS.len()))
             .prop_map(|(at, topic, writer)| Step::Publish(at, topic, writer)),
         3 => (identity, 0_usize..2, any::<bool>(), any::<bool>())
             .prop_map(|(identity, client, clean, lasts)| Step::Mqtt { identity, client, clean, lasts }),
         3 => (which.clone(), 0..PATTERNS.len(), prop::option::of(0..GROUPS.len()))
             .prop_map(|(at, pattern, group)| Step::MqttSubscribe(at, pattern, group)),
+        2 => (0..PATTERNS.len(), prop::option::of(0..TOPICS.len()))
+            .prop_map(|(pattern, topic)| Step::Handover(pattern, topic)),
         2 => which.prop_map(Step::Ask),
         2 => (1_u64..30).prop_map(Step::Wait),
         1 => Just(Step::Restart),
     ];
-    prop::collection::vec(step, 1..60)
+    prop::collection::vec(step, 1..120)
 }
 
 /// What the model knows of a consumer of a program.
@@ -241,6 +246,9 @@ impl World {
                     self.mqtt_subscribe(at, PATTERNS[pattern], group.map(|group| GROUPS[group].0));
                 }
             }
+            Step::Handover(pattern, topic) => {
+                self.hand_over(PATTERNS[pattern], topic.map(|topic| TOPICS[topic]))
+            }
             Step::Ask(which) => {
                 if let Some(at) = programs(self, false, which) {
                     self.ask(at);
@@ -320,7 +328,7 @@ impl World {
 
     /// Whether an identity may use a name that has this owner.
     fn may_use(identity: usize, name: &str, owner: Option<usize>) -> bool {
-        match name == LISTED {
+        match LISTED.contains(&name) {
             true => identity != ANONYMOUS,
             false => owner.is_none_or(|owner| owner == identity),
         }
@@ -522,6 +530,26 @@ impl World {
         }
     }
 
+    fn hand_over(&mut self, pattern: &'static str, topic: Option<&'static str>) {
+        let ada = self.come(0);
+        let stays = Mode::Group(GROUPS.len() - 1);
+        self.subscribe(ada, pattern, stays);
+        self.check();
+        let number = self.connections[ada].last;
+        if self.connections[ada].consumers.contains_key(&number) {
+            self.bench.unsubscribe(self.connections[ada].client, number);
+            self.left(ada, number);
+        }
+        if let Some(topic) = topic {
+            self.publish(ada, topic, None);
+        }
+        self.go(ada);
+        let bob = self.come(1);
+        self.subscribe(bob, "public/#", stays);
+        self.check();
+        self.go(bob);
+    }
+
     fn ask(&mut self, at: usize) {
         let Connection { client, identity, .. } = self.connections[at];
         let told = self.bench.ask(client);
@@ -530,7 +558,8 @@ impl World {
         let hidden = hidden.map(|(name, _)| *name);
         let others = PROGRAMS.into_iter().enumerate().filter(|(other, _)| *other != identity);
         // a member of a shared group is told who else is in it
-        let shares = self.groups.get(LISTED).is_some_and(|group| group.members.len() > 1);
+        let shares =
+            LISTED.iter().any(|name| self.groups.get(*name).is_some_and(|group| group.members.len() > 1));
         let others = others.map(|(_, name)| name).filter(|_| !shares);
         for name in hidden.chain(others) {
             assert!(
@@ -591,6 +620,7 @@ proptest! {
     #[test]
     fn identities_see_use_and_end_what_the_rules_and_owners_say_and_nothing_else(steps in steps()) {
         let mut world = World::new();
+        (0..IDENTITIES.len()).for_each(|identity| drop(world.come(identity)));
         for step in steps {
             world.step(step);
         }

@@ -273,3 +273,27 @@ impl EventLog {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::LogBounds;
+
+    #[test]
+    fn the_newest_position_is_on_disk_whatever_has_to_go() {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let bounds = LogBounds { bytes: 64 << 10, ..LogBounds::default() };
+        let mut log = EventLog::open(directory.path(), bounds).expect("it is empty");
+        let [one, other] = [1, 2].map(|user| log.chain_of(&NameOwner::User(user)));
+        for (chain, length) in [(one, 10_000), (other, 40_000)] {
+            let event = LoggedEvent { payload: &vec![0; length], ..LoggedEvent::default() };
+            log.append_to(chain, &event).expect("it fits");
+        }
+        // an event of 50,000 bytes is about to be written, and the broker ends
+        assert!(!log.make_room((one, 1), 50_000, Spared::Newest));
+        drop(log);
+        let mut log = EventLog::open(directory.path(), bounds).expect("it is sound");
+        assert_eq!(log.next(), 3);
+        assert!(log.make_room((one, 0), 64_000, Spared::Nothing));
+    }
+}
