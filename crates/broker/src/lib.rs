@@ -35,6 +35,7 @@ mod account;
 mod address;
 mod body;
 mod broker;
+mod buffers;
 mod channel_wait;
 mod client;
 pub mod datagram;

@@ -35,8 +35,10 @@ impl Broker {
             self.access.count(RefusalKind::Connections);
             return Err(format!("{who} may have {} connections; close one", grant.connections));
         }
+        let tenant = self.tenant_number(&who, peer);
         if let Some(connected) = self.clients.get_mut(&client) {
             (connected.who, connected.grant, connected.expires) = (who, grant, expires);
+            connected.tenant = tenant;
         }
         Ok(())
     }

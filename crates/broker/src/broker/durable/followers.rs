@@ -7,8 +7,11 @@ use crate::frame::Frame;
 use crate::log::{AcknowledgedFile, LogCursor, LogEntry, LoggedEvent};
 use crate::notice::NoticeText;
 use crate::spec::{AgainSpec, SubscriptionSpec, SupplierOrder, WhenFull, WhenLate};
+use crate::task::ClientId;
 use std::collections::{BTreeMap, HashMap};
-use unisono_eventchannel::{Acknowledged, ChannelEvent, ConsumerId, EventPayload, InboxCapacity, Interest};
+use unisono_eventchannel::{
+    Acknowledged, ChannelEvent, ConsumerId, EventPayload, InboxCapacity, Interest, TenantId,
+};
 use unisono_linux::clock::Nanos;
 
 /// A consumer that is given what the log has.
@@ -63,7 +66,7 @@ impl Broker {
     pub(in crate::broker) fn follow(
         &mut self,
         now: Nanos,
-        (lease, name): (Option<Nanos>, &str),
+        (client, lease, name): (ClientId, Option<Nanos>, &str),
         spec: &SubscriptionSpec,
     ) -> Result<ConsumerId, String> {
         let Some(resume) = &spec.resume else { return Err("it does not resume".to_owned()) };
@@ -100,6 +103,7 @@ impl Broker {
         let again = AgainSpec { attempts: u32::MAX, ..again };
         let mut consumer = SubscriptionSpec { again: Some(again), ..spec.clone() }.consumer();
         consumer.lease = lease;
+        consumer.tenant = self.clients.get(&client).map_or(TenantId::NONE, |client| client.tenant);
         // the broker hands over no more than fits
         consumer.inbox.capacity = InboxCapacity { events: usize::MAX, bytes: usize::MAX };
         if consumer.name.is_empty() {
