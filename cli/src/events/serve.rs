@@ -112,7 +112,7 @@ pub(crate) struct Args {
     /// Answer monitoring programs there (GET /metrics): ADDRESS:PORT, or the path of a Unix socket
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<String>,
-    /// Programs that may be connected at a time, even all of one user [default: 256, and 128 of one user]
+    /// Programs that may be connected at a time, half of them of one user [default: 256]
     ///
     /// The events that wait may then take 4 MiB of memory for each program.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -202,16 +202,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Limits of a broker that serves this many programs.
+/// Limits of a broker that serves this many programs; one user has half of all, so that others find room.
 fn limits(clients: u32) -> Limits {
     /// As many bytes as the defaults let wait for each program of a user.
     const WAITING: u64 = 4 << 20;
     let (all, usual) = (u64::from(clients) * WAITING, Limits::default());
     Limits {
         clients: clients as usize,
-        clients_of_user: clients as usize,
+        clients_of_user: (clients as usize).div_ceil(2),
         memory: all.max(usual.memory),
-        memory_of_user: all.max(usual.memory_of_user),
+        memory_of_user: (all / 2).max(usual.memory_of_user),
         ..usual
     }
 }

@@ -28,7 +28,7 @@ use unisono_broker::memory::{
     Doorbell, DoorbellWatch, MemoryConsumer, MemoryGeometry, MemoryOffer, MemorySupplier, NextEvent,
     PublishRefused, WhenBehind,
 };
-use unisono_linux::affinity::{self, CpuSet, Tid};
+use unisono_linux::affinity::{self, CpuSet};
 use unisono_sync::{SpinBudget, Unwatched, Wait, WatchVerdict};
 
 const KB: usize = 1 << 10;

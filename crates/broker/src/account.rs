@@ -23,6 +23,12 @@ pub struct Statistics {
     /// Bytes that topics keep for consumers that come late.
     #[serde(default)]
     pub kept_bytes: u64,
+    /// Bytes of topics' names.
+    #[serde(default)]
+    pub named_bytes: u64,
+    /// Bytes of all else that was made for programs: filters, sessions, buffers of connections.
+    #[serde(default)]
+    pub held_bytes: u64,
     /// Publications, topics and subscriptions that were refused.
     pub refused: u64,
     /// Programs that were sent away because of what they sent.

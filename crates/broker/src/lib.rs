@@ -36,6 +36,7 @@ mod address;
 mod audit;
 mod body;
 mod broker;
+mod buffers;
 mod channel_wait;
 mod client;
 pub mod datagram;

@@ -43,6 +43,14 @@ impl Limits {
     /// KiB, the user properties of MQTT up to 128 KiB.
     const REST: usize = 256 << 10;
 
+    /// Bytes of a frame that asks for something, at most: a subscription with all its filters. To read as much
+    /// JSON takes about 2 ms.
+    pub(crate) const REQUEST: usize = 256 << 10;
+    /// Bytes of the first frame, at most: a name and a token.
+    pub(crate) const GREETING: usize = 16 << 10;
+    /// The same of MQTT, whose CONNECT may hold a will of 64 KiB and its topic.
+    pub(crate) const CONNECT: usize = 160 << 10;
+
     /// What an event costs of its path's credit.
     #[must_use]
     pub fn cost(payload: usize) -> u32 {
@@ -53,6 +61,11 @@ impl Limits {
     #[must_use]
     pub fn largest_frame(&self) -> usize {
         self.largest as usize + Self::REST
+    }
+
+    /// Bytes of the largest frame of a program whose payloads have at most so many.
+    pub(crate) fn largest_frame_for(&self, payload: usize) -> usize {
+        payload.min(self.largest as usize) + Self::REST
     }
 }
 

@@ -306,8 +306,9 @@ fn one_user_cannot_take_all_places_nor_all_credit() {
         clients_of_user: 4,
         topics: 64,
         credit: 40_000,
-        memory: 400_000,
-        memory_of_user: 200_000,
+        // for five paths each, and their names
+        memory: 420_000,
+        memory_of_user: 210_000,
         ..Limits::default()
     };
     let mut broker = Broker::new(hierarchy(), limits).with_paths(link());

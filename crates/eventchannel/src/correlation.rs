@@ -14,7 +14,7 @@
 //! far the channel keeps the one that began last: it can be completed whenever one of the others can.
 //! Reference: Chakravarthy, Mishra, "Snoop" (1994), its recent context.
 
-use crate::event::ChannelEvent;
+use crate::event::{ChannelEvent, EventPayload};
 use crate::index::Interest;
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
@@ -113,6 +113,34 @@ impl<P> Correlator<P> {
     /// The events that wait for others.
     pub(crate) fn events(&self) -> impl Iterator<Item = &Arc<ChannelEvent<P>>> {
         self.chains.iter().flatten().flatten()
+    }
+
+    /// Forgets what began first, until what waits for others takes no more than so many bytes of a queue. Whether
+    /// anything was forgotten.
+    pub(crate) fn drop_beyond(&mut self, bytes: usize) -> bool
+    where
+        P: EventPayload,
+    {
+        let mut dropped = false;
+        while self.weight() > bytes {
+            let began = |chain: &Option<Chain<P>>| chain.as_ref()?.first().map(|event| event.published);
+            let waiting = self.chains.iter_mut().filter(|chain| chain.is_some());
+            let Some(oldest) = waiting.min_by_key(|chain| began(chain)) else { break };
+            *oldest = None;
+            dropped = true;
+        }
+        dropped
+    }
+
+    /// What the events count for in a queue that wait for others, each once.
+    pub(crate) fn weight(&self) -> usize
+    where
+        P: EventPayload,
+    {
+        let mut events: Vec<_> = self.events().collect();
+        events.sort_unstable_by_key(|event| Arc::as_ptr(event));
+        events.dedup_by_key(|event| Arc::as_ptr(event));
+        events.into_iter().map(|event| event.weight()).fold(0, usize::saturating_add)
     }
 
     /// The last time at which what began then can be completed.

@@ -44,6 +44,13 @@ pub enum ChannelError {
     #[error("there are {most} {what} already, as many as may be")]
     TooMany { what: &'static str, most: usize },
     #[error(
+        "the names of topics count as memory, and {whose} may have {most} bytes kept beside the queues; publish \
+         on fewer topics, or on such with shorter names"
+    )]
+    NamesFull { whose: KeptBy, most: usize },
+    #[error("one user may have {most} {what} at a time; give some back")]
+    TenantLimit { what: &'static str, most: usize },
+    #[error(
         "a consumer that reserves time and shares it out among suppliers; leave out one of the two, because what \
          was reserved is kept by deadlines"
     )]

@@ -38,6 +38,10 @@ impl EventPayload for Vec<u8> {
     }
 }
 
+/// Bytes of keys, fields and the like that an event in a queue may have beside its payload before they count
+/// against the queue's bytes.
+pub const EVENT_ENTRY: usize = 128;
+
 /// How bad it is if an event is lost. A full queue drops the least critical events first. Criticality never
 /// changes the order of dispatch: the deadline does that.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -145,5 +149,16 @@ impl<P: EventPayload> ChannelEvent<P> {
     /// About how many bytes it takes while it is kept.
     pub(crate) fn memory(&self) -> usize {
         cost(self.payload.memory(), self.key.as_deref(), self.fields.memory())
+    }
+
+    /// What it counts for in a queue: its payload, and what it has beside that beyond [`EVENT_ENTRY`].
+    #[inline]
+    pub(crate) fn weight(&self) -> usize {
+        let (length, memory) = (self.payload.length(), self.payload.memory());
+        if memory == length && self.key.is_none() && self.fields.is_empty() {
+            return length;
+        }
+        let beside = (memory - length) + self.key.as_deref().map_or(0, str::len) + self.fields.memory();
+        length.saturating_add(beside.saturating_sub(EVENT_ENTRY))
     }
 }

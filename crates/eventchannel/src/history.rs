@@ -67,6 +67,11 @@ impl<P> TopicHistory<P> {
         self.events.values().map(|(event, _)| event)
     }
 
+    /// What is kept, each with its charge, the oldest first.
+    pub(crate) fn charged(&self) -> impl Iterator<Item = &(Arc<ChannelEvent<P>>, KeptCharge)> {
+        self.events.values()
+    }
+
     /// What is released when it goes.
     pub(crate) fn charges(&self) -> impl Iterator<Item = KeptCharge> {
         self.events.values().map(|(_, charge)| *charge)
@@ -113,7 +118,7 @@ mod tests {
             let mut all: Vec<(u8, u64)> = Vec::new();
             for (sequence, key) in (0..).zip(keys) {
                 let (event, terms) = (event(key, sequence), KeepingTerms::default());
-                history.push(&event, KeptCharge::of(&terms, 0));
+                history.push(&event, KeptCharge::of(&terms, 0, sequence));
                 if by_key {
                     all.retain(|(other, _)| *other != key);
                 }

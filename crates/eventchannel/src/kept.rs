@@ -11,10 +11,10 @@
 //! again. A publication carries the [`KeepingTerms`] under which it may be kept, because what else the
 //! account pays for (queues) is known to the caller alone.
 //!
+//! The names of topics outlive their suppliers, too, until a topic is retired, and are charged in the same
+//! way.
+//!
 //! Cost: three additions for an event that is kept; nothing for others.
-
-use crate::error::{KeptBy, PublishError};
-use std::collections::HashMap;
 
 /// What an event costs that is kept, beside its bytes, so that empty ones cost something too.
 pub const KEPT_ENTRY: usize = 256;
@@ -40,90 +40,55 @@ impl Default for KeepingTerms {
     }
 }
 
+/// As what a topic keeps an event.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum KeptRole {
+    History,
+    Retained,
+}
+
+/// Where an event stands among all that are kept, by when they came. One event may be kept in both roles.
+pub(crate) type KeptPlace = (u64, KeptRole);
+
 /// What one kept event costs, and whom.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct KeptCharge {
-    bytes: usize,
-    client: KeepingAccount,
-    user: KeepingAccount,
+    pub(crate) bytes: usize,
+    pub(crate) client: KeepingAccount,
+    pub(crate) user: KeepingAccount,
+    pub(crate) place: KeptPlace,
 }
 
 impl KeptCharge {
-    pub(crate) fn of(terms: &KeepingTerms, bytes: usize) -> Self {
-        Self { bytes, client: terms.client.0, user: terms.user.0 }
+    /// For an event that came as the `count`th that is kept.
+    pub(crate) fn of(terms: &KeepingTerms, bytes: usize, count: u64) -> Self {
+        Self { bytes, client: terms.client.0, user: terms.user.0, place: (count, KeptRole::History) }
+    }
+
+    pub(crate) fn retained(self) -> Self {
+        Self { place: (self.place.0, KeptRole::Retained), ..self }
+    }
+}
+
+/// Bytes that a topic's name costs whoever declared it, beside the name and the type: the structures of a
+/// topic without history.
+const TOPIC_ENTRY: usize = 768;
+
+/// What the name of a topic costs, and whom; nobody pays for topics of no tenant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct NameCharge {
+    pub(crate) bytes: usize,
+    pub(crate) accounts: Option<(KeepingAccount, KeepingAccount)>,
+}
+
+impl NameCharge {
+    pub(crate) fn of(terms: Option<&KeepingTerms>, name: &str, event_type: Option<&str>) -> Self {
+        let bytes = TOPIC_ENTRY + name.len() + event_type.map_or(0, str::len);
+        Self { bytes, accounts: terms.map(|terms| (terms.client.0, terms.user.0)) }
     }
 }
 
 /// What an event costs that is kept.
 pub(crate) fn cost(payload: usize, key: Option<&str>, fields: usize) -> usize {
     KEPT_ENTRY.saturating_add(payload).saturating_add(key.map_or(0, str::len)).saturating_add(fields)
-}
-
-/// All that topics keep.
-#[derive(Debug, Default)]
-pub(crate) struct KeptMemory {
-    all: usize,
-    /// Of clients and users; none is 0.
-    accounts: HashMap<(KeptBy, KeepingAccount), usize>,
-}
-
-impl KeptMemory {
-    pub(crate) fn all(&self) -> usize {
-        self.all
-    }
-
-    pub(crate) fn of(&self, whose: KeptBy, account: KeepingAccount) -> usize {
-        match whose {
-            KeptBy::All => self.all,
-            whose => self.accounts.get(&(whose, account)).copied().unwrap_or(0),
-        }
-    }
-
-    /// Whether `bytes` more may be kept once `freed` is not any more. What does not grow is never refused.
-    pub(crate) fn check(
-        &self,
-        terms: &KeepingTerms,
-        limit: usize,
-        bytes: usize,
-        freed: &[KeptCharge],
-    ) -> Result<(), PublishError> {
-        let KeepingTerms { client, user, all } = *terms;
-        let parties = [
-            (KeptBy::Client, client.0, client.1),
-            (KeptBy::User, user.0, user.1),
-            (KeptBy::All, KeepingAccount::default(), all.min(limit)),
-        ];
-        for (whose, account, most) in parties {
-            let theirs = |charge: &&KeptCharge| match whose {
-                KeptBy::Client => charge.client == account,
-                KeptBy::User => charge.user == account,
-                KeptBy::All => true,
-            };
-            let less: usize = freed.iter().filter(theirs).map(|charge| charge.bytes).sum();
-            let after = (self.of(whose, account) - less).saturating_add(bytes);
-            if bytes > less && after > most {
-                return Err(PublishError::KeptFull { whose, most });
-            }
-        }
-        Ok(())
-    }
-
-    pub(crate) fn charge(&mut self, charge: KeptCharge) {
-        self.all += charge.bytes;
-        for account in [(KeptBy::Client, charge.client), (KeptBy::User, charge.user)] {
-            *self.accounts.entry(account).or_default() += charge.bytes;
-        }
-    }
-
-    pub(crate) fn release(&mut self, charge: KeptCharge) {
-        self.all -= charge.bytes;
-        for account in [(KeptBy::Client, charge.client), (KeptBy::User, charge.user)] {
-            if let Some(used) = self.accounts.get_mut(&account) {
-                *used -= charge.bytes;
-                if *used == 0 {
-                    self.accounts.remove(&account);
-                }
-            }
-        }
-    }
 }

@@ -85,9 +85,13 @@ mod ids;
 mod inbox;
 mod index;
 mod kept;
+mod kept_memory;
+mod member_list;
 mod number_map;
+mod oversize;
 mod pattern;
 mod quality;
+mod tenant;
 mod topic;
 mod trie;
 mod value;
@@ -100,7 +104,7 @@ pub use channel::{
 pub use correlation::{Correlation, CorrelationRule, Incomplete, MOST_PARTS};
 pub use delivery::{ChannelNotice, DeliveredEvent, Delivery, Lateness};
 pub use error::{ChannelError, KeptBy, PublishError};
-pub use event::{ChannelEvent, Criticality, EventPayload, NO_DEADLINE, Publication, Retention};
+pub use event::{ChannelEvent, Criticality, EVENT_ENTRY, EventPayload, NO_DEADLINE, Publication, Retention};
 pub use filter::{ContentFilter, FilterError, MOST_FILTER};
 pub use ids::{
     ConsumerId, CorrelationId, FIRST_FOREIGN, InboxId, SubscriptionId, SupplierId, TimerId, TopicId,
@@ -117,5 +121,6 @@ pub use quality::{
     BlockedSuppliers, Departed, EventOrigin, HeardOrigins, Mismatch, Offer, QualityRequest, Reliability,
     SupplierOwner, SupplyRate,
 };
+pub use tenant::{TenantId, TenantLimits};
 pub use topic::{HistoryDepth, Ownership, TopicSpec};
 pub use value::{FieldSet, FieldValue, Numeric};

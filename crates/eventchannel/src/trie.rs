@@ -5,6 +5,7 @@
 //! levels of the name and the wildcards met, not to the number of patterns. The channel keeps the answer with
 //! the topic, and asks again only after a pattern was added or removed.
 
+use crate::member_list::MemberList;
 use crate::pattern::TopicPattern;
 use std::collections::HashMap;
 
@@ -19,9 +20,9 @@ struct TrieLevel {
     named: HashMap<Box<str>, TrieLevel>,
     any: Option<Box<TrieLevel>>,
     /// Patterns that end here.
-    here: Vec<u32>,
+    here: MemberList,
     /// Patterns whose last level is `#`, below this level.
-    rest: Vec<u32>,
+    rest: MemberList,
 }
 
 impl TrieLevel {
@@ -31,8 +32,8 @@ impl TrieLevel {
 
     fn remove<'a>(&mut self, mut levels: impl Iterator<Item = &'a str>, number: u32) {
         match levels.next() {
-            None => self.here.retain(|other| *other != number),
-            Some("#") => self.rest.retain(|other| *other != number),
+            None => self.here.remove(number),
+            Some("#") => self.rest.remove(number),
             Some("+") => {
                 if let Some(any) = &mut self.any {
                     any.remove(levels, number);
@@ -80,7 +81,7 @@ impl PatternTrie {
             let mut below = Vec::new();
             for node in at {
                 if wild {
-                    found.extend(&node.rest);
+                    found.extend(node.rest.as_slice());
                     below.extend(node.any.as_deref());
                 }
                 below.extend(node.named.get(level));
@@ -88,8 +89,8 @@ impl PatternTrie {
             at = below;
         }
         for node in at {
-            found.extend(&node.rest);
-            found.extend(&node.here);
+            found.extend(node.rest.as_slice());
+            found.extend(node.here.as_slice());
         }
         found
     }

@@ -180,6 +180,12 @@ pub struct FieldSet {
     fields: Vec<(Arc<str>, FieldValue)>,
 }
 
+impl FromIterator<(Arc<str>, FieldValue)> for FieldSet {
+    fn from_iter<I: IntoIterator<Item = (Arc<str>, FieldValue)>>(fields: I) -> Self {
+        Self::of(fields.into_iter().collect())
+    }
+}
+
 impl FieldSet {
     #[must_use]
     pub fn new() -> Self {
@@ -200,6 +206,14 @@ impl FieldSet {
             Ok(at) => self.fields[at].1 = value,
             Err(at) => self.fields.insert(at, (name, value)),
         }
+    }
+
+    /// Of fields in any order; of several of one name the last one counts. Cost: that of sorting them.
+    fn of(mut fields: Vec<(Arc<str>, FieldValue)>) -> Self {
+        fields.reverse();
+        fields.sort_by(|(one, _), (other, _)| one.cmp(other));
+        fields.dedup_by(|(later, _), (first, _)| later == first);
+        Self { fields }
     }
 
     #[must_use]
@@ -258,6 +272,15 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn fields_in_any_order_are_those_that_were_set_one_by_one(
+            fields in prop::collection::vec(("[a-c]{1,2}", any::<i64>()), 0..30),
+        ) {
+            let one_by_one = fields.iter().fold(FieldSet::new(), |set, (name, value)| set.with(name.as_str(), *value));
+            let all: FieldSet = fields.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+            prop_assert_eq!(all, one_by_one);
+        }
+
         #[test]
         fn the_order_key_never_contradicts_the_order(one: f64, other: i64, third: f64) {
             let numbers = [Numeric::from(one), Numeric::from(other), Numeric::from(third)];

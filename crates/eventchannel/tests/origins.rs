@@ -4,8 +4,8 @@ mod common;
 
 use common::{Bench, all, event};
 use unisono_eventchannel::{
-    ChannelError, ChannelNotice, EventOrigin, GapCause, HeardOrigins, HistoryDepth, InboxSpec, Offer,
-    Ownership, Publication, Retention, SupplierId, TopicId, TopicSpec,
+    ChannelError, ChannelNotice, EventOrigin, GapCause, HeardOrigins, HistoryDepth, InboxSpec, KeepingTerms,
+    Offer, Ownership, Publication, Retention, SupplierId, TenantId, TopicId, TopicSpec,
 };
 use unisono_linux::clock::Nanos;
 
@@ -66,7 +66,7 @@ fn a_consumer_of_events_from_here_is_given_none_from_elsewhere_of_the_past_eithe
 #[test]
 fn numbers_that_did_not_come_from_elsewhere_are_a_gap() {
     let mut bench = Bench::new(&[("rest", 1)]);
-    let topic = bench.channel.declare_for_now("t").expect("room");
+    let topic = bench.channel.declare_for_now((TenantId::NONE, &KeepingTerms::default()), "t").expect("room");
     let passed = passing_on(&mut bench, topic);
     bench.reader("t", InboxSpec::default());
     bench.reader("t", InboxSpec { hears: HeardOrigins::Here, ..InboxSpec::default() });
@@ -84,12 +84,16 @@ fn numbers_that_did_not_come_from_elsewhere_are_a_gap() {
 #[test]
 fn a_topic_made_for_events_from_elsewhere_becomes_what_the_first_program_declares() {
     let mut bench = Bench::new(&[("rest", 1)]);
-    let topic = bench.channel.declare_for_now("t").expect("room");
+    let topic = bench.channel.declare_for_now((TenantId::NONE, &KeepingTerms::default()), "t").expect("room");
     let passed = passing_on(&mut bench, topic);
     bench.channel.try_publish(Nanos(1), passed, topic, numbered(1)).expect("taken");
     let spec = TopicSpec::new("t").expect("a name").typed("heat").keeping(HistoryDepth::Last { events: 2 });
     assert_eq!(bench.channel.declare(spec.clone()), Ok(topic));
-    assert_eq!(bench.channel.declare_for_now("t"), Ok(topic), "as it is");
+    assert_eq!(
+        bench.channel.declare_for_now((TenantId::NONE, &KeepingTerms::default()), "t"),
+        Ok(topic),
+        "as it is"
+    );
     for number in [2, 3, 4] {
         bench.channel.try_publish(Nanos(1), passed, topic, numbered(number)).expect("taken");
     }

@@ -40,9 +40,11 @@ impl Broker {
             self.access.count(RefusalKind::Connections);
             return Err(format!("{who} may have {most} connections; close one"));
         }
+        let tenant = self.tenant_number(&who, peer);
         if let Some(connected) = self.clients.get_mut(&client) {
             (connected.who, connected.grant, connected.expires) = (who, grant, expires);
             connected.owner = owner;
+            connected.tenant = tenant;
         }
         Ok(())
     }

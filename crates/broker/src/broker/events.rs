@@ -3,7 +3,7 @@
 use super::elsewhere::FarName;
 use super::ledger::QueueGrant;
 use super::loosely::DeliveryWay;
-use super::{Addressee, Broker, ConnectedClient, Outlet};
+use super::{Addressee, Broker, ConnectedClient, Outlet, structures};
 use crate::body::EventBody;
 use crate::frame::{DeliverFlags, DeliverHead, Frame, PublishHead, PublishOutcome};
 use crate::log::OwnedKind;
@@ -35,10 +35,16 @@ impl Broker {
             return Err(format!("the number {number} is in use already; close it first"));
         }
         let (outlets, lease) = (connected.outlets.len(), connected.lease);
-        match self.try_advertise(now, (client, lease), spec, outlets) {
+        let cost = structures::outlet(spec);
+        let made = self.hold_for_client(client, cost).and_then(|()| {
+            let made = self.try_advertise(now, (client, lease), spec, outlets);
+            made.inspect_err(|_| self.let_go_for_client(client, cost))
+        });
+        match made {
             Ok(outlet) => {
                 if let Some(connected) = self.clients.get_mut(&client) {
                     connected.outlets.insert(number, outlet);
+                    connected.costs.insert(number, cost);
                 }
                 self.answer(client, &Frame::Accepted { number });
                 if let Outlet::Topic { supplier, topic } = outlet {
@@ -84,9 +90,13 @@ impl Broker {
         if let Some(writer) = writer {
             self.check_writer_name(&user, writer)?;
         }
+        let (tenant, keeping) = (self.tenant(client), self.terms_of_names(client));
         let declared = match spec.from_elsewhere {
-            Some(_) => self.channel.declare_for_now(&spec.topic),
-            None => spec.topic_spec().map_err(ChannelError::from).and_then(|it| self.channel.declare(it)),
+            Some(_) => self.channel.declare_for_now((tenant, &keeping), &spec.topic),
+            None => spec
+                .topic_spec()
+                .map_err(ChannelError::from)
+                .and_then(|it| self.channel.declare_by((tenant, &keeping), it)),
         };
         let topic = declared.map_err(|error| self.access.refuse(&error))?;
         let who = self.clients.get(&client).map(|connected| &connected.who);
@@ -100,7 +110,8 @@ impl Broker {
         }
         // several programs may be one supplier of another broker: none of them lends it its lease
         let lease = lease.filter(|_| far.is_none());
-        let supplier = self.channel.supplier(now, lease).map_err(|error| self.access.refuse(&error))?;
+        let supplier =
+            self.channel.supplier_of(tenant, now, lease).map_err(|error| self.access.refuse(&error))?;
         let mut offer = Offer { owner: user.owner.of_supplier(), ..spec.offer(topic) };
         if far.is_some() {
             offer.event_type = self.channel.topic_spec(topic).and_then(|spec| spec.event_type.clone());
@@ -246,6 +257,7 @@ impl Broker {
                     let grant = QueueGrant::of(spec);
                     connected.consumers.insert(number, (consumer, grant));
                     self.ledger.book(connected.peer, grant.bytes);
+                    self.ledger.hold(connected.peer, grant.held);
                 }
                 self.answer(client, &Frame::Accepted { number });
             }
@@ -283,8 +295,9 @@ impl Broker {
             self.check_subscribe(client, &interest.topics)?;
         }
         let grant = QueueGrant::of(spec);
-        self.check_memory(client, grant.bytes)?;
-        if let Some(refused) = self.refuses_memory(peer, grant.bytes) {
+        let memory = grant.bytes.saturating_add(grant.held);
+        self.check_memory(client, memory)?;
+        if let Some(refused) = self.refuses_memory(peer, memory) {
             self.access.count(RefusalKind::Memory);
             return Err(refused);
         }
@@ -292,7 +305,7 @@ impl Broker {
         let user = self.name_user(client)?;
         let blocks = self.check_blocking(client, spec)?;
         if spec.resume.is_some() {
-            return Ok((self.follow(now, (&user, lease, name), spec)?, blocks));
+            return Ok((self.follow(now, (client, &user, lease, name), spec)?, blocks));
         }
         let patterns: Vec<&str> = spec.interests.iter().map(|interest| &*interest.topics).collect();
         let group = spec.group.as_deref();
@@ -303,15 +316,14 @@ impl Broker {
         let interests = spec.interests().map_err(|error| self.access.refuse(&error))?;
         let mut consumer = spec.consumer();
         (consumer.lease, consumer.inbox.blocks) = (lease, blocks);
+        consumer.tenant = self.tenant(client);
         if consumer.name.is_empty() {
             consumer.name = name.into();
         }
         let id = self.channel.connect(now, consumer).map_err(|error| self.access.refuse(&error))?;
         let asked = match spec.together {
             Some(together) => self.channel.correlate(id, together.correlation(interests)).map(drop),
-            None => interests
-                .into_iter()
-                .try_for_each(|interest| self.channel.subscribe(now, id, interest).map(drop)),
+            None => self.channel.subscribe_all(now, id, interests),
         };
         let timers = [
             spec.every_ns.map(|ns| TimerSpec::Every(Nanos(ns))),

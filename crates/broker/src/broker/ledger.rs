@@ -5,21 +5,29 @@
 //! keep for late consumers is counted as it is, by the channel, for two accounts: that of who published it
 //! (by its name, so that it is the same when the program connects again), and that of its user.
 //!
+//! Structures are booked as they are made (`structures.rs`), and buffers of connections as they grow
+//! (`buffers.rs`).
+//!
 //! Cost: two additions for each grant, and a look-up for each event that is kept.
 
 use super::mqtt::MqttSessionId;
-use super::{Broker, ConnectedClient};
+use super::{Broker, ConnectedClient, structures};
+use crate::buffers::{BufferAccount, BufferShare};
 use crate::limits::Limits;
 use crate::permissions::{ClientIdentity, RefusalKind};
 use crate::spec::SubscriptionSpec;
 use crate::task::ClientId;
 use crate::transport::TransportPeer;
 use std::collections::HashMap;
+use std::sync::Arc;
 use unisono_eventchannel::{KeepingAccount, KeepingTerms, KeptBy, TopicId};
 use unisono_linux::clock::Nanos;
 
 /// Bytes of each grant at least: about what a consumer without any event costs.
 const LEAST_GRANT: u64 = 4096;
+/// Bytes that a client may have beyond the memory of its rule, for what it cannot do without: its name, its
+/// topics, some filters. A rule may then allow exactly the queues that a client asks for.
+pub(super) const NAMES: u64 = 64 << 10;
 /// Accounts that are known. Of more, those are forgotten of which nothing is kept.
 const MOST_ACCOUNTS: usize = 1024;
 
@@ -39,14 +47,38 @@ impl AccountHolder {
     }
 }
 
+/// What one user has.
+#[derive(Debug, Default)]
+struct UserMemory {
+    granted: u64,
+    held: u64,
+    /// What topics kept of it when it last published something to be kept.
+    kept: u64,
+    buffers: Option<Arc<BufferAccount>>,
+}
+
+impl UserMemory {
+    fn buffered(&self) -> u64 {
+        self.buffers.as_ref().map_or(0, |buffers| buffers.used())
+    }
+
+    fn tell_buffers(&self) {
+        if let Some(buffers) = &self.buffers {
+            buffers.set_others(self.granted.saturating_add(self.held).saturating_add(self.kept));
+        }
+    }
+}
+
 /// What was granted, and the numbers of accounts.
 #[derive(Debug, Default)]
 pub(super) struct MemoryLedger {
     granted: u64,
-    /// By user; none is 0.
-    users: HashMap<TransportPeer, u64>,
+    /// Structures: names, filters, sessions.
+    held: u64,
+    /// By user; one who has nothing is not here.
+    users: HashMap<TransportPeer, UserMemory>,
     /// Queues of groups without consumers, with when they end at the latest.
-    lingering: Vec<(Nanos, TransportPeer, u64)>,
+    lingering: Vec<(Nanos, TransportPeer, QueueGrant)>,
     accounts: HashMap<AccountHolder, KeepingAccount>,
     /// The number given last.
     last: u32,
@@ -56,34 +88,78 @@ impl MemoryLedger {
     pub(super) fn book(&mut self, peer: TransportPeer, bytes: u64) {
         self.granted = self.granted.saturating_add(bytes);
         let theirs = self.users.entry(peer).or_default();
-        *theirs = theirs.saturating_add(bytes);
+        theirs.granted = theirs.granted.saturating_add(bytes);
+        theirs.tell_buffers();
     }
 
-    /// A consumer goes; the queue of its group may go on for a while.
-    pub(super) fn release_queue(&mut self, now: Nanos, peer: TransportPeer, grant: QueueGrant) {
-        match grant.linger {
-            Nanos::ZERO => self.release(peer, grant.bytes),
-            linger => self.lingering.push((linger.after(now), peer, grant.bytes)),
-        }
+    /// Structures of so many bytes are made for somebody.
+    pub(super) fn hold(&mut self, peer: TransportPeer, bytes: u64) {
+        self.held = self.held.saturating_add(bytes);
+        let theirs = self.users.entry(peer).or_default();
+        theirs.held = theirs.held.saturating_add(bytes);
+        theirs.tell_buffers();
     }
 
-    pub(super) fn release(&mut self, peer: TransportPeer, bytes: u64) {
-        self.granted = self.granted.saturating_sub(bytes);
+    pub(super) fn let_go(&mut self, peer: TransportPeer, bytes: u64) {
+        self.held = self.held.saturating_sub(bytes);
+        self.change(peer, |theirs| theirs.held = theirs.held.saturating_sub(bytes));
+    }
+
+    /// Changes what somebody has, who may have nothing then.
+    fn change(&mut self, peer: TransportPeer, change: impl FnOnce(&mut UserMemory)) {
         if let Some(theirs) = self.users.get_mut(&peer) {
-            *theirs = theirs.saturating_sub(bytes);
-            if *theirs == 0 {
+            change(theirs);
+            theirs.tell_buffers();
+            let is_used = theirs.buffers.as_ref().is_some_and(|buffers| Arc::strong_count(buffers) > 1);
+            if (theirs.granted, theirs.held, is_used) == (0, 0, false) {
                 self.users.remove(&peer);
             }
         }
     }
 
+    /// The account of a user's buffers.
+    pub(super) fn buffers(&mut self, peer: TransportPeer, most: u64) -> Arc<BufferAccount> {
+        let theirs = self.users.entry(peer).or_default();
+        let buffers = theirs.buffers.get_or_insert_with(|| Arc::new(BufferAccount::new(most)));
+        let buffers = Arc::clone(buffers);
+        theirs.tell_buffers();
+        buffers
+    }
+
+    /// Bytes of the buffers of all connections.
+    fn buffered(&self) -> u64 {
+        self.users.values().map(UserMemory::buffered).fold(0, u64::saturating_add)
+    }
+
+    /// A consumer goes; the queue of its group may go on for a while.
+    pub(super) fn release_queue(&mut self, now: Nanos, peer: TransportPeer, grant: QueueGrant) {
+        match grant.linger {
+            Nanos::ZERO => {
+                self.release(peer, grant.bytes);
+                self.let_go(peer, grant.held);
+            }
+            linger => self.lingering.push((linger.after(now), peer, grant)),
+        }
+    }
+
+    pub(super) fn release(&mut self, peer: TransportPeer, bytes: u64) {
+        self.granted = self.granted.saturating_sub(bytes);
+        self.change(peer, |theirs| theirs.granted = theirs.granted.saturating_sub(bytes));
+    }
+
     pub(super) fn look(&mut self, now: Nanos) {
         let over: Vec<_> = self.lingering.extract_if(.., |(until, ..)| *until <= now).collect();
-        over.into_iter().for_each(|(_, peer, bytes)| self.release(peer, bytes));
+        for (_, peer, grant) in over {
+            self.release(peer, grant.bytes);
+            self.let_go(peer, grant.held);
+        }
+        // users whose last connection has gone
+        let peers: Vec<_> = self.users.keys().copied().collect();
+        peers.into_iter().for_each(|peer| self.change(peer, |_| {}));
     }
 
     fn granted_to(&self, peer: TransportPeer) -> u64 {
-        self.users.get(&peer).copied().unwrap_or(0)
+        self.users.get(&peer).map_or(0, |theirs| theirs.granted.saturating_add(theirs.held))
     }
 
     fn account(
@@ -107,6 +183,8 @@ impl MemoryLedger {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueueGrant {
     pub(super) bytes: u64,
+    /// Bytes of its names, patterns and filters.
+    pub(super) held: u64,
     /// How long its queue outlives it.
     linger: Nanos,
 }
@@ -119,7 +197,10 @@ impl QueueGrant {
         // what a consumer that resumes has not acknowledged is part of its queue
         let twice = spec.again.is_some() && spec.resume.is_none();
         let linger = if spec.group.is_some() { Nanos(spec.linger_ns) } else { Nanos::ZERO };
-        Self { bytes: if twice { queue.saturating_mul(2) } else { queue }, linger }
+        // events that wait for others have the bound of the queue, too
+        let twice = twice || spec.together.is_some();
+        let held = structures::subscription(spec);
+        Self { bytes: if twice { queue.saturating_mul(2) } else { queue }, held, linger }
     }
 }
 
@@ -127,6 +208,11 @@ impl ConnectedClient {
     /// Bytes that were granted to its consumers.
     fn granted(&self) -> u64 {
         self.consumers.values().map(|(_, grant)| grant.bytes).fold(0, u64::saturating_add)
+    }
+
+    /// Bytes of the structures that were made for it.
+    fn held_in_all(&self) -> u64 {
+        self.consumers.values().map(|(_, grant)| grant.held).fold(self.held, u64::saturating_add)
     }
 }
 
@@ -139,9 +225,11 @@ impl Broker {
     pub(super) fn check_memory(&mut self, client: ClientId, more: u64) -> Result<(), String> {
         let connected = self.clients.get(&client).ok_or("it is gone")?;
         let most = connected.grant.memory;
-        let (queues, who) = (connected.granted().saturating_add(more), connected.who.clone());
+        let with_names = most.saturating_add(NAMES);
+        let theirs = connected.granted().saturating_add(connected.held_in_all());
+        let (queues, who) = (theirs.saturating_add(more), connected.who.clone());
         let all = queues.saturating_add(self.kept_of(AccountHolder::Client(who.clone())));
-        if all <= most {
+        if all <= with_names {
             return Ok(());
         }
         self.access.count(RefusalKind::Memory);
@@ -167,9 +255,14 @@ impl Broker {
             self.granted_from_scratch(),
             "a grant was not booked, or twice"
         );
+        debug_assert_eq!(self.ledger.held, self.held_from_scratch(), "a structure was not booked, or twice");
         let Limits { memory, memory_of_user, .. } = self.limits;
-        let all = self.ledger.granted.saturating_add(self.channel.kept() as u64);
-        let theirs = self.ledger.granted_to(peer).saturating_add(self.kept_of(AccountHolder::User(peer)));
+        let of_topics = self.channel.kept().saturating_add(self.channel.named());
+        let structures = self.ledger.held.saturating_add(self.ledger.buffered());
+        let all = self.ledger.granted.saturating_add(structures).saturating_add(of_topics as u64);
+        let buffered = self.ledger.users.get(&peer).map_or(0, UserMemory::buffered);
+        let kept = self.kept_of(AccountHolder::User(peer));
+        let theirs = self.ledger.granted_to(peer).saturating_add(buffered).saturating_add(kept);
         let refused = if bytes > memory {
             format!(
                 "{bytes} bytes are more than the broker gives to all programs together ({memory}); ask for less"
@@ -187,6 +280,11 @@ impl Broker {
         Some(refused)
     }
 
+    /// Bytes of structures, and of the buffers of connections.
+    pub(super) fn held(&self) -> u64 {
+        self.ledger.held.saturating_add(self.ledger.buffered())
+    }
+
     pub(super) fn granted(&self) -> u64 {
         self.ledger.granted
     }
@@ -194,18 +292,93 @@ impl Broker {
     /// All grants, added up.
     fn granted_from_scratch(&self) -> u64 {
         let queues = self.clients.values().map(ConnectedClient::granted);
-        let lingering = self.ledger.lingering.iter().map(|(.., bytes)| *bytes);
+        let lingering = self.ledger.lingering.iter().map(|(.., grant)| grant.bytes);
         let paths = self.paths.len() as u64 * u64::from(self.limits.credit);
         queues.chain(lingering).fold(paths.saturating_add(self.mqtt.memory()), u64::saturating_add)
     }
 
+    /// All structures, added up.
+    fn held_from_scratch(&self) -> u64 {
+        let clients = self.clients.values().map(ConnectedClient::held_in_all);
+        let lingering = self.ledger.lingering.iter().map(|(.., grant)| grant.held);
+        clients.chain(lingering).fold(self.mqtt.held(), u64::saturating_add)
+    }
+
+    /// What a program's connection pays for its buffers with.
+    pub(crate) fn buffer_share(&mut self, client: ClientId) -> BufferShare {
+        let Some(peer) = self.clients.get(&client).map(|client| client.peer) else {
+            return BufferShare::default();
+        };
+        BufferShare::of(self.ledger.buffers(peer, self.limits.memory_of_user))
+    }
+
+    /// Makes room in the ledger for a structure of a program.
+    ///
+    /// # Errors
+    /// Its rule, its user or all together have no more memory.
+    pub(super) fn hold_for_client(&mut self, client: ClientId, bytes: u64) -> Result<(), String> {
+        self.check_memory(client, bytes)?;
+        let peer = self.clients.get(&client).ok_or("it is gone")?.peer;
+        if let Some(refused) = self.refuses_memory(peer, bytes) {
+            self.access.count(RefusalKind::Memory);
+            return Err(refused);
+        }
+        self.ledger.hold(peer, bytes);
+        if let Some(connected) = self.clients.get_mut(&client) {
+            connected.held += bytes;
+        }
+        Ok(())
+    }
+
+    pub(super) fn let_go_for_client(&mut self, client: ClientId, bytes: u64) {
+        if let Some(connected) = self.clients.get_mut(&client) {
+            connected.held = connected.held.saturating_sub(bytes);
+            self.ledger.let_go(connected.peer, bytes);
+        }
+    }
+
+    /// Makes room in the ledger for a structure of an MQTT session.
+    ///
+    /// # Errors
+    /// As [`hold_for_client`](Self::hold_for_client).
+    pub(super) fn hold_for_session(&mut self, session: MqttSessionId, bytes: u64) -> Result<(), String> {
+        let Some((who, left, peer)) = self.mqtt.account(session) else { return Ok(()) };
+        if self.kept_of(AccountHolder::Client(who.clone())).saturating_add(bytes) > left {
+            self.access.count(RefusalKind::Memory);
+            return Err(format!(
+                "the permissions leave {who} {left} bytes beside its queues, and retained messages, filters and \
+                 names would take more"
+            ));
+        }
+        if let Some(refused) = self.refuses_memory(peer, bytes) {
+            self.access.count(RefusalKind::Memory);
+            return Err(refused);
+        }
+        self.ledger.hold(peer, bytes);
+        self.mqtt.hold(session, bytes);
+        Ok(())
+    }
+
+    pub(super) fn let_go_for_session(&mut self, session: MqttSessionId, bytes: u64) {
+        if let Some((.., peer)) = self.mqtt.account(session) {
+            self.mqtt.let_go(session, bytes);
+            self.ledger.let_go(peer, bytes);
+        }
+    }
+
     /// On which terms a topic may keep what a program publishes.
     pub(super) fn terms_of_program(&mut self, client: ClientId, topic: TopicId) -> KeepingTerms {
-        if !self.channel.keeps(topic) {
-            return KeepingTerms::default();
+        match self.channel.keeps(topic) {
+            true => self.terms_of_names(client),
+            false => KeepingTerms::default(),
         }
+    }
+
+    /// On which terms the names of a program's topics are kept.
+    pub(super) fn terms_of_names(&mut self, client: ClientId) -> KeepingTerms {
         let Some(connected) = self.clients.get(&client) else { return KeepingTerms::default() };
-        let left = connected.grant.memory.saturating_sub(connected.granted());
+        let theirs = connected.granted().saturating_add(connected.held_in_all());
+        let left = connected.grant.memory.saturating_add(NAMES).saturating_sub(theirs);
         self.terms((connected.who.clone(), left), connected.peer)
     }
 
@@ -217,8 +390,11 @@ impl Broker {
 
     fn terms(&mut self, (who, left): (ClientIdentity, u64), peer: TransportPeer) -> KeepingTerms {
         let Limits { memory, memory_of_user, .. } = self.limits;
-        let of_user = memory_of_user.saturating_sub(self.ledger.granted_to(peer));
-        let all = memory.saturating_sub(self.ledger.granted);
+        let buffered = self.ledger.users.get(&peer).map_or(0, UserMemory::buffered);
+        let of_user = memory_of_user.saturating_sub(self.ledger.granted_to(peer).saturating_add(buffered));
+        let all = memory.saturating_sub(self.ledger.granted.saturating_add(self.ledger.held));
+        let kept = self.kept_of(AccountHolder::User(peer));
+        self.ledger.change(peer, |theirs| theirs.kept = kept);
         let kept = |whose, account| self.channel.kept_of(whose, account);
         let client = self.ledger.account(AccountHolder::Client(who), kept);
         let user = self.ledger.account(AccountHolder::User(peer), kept);

@@ -26,6 +26,8 @@ mod paths;
 mod places;
 mod replies;
 mod statistics;
+mod structures;
+mod tenants;
 
 use crate::account::Account;
 use crate::audit::AuditTrail;
@@ -53,7 +55,10 @@ use paths::{ForwardingPath, PathInService};
 use replies::GrantedReplies;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use unisono_eventchannel::{ChannelLimits, ConsumerId, EventChannel, NumberMap, SupplierId, TopicId};
+use tenants::TenantNumbers;
+use unisono_eventchannel::{
+    ChannelLimits, ConsumerId, EventChannel, NumberMap, SupplierId, TenantId, TopicId,
+};
 use unisono_fairqueue::{ClassId, Hierarchy, LinkPace};
 use unisono_linux::clock::Nanos;
 
@@ -61,6 +66,9 @@ use unisono_linux::clock::Nanos;
 /// The server delivers as many in a turn (64), so a class whose suppliers have that many has enough until
 /// they are heard again, whatever its share.
 const MOST_AHEAD: usize = 64;
+
+/// MQTT 5, section 3.14.2.1: quota exceeded.
+const TOO_MUCH: u8 = 0x97;
 
 /// What a program publishes on, by its own number.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +80,11 @@ enum Outlet {
 #[derive(Debug)]
 struct ConnectedClient {
     peer: TransportPeer,
+    tenant: TenantId,
+    /// Bytes of structures that were made for it, without its consumers'.
+    held: u64,
+    /// The same of each topic that it publishes on.
+    costs: NumberMap<u32, u64>,
     /// The names in its certificate, if its connection is encrypted.
     secured: Option<Vec<Arc<str>>>,
     /// When it connected.
@@ -137,6 +150,9 @@ pub struct Broker {
     direct: DirectRings,
     far: FarSuppliers,
     ledger: MemoryLedger,
+    tenants: TenantNumbers,
+    /// Steps since the server last asked, beside those of the channel.
+    work: usize,
     loose: LooseDeliveries,
     access: AccessControl,
     names: GroupNames,
@@ -187,6 +203,8 @@ impl Broker {
             direct: DirectRings::default(),
             far: FarSuppliers::default(),
             ledger: MemoryLedger::default(),
+            tenants: TenantNumbers::default(),
+            work: 0,
             loose: LooseDeliveries::default(),
             access: AccessControl::default(),
             names: GroupNames::default(),
@@ -266,8 +284,12 @@ impl Broker {
         let peer = peer.party();
         let may = self.find_place(now, peer);
         if may {
+            let tenant = self.tenant_number(&ClientIdentity::Anonymous, peer);
             let connected = ConnectedClient {
                 peer,
+                tenant,
+                held: 0,
+                costs: NumberMap::default(),
                 secured: None,
                 since: now,
                 greeted: false,
@@ -313,6 +335,12 @@ impl Broker {
         self.access.tokens.is_some()
     }
 
+    /// Bytes of the largest frame that a program may send. None: it has not greeted.
+    pub(crate) fn largest_of(&self, client: ClientId) -> Option<usize> {
+        let connected = self.clients.get(&client).filter(|client| client.greeted)?;
+        Some(self.limits.largest_frame_for(connected.grant.size))
+    }
+
     /// A program has sent a frame; `apart` is its payload if that did not come with it.
     pub fn received(
         &mut self,
@@ -322,6 +350,23 @@ impl Broker {
         apart: Option<SharedPayload>,
     ) -> Received {
         self.look(now);
+        let Some(ConnectedClient { protocol, .. }) = self.clients.get(&client) else {
+            return Received::Done;
+        };
+        let is_publication = match protocol {
+            ClientProtocol::Mqtt(_) => bytes.first().is_some_and(|first| first >> 4 == 3),
+            ClientProtocol::Frames => bytes.first() == Some(&3),
+        };
+        if !is_publication {
+            // to read a request takes about a step for each 256 bytes
+            self.work += 1 + bytes.len() / 256;
+            if bytes.len() > Limits::REQUEST {
+                let (most, bytes) = (Limits::REQUEST, bytes.len());
+                let what = format!("a request of {bytes} bytes; the largest has {most}: ask in several");
+                self.end(now, client, &MqttFault::new(TOO_MUCH, what));
+                return Received::Done;
+            }
+        }
         let Some(ConnectedClient { greeted, peer, lease, protocol, .. }) = self.clients.get(&client) else {
             return Received::Done;
         };
@@ -357,6 +402,7 @@ impl Broker {
             Ok(Frame::Flush { number }) => self.flush(client, number),
             Ok(Frame::Ask) => {
                 let json = self.statistics_as_json(now, client);
+                self.work += json.len() / 64;
                 self.answer(client, &Frame::Statistics { json: &json });
                 Ok(())
             }
@@ -404,6 +450,7 @@ impl Broker {
         self.audit_gone(client);
         let Some(connected) = self.clients.remove(&client) else { return };
         self.replies.withdraw(client);
+        self.ledger.let_go(connected.peer, connected.held);
         for (number, outlet) in connected.outlets {
             match outlet {
                 Outlet::Topic { supplier, topic } => {
@@ -530,6 +577,10 @@ impl Broker {
         }
         self.let_read();
         if self.tell_counts(now) {
+            return Next::Delivered;
+        }
+        if let Some(session) = self.mqtt.resends() {
+            self.mqtt_send_again(now, session);
             return Next::Delivered;
         }
         self.end_service(now);

@@ -15,8 +15,8 @@ use crate::spec::PathSpec;
 use crate::task::{ClientId, PathId, Sent, Task};
 use crate::transport::TransportPeer;
 use unisono_eventchannel::{
-    ConsumerId, ConsumerSpec, Delivery, EventPayload, InboxCapacity, InboxSpec, Interest, NO_DEADLINE, Offer,
-    Publication, SupplierId, TopicId, TopicSpec,
+    ChannelError, ConsumerId, ConsumerSpec, Delivery, EventPayload, InboxCapacity, InboxSpec, Interest,
+    NO_DEADLINE, Offer, Publication, SupplierId, TopicId, TopicSpec,
 };
 use unisono_fairqueue::{ClassId, Order};
 use unisono_linux::clock::Nanos;
@@ -138,21 +138,24 @@ impl Broker {
         }
         self.next_path += 1; // 2^32 paths later the numbers would come again: 4 years at 30 a second
         let id = PathId(self.next_path);
-        let told = |error: unisono_eventchannel::ChannelError| error.to_string();
+        let told = |error: ChannelError| error.to_string();
         let spec = TopicSpec::new(&format!("$path/{}", id.0)).map_err(|error| error.to_string())?;
         let pattern = spec.name.parse().expect("a name without wildcards is a pattern");
-        let topic = self.channel.declare(spec).map_err(told)?;
-        let supplier = self.channel.supplier(now, None).map_err(told)?;
-        self.channel.offer(supplier, Offer::of(topic)).map_err(told)?;
+        let (tenant, keeping) = (self.tenant(client), self.terms_of_names(client));
+        let topic = self.channel.declare_by((tenant, &keeping), spec).map_err(told)?;
         let inbox = InboxSpec {
             class: Some(class.as_str().into()),
             // credit bounds it
             capacity: InboxCapacity { events: usize::MAX, bytes: usize::MAX },
             ..InboxSpec::default()
         };
-        let consumer = ConsumerSpec::new(&destination.to_string()).with(inbox);
-        let consumer = self.channel.connect(now, consumer).map_err(told)?;
-        self.channel.subscribe(now, consumer, Interest::in_topics(pattern)).map_err(told)?;
+        let consumer = ConsumerSpec { tenant, ..ConsumerSpec::new(&destination.to_string()).with(inbox) };
+        let ends = self.path_ends(now, topic, consumer, Interest::in_topics(pattern));
+        let (supplier, consumer) = ends.map_err(|error| {
+            // nobody offers the topic: whatever was made for the path goes again
+            let _ = self.channel.retire(topic);
+            told(error)
+        })?;
         self.addressees.insert(consumer, Addressee::Path(id));
         let path = ForwardingPath {
             client: Some(client),
@@ -175,6 +178,31 @@ impl Broker {
         self.ledger.book(peer, self.limits.credit.into());
         self.tasks.push_back(Task::Open { path: id, destination });
         Ok(id)
+    }
+
+    /// Makes the two ends of a path in the channel. If one cannot be made, nothing of either stays.
+    fn path_ends(
+        &mut self,
+        now: Nanos,
+        topic: TopicId,
+        spec: ConsumerSpec,
+        interest: Interest,
+    ) -> Result<(SupplierId, ConsumerId), ChannelError> {
+        let supplier = self.channel.supplier_of(spec.tenant, now, None)?;
+        let made = self.channel.offer(supplier, Offer::of(topic)).and_then(|()| {
+            let consumer = self.channel.connect(now, spec)?;
+            match self.channel.subscribe(now, consumer, interest) {
+                Ok(_) => Ok((supplier, consumer)),
+                Err(error) => {
+                    self.channel.disconnect_unseen(now, consumer);
+                    Err(error)
+                }
+            }
+        });
+        if made.is_err() {
+            self.channel.withdraw(supplier);
+        }
+        made
     }
 
     /// A path's socket is there; `stalled` if it takes nothing yet.
@@ -228,6 +256,9 @@ impl Broker {
     pub(super) fn close(&mut self, now: Nanos, client: ClientId, number: u32) -> Result<(), String> {
         let theirs = &mut self.clients.get_mut(&client).ok_or("it is gone")?.outlets;
         let known = theirs.remove(&number);
+        if let Some(cost) = self.clients.get_mut(&client).and_then(|client| client.costs.remove(&number)) {
+            self.let_go_for_client(client, cost);
+        }
         match known.ok_or_else(|| format!("number {number} cannot be closed: it was never opened"))? {
             Outlet::Topic { supplier, topic } => {
                 self.supplies_no_more(client, number);

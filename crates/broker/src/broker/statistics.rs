@@ -83,6 +83,8 @@ impl Broker {
             direct: self.direct_links(),
             granted_bytes: self.granted(),
             kept_bytes: self.channel.kept() as u64,
+            named_bytes: self.channel.named() as u64,
+            held_bytes: self.held(),
             sent_away: self.sent_away,
             refused: self.refused,
             refusals: self.access.refusals(),

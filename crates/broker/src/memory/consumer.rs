@@ -30,6 +30,8 @@ pub enum ReceiveRefused {
     AllHeld,
     #[error("the supplier announces an event that lies outside its memory")]
     OutsideMemory,
+    #[error("the supplier announces an event in memory that it has not written")]
+    NeverWritten,
 }
 
 /// Why a supplier's memory cannot be read.
@@ -71,6 +73,9 @@ struct JoinedRing {
     in_use: [AtomicBool; HOLDS],
 }
 
+/// Says whether some bytes of a ring were written.
+pub(super) type WrittenCheck = dyn Fn(&Range<usize>) -> bool + Send;
+
 /// One supplier's ring, for reading.
 pub struct MemoryConsumer {
     ring: Arc<JoinedRing>,
@@ -82,6 +87,8 @@ pub struct MemoryConsumer {
     waiter: Waiter,
     /// Makes the supplier's descriptor readable.
     ring_supplier: Option<Box<dyn FnMut() + Send>>,
+    /// Whether some bytes were written by the supplier. None: nobody asks.
+    is_written: Option<Box<WrittenCheck>>,
 }
 
 impl fmt::Debug for MemoryConsumer {
@@ -109,7 +116,13 @@ impl MemoryConsumer {
         let in_use = std::array::from_fn(|_| AtomicBool::new(false));
         let ring = Arc::new(JoinedRing { words, geometry, page, in_use });
         let waiter = Waiter::new(wait, budget, Wakeups::Symmetric(Scope::Shared));
-        Ok(Self { ring, turn, told: turn, lost: 0, way: wait, waiter, ring_supplier })
+        let is_written = None;
+        Ok(Self { ring, turn, told: turn, lost: 0, way: wait, waiter, ring_supplier, is_written })
+    }
+
+    /// Events are refused from now on that lie in memory of which `is_written` says that nobody wrote it.
+    pub(super) fn check_written(&mut self, is_written: Box<WrittenCheck>) {
+        self.is_written = Some(is_written);
     }
 
     /// From now on it waits in this way. What it has learned is kept if it is the same.
@@ -169,6 +182,10 @@ impl MemoryConsumer {
             hold.store(0, Ordering::Relaxed);
             return Err(ReceiveRefused::OutsideMemory);
         };
+        if self.is_written.as_ref().is_some_and(|is_written| !is_written(&range)) {
+            hold.store(0, Ordering::Relaxed);
+            return Err(ReceiveRefused::NeverWritten);
+        }
         ring.in_use[free].store(true, Ordering::Relaxed);
         let ring = Arc::clone(ring);
         self.advance(turn.wrapping_add(1));
@@ -189,8 +206,20 @@ impl MemoryConsumer {
             otherwise => return Ok(self.without_event(otherwise)),
         }
         let (announced, before) = (entry.read(), into.len());
-        ring.prefetch(turn.wrapping_add(1));
         let range = ring.range(announced);
+        if let (Some(is_written), Some(range)) = (&self.is_written, &range)
+            && !is_written(range)
+        {
+            // an event that was overwritten since is lost, and no lie
+            fence(Ordering::Acquire);
+            return match entry.still(turn) {
+                true => Err(ReceiveRefused::NeverWritten),
+                false => Ok(self.without_event(EntryState::BeingRewritten)),
+            };
+        }
+        if self.is_written.is_none() {
+            ring.prefetch(turn.wrapping_add(1));
+        }
         if let Some(range) = range.clone() {
             ring.words.append_to(range, into);
         }

@@ -10,9 +10,13 @@ use super::doorbell::{Doorbell, DoorbellMessage, DoorbellState};
 use super::page::LINES;
 use super::supplier::{ConsumerNumber, MemorySupplier, WhenBehind};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use unisono_linux::shared_memory::SharedMemory;
 use unisono_sync::{CacheLine, ForeignWords, Lines, SpinBudget, Wait};
+
+/// Bytes of the largest page of memory: memory is as long as whole pages.
+const MAX_PAGE: u64 = 64 << 10;
 
 /// One consumer's access to one supplier's ring.
 #[derive(Debug)]
@@ -70,6 +74,39 @@ impl MemoryOffer {
                 },
             }
         }
+    }
+
+    /// The same, if its memory has at most so many bytes.
+    ///
+    /// # Errors
+    /// `InvalidData`: it has more.
+    pub(super) fn within(self, most: u64) -> io::Result<Self> {
+        let bytes = u64::try_from(rustix::fs::fstat(&self.memory)?.st_size).unwrap_or(u64::MAX);
+        match bytes > most.next_multiple_of(MAX_PAGE) {
+            true => Err(invalid(format!("a ring of {bytes} bytes; the largest that is taken has {most}"))),
+            false => Ok(self),
+        }
+    }
+
+    /// Maps what was offered by `doorbell`. Only what its supplier has written is read, at the cost of a
+    /// system call for each event: what nobody has written would become memory of the one who reads it first.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept).
+    pub(super) fn accept_written(
+        self,
+        way: (Wait, SpinBudget),
+        doorbell: &Doorbell,
+    ) -> io::Result<MemoryConsumer> {
+        let memory = self.memory.try_clone()?;
+        let mut consumer = self.accept(way, doorbell)?;
+        // its seals keep what was written from being taken away again
+        consumer.check_written(Box::new(move |range: &Range<usize>| {
+            let from = u64::try_from(range.start).unwrap_or(u64::MAX);
+            let hole = rustix::fs::seek(&memory, rustix::fs::SeekFrom::Hole(from));
+            hole.is_ok_and(|hole| usize::try_from(hole).is_ok_and(|hole| hole >= range.end))
+        }));
+        Ok(consumer)
     }
 
     /// Maps what was offered by `doorbell`.

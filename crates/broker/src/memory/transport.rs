@@ -23,11 +23,12 @@
 use super::doorbell::{Doorbell, DoorbellMessage, DoorbellState, DoorbellWatch};
 use super::offer::MemoryOffer;
 use super::{
-    HeldEvent, MemoryConsumer, MemoryGeometry, MemorySupplier, NextEvent, PublishRefused, WhenBehind,
+    HeldEvent, MemoryConsumer, MemoryGeometry, MemorySupplier, NextEvent, PublishRefused, ReceiveRefused,
+    WhenBehind,
 };
 use crate::transport::{
-    Awaited, Dozing, Drained, FrameTransport, IncomingFrame, MayWait, PayloadMemory, PayloadRef, PollFor,
-    SharedPayload, Taken, TransportError,
+    Awaited, BufferShare, Dozing, Drained, FrameTransport, IncomingFrame, MayWait, NO_MEMORY, PayloadMemory,
+    PayloadRef, PollFor, SharedPayload, Taken, TransportError,
 };
 use std::any::Any;
 use std::io;
@@ -65,6 +66,8 @@ struct OutgoingRings {
     long: MemorySupplier,
     /// Which ring had no room for the last frame.
     full: Option<FullRing>,
+    /// Bytes of the long ring that no frame has been written to, at most.
+    untouched: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,6 +106,11 @@ pub struct MemoryTransport {
     /// Whether the other end is closed.
     gone: bool,
     until_look: u32,
+    /// Bytes of a frame that may come.
+    most_incoming: usize,
+    share: BufferShare,
+    /// Bytes of the rings that this end pays for: those it may have written, or read first.
+    touched: usize,
 }
 
 impl OutgoingRings {
@@ -120,7 +128,9 @@ impl OutgoingRings {
             ring.offer(WhenBehind::BlocksSupplier, doorbell)?;
             Ok(ring)
         };
-        Ok(Self { short: ring(short).map_err(failed)?, long: ring(long).map_err(failed)?, full: None })
+        let untouched = usize::try_from(long.bytes()).unwrap_or(usize::MAX);
+        let (short, long) = (ring(short).map_err(failed)?, ring(long).map_err(failed)?);
+        Ok(Self { short, long, full: None, untouched })
     }
 
     fn is_long(&self, length: usize) -> bool {
@@ -164,7 +174,7 @@ impl OutgoingRings {
 
 impl IncomingRings {
     /// Takes the next frame: held if its payload is long and a hold is free, else copied.
-    fn take(&mut self, copy: &mut Vec<u8>) -> Result<Came, TransportError> {
+    fn take(&mut self, copy: &mut Vec<u8>, most: usize) -> Result<Came, TransportError> {
         copy.clear();
         let mark = match self.short.receive_copy(copy).map_err(broken)? {
             NextEvent::Event(mark) => mark,
@@ -173,12 +183,15 @@ impl IncomingRings {
             NextEvent::Closed => return Err(TransportError::Closed),
         };
         if mark.tag != LONG {
-            return Ok(Came::Copy);
+            return if copy.len() > most { Err(too_long(copy.len(), most)) } else { Ok(Came::Copy) };
         }
         copy.clear();
         let long = &mut self.long;
+        if let Some(length) = long.next_length().filter(|length| *length > most) {
+            return Err(too_long(length, most));
+        }
         if long.next_length().is_some_and(|length| length >= APART)
-            && let Ok(NextEvent::Event(held)) = long.receive()
+            && let Some(held) = held(long)?
         {
             let head = held.mark().tag as usize;
             if head > held.length() {
@@ -238,8 +251,21 @@ impl MemoryTransport {
         outgoing: OutgoingRings,
         incoming: Option<IncomingRings>,
     ) -> Self {
-        let (offered, copy) = (None, Vec::new());
-        Self { doorbell, role, outgoing, offered, incoming, copy, gone: false, until_look: 0 }
+        let (offered, copy, most_incoming) = (None, Vec::new(), usize::MAX);
+        let (share, touched) = (BufferShare::default(), 0);
+        Self {
+            doorbell,
+            role,
+            outgoing,
+            offered,
+            incoming,
+            copy,
+            gone: false,
+            until_look: 0,
+            most_incoming,
+            share,
+            touched,
+        }
     }
 
     /// Looks at the socket: the other end's offers, rings, or its end.
@@ -265,14 +291,40 @@ impl MemoryTransport {
     }
 
     fn accept(&mut self, offer: MemoryOffer) -> Result<(), TransportError> {
-        let ring = offer.accept(WAY, &self.doorbell).map_err(broken)?;
+        // what a program offers is as large as what it is offered, because the broker pays for what it reads
+        let (short, long) = (self.outgoing.short.geometry(), self.outgoing.long.geometry());
+        let ring = match (self.role, &self.offered) {
+            (Role::Connects, _) => offer.accept(WAY, &self.doorbell),
+            (Role::Listens, None) => {
+                offer.within(short.bytes()).and_then(|offer| offer.accept(WAY, &self.doorbell))
+            }
+            (Role::Listens, Some(_)) => {
+                offer.within(long.bytes()).and_then(|offer| offer.accept_written(WAY, &self.doorbell))
+            }
+        };
+        let ring = ring.map_err(broken)?;
         if ring.largest() > self.largest() {
             return Err(broken(format!("it offers frames of {} bytes", ring.largest())));
         }
         match self.offered.take() {
-            None => self.offered = Some(ring),
+            None => {
+                // its short ring, and the one to it
+                let short = usize::try_from(short.bytes()).unwrap_or(usize::MAX);
+                self.touch(short.saturating_mul(2))?;
+                self.offered = Some(ring);
+            }
             Some(short) => self.incoming = Some(IncomingRings { short, long: ring }),
         }
+        Ok(())
+    }
+
+    /// Charges memory of rings that this end is about to write, or to read first.
+    fn touch(&mut self, more: usize) -> Result<(), TransportError> {
+        let touched = self.touched.saturating_add(more);
+        if !self.share.resize(touched) {
+            return Err(broken(NO_MEMORY));
+        }
+        self.touched = touched;
         Ok(())
     }
 
@@ -301,6 +353,19 @@ enum Came {
     Copy,
     Apart(usize, HeldEvent),
     Nothing,
+}
+
+/// The next frame, if it can be held.
+fn held(long: &mut MemoryConsumer) -> Result<Option<HeldEvent>, TransportError> {
+    match long.receive() {
+        Ok(NextEvent::Event(held)) => Ok(Some(held)),
+        Ok(_) | Err(ReceiveRefused::AllHeld) => Ok(None),
+        Err(lie) => Err(broken(lie)),
+    }
+}
+
+fn too_long(length: usize, most: usize) -> TransportError {
+    broken(format!("a frame of {length} bytes is too large; the largest has {most}"))
 }
 
 fn broken(reason: impl ToString) -> TransportError {
@@ -351,6 +416,12 @@ impl FrameTransport for MemoryTransport {
             self.look()?;
             return if self.gone { Err(TransportError::Closed) } else { Ok(Taken::Full) };
         }
+        // a slot's pages stay in use once they are touched
+        if self.outgoing.is_long(length) && self.outgoing.untouched > 0 {
+            let more = length.min(self.outgoing.untouched);
+            self.touch(more)?;
+            self.outgoing.untouched -= more;
+        }
         self.outgoing.write(head, payload).map_err(broken)?;
         Ok(Taken::Taken)
     }
@@ -366,7 +437,7 @@ impl FrameTransport for MemoryTransport {
             self.look()?;
         }
         let Some(incoming) = &mut self.incoming else { return self.nothing() };
-        match incoming.take(&mut self.copy)? {
+        match incoming.take(&mut self.copy, self.most_incoming)? {
             Came::Copy => Ok(Some(IncomingFrame { bytes: &self.copy, apart: None })),
             Came::Apart(head, held) => {
                 let apart = Some(shared_payload(held, head));
@@ -374,6 +445,14 @@ impl FrameTransport for MemoryTransport {
             }
             Came::Nothing => self.nothing(),
         }
+    }
+
+    fn charge_to(&mut self, share: BufferShare) {
+        self.share = share;
+    }
+
+    fn limit_incoming(&mut self, most: usize) {
+        self.most_incoming = most;
     }
 
     fn has_come(&self) -> Option<bool> {

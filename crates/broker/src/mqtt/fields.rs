@@ -50,6 +50,7 @@ impl<'a> PacketFields<'a> {
 
     /// Properties. Only those in `allowed` may be there.
     pub(super) fn properties(&mut self, allowed: &[PropertyId]) -> Result<Properties, MqttFault> {
+        check_count(self.0)?;
         let (properties, length) = Properties::parse(self.0)?;
         self.0 = self.0.get(length..).ok_or_else(cut_off)?;
         let mut seen = 0_u64;
@@ -80,6 +81,58 @@ impl<'a> PacketFields<'a> {
             more => Err(MqttFault::malformed(&format!("{} bytes behind the end of a packet", more.len()))),
         }
     }
+}
+
+/// Properties of one packet, at most: an event has up to 256 fields, and each property is decoded and checked
+/// before anything else is known of the packet.
+const MAX_PROPERTIES: usize = 1024;
+
+/// Whether a packet has no more properties than may be, without decoding them. What is no property is found
+/// when they are decoded.
+fn check_count(bytes: &[u8]) -> Result<(), MqttFault> {
+    let Some((mut left, _)) = variable(bytes).and_then(|(length, rest)| rest.split_at_checked(length)) else {
+        return Ok(());
+    };
+    let mut count = 0_usize;
+    while let Some(rest) = skip_property(left) {
+        left = rest;
+        count += 1;
+    }
+    if count > MAX_PROPERTIES {
+        let text = format!("a packet of {count} properties; at most {MAX_PROPERTIES}");
+        return Err(MqttFault::new(0x97, text));
+    }
+    Ok(())
+}
+
+/// A variable byte integer, and what follows it.
+fn variable(bytes: &[u8]) -> Option<(usize, &[u8])> {
+    let end = bytes.iter().take(4).position(|byte| byte & 0x80 == 0)? + 1;
+    let (number, rest) = bytes.split_at(end);
+    let number = number.iter().rev().fold(0, |number, byte| number << 7 | usize::from(byte & 0x7F));
+    Some((number, rest))
+}
+
+/// What follows the property at the front (MQTT 5.0, table 2-4). None: there is none.
+fn skip_property(bytes: &[u8]) -> Option<&[u8]> {
+    let text = |bytes: &'_ [u8]| -> Option<usize> {
+        let (length, _) = bytes.split_first_chunk()?;
+        Some(2 + usize::from(u16::from_be_bytes(*length)))
+    };
+    let (id, rest) = bytes.split_first()?;
+    let length = match id {
+        0x01 | 0x17 | 0x19 | 0x24 | 0x25 | 0x28 | 0x29 | 0x2A => 1,
+        0x13 | 0x21 | 0x22 | 0x23 => 2,
+        0x02 | 0x11 | 0x18 | 0x27 => 4,
+        0x0B => rest.len() - variable(rest)?.1.len(),
+        0x03 | 0x08 | 0x09 | 0x12 | 0x15 | 0x16 | 0x1A | 0x1C | 0x1F => text(rest)?,
+        0x26 => {
+            let name = text(rest)?;
+            name + text(rest.get(name..)?)?
+        }
+        _ => return None,
+    };
+    rest.get(length..)
 }
 
 fn cut_off() -> MqttFault {

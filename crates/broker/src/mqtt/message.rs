@@ -119,7 +119,7 @@ impl<'a> IncomingMessage<'a> {
 
     /// The same with the properties of a PUBLISH or of a will.
     pub(crate) fn take(&mut self, properties: &Properties) -> Result<(), MqttFault> {
-        let mut forwarded = Vec::new();
+        let (mut forwarded, mut fields) = (Vec::new(), Vec::new());
         let sooner = |due: Option<Nanos>, other: Nanos| Some(due.map_or(other, |due| due.min(other)));
         let mut room = MOST_FIELD_BYTES;
         for property in properties {
@@ -145,27 +145,29 @@ impl<'a> IncomingMessage<'a> {
                     self.origin.deadline = DeadlineUnit::Microseconds;
                     continue;
                 }
-                Property::UserProperty(user) => self.set(&mut room, user.key(), user.val()),
-                Property::ResponseTopic(topic) => self.set(&mut room, REPLY_TO, topic.val()),
+                Property::UserProperty(user) => take_field(&mut fields, &mut room, user.key(), user.val()),
+                Property::ResponseTopic(topic) => take_field(&mut fields, &mut room, REPLY_TO, topic.val()),
                 Property::CorrelationData(data) => {
                     if let Ok(text) = std::str::from_utf8(data.val()) {
-                        self.set(&mut room, REQUEST, text);
+                        take_field(&mut fields, &mut room, REQUEST, text);
                     }
                 }
                 _ => {}
             }
             forwarded.extend(property.to_continuous_buffer());
         }
+        self.fields = fields.into_iter().collect();
         self.origin.properties = (!forwarded.is_empty()).then(|| forwarded.into());
         Ok(())
     }
+}
 
-    fn set(&mut self, room: &mut usize, name: &str, text: &str) {
-        let bytes = name.len() + text.len();
-        if name.len() <= MOST_FIELD_NAME && bytes <= *room {
-            *room -= bytes;
-            self.fields.set(name, value(text));
-        }
+/// A property becomes a field, while there is room.
+fn take_field(fields: &mut Vec<(Arc<str>, FieldValue)>, room: &mut usize, name: &str, text: &str) {
+    let bytes = name.len() + text.len();
+    if name.len() <= MOST_FIELD_NAME && bytes <= *room {
+        *room -= bytes;
+        fields.push((name.into(), value(text)));
     }
 }
 

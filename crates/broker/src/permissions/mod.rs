@@ -314,7 +314,10 @@ impl From<&ChannelError> for RefusalKind {
             ChannelError::GroupDiffers { .. } => Self::Group,
             ChannelError::Mismatch { .. } | ChannelError::ShareMismatch { .. } => Self::Offered,
             ChannelError::Admission(_) | ChannelError::TooLong { .. } => Self::Admission,
-            ChannelError::TooMany { .. } | ChannelError::Parts { .. } => Self::Limit,
+            ChannelError::TooMany { .. } | ChannelError::TenantLimit { .. } | ChannelError::Parts { .. } => {
+                Self::Limit
+            }
+            ChannelError::NamesFull { .. } => Self::Memory,
             _ => Self::Topic,
         }
     }

@@ -1,7 +1,8 @@
 //! The broker over transports: one thread, one epoll.
 //!
 //! A turn: what is due is delivered, everything is flushed, the thread sleeps until something is ready or
-//! due, and takes at most [`TURN`] frames from each program before the others have theirs. A program that
+//! due, and takes at most [`TURN`] frames from each program before the others have theirs. `turn.rs` bounds
+//! what one tenant has of a turn, and so how long a turn lasts. A program that
 //! does not read is *paused*: its events wait in its inboxes, where its own policy says what goes. A program
 //! whose event would block on a full inbox is not read until there is room. Neither makes another program
 //! wait.
@@ -17,6 +18,7 @@ mod listen;
 mod look_budget;
 mod served;
 mod trust;
+mod turn;
 mod window;
 
 pub use listen::{Exposure, OWNER, ServeError};
@@ -25,6 +27,7 @@ pub use window::StatisticsWindow;
 use crate::body::EventBody;
 use crate::broker::Broker;
 use crate::channel_wait::ChannelWait;
+use crate::limits::Limits;
 use crate::outgoing::{Flushed, OutgoingSocket};
 use crate::task::{ClientId, Next, PathId, Sent, Task};
 use crate::transport::{FrameTransport, Framing, PollFor, TransportError, TransportListener};
@@ -37,11 +40,12 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{Timespec, epoll as events};
 use rustix::io::Errno;
 use served::{HeardFrom, ServedClient};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use turn::{ClientTurn, DeliveryStop, DeliveryTurn, MAX_ALONE_TIME, TurnSlices};
 use unisono_eventchannel::NumberMap;
 use unisono_linux::clock::{self, Nanos};
 use unisono_linux::local_socket::own_user;
@@ -72,6 +76,11 @@ pub struct Server {
     next_client: u32,
     /// Programs with frames that have come and were not taken.
     unfinished: BTreeSet<ClientId>,
+    /// Programs whose tenant has had its part of this turn, the one that is heard first in the next one first.
+    deferred: VecDeque<ClientId>,
+    slices: TurnSlices,
+    /// Frames that one program may send before others have their turn.
+    frames: usize,
     /// Programs with frames to flush.
     spoken_to: BTreeSet<ClientId>,
     /// Of pairs of sockets whose one end a supplier has: the other one.
@@ -113,6 +122,9 @@ impl Server {
             paths: NumberMap::default(),
             next_client: 0,
             unfinished: BTreeSet::new(),
+            deferred: VecDeque::new(),
+            slices: TurnSlices::default(),
+            frames: TURN,
             spoken_to: BTreeSet::new(),
             links: NumberMap::default(),
             blocked: BTreeSet::new(),
@@ -156,10 +168,14 @@ impl Server {
         }
         while !stop() {
             self.end_revoked();
-            let mut due = self.deliver();
+            let mut deliveries = DeliveryTurn::after(self.slices.begin() + self.broker.take_work());
+            let mut due = self.deliver(&mut deliveries);
             // programs that were paused and take events again are owed some
             while self.flush() {
-                due = self.deliver();
+                due = self.deliver(&mut deliveries);
+                if due == Nanos::ZERO {
+                    break;
+                }
             }
             if let Some(disk) = &self.disk
                 && let Some(job) = self.broker.sync()
@@ -176,6 +192,9 @@ impl Server {
             }
             self.stay_awake(!ready.is_empty());
             let unfinished = std::mem::take(&mut self.unfinished);
+            for id in std::mem::take(&mut self.deferred) {
+                self.client(id, EventFlags::IN);
+            }
             for event in &ready {
                 let (about, flags) = (event.data.u64(), event.flags);
                 match about >> 32 << 32 {
@@ -188,6 +207,7 @@ impl Server {
             for id in unfinished {
                 self.client(id, EventFlags::IN);
             }
+            self.hear_deferred();
             if self.looks() {
                 if ready.is_empty() {
                     std::thread::yield_now(); // the program that is awaited may need this processor
@@ -213,6 +233,20 @@ impl Server {
         Ok(())
     }
 
+    /// Hears the programs that had to wait in this turn, if no other tenant waits for its end.
+    fn hear_deferred(&mut self) {
+        if self.deferred.is_empty() || !self.slices.is_alone() {
+            return;
+        }
+        let until = MAX_ALONE_TIME.after(clock::now());
+        for id in std::mem::take(&mut self.deferred) {
+            if clock::now() < until {
+                self.slices.renew();
+            }
+            self.client(id, EventFlags::IN);
+        }
+    }
+
     fn disk_ended(&mut self) {
         while let Some((job, result)) = self.disk.as_ref().and_then(DiskThread::ended) {
             self.broker.synced(clock::now(), &job, result);
@@ -234,7 +268,7 @@ impl Server {
 
     /// How long to sleep: not at all if something has come since.
     fn timeout(&mut self, due: Nanos) -> Timespec {
-        let sleeps = !self.looks() && self.unfinished.is_empty();
+        let sleeps = !self.looks() && self.unfinished.is_empty() && self.deferred.is_empty();
         let mut may = sleeps;
         if sleeps {
             // every transport has to hear of the sleep, also after one that may not wait
@@ -249,18 +283,25 @@ impl Server {
         Timespec { tv_sec: 0, tv_nsec: i64::try_from(nanos.0).unwrap_or_default() }
     }
 
-    /// Delivers what is due, and tries again what waits for room; when to come back. While classes compete it
-    /// delivers at most [`TURN`] events, so that the inboxes of a class with a small share, and not the
-    /// connections of all who publish, are where events wait.
-    fn deliver(&mut self) -> Nanos {
+    /// Delivers what is due, and tries again what waits for room; when to come back, zero: at once. While
+    /// classes compete it delivers at most [`TURN`] events, so that the inboxes of a class with a small share,
+    /// and not the connections of all who publish, are where events wait.
+    fn deliver(&mut self, turn: &mut DeliveryTurn) -> Nanos {
         let mut delivered = 0;
+        self.frames = TURN;
         loop {
             let until = loop {
                 self.work();
                 if delivered >= TURN && self.broker.classes_compete() {
                     break Nanos::ZERO;
                 }
-                match self.broker.next(clock::now()) {
+                let now = clock::now();
+                if let Err(stop) = turn.goes_on(now) {
+                    // what was published waits: programs are heard, and few events are taken
+                    self.frames = if stop == DeliveryStop::TookLong { 1 } else { TURN };
+                    return Nanos::ZERO;
+                }
+                match self.broker.next(now) {
                     Next::Delivered => delivered += 1,
                     Next::Transmit { path, body } => self.transmit(path, &body),
                     Next::Wait(until) => break until,
@@ -441,7 +482,11 @@ impl Server {
             if transport.may_lose() {
                 self.broker.may_lose(id);
             }
-            self.clients.insert(id, ServedClient::new(transport));
+            let greeting = match framing {
+                Framing::Length => Limits::GREETING,
+                Framing::Mqtt => Limits::CONNECT,
+            };
+            self.clients.insert(id, ServedClient::new(transport, greeting, self.broker.buffer_share(id)));
         }
         Ok(())
     }
@@ -457,7 +502,7 @@ impl Server {
                 if epoll::add(&self.epoll, &*settled, data, client.watched).is_err() {
                     return self.drop_client(id);
                 }
-                client.transport = settled;
+                client.settle(settled);
                 if client.transport.passes() {
                     self.broker.passes_descriptors(id);
                 }
@@ -478,7 +523,17 @@ impl Server {
         if flags.contains(EventFlags::OUT) || client.keeps_frames() {
             self.spoken_to.insert(id);
         }
-        match client.hear(&mut self.broker, id, TURN) {
+        let (tenant, now) = (self.broker.tenant(id), clock::now());
+        if !self.slices.hears(now, tenant) {
+            if !self.deferred.contains(&id) {
+                self.deferred.push_back(id);
+            }
+            return;
+        }
+        let mut turn = ClientTurn::begin(now, self.frames);
+        let heard = client.hear(&mut self.broker, id, &mut turn);
+        self.slices.spend(tenant, turn.work());
+        match heard {
             HeardFrom::All => {}
             HeardFrom::Part => drop(self.unfinished.insert(id)),
             HeardFrom::Blocked if flags.intersects(EventFlags::HUP | EventFlags::ERR) => self.drop_client(id),

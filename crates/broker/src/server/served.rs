@@ -1,11 +1,13 @@
 //! One program as the server sees it: its transport, and what could not be taken or done yet.
 
+use super::turn::ClientTurn;
 use crate::body::EventBody;
 use crate::broker::Broker;
 use crate::task::{ClientId, Received};
 use crate::tls;
 use crate::transport::{
-    Awaited, Drained, FrameTransport, MayWait, PayloadRef, PollFor, SharedPayload, Taken, TransportError,
+    Awaited, BufferShare, Drained, FrameTransport, MayWait, PayloadRef, PollFor, SharedPayload, Taken,
+    TransportError,
 };
 use rustix::event::epoll::EventFlags;
 use std::collections::VecDeque;
@@ -14,10 +16,6 @@ use unisono_linux::clock;
 /// Bytes of answers kept for a program that reads nothing, at most. Its events stay in its inboxes, so what
 /// is kept here is what it asked for. A program that reads one answer before it asks for the next has fewer.
 const MOST_KEPT: usize = 1 << 20;
-
-/// Frames that are taken between two readings of the clock. Taking one takes about a microsecond, and
-/// reading the clock 30 ns in a virtual machine. So an event may count as come some microseconds early.
-const CLOCK_EVERY: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct ServedClient {
@@ -31,6 +29,12 @@ pub(super) struct ServedClient {
     pub(super) watched: EventFlags,
     /// Whether its first frame has come.
     has_spoken: bool,
+    /// Whether it has greeted, and sends frames as large as it may.
+    has_greeted: bool,
+    /// Bytes of its greeting, at most.
+    greeting: usize,
+    /// What its answers take that are kept here.
+    share: BufferShare,
     /// Orders about rings since the beginning.
     orders: u32,
 }
@@ -47,7 +51,10 @@ pub(super) enum HeardFrom {
 }
 
 impl ServedClient {
-    pub(super) fn new(transport: Box<dyn FrameTransport>) -> Self {
+    /// A program that has just connected, and whose greeting has at most so many bytes.
+    pub(super) fn new(mut transport: Box<dyn FrameTransport>, greeting: usize, share: BufferShare) -> Self {
+        transport.limit_incoming(greeting);
+        transport.charge_to(share.beside());
         Self {
             transport,
             kept: VecDeque::new(),
@@ -55,6 +62,9 @@ impl ServedClient {
             waiting: None,
             watched: EventFlags::IN,
             has_spoken: false,
+            has_greeted: false,
+            greeting,
+            share,
             orders: 0,
         }
     }
@@ -79,7 +89,10 @@ impl ServedClient {
         broker.paused(id);
         self.kept_bytes += head.len();
         self.kept.push_back((head, body));
-        if self.kept_bytes > MOST_KEPT { Err(TransportError::Closed) } else { Ok(()) }
+        if self.kept_bytes > MOST_KEPT || !self.share.resize(self.kept_bytes) {
+            return Err(TransportError::Closed);
+        }
+        Ok(())
     }
 
     /// Takes an order about a ring for the program. The program knows at once that there is one.
@@ -116,6 +129,8 @@ impl ServedClient {
             }
             self.kept_bytes -= head.len();
             self.kept.pop_front();
+            // less is always there
+            let _ = self.share.resize(self.kept_bytes);
         }
     }
 
@@ -140,19 +155,34 @@ impl ServedClient {
         !self.kept.is_empty()
     }
 
-    /// Hands over up to `most` frames.
-    pub(super) fn hear(&mut self, broker: &mut Broker, id: ClientId, most: usize) -> HeardFrom {
+    /// Its connection turns out to be of this kind.
+    pub(super) fn settle(&mut self, mut settled: Box<dyn FrameTransport>) {
+        settled.limit_incoming(self.greeting);
+        settled.charge_to(self.share.beside());
+        self.transport = settled;
+    }
+
+    /// Once it has greeted, its frames may be as large as its rule says.
+    #[inline]
+    fn notice_greeting(&mut self, broker: &Broker, id: ClientId) {
+        if !self.has_greeted
+            && let Some(most) = broker.largest_of(id)
+        {
+            self.has_greeted = true;
+            self.transport.limit_incoming(most);
+        }
+    }
+
+    /// Hands over frames, as long as its turn lasts.
+    pub(super) fn hear(&mut self, broker: &mut Broker, id: ClientId, turn: &mut ClientTurn) -> HeardFrom {
         if self.waiting.is_some() {
             return HeardFrom::Blocked;
         }
-        let mut now = clock::now();
-        if broker.is_ahead(now, id) {
+        if broker.is_ahead(turn.now, id) {
             return HeardFrom::Part;
         }
-        for frame in 0..most {
-            if frame % CLOCK_EVERY == CLOCK_EVERY - 1 {
-                now = clock::now();
-            }
+        while turn.goes_on(clock::now) {
+            let now = turn.now;
             match self.transport.receive() {
                 Ok(None) => return HeardFrom::All,
                 Ok(Some(frame)) if !self.has_spoken => {
@@ -164,11 +194,15 @@ impl ServedClient {
                     }
                     // a greeting waits for no room
                     let _ = broker.received(now, id, &bytes, apart);
+                    turn.spend(bytes.len(), broker.take_work());
+                    self.notice_greeting(broker, id);
                 }
                 Ok(Some(frame)) => {
                     let again = frame.apart.clone();
-                    match broker.received(now, id, frame.bytes, frame.apart) {
-                        Received::Done => {}
+                    let received = broker.received(now, id, frame.bytes, frame.apart);
+                    turn.spend(frame.bytes.len(), broker.take_work());
+                    match received {
+                        Received::Done => self.notice_greeting(broker, id),
                         Received::Ahead => return HeardFrom::Part,
                         Received::Blocked => {
                             self.waiting = Some((frame.bytes.to_vec(), again));

@@ -49,10 +49,11 @@ mod socket;
 mod stream;
 mod tls;
 
+pub use crate::buffers::BufferShare;
 pub use datagram_listener::DatagramListener;
 pub(crate) use datagrams::DatagramChannel;
-pub(crate) use stream::accept;
 pub use stream::{Framing, StreamListener, StreamTransport};
+pub(crate) use stream::{NO_MEMORY, accept};
 
 use crate::tls::CertificateChain;
 use std::fmt;
@@ -368,6 +369,19 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
     fn send_loosely(&mut self, head: &[u8], payload: PayloadRef<'_>) -> Result<(), TransportError> {
         let _ = (head, payload);
         Err(TransportError::Failed(std::io::ErrorKind::Unsupported.into()))
+    }
+
+    /// Frames that come have at most so many bytes from now on, and no more than
+    /// [`largest`](Self::largest). Memory for a frame is taken only if it is no longer. Transports that take no
+    /// memory for frames that come have nothing to do.
+    fn limit_incoming(&mut self, most: usize) {
+        let _ = most;
+    }
+
+    /// Buffers of this end that grow are charged from now on, and grow no further than that allows: then the
+    /// connection ends. Transports whose buffers do not grow have nothing to do.
+    fn charge_to(&mut self, share: BufferShare) {
+        drop(share);
     }
 
     /// The certificates that the other end has shown, its own first, once the handshake of TLS is done; empty

@@ -13,8 +13,8 @@ use super::heads::{self, HEADROOM, HeadHistory};
 use super::socket::Intake;
 use super::tls::TlsChannel;
 use super::{
-    AcceptedTransport, Awaited, Drained, FrameTransport, IncomingFrame, MayWait, PayloadRef, PollFor, Taken,
-    TransportError, TransportListener, TransportPeer,
+    AcceptedTransport, Awaited, BufferShare, Drained, FrameTransport, IncomingFrame, MayWait, PayloadRef,
+    PollFor, Taken, TransportError, TransportListener, TransportPeer,
 };
 use crate::tls::{CertificateChain, TlsCertificates};
 use rustix::io::Errno;
@@ -47,6 +47,10 @@ const INTAKE: usize = BATCH + DIRECT;
 /// A buffer that grew beyond this for one large frame shrinks again. With the most clients (256) such
 /// buffers take at most 256 MiB.
 const KEPT: usize = 1 << 20;
+
+/// What a program is told whose buffers may not grow.
+pub(crate) const NO_MEMORY: &str = "the connections of this user hold as much memory as they may; send smaller \
+                                    frames, or read what was sent";
 
 /// The length that precedes a frame.
 const LENGTH: usize = 4;
@@ -92,6 +96,8 @@ pub struct StreamTransport {
     channel: ByteChannel,
     framing: Framing,
     largest: usize,
+    /// Bytes of a frame that may come.
+    most_incoming: usize,
     /// Whether a frame of TLS is recognised: at the broker's end, until the first frame has come.
     recognises_tls: bool,
     /// What the heads of the frames that leave, and of those that come, are compressed against.
@@ -118,6 +124,8 @@ pub struct StreamTransport {
     drained: bool,
     /// The last frame that came in a datagram.
     loose: Vec<u8>,
+    /// What its buffers have beyond those of every connection.
+    share: BufferShare,
 }
 
 impl StreamTransport {
@@ -162,6 +170,7 @@ impl StreamTransport {
             channel,
             framing,
             largest,
+            most_incoming: largest,
             recognises_tls: false,
             outgoing: None,
             incoming: None,
@@ -176,6 +185,7 @@ impl StreamTransport {
             ended: false,
             drained: false,
             loose: Vec::new(),
+            share: BufferShare::default(),
         }
     }
 
@@ -207,7 +217,7 @@ impl StreamTransport {
         let Some((begin, end)) = self.span()? else { return Ok(None) };
         // a compressed head has at most its form more
         let length = end - begin - usize::from(self.incoming.is_some()).min(end - begin);
-        if length > self.largest {
+        if length > self.most_incoming {
             return Err(self.too_long(length));
         }
         Ok((self.end - self.start >= end).then_some((self.start + begin, self.start + end)))
@@ -216,7 +226,7 @@ impl StreamTransport {
     fn too_long(&self, length: usize) -> TransportError {
         TransportError::Broken(format!(
             "a frame of {length} bytes is too large; the largest has {}",
-            self.largest
+            self.most_incoming
         ))
     }
 
@@ -232,7 +242,7 @@ impl StreamTransport {
                 payload - head.len()
             }
         };
-        if end - begin > self.largest { Err(self.too_long(end - begin)) } else { Ok((begin, end)) }
+        if end - begin > self.most_incoming { Err(self.too_long(end - begin)) } else { Ok((begin, end)) }
     }
 
     /// Appends all of a frame that comes before its payload.
@@ -254,12 +264,22 @@ impl StreamTransport {
         }
     }
 
+    /// Charges what its buffers are to have beyond those of every connection.
+    fn charge(&mut self, inbox: usize, outbox: usize) -> Result<(), TransportError> {
+        let beyond = inbox.saturating_sub(HEADROOM + INTAKE) + outbox.saturating_sub(OUTBOX + BATCH);
+        match self.share.resize(beyond) {
+            true => Ok(()),
+            false => Err(TransportError::Broken(NO_MEMORY.to_owned())),
+        }
+    }
+
     /// Makes room for the rest of the frame at the front, then takes from the kernel; whether anything came.
     fn take_in(&mut self) -> Result<bool, TransportError> {
         if self.start == self.end {
             (self.start, self.end) = (HEADROOM, HEADROOM);
             if self.inbox.len() > KEPT {
                 self.inbox = vec![0; HEADROOM + INTAKE];
+                self.charge(self.inbox.len(), self.outbox.capacity())?;
             }
         }
         let front = self.span()?;
@@ -268,7 +288,9 @@ impl StreamTransport {
             self.inbox.copy_within(self.start..self.end, HEADROOM);
             (self.start, self.end) = (HEADROOM, HEADROOM + self.end - self.start);
             if self.inbox.len() < HEADROOM + needed {
-                self.inbox.resize(HEADROOM + needed.max(INTAKE), 0);
+                let grown = HEADROOM + needed.max(INTAKE);
+                self.charge(grown, self.outbox.capacity())?;
+                self.inbox.resize(grown, 0);
             }
         }
         // What came since makes the descriptor ready: asking again now would be a system call in vain for
@@ -308,6 +330,10 @@ impl FrameTransport for StreamTransport {
         let leaves_from_where_it_is = payload.length() >= DIRECT
             && matches!(payload, PayloadRef::Bytes(_))
             && self.flush()? == Drained::All;
+        if self.outbox.len() + HEADROOM + bytes > OUTBOX + BATCH {
+            self.charge(self.inbox.len(), self.outbox.len() + HEADROOM + bytes)?;
+            self.outbox.reserve_exact(HEADROOM + bytes);
+        }
         let mut outbox = std::mem::take(&mut self.outbox);
         self.put_front(head, payload.length(), &mut outbox);
         match payload {
@@ -346,7 +372,10 @@ impl FrameTransport for StreamTransport {
         }
         self.refused = 0;
         self.outbox.clear();
-        self.outbox.shrink_to(KEPT);
+        if self.outbox.capacity() > OUTBOX + BATCH {
+            self.outbox.shrink_to(OUTBOX);
+            self.charge(self.inbox.len(), self.outbox.capacity())?;
+        }
         self.sent = 0;
         Ok(if self.channel.flush()? { Drained::All } else { Drained::Part })
     }
@@ -391,6 +420,14 @@ impl FrameTransport for StreamTransport {
         payload.put(&mut frame[head.len()..]);
         channel.send_loosely(frame);
         Ok(())
+    }
+
+    fn charge_to(&mut self, share: BufferShare) {
+        self.share = share;
+    }
+
+    fn limit_incoming(&mut self, most: usize) {
+        self.most_incoming = most.min(self.largest);
     }
 
     fn poll_for(&self) -> PollFor {

@@ -7,11 +7,12 @@
 //! A consumer with as many bytes unacknowledged as its queue may hold is delivered nothing more, as one with
 //! a full window. One event beyond may be among them, because its size is known when it is delivered.
 
-use super::EventChannel;
+use super::{AttachedConsumer, EventChannel};
 use crate::alarms::ChannelAlarm;
 use crate::event::EventPayload;
 use crate::ids::{ConsumerId, InboxId};
 use crate::inbox::{Parcel, Redelivery};
+use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
 /// What became of an acknowledgement.
@@ -24,12 +25,22 @@ pub enum Acknowledged {
     Unknown,
 }
 
+impl<P: EventPayload> AttachedConsumer<P> {
+    /// A delivery is not outstanding any more.
+    fn returned(&mut self, parcel: &Parcel<P>) {
+        self.outstanding_bytes -= parcel.memory();
+        if self.oversize.holds(Some(Arc::as_ptr(&parcel.event).addr())) {
+            self.oversize.let_go();
+        }
+    }
+}
+
 impl<P: EventPayload> EventChannel<P> {
     /// A consumer has done with an event; the number is that of the delivery.
     pub fn acknowledge(&mut self, consumer: ConsumerId, number: u64) -> Acknowledged {
         let Some(member) = self.consumers.get_mut(&consumer) else { return Acknowledged::Unknown };
         let Some((again, parcel)) = member.outstanding.remove(&number) else { return Acknowledged::Unknown };
-        member.outstanding_bytes -= parcel.memory();
+        member.returned(&parcel);
         let inbox = member.inbox;
         self.alarms.clear(again, ChannelAlarm::Redelivery(consumer, number));
         self.place(inbox);
@@ -57,8 +68,15 @@ impl<P: EventPayload> EventChannel<P> {
         parcel: Parcel<P>,
     ) -> Option<u64> {
         let member = self.consumers.get_mut(&consumer)?;
+        let capacity =
+            self.receivers.get(&member.inbox).map_or(usize::MAX, |it| it.inbox.spec.capacity.bytes);
         member.delivered += 1;
         member.outstanding_bytes += parcel.memory();
+        let weight = parcel.weight();
+        if weight > capacity {
+            // it was counted while it waited, and nothing was since
+            let _ = member.oversize.hold((Arc::as_ptr(&parcel.event).addr(), weight));
+        }
         let again = redelivery.after.after(now);
         member.outstanding.insert(member.delivered, (again, parcel));
         self.alarms.set(again, ChannelAlarm::Redelivery(consumer, member.delivered));
@@ -70,7 +88,7 @@ impl<P: EventPayload> EventChannel<P> {
         let Some(member) = self.consumers.get_mut(&consumer) else { return };
         let inbox = member.inbox;
         if let Some((_, parcel)) = member.outstanding.remove(&number) {
-            member.outstanding_bytes -= parcel.memory();
+            member.returned(&parcel);
             self.give_back(now, inbox, parcel);
         }
     }

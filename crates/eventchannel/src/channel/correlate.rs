@@ -2,7 +2,8 @@
 //! that matches it goes to the correlation and not to the inbox; the complete correlation goes to the inbox.
 
 use super::{CorrelationState, Destined, EventChannel};
-use crate::correlation::{Correlation, Correlator, MOST_PARTS};
+use crate::correlation::{Correlation, Correlator, Incomplete, MOST_PARTS};
+use crate::delivery::ChannelNotice;
 use crate::error::ChannelError;
 use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE};
 use crate::ids::{ConsumerId, CorrelationId, InboxId, SubscriptionId};
@@ -13,6 +14,9 @@ use unisono_linux::clock::Nanos;
 impl<P: EventPayload> EventChannel<P> {
     /// A consumer, or its group, asks for events that come together. They begin with the next event: history
     /// is not looked at. If the group has the same correlation already, that one serves this consumer, too.
+    ///
+    /// The events that wait for others have the bound of the queue in bytes: beyond, what began first is given
+    /// up.
     ///
     /// A delivery names the event that completed it, under the subscription of the part with the least number
     /// that the event matched; its deadline and criticality count.
@@ -26,7 +30,8 @@ impl<P: EventPayload> EventChannel<P> {
         correlation: Correlation,
     ) -> Result<CorrelationId, ChannelError> {
         let known = self.consumers.get(&consumer);
-        let inbox = known.ok_or(ChannelError::Unknown { what: "consumer", number: consumer.0 })?.inbox;
+        let known = known.ok_or(ChannelError::Unknown { what: "consumer", number: consumer.0 })?;
+        let (inbox, tenant) = (known.inbox, known.tenant);
         let parts = correlation.parts.len();
         if !(1..=MOST_PARTS).contains(&parts) {
             return Err(ChannelError::Parts { parts, most: MOST_PARTS });
@@ -35,24 +40,27 @@ impl<P: EventPayload> EventChannel<P> {
             state.by.push(consumer);
             return Ok(id);
         }
-        if self.subscriptions.len() + parts > self.limits.subscriptions {
-            return Err(ChannelError::TooMany { what: "subscriptions", most: self.limits.subscriptions });
-        }
-        for interest in &correlation.parts {
-            self.past(NO_DEADLINE, inbox, interest)?; // whether what is there meets the request
-        }
+        self.check_subscriptions(tenant, &correlation.parts)?;
+        self.check_request(inbox, &correlation.parts)?;
         let id = CorrelationId(self.number());
         let correlator = Correlator::new(&correlation);
         let mut subscriptions = Vec::new();
         for (part, interest) in correlation.parts.into_iter().enumerate() {
             let subscription = SubscriptionId(self.number());
-            self.add(subscription, Destined { inbox, by: consumer, part: Some((id, part)) }, interest);
+            self.add(
+                subscription,
+                Destined { inbox, by: consumer, tenant, asked: 0, part: Some((id, part)) },
+                interest,
+            );
             subscriptions.push(subscription);
         }
         let incomplete = correlation.incomplete;
         let by = vec![consumer];
         let state = CorrelationState { inbox, by, correlator, parts: subscriptions, incomplete, alarm: None };
         self.correlations.insert(id, state);
+        if let Some(receiver) = self.receivers.get_mut(&inbox) {
+            receiver.correlations.push(id);
+        }
         Ok(id)
     }
 
@@ -63,15 +71,25 @@ impl<P: EventPayload> EventChannel<P> {
         inbox: InboxId,
         wanted: &Correlation,
     ) -> Option<(CorrelationId, &mut CorrelationState<P>)> {
-        let Self { correlations, index, .. } = self;
-        let of_inbox = correlations.iter_mut().filter(|(_, state)| state.inbox == inbox);
-        let mut same = of_inbox.filter(|(_, state)| {
-            let parts = state.parts.iter().map(|part| index.interest(*part));
-            state.correlator.follows(wanted)
-                && state.incomplete == wanted.incomplete
-                && parts.eq(wanted.parts.iter().map(Some))
+        let Self { correlations, index, receivers, .. } = self;
+        let same = receivers.get(&inbox)?.correlations.iter().find(|id| {
+            correlations.get(id).is_some_and(|state| {
+                let parts = state.parts.iter().map(|part| index.interest(*part));
+                state.correlator.follows(wanted)
+                    && state.incomplete == wanted.incomplete
+                    && parts.eq(wanted.parts.iter().map(Some))
+            })
         });
-        same.next().map(|(id, state)| (*id, state))
+        let id = *same?;
+        correlations.get_mut(&id).map(|state| (id, state))
+    }
+
+    /// About how many bytes the events take that wait for others of correlations of a consumer, or its group.
+    #[must_use]
+    pub fn correlating_bytes(&self, consumer: ConsumerId) -> usize {
+        let correlations = self.receiver(consumer).into_iter().flat_map(|receiver| &receiver.correlations);
+        let states = correlations.filter_map(|id| self.correlations.get(id));
+        states.map(|state| state.correlator.weight()).fold(0, usize::saturating_add)
     }
 
     /// An event matches parts of one correlation, ascending. Whether that completes it.
@@ -86,6 +104,11 @@ impl<P: EventPayload> EventChannel<P> {
         let parts: Vec<usize> = parts.iter().map(|(_, part)| *part).collect();
         let (inbox, subscription) = (state.inbox, state.parts[first]);
         let complete = state.correlator.feed(event, &parts);
+        let most = self.receivers.get(&inbox).map_or(0, |receiver| receiver.inbox.spec.capacity.bytes);
+        let dropped = state.correlator.drop_beyond(most) && state.incomplete == Incomplete::Report;
+        if dropped {
+            self.tell(inbox, NO_DEADLINE, ChannelNotice::Incomplete { correlation: id });
+        }
         self.watch(now, id);
         let Some(mut with) = complete else { return false };
         with.pop(); // the event itself, which comes last

@@ -1,5 +1,6 @@
 //! Choosing the next delivery, and charging its class for the time that it took.
 
+use super::past::MAX_PIECES;
 use super::{EventChannel, Receiver};
 use crate::delivery::{ChannelNotice, DeliveredEvent, Delivery, Lateness};
 use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE};
@@ -24,8 +25,17 @@ impl<P: EventPayload> EventChannel<P> {
     pub fn next(&mut self, now: Nanos) -> Option<Delivery<P>> {
         self.finish(now, None);
         self.advance(now);
+        self.looks = 0;
+        self.read_on_beside(now);
+        let mut pieces = 0;
         loop {
-            let inbox = self.dispatcher.next()?;
+            let Some(inbox) = self.dispatcher.next() else {
+                if pieces < MAX_PIECES && self.read_on(now) {
+                    pieces += 1;
+                    continue;
+                }
+                return None;
+            };
             let arrival = self.arrival();
             let Some(receiver) = self.receivers.get_mut(&inbox) else { continue };
             let Some(at) = receiver.free_member(&self.consumers) else { continue };
@@ -39,6 +49,10 @@ impl<P: EventPayload> EventChannel<P> {
             let mut notices: Vec<_> = gaps.collect();
             notices.extend(receiver.notices.drain(..).map(|(_, notice)| notice));
             receiver.tell_departed();
+            if receiver.may_read_on() {
+                receiver.reads = true;
+                self.reading.push(receiver.tenant, inbox);
+            }
             let bytes = popped.as_ref().map_or(0, |(parcel, _)| parcel.bytes());
             let worst = receiver.inbox.spec.execution.of(bytes);
             let redelivery = receiver.inbox.spec.redelivery;
@@ -143,6 +157,7 @@ impl<P: EventPayload> Receiver<P> {
             && self.members.len() == 1
             && self.members.front() == Some(&consumer)
             && self.notices.is_empty()
+            && self.readers.is_empty()
             && spec.redelivery.is_none()
             && spec.late == LateEvents::Deliver
             && self.inbox.len() > 0

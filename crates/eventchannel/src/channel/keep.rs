@@ -2,7 +2,8 @@
 
 use super::{EventChannel, Topic};
 use crate::event::{ChannelEvent, EventPayload, Retention};
-use crate::kept::{KeepingTerms, KeptCharge, KeptMemory};
+use crate::kept::{KeepingTerms, KeptCharge};
+use crate::kept_memory::KeptMemory;
 use std::sync::Arc;
 
 impl<P> Topic<P> {
@@ -19,23 +20,23 @@ impl<P> Topic<P> {
 
     pub(super) fn keep(
         &mut self,
-        kept: &mut KeptMemory,
+        kept: &mut KeptMemory<P>,
         event: &Arc<ChannelEvent<P>>,
         (retention, charge): (Retention, KeptCharge),
     ) {
         if self.history.keeps() {
             self.history.displaced(event.key.as_ref()).into_iter().for_each(|it| kept.release(it));
             self.history.push(event, charge);
-            kept.charge(charge);
+            kept.charge(charge, event);
         }
         let former = match retention {
             Retention::AsTopic => None,
-            Retention::Retain => self.retained.replace((Arc::clone(event), charge)),
+            Retention::Retain => self.retained.replace((Arc::clone(event), charge.retained())),
             Retention::Remove => self.retained.take(),
         };
         former.into_iter().for_each(|(_, former)| kept.release(former));
         if retention == Retention::Retain {
-            kept.charge(charge);
+            kept.charge(charge.retained(), event);
         }
     }
 }
@@ -55,7 +56,8 @@ impl<P: EventPayload> EventChannel<P> {
         if self.kept.check(keeping, self.limits.kept, bytes, &freed).is_err() {
             return false;
         }
-        at.keep(&mut self.kept, &Arc::new(event), (retention, KeptCharge::of(keeping, each)));
+        let charge = KeptCharge::of(keeping, each, self.kept.next_count());
+        at.keep(&mut self.kept, &Arc::new(event), (retention, charge));
         true
     }
 }

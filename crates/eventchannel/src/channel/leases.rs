@@ -20,8 +20,13 @@ use crate::error::ChannelError;
 use crate::event::{EventPayload, NO_DEADLINE};
 use crate::ids::{ConsumerId, CorrelationId, InboxId, SupplierId, TimerId, TopicId};
 use crate::quality::Departed;
+use crate::tenant::{TenantId, TenantResource, rings};
 use crate::topic::Ownership;
 use unisono_linux::clock::Nanos;
+
+/// Alarms that one call rings at most: with more, a caller would deliver nothing while timers of many
+/// consumers are behind. 256 of them take some 50 us.
+const MAX_ALARMS: usize = 256;
 
 /// How long a party may be silent.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +58,7 @@ pub(super) struct TimerState {
     pub(super) inbox: InboxId,
     /// The consumer that asked for it.
     pub(super) by: ConsumerId,
+    tenant: TenantId,
     spec: TimerSpec,
     next: Nanos,
 }
@@ -61,13 +67,18 @@ impl<P: EventPayload> EventChannel<P> {
     /// When to call [`advance`](Self::advance), if nothing else happens before. None: not at all.
     #[must_use]
     pub fn next_wake(&self) -> Option<Nanos> {
-        self.alarms.first()
+        // what topics keep for consumers that came late is read on at once
+        let reads = (!self.reading.is_empty()).then_some(self.clock);
+        reads.into_iter().chain(self.alarms.first()).min()
     }
 
-    /// Time has passed.
+    /// Time has passed. At most [`MAX_ALARMS`] of what is due is done; [`next_wake`](Self::next_wake) then
+    /// is no later than now.
     pub fn advance(&mut self, now: Nanos) {
         self.clock = self.clock.max(now);
-        while let Some((at, alarm)) = self.alarms.due(now) {
+        for _ in 0..MAX_ALARMS {
+            let Some((at, alarm)) = self.alarms.due(now) else { break };
+            self.work += 1;
             match alarm {
                 ChannelAlarm::SupplierLease(supplier) => {
                     let Some(lease) = self.suppliers.get(&supplier).and_then(|state| state.lease) else {
@@ -153,6 +164,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// A supplier goes, of its own or not.
     pub(super) fn depart(&mut self, supplier: SupplierId, why: Departed) {
         let Some(state) = self.suppliers.remove(&supplier) else { return };
+        self.tenants.give_back(state.tenant, TenantResource::Suppliers, 1);
         if let Some(barren) = &mut self.barren {
             barren.withdrawn += state.offers.len();
         }
@@ -202,7 +214,8 @@ impl<P: EventPayload> EventChannel<P> {
     /// A consumer, or its group, wants to be told the time, or of silence.
     ///
     /// # Errors
-    /// The consumer does not exist, the period is zero, or there are too many timers.
+    /// The consumer does not exist, the period is zero, there are too many timers, or the consumer's tenant
+    /// would have them ring too often together.
     pub fn set_timer(
         &mut self,
         now: Nanos,
@@ -210,7 +223,8 @@ impl<P: EventPayload> EventChannel<P> {
         spec: TimerSpec,
     ) -> Result<TimerId, ChannelError> {
         let known = self.consumers.get(&consumer);
-        let inbox = known.ok_or(ChannelError::Unknown { what: "consumer", number: consumer.0 })?.inbox;
+        let known = known.ok_or(ChannelError::Unknown { what: "consumer", number: consumer.0 })?;
+        let (inbox, tenant) = (known.inbox, known.tenant);
         let (TimerSpec::Every(period) | TimerSpec::Silence(period)) = spec;
         if period == Nanos::ZERO {
             return Err(ChannelError::ZeroPeriod);
@@ -218,14 +232,25 @@ impl<P: EventPayload> EventChannel<P> {
         if self.timers.len() >= self.limits.subscriptions {
             return Err(ChannelError::TooMany { what: "timers", most: self.limits.subscriptions });
         }
+        self.tenants.check(tenant, TenantResource::Rings, rings(period))?;
+        self.tenants.take(tenant, TenantResource::Rings, rings(period));
         let id = TimerId(self.number());
         let next = period.after(now);
-        self.timers.insert(id, TimerState { inbox, by: consumer, spec, next });
+        self.timers.insert(id, TimerState { inbox, by: consumer, tenant, spec, next });
         self.alarms.set(next, ChannelAlarm::Timer(id));
         if let Some(receiver) = self.receivers.get_mut(&inbox) {
+            receiver.timers.push(id);
             receiver.heard = receiver.heard.max(now);
         }
         Ok(id)
+    }
+
+    /// Ends a timer, whose inbox forgets it.
+    pub(super) fn end_timer(&mut self, timer: TimerId) {
+        if let Some(state) = self.timers.remove(&timer) {
+            let (TimerSpec::Every(period) | TimerSpec::Silence(period)) = state.spec;
+            self.tenants.give_back(state.tenant, TenantResource::Rings, rings(period));
+        }
     }
 
     fn ring(&mut self, now: Nanos, at: Nanos, timer: TimerId) {

@@ -5,6 +5,7 @@
 //!   subscribe, unsubscribe               subscribe.rs  the same, and what is kept of the past
 //!   try_publish                          publish.rs    checked, matched, into inboxes, or refused by whom
 //!   next, next_to_same, finish           deliver.rs    the class by shares, the inbox by deadline, its event
+//!   catch_up, read_on                    past.rs       what topics kept before a subscription, in pieces
 //!   acknowledge                          acknowledge.rs   what is not acknowledged is delivered again
 //!   inboxes, departed                    accounts.rs   what each inbox has done
 //!   has_group, group_owes                groups.rs     what one who joins a group might be given
@@ -24,6 +25,7 @@ mod groups;
 mod keep;
 mod leases;
 mod parties;
+mod past;
 mod publish;
 mod subscribe;
 
@@ -40,12 +42,16 @@ use crate::ids::{
 };
 use crate::inbox::{Inbox, InboxCounters, Parcel};
 use crate::index::{SubscriptionIndex, TopicRoute};
-use crate::kept::{KeepingAccount, KeptCharge, KeptMemory};
+use crate::kept::{KeepingAccount, KeptCharge, NameCharge};
+use crate::kept_memory::KeptMemory;
 use crate::number_map::NumberMap;
+use crate::oversize::OversizeShare;
 use crate::quality::{Offer, RateMeter};
+use crate::tenant::{TenantId, TenantLimits, Tenants};
 use crate::topic::TopicSpec;
 use deliver::Underway;
 use leases::{Lease, TimerState};
+use past::{PastReader, ReadingInboxes};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use unisono_fairqueue::{ClassId, Hierarchy, Served};
@@ -75,6 +81,8 @@ pub struct ChannelLimits {
     /// Bytes of all that topics keep, history and retained events; each counts as
     /// [`KEPT_ENTRY`](crate::KEPT_ENTRY) more.
     pub kept: usize,
+    /// The same of one tenant.
+    pub tenant: TenantLimits,
 }
 
 impl Default for ChannelLimits {
@@ -90,6 +98,7 @@ impl Default for ChannelLimits {
             fields: 256,
             history: 65_536,
             kept: 1 << 30,
+            tenant: TenantLimits::default(),
         }
     }
 }
@@ -107,6 +116,9 @@ struct Topic<P> {
     heard_before: bool,
     /// Whether it was made for events from elsewhere, and nobody has declared it.
     provisional: bool,
+    /// Whose topic it is, and what its name costs.
+    tenant: TenantId,
+    charge: NameCharge,
 }
 
 impl<P> Topic<P> {
@@ -147,6 +159,16 @@ struct Receiver<P> {
     /// Its consumers, the one to be served next first.
     members: VecDeque<ConsumerId>,
     subscriptions: BTreeSet<SubscriptionId>,
+    timers: Vec<TimerId>,
+    correlations: Vec<CorrelationId>,
+    tenant: TenantId,
+    /// Subscriptions that are still given what topics kept before they came, the first one first.
+    readers: VecDeque<PastReader>,
+    /// Topics that were read ahead of the readers, for those that came before this count of changes of
+    /// subscriptions.
+    caught_up: NumberMap<TopicId, u64>,
+    /// Whether its readers wait for their turn.
+    reads: bool,
     /// How long it stays without a consumer. An alarm that was set for an earlier time means nothing.
     lingers_until: Nanos,
     /// Where it stands in its class, while it wants service and may have it.
@@ -160,6 +182,7 @@ struct Receiver<P> {
 #[derive(Debug)]
 struct AttachedConsumer<P> {
     inbox: InboxId,
+    tenant: TenantId,
     /// Whether it takes nothing for now.
     paused: bool,
     lease: Option<Lease>,
@@ -167,12 +190,15 @@ struct AttachedConsumer<P> {
     outstanding: BTreeMap<u64, (Nanos, Parcel<P>)>,
     /// About how many bytes these take.
     outstanding_bytes: usize,
+    /// The one of them that is larger than the queue.
+    oversize: OversizeShare,
     /// The last number of a delivery.
     delivered: u64,
 }
 
 #[derive(Debug)]
 struct SupplierState {
+    tenant: TenantId,
     lease: Option<Lease>,
     offers: BTreeMap<TopicId, OfferState>,
 }
@@ -183,6 +209,9 @@ struct Destined {
     inbox: InboxId,
     /// The consumer that asked for it.
     by: ConsumerId,
+    tenant: TenantId,
+    /// The count of changes of subscriptions when it came.
+    asked: u64,
     /// To a part of a correlation.
     part: Option<(CorrelationId, usize)>,
 }
@@ -230,7 +259,14 @@ pub struct EventChannel<P> {
     /// Events and gaps that have entered inboxes.
     arrivals: u64,
     publications: u64,
-    kept: KeptMemory,
+    kept: KeptMemory<P>,
+    tenants: Tenants,
+    /// Inboxes with readers that have something to read and room for it.
+    reading: ReadingInboxes,
+    /// Steps that were taken since the caller last asked, beyond one for each call.
+    work: usize,
+    /// Kept events that were looked at for subscriptions when they came, since then.
+    looks: usize,
     /// How often subscriptions came and went.
     audiences: u64,
     /// Leases that ran out.
@@ -271,6 +307,10 @@ impl<P: EventPayload> EventChannel<P> {
             departed: DepartedInboxes::default(),
             publications: 0,
             kept: KeptMemory::default(),
+            tenants: Tenants::new(limits.tenant),
+            reading: ReadingInboxes::default(),
+            work: 0,
+            looks: 0,
             barren: None,
             clock: Nanos::ZERO,
             found: Vec::new(),
@@ -350,13 +390,32 @@ impl<P: EventPayload> EventChannel<P> {
         self.topics.get(&topic).is_some_and(|topic| topic.history.keeps())
     }
 
+    /// Steps that were taken since this was asked last, beyond one for each call, each of about as long as it
+    /// takes to publish an event. A caller that serves several parties ends a party's turn by it.
+    pub fn take_work(&mut self) -> usize {
+        self.looks = 0;
+        std::mem::take(&mut self.work)
+    }
+
+    /// Whether a tenant has anything here.
+    #[must_use]
+    pub fn has_tenant(&self, tenant: TenantId) -> bool {
+        self.tenants.has_any(tenant)
+    }
+
+    /// Bytes of the names of topics, of all accounts.
+    #[must_use]
+    pub fn named(&self) -> usize {
+        self.kept.names()
+    }
+
     /// Bytes that topics keep, of all accounts.
     #[must_use]
     pub fn kept(&self) -> usize {
         self.kept.all()
     }
 
-    /// Bytes that topics keep of an account, as client or as user.
+    /// Bytes that topics keep of an account, as client or as user, and those of their names.
     #[must_use]
     pub fn kept_of(&self, whose: KeptBy, account: KeepingAccount) -> usize {
         self.kept.of(whose, account)
@@ -418,6 +477,10 @@ impl<P: EventPayload> EventChannel<P> {
         asking.filter_map(|(id, _)| Some(self.subscriptions.get(&id)?.inbox)).collect()
     }
 }
+
+/// So many steps of the shortest kind, such as a look at one subscription, count as one of
+/// [`take_work`](EventChannel::take_work).
+const WORK_STEPS: usize = 16;
 
 /// Notices that wait for one inbox, at most; beyond, the oldest goes. A notice is small, and a consumer that
 /// reads has few. Chosen, not measured.

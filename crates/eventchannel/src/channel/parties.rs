@@ -1,18 +1,22 @@
 //! Topics, suppliers and consumers: how each is added and removed.
 
-use super::{AttachedConsumer, BarrenLook, EventChannel, OfferState, Receiver, SupplierState, Topic};
+use super::{
+    AttachedConsumer, BarrenLook, EventChannel, OfferState, Receiver, SupplierState, Topic, WORK_STEPS,
+};
 use crate::alarms::ChannelAlarm;
 use crate::delivery::ChannelNotice;
 use crate::dispatch::MOST_CHARGE;
-use crate::error::ChannelError;
+use crate::error::{ChannelError, PublishError};
 use crate::event::{EventPayload, NO_DEADLINE};
 use crate::history::TopicHistory;
 use crate::ids::{ConsumerId, InboxId, SupplierId, TopicId};
 use crate::inbox::{BetweenSuppliers, Inbox, InboxSpec, Parcel};
 use crate::index::TopicRoute;
-use crate::number_map::NumberSet;
+use crate::kept::{KeepingTerms, NameCharge};
+use crate::number_map::{NumberMap, NumberSet};
 use crate::pattern::check_name;
 use crate::quality::{Departed, Mismatch, Offer, RateMeter};
+use crate::tenant::{TenantId, TenantResource};
 use crate::topic::TopicSpec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -30,13 +34,21 @@ pub struct ConsumerSpec {
     pub inbox: InboxSpec,
     /// How long it may be silent before it counts as dead and is disconnected. None: for ever.
     pub lease: Option<Nanos>,
+    /// Whose limits it counts against.
+    pub tenant: TenantId,
 }
 
 impl ConsumerSpec {
     /// Alone, with the default inbox.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        Self { name: name.into(), group: None, inbox: InboxSpec::default(), lease: None }
+        Self {
+            name: name.into(),
+            group: None,
+            inbox: InboxSpec::default(),
+            lease: None,
+            tenant: TenantId::NONE,
+        }
     }
 
     #[must_use]
@@ -63,6 +75,18 @@ impl<P: EventPayload> EventChannel<P> {
     /// # Errors
     /// The name is none, the topic is in use and differs, or there are too many.
     pub fn declare(&mut self, spec: TopicSpec) -> Result<TopicId, ChannelError> {
+        self.declare_by((TenantId::NONE, &KeepingTerms::default()), spec)
+    }
+
+    /// The same; a new topic counts against the limits of a tenant, and its name is kept on these terms.
+    ///
+    /// # Errors
+    /// As [`declare`](Self::declare), and the tenant has as many topics, or as much kept, as it may.
+    pub fn declare_by(
+        &mut self,
+        (tenant, keeping): (TenantId, &KeepingTerms),
+        spec: TopicSpec,
+    ) -> Result<TopicId, ChannelError> {
         check_name(&spec.name)?;
         if spec.history.most() > self.limits.history {
             return Err(ChannelError::History { asked: spec.history.most(), most: self.limits.history });
@@ -88,9 +112,16 @@ impl<P: EventPayload> EventChannel<P> {
             self.tell_mismatches(id, |request| request.meets_topic(depth));
             return Ok(id);
         }
-        if self.topics.len() >= self.limits.topics && !self.makes_room_for_a_topic() {
-            return Err(ChannelError::TooMany { what: "topics", most: self.limits.topics });
+        let pays = (tenant != TenantId::NONE).then_some(keeping);
+        let charge = NameCharge::of(pays, &spec.name, spec.event_type.as_deref());
+        if let Err(error) = self.check_new_topic((tenant, keeping), charge) {
+            if !self.makes_room_for_a_topic() {
+                return Err(error);
+            }
+            self.check_new_topic((tenant, keeping), charge)?;
         }
+        self.tenants.take(tenant, TenantResource::Topics, 1);
+        self.kept.charge_name(charge);
         let id = TopicId(self.number());
         self.topic_names.insert(Arc::clone(&spec.name), id);
         let history = TopicHistory::new(depth);
@@ -103,10 +134,28 @@ impl<P: EventPayload> EventChannel<P> {
             owner: None,
             heard_before: false,
             provisional: false,
+            tenant,
+            charge,
         };
         self.topics.insert(id, topic);
         self.tell_mismatches(id, |request| request.meets_topic(depth));
         Ok(id)
+    }
+
+    /// Whether there may be one topic more.
+    fn check_new_topic(
+        &self,
+        (tenant, keeping): (TenantId, &KeepingTerms),
+        charge: NameCharge,
+    ) -> Result<(), ChannelError> {
+        if self.topics.len() >= self.limits.topics {
+            return Err(ChannelError::TooMany { what: "topics", most: self.limits.topics });
+        }
+        self.tenants.check(tenant, TenantResource::Topics, 1)?;
+        self.kept.check_name(keeping, charge).map_err(|error| match error {
+            PublishError::KeptFull { whose, most } => ChannelError::NamesFull { whose, most },
+            _ => ChannelError::TooMany { what: "topics", most: self.limits.topics },
+        })
     }
 
     /// Retires the topics that are not used; whether there is room now. A look that found none is
@@ -130,11 +179,15 @@ impl<P: EventPayload> EventChannel<P> {
     ///
     /// # Errors
     /// The name is none, or there are too many.
-    pub fn declare_for_now(&mut self, name: &str) -> Result<TopicId, ChannelError> {
+    pub fn declare_for_now(
+        &mut self,
+        by: (TenantId, &KeepingTerms),
+        name: &str,
+    ) -> Result<TopicId, ChannelError> {
         if let Some(id) = self.topic_names.get(name) {
             return Ok(*id);
         }
-        let id = self.declare(TopicSpec::new(name)?)?;
+        let id = self.declare_by(by, TopicSpec::new(name)?)?;
         if let Some(topic) = self.topics.get_mut(&id) {
             topic.provisional = true;
         }
@@ -150,14 +203,20 @@ impl<P: EventPayload> EventChannel<P> {
         if suppliers > 0 {
             return Err(ChannelError::InUse { suppliers });
         }
-        if let Some(topic) = self.topics.remove(&topic) {
-            topic.charges().for_each(|charge| self.kept.release(charge));
-            self.topic_names.remove(&topic.spec.name);
-        }
+        self.forget_topic(topic);
         for receiver in self.receivers.values_mut() {
             receiver.inbox.forget_topics(|of| of == topic);
         }
         Ok(())
+    }
+
+    fn forget_topic(&mut self, topic: TopicId) {
+        if let Some(topic) = self.topics.remove(&topic) {
+            topic.charges().for_each(|charge| self.kept.release(charge));
+            self.kept.release_name(topic.charge);
+            self.tenants.give_back(topic.tenant, TenantResource::Topics, 1);
+            self.topic_names.remove(&topic.spec.name);
+        }
     }
 
     /// A supplier comes. With a lease it has to renew it, or publish, that often, or it counts as dead.
@@ -165,12 +224,27 @@ impl<P: EventPayload> EventChannel<P> {
     /// # Errors
     /// There are too many.
     pub fn supplier(&mut self, now: Nanos, lease: Option<Nanos>) -> Result<SupplierId, ChannelError> {
+        self.supplier_of(TenantId::NONE, now, lease)
+    }
+
+    /// The same; it counts against the limits of a tenant.
+    ///
+    /// # Errors
+    /// There are too many, or the tenant has as many as it may.
+    pub fn supplier_of(
+        &mut self,
+        tenant: TenantId,
+        now: Nanos,
+        lease: Option<Nanos>,
+    ) -> Result<SupplierId, ChannelError> {
+        self.tenants.check(tenant, TenantResource::Suppliers, 1)?;
         if self.suppliers.len() >= self.limits.suppliers {
             return Err(ChannelError::TooMany { what: "suppliers", most: self.limits.suppliers });
         }
         let id = SupplierId(self.number());
         let lease = self.lease(now, lease, ChannelAlarm::SupplierLease(id));
-        self.suppliers.insert(id, SupplierState { lease, offers: BTreeMap::new() });
+        self.tenants.take(tenant, TenantResource::Suppliers, 1);
+        self.suppliers.insert(id, SupplierState { tenant, lease, offers: BTreeMap::new() });
         Ok(id)
     }
 
@@ -232,6 +306,7 @@ impl<P: EventPayload> EventChannel<P> {
         if self.consumers.len() >= self.limits.consumers {
             return Err(ChannelError::TooMany { what: "consumers", most: self.limits.consumers });
         }
+        self.tenants.check(spec.tenant, TenantResource::Consumers, 1)?;
         let known = spec.group.as_ref().and_then(|group| self.groups.get(group)).copied();
         let inbox = match known.and_then(|id| Some((id, self.receivers.get(&id)?))) {
             Some((_, receiver)) if receiver.inbox.spec != spec.inbox => {
@@ -243,12 +318,15 @@ impl<P: EventPayload> EventChannel<P> {
         };
         let id = ConsumerId(self.number());
         let lease = self.lease(now, spec.lease, ChannelAlarm::ConsumerLease(id));
+        self.tenants.take(spec.tenant, TenantResource::Consumers, 1);
         let member = AttachedConsumer {
             inbox,
+            tenant: spec.tenant,
             paused: false,
             lease,
             outstanding: BTreeMap::new(),
             outstanding_bytes: 0,
+            oversize: self.tenants.oversize(spec.tenant),
             delivered: 0,
         };
         self.consumers.insert(id, member);
@@ -282,10 +360,16 @@ impl<P: EventPayload> EventChannel<P> {
             name: Arc::clone(spec.group.as_ref().unwrap_or(&spec.name)),
             group: spec.group.clone(),
             class,
-            inbox: Inbox::new(spec.inbox.clone()),
+            inbox: Inbox::new(spec.inbox.clone(), self.tenants.oversize(spec.tenant)),
             notices: VecDeque::new(),
             members: VecDeque::new(),
             subscriptions: BTreeSet::new(),
+            timers: Vec::new(),
+            correlations: Vec::new(),
+            tenant: spec.tenant,
+            readers: VecDeque::new(),
+            caught_up: NumberMap::default(),
+            reads: false,
             lingers_until: Nanos::ZERO,
             standing: None,
             matched: 0,
@@ -311,6 +395,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// what waits in it, at once or after the time that it lingers.
     pub fn disconnect(&mut self, now: Nanos, consumer: ConsumerId) {
         let Some(member) = self.consumers.remove(&consumer) else { return };
+        self.tenants.give_back(member.tenant, TenantResource::Consumers, 1);
         let inbox = member.inbox;
         let Some(receiver) = self.receivers.get_mut(&inbox) else { return };
         receiver.members.retain(|other| *other != consumer);
@@ -337,17 +422,21 @@ impl<P: EventPayload> EventChannel<P> {
     pub(super) fn close(&mut self, inbox: InboxId) {
         let Some(receiver) = self.receivers.remove(&inbox) else { return };
         self.keep_account(&receiver.inbox);
+        self.end_readers(&receiver);
         self.dispatcher.place(receiver.class, inbox, (receiver.standing, None));
+        self.work += receiver.subscriptions.len();
         for subscription in receiver.subscriptions {
-            self.index.remove(subscription);
-            self.subscriptions.remove(&subscription);
-            self.audiences += 1;
+            self.forget_subscription(subscription);
         }
         if let Some(group) = receiver.group {
             self.groups.remove(&group);
         }
-        self.correlations.retain(|_, state| state.inbox != inbox);
-        self.timers.retain(|_, state| state.inbox != inbox);
+        for correlation in receiver.correlations {
+            self.correlations.remove(&correlation);
+        }
+        for timer in receiver.timers {
+            self.end_timer(timer);
+        }
         self.admission.leave(inbox);
     }
 
@@ -369,10 +458,9 @@ impl<P: EventPayload> EventChannel<P> {
             .filter(|(id, topic)| topic.suppliers.is_empty() && !topic.keeps() && !waited_for.contains(id))
             .map(|(id, _)| *id)
             .collect();
+        self.work += (self.topics.len() + waited_for.len()) / WORK_STEPS;
         for id in &unused {
-            if let Some(topic) = self.topics.remove(id) {
-                self.topic_names.remove(&topic.spec.name);
-            }
+            self.forget_topic(*id);
         }
         for receiver in self.receivers.values_mut() {
             receiver.inbox.forget_topics(|topic| unused.contains(&topic));

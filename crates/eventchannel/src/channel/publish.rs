@@ -3,7 +3,7 @@
 //! Either all of these inboxes take the event or none does. The channel finds out whether one of them blocks
 //! before it puts the event into the first.
 
-use super::{Destined, EventChannel};
+use super::{Destined, EventChannel, WORK_STEPS};
 use crate::error::PublishError;
 use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE, Publication, Retention};
 use crate::ids::{CorrelationId, InboxId, SupplierId, TopicId};
@@ -138,7 +138,7 @@ impl<P: EventPayload> EventChannel<P> {
         (state.meter, state.sequence) = (meter, sequence);
         let event = Arc::new(event);
         if copies > 0 || retention == Retention::Remove {
-            let charge = KeptCharge::of(&keeping, event.memory());
+            let charge = KeptCharge::of(&keeping, event.memory(), self.kept.next_count());
             at.keep(&mut self.kept, &event, (retention, charge));
         }
         // numbers may begin anywhere: nothing is missing before the first
@@ -148,6 +148,10 @@ impl<P: EventPayload> EventChannel<P> {
             self.tell_gap(Gap { topic, supplier, first, last, lost, cause: GapCause::NotReceived }, origin);
         }
         self.publications += 1;
+        self.work += found.len() / WORK_STEPS;
+        if self.reading.are_behind() {
+            self.catch_up(now, topic, &found);
+        }
         let mut inboxes = 0;
         let mut foremost: Option<(usize, InboxId)> = None;
         let mut parts: Vec<(CorrelationId, usize)> = Vec::new();
@@ -187,6 +191,7 @@ impl<P: EventPayload> EventChannel<P> {
         for of_one in parts.chunk_by(|(one, _), (other, _)| one == other) {
             inboxes += usize::from(self.correlate_event(now, &event, of_one));
         }
+        self.work += inboxes;
         self.found = found;
         Ok(Published::Taken { sequence, inboxes })
     }

@@ -3,12 +3,15 @@
 //! What a consumer of a group asks for, the group asks for, as long as that consumer is there. What the last
 //! one asked for stays while the group lingers.
 
-use super::{Destined, EventChannel};
+use super::{Destined, EventChannel, WORK_STEPS};
 use crate::error::ChannelError;
-use crate::event::{ChannelEvent, EventPayload};
+use crate::event::EventPayload;
+use crate::filter::ContentFilter;
 use crate::ids::{ConsumerId, InboxId, SubscriptionId};
-use crate::inbox::Parcel;
 use crate::index::Interest;
+use crate::quality::QualityRequest;
+use crate::tenant::{TenantId, TenantResource};
+use crate::trie::PatternTrie;
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
@@ -20,6 +23,11 @@ pub enum PastEvents {
     /// All of them, as MQTT wants it.
     All,
     None,
+}
+
+/// What its filter counts against the limits of its tenant.
+fn operations(interest: &Interest) -> usize {
+    interest.filter.as_ref().map_or(0, ContentFilter::operations)
 }
 
 impl<P: EventPayload> EventChannel<P> {
@@ -51,52 +59,100 @@ impl<P: EventPayload> EventChannel<P> {
     ) -> Result<SubscriptionId, ChannelError> {
         let unknown = ChannelError::Unknown { what: "consumer", number: consumer.0 };
         let inbox = self.consumers.get(&consumer).ok_or(unknown)?.inbox;
-        if self.subscriptions.len() >= self.limits.subscriptions {
-            return Err(ChannelError::TooMany { what: "subscriptions", most: self.limits.subscriptions });
-        }
         // what is there has to meet its request, whatever it wants of the past
-        let past = self.past(now, inbox, &interest)?;
-        let past = match wanted {
-            PastEvents::New => self.not_asked_for(inbox, past),
-            PastEvents::All => past,
-            PastEvents::None => Vec::new(),
-        };
-        let id = SubscriptionId(self.number());
-        if let Some(receiver) = self.receivers.get_mut(&inbox) {
-            for event in past {
-                self.arrivals += 1;
-                let parcel = Parcel { retained: true, ..Parcel::new(event, id) };
-                receiver.inbox.push(now, self.arrivals, parcel);
-            }
+        self.check_request(inbox, std::slice::from_ref(&interest))?;
+        self.subscribe_checked(now, consumer, interest, wanted)
+    }
+
+    /// A consumer, or its group, asks for several kinds of events, as [`subscribe`](Self::subscribe) does for
+    /// one: topics and offers that are there are compared with its request once.
+    ///
+    /// # Errors
+    /// As [`subscribe`](Self::subscribe); those before the one that is refused are there.
+    pub fn subscribe_all(
+        &mut self,
+        now: Nanos,
+        consumer: ConsumerId,
+        interests: Vec<Interest>,
+    ) -> Result<(), ChannelError> {
+        let unknown = ChannelError::Unknown { what: "consumer", number: consumer.0 };
+        let inbox = self.consumers.get(&consumer).ok_or(unknown)?.inbox;
+        self.check_request(inbox, &interests)?;
+        for interest in interests {
+            self.subscribe_checked(now, consumer, interest, PastEvents::New)?;
         }
-        self.add(id, Destined { inbox, by: consumer, part: None }, interest);
+        Ok(())
+    }
+
+    fn subscribe_checked(
+        &mut self,
+        now: Nanos,
+        consumer: ConsumerId,
+        interest: Interest,
+        wanted: PastEvents,
+    ) -> Result<SubscriptionId, ChannelError> {
+        let unknown = ChannelError::Unknown { what: "consumer", number: consumer.0 };
+        let known = self.consumers.get(&consumer).ok_or(unknown)?;
+        let (inbox, tenant) = (known.inbox, known.tenant);
+        self.check_subscriptions(tenant, std::slice::from_ref(&interest))?;
+        let id = SubscriptionId(self.number());
+        let destined = Destined { inbox, by: consumer, tenant, asked: 0, part: None };
+        self.add(id, destined, interest);
+        if wanted != PastEvents::None {
+            self.begin_past(now, (inbox, id), wanted);
+        }
         self.place(inbox);
         Ok(id)
     }
 
-    pub(super) fn add(&mut self, id: SubscriptionId, destined: Destined, interest: Interest) {
+    /// Whether a tenant may have these subscriptions more.
+    pub(super) fn check_subscriptions(
+        &self,
+        tenant: TenantId,
+        interests: &[Interest],
+    ) -> Result<(), ChannelError> {
+        if self.subscriptions.len() + interests.len() > self.limits.subscriptions {
+            return Err(ChannelError::TooMany { what: "subscriptions", most: self.limits.subscriptions });
+        }
+        let operations = interests.iter().map(operations).sum();
+        self.tenants.check(tenant, TenantResource::Subscriptions, interests.len())?;
+        self.tenants.check(tenant, TenantResource::Operations, operations)
+    }
+
+    pub(super) fn add(&mut self, id: SubscriptionId, mut destined: Destined, interest: Interest) {
+        self.tenants.take(destined.tenant, TenantResource::Subscriptions, 1);
+        self.tenants.take(destined.tenant, TenantResource::Operations, operations(&interest));
+        self.work += 1 + operations(&interest) / WORK_STEPS;
         if let Some(receiver) = self.receivers.get_mut(&destined.inbox) {
             receiver.subscriptions.insert(id);
         }
-        self.subscriptions.insert(id, destined);
         self.index.insert(id, interest);
         self.audiences += 1;
+        destined.asked = self.audiences;
+        self.subscriptions.insert(id, destined);
     }
 
-    /// What the topics keep that an interest asks for, the oldest first, if they offer what the inbox
-    /// requests.
-    pub(super) fn past(
-        &self,
-        now: Nanos,
+    /// Whether the topics and offers that are there, and that these interests ask for, meet what the inbox
+    /// requests. Cost: nothing if it requests nothing; else a look at all topics.
+    pub(super) fn check_request(
+        &mut self,
         inbox: InboxId,
-        interest: &Interest,
-    ) -> Result<Vec<Arc<ChannelEvent<P>>>, ChannelError> {
+        interests: &[Interest],
+    ) -> Result<(), ChannelError> {
         let unknown = ChannelError::Unknown { what: "inbox", number: inbox.0 };
-        let receiver = self.receivers.get(&inbox).ok_or(unknown)?;
-        let (request, hears) = (receiver.inbox.spec.request, receiver.inbox.spec.hears);
-        let mut past = Vec::new();
+        let request = self.receivers.get(&inbox).ok_or(unknown)?.inbox.spec.request;
+        if request == (QualityRequest { share: request.share, ..QualityRequest::default() }) {
+            return Ok(());
+        }
+        let mut patterns = PatternTrie::default();
+        for (number, interest) in (0..).zip(interests) {
+            patterns.insert(&interest.pattern, number);
+        }
+        self.work += self.topics.len() / WORK_STEPS;
         for (number, topic) in &self.topics {
-            if !interest.asks_for(&topic.spec.name, topic.spec.event_type.as_deref()) {
+            let (name, event_type) = (&topic.spec.name, topic.spec.event_type.as_deref());
+            let mut matching = patterns.matching(name).into_iter();
+            if !matching.any(|number| interests[number as usize].asks_for(name, event_type)) {
                 continue;
             }
             let mut offers = topic
@@ -106,54 +162,29 @@ impl<P: EventPayload> EventChannel<P> {
             request
                 .meets_topic(topic.spec.history)
                 .and_then(|()| offers.try_for_each(|state| request.meets_offer(&state.offer)))
-                .map_err(|mismatch| ChannelError::Mismatch {
-                    topic: Arc::clone(&topic.spec.name),
-                    mismatch,
-                })?;
-            let passes = |event: &&Arc<ChannelEvent<P>>| {
-                let filter = interest.filter.as_ref();
-                hears.hears(event.origin) && filter.is_none_or(|filter| filter.matches(&event.fields))
-            };
-            let history = || topic.history.events();
-            let retained =
-                topic.retained.iter().map(|(event, _)| event).filter(|event| {
-                    event.deadline >= now && !history().any(|other| Arc::ptr_eq(other, event))
-                });
-            past.extend(history().chain(retained).filter(passes).map(Arc::clone));
+                .map_err(|mismatch| ChannelError::Mismatch { topic: Arc::clone(name), mismatch })?;
         }
-        past.sort_by_key(|event| event.published);
-        Ok(past)
-    }
-
-    /// Those of these events that no subscription of an inbox asks for.
-    fn not_asked_for(
-        &mut self,
-        inbox: InboxId,
-        mut past: Vec<Arc<ChannelEvent<P>>>,
-    ) -> Vec<Arc<ChannelEvent<P>>> {
-        if self.receivers.get(&inbox).is_none_or(|receiver| receiver.subscriptions.is_empty()) {
-            return past;
-        }
-        let Self { topics, index, subscriptions, found, .. } = self;
-        past.retain(|event| {
-            let Some(topic) = topics.get_mut(&event.topic) else { return true };
-            let name = (&*topic.spec.name, topic.spec.event_type.as_deref());
-            index.matching(name, &mut topic.route, &event.fields, found);
-            let mut destined = found.iter().filter_map(|subscription| subscriptions.get(subscription));
-            !destined.any(|it| it.inbox == inbox && it.part.is_none())
-        });
-        past
+        Ok(())
     }
 
     /// Ends a subscription. What it let in is still delivered.
     pub fn unsubscribe(&mut self, subscription: SubscriptionId) {
-        self.index.remove(subscription);
-        self.audiences += 1;
-        if let Some(Destined { inbox, .. }) = self.subscriptions.remove(&subscription)
-            && let Some(receiver) = self.receivers.get_mut(&inbox)
-        {
+        let Some(inbox) = self.forget_subscription(subscription) else { return };
+        self.end_reader(inbox, subscription);
+        if let Some(receiver) = self.receivers.get_mut(&inbox) {
             receiver.subscriptions.remove(&subscription);
         }
+    }
+
+    /// Removes a subscription; whose it was.
+    pub(super) fn forget_subscription(&mut self, subscription: SubscriptionId) -> Option<InboxId> {
+        let operations = self.index.interest(subscription).map_or(0, operations);
+        self.index.remove(subscription);
+        self.audiences += 1;
+        let Destined { inbox, tenant, .. } = self.subscriptions.remove(&subscription)?;
+        self.tenants.give_back(tenant, TenantResource::Subscriptions, 1);
+        self.tenants.give_back(tenant, TenantResource::Operations, operations);
+        Some(inbox)
     }
 
     /// A consumer has asked for all that it wants. What consumers of its group asked for that had gone before
@@ -172,17 +203,25 @@ impl<P: EventPayload> EventChannel<P> {
         let mut over: Vec<SubscriptionId> = asked
             .filter(|it| self.subscriptions.get(it).is_some_and(|it| it.part.is_none() && gone(it.by)))
             .collect();
-        self.correlations.retain(|_, state| {
-            if state.inbox != inbox {
-                return true;
-            }
+        let (correlations, timers) = (receiver.correlations.clone(), receiver.timers.clone());
+        for id in correlations {
+            let Some(state) = self.correlations.get_mut(&id) else { continue };
             state.by.retain(|by| !gone(*by));
             if state.by.is_empty() {
                 over.extend(&state.parts);
+                self.correlations.remove(&id);
             }
-            !state.by.is_empty()
-        });
-        self.timers.retain(|_, state| state.inbox != inbox || !gone(state.by));
+        }
+        for id in timers {
+            if self.timers.get(&id).is_some_and(|timer| gone(timer.by)) {
+                self.end_timer(id);
+            }
+        }
+        let Self { receivers, correlations, timers, .. } = self;
+        if let Some(receiver) = receivers.get_mut(&inbox) {
+            receiver.correlations.retain(|id| correlations.contains_key(id));
+            receiver.timers.retain(|id| timers.contains_key(id));
+        }
         over.into_iter().for_each(|subscription| self.unsubscribe(subscription));
     }
 }

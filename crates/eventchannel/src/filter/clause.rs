@@ -18,6 +18,27 @@ pub(crate) enum Clause {
     IsNot(Predicate),
 }
 
+impl Clause {
+    /// See [`ContentFilter::operations`](crate::ContentFilter::operations).
+    pub(super) fn operations(&self) -> usize {
+        match self {
+            Self::Always(_) => 1,
+            Self::All(parts) | Self::Any(parts) => 1 + parts.iter().map(Self::operations).sum::<usize>(),
+            Self::Is(predicate) | Self::IsNot(predicate) => predicate.operations(),
+        }
+    }
+}
+
+impl Predicate {
+    fn operations(&self) -> usize {
+        match self {
+            Self::OneOf(_, values) => values.len(),
+            Self::Compare(sides) => sides.0.operations() + sides.2.operations(),
+            _ => 1,
+        }
+    }
+}
+
 /// One condition. Each is false for an event that lacks its field.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Predicate {
@@ -137,6 +158,13 @@ pub(crate) enum Operand {
 }
 
 impl Operand {
+    fn operations(&self) -> usize {
+        match self {
+            Self::Literal(_) | Self::Field(_) => 1,
+            Self::Calculated(sides) => 1 + sides.0.operations() + sides.2.operations(),
+        }
+    }
+
     /// None if a side can never be a number.
     pub(super) fn calculated(one: Self, sign: &str, other: Self) -> Option<Self> {
         let sign = sign.chars().next()?;

@@ -49,6 +49,7 @@ pub const MOST_FILTER: usize = 16 << 10;
 pub struct ContentFilter {
     text: Arc<str>,
     clause: Arc<Clause>,
+    operations: usize,
 }
 
 /// Why a text is no filter.
@@ -65,7 +66,8 @@ impl FromStr for ContentFilter {
 
     fn from_str(text: &str) -> Result<Self, FilterError> {
         let clause = Arc::new(parser::parse(text)?);
-        Ok(Self { text: text.into(), clause })
+        let operations = clause.operations();
+        Ok(Self { text: text.into(), clause, operations })
     }
 }
 
@@ -87,6 +89,12 @@ impl ContentFilter {
     #[must_use]
     pub fn matches(&self, fields: &FieldSet) -> bool {
         self.clause.holds(fields)
+    }
+
+    /// Comparisons, calculations and values in lists: about what it costs to ask it, and to keep it.
+    #[must_use]
+    pub fn operations(&self) -> usize {
+        self.operations
     }
 
     pub(crate) fn clause(&self) -> &Clause {

@@ -18,6 +18,7 @@ use crate::admission::{ExecutionTime, Reservation};
 use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE};
 use crate::ids::{SupplierId, TopicId};
 use crate::number_map::NumberMap;
+use crate::oversize::OversizeShare;
 use crate::quality::{BlockedSuppliers, Departed, HeardOrigins, QualityRequest, SupplierOwner};
 use ascending::AscendingQueue;
 pub(crate) use parcel::Parcel;
@@ -69,7 +70,8 @@ pub enum BetweenSuppliers {
 pub struct InboxCapacity {
     /// At least one.
     pub events: usize,
-    /// Bytes of payload. A larger event than that waits alone.
+    /// Bytes of payload, and of keys and fields beyond [`EVENT_ENTRY`] of an event. A larger event than that
+    /// waits alone.
     pub bytes: usize,
 }
 
@@ -348,6 +350,8 @@ pub(crate) struct Inbox<P> {
     pub(crate) spec: InboxSpec,
     queue: InboxQueue<P>,
     bytes: usize,
+    /// The event that is larger than its capacity, and waits alone.
+    oversize: OversizeShare,
     /// Of each supplier on each topic: the turns that wait. They ascend as they came.
     flows: NumberMap<(TopicId, SupplierId), AscendingQueue<DueTurn, ()>>,
     /// The memory of a flow that has ended.
@@ -366,14 +370,18 @@ pub(crate) struct Inbox<P> {
     pub(crate) misses: BTreeMap<TopicId, u64>,
 }
 
+/// Events of the past that wait in one inbox. As many as a few turns of a server deliver.
+const MAX_PAST: usize = 256;
+
 /// Stands for all topics that have been retired; no topic has this number.
 const FORMER_TOPICS: TopicId = TopicId(0);
 
 impl<P: EventPayload> Inbox<P> {
-    pub(crate) fn new(spec: InboxSpec) -> Self {
+    pub(crate) fn new(spec: InboxSpec, oversize: OversizeShare) -> Self {
         Self {
             queue: InboxQueue::new(spec.between),
             spec,
+            oversize,
             bytes: 0,
             flows: NumberMap::default(),
             spare: AscendingQueue::default(),
@@ -414,6 +422,13 @@ impl<P: EventPayload> Inbox<P> {
         self.enter(now, arrival, parcel);
     }
 
+    /// Whether it takes more of what topics kept: while it is half empty, so that new events have room, and
+    /// holds few, so that those of other consumers need not wait for many.
+    pub(crate) fn has_room_for_past(&self) -> bool {
+        let InboxCapacity { events, bytes } = self.spec.capacity;
+        self.queue.len() < (events / 2).clamp(1, MAX_PAST) && self.bytes < (bytes / 2).max(1)
+    }
+
     /// An event that was delivered and not acknowledged waits again, or is given up.
     pub(crate) fn push_again(&mut self, now: Nanos, arrival: u64, mut parcel: Parcel<P>) {
         parcel.repeated += 1;
@@ -426,7 +441,7 @@ impl<P: EventPayload> Inbox<P> {
     }
 
     fn enter(&mut self, now: Nanos, arrival: u64, parcel: Parcel<P>) {
-        let bytes = parcel.bytes();
+        let bytes = parcel.weight();
         let mut due = if parcel.retained { NO_DEADLINE } else { parcel.event.deadline };
         if let Some(reservation) = self.spec.reservation {
             // an event before its time counts as if it came in time, so that it does not push others back
@@ -440,9 +455,19 @@ impl<P: EventPayload> Inbox<P> {
         let turn = (before.last().map_or(due, |((latest, _), ())| due.max(*latest)), arrival);
         before.push(turn, ());
         self.bytes += bytes;
+        let weighed = (Arc::as_ptr(&parcel.event).addr(), bytes);
         self.queue.insert(turn, parcel);
         while self.is_over(0, 0) {
             let Some((turn, parcel)) = self.queue.take_victim(now, self.spec.full) else { break };
+            self.took(turn, &parcel);
+            self.counters.dropped_full += 1;
+            self.lose(arrival, &parcel.event, GapCause::Full);
+        }
+        if self.bytes > self.spec.capacity.bytes
+            && !self.oversize.holds(None)
+            && !self.oversize.hold(weighed)
+            && let Some((turn, parcel)) = self.queue.take_first()
+        {
             self.took(turn, &parcel);
             self.counters.dropped_full += 1;
             self.lose(arrival, &parcel.event, GapCause::Full);
@@ -451,7 +476,10 @@ impl<P: EventPayload> Inbox<P> {
 
     /// A parcel has left the queue.
     fn took(&mut self, turn: DueTurn, parcel: &Parcel<P>) {
-        self.bytes -= parcel.bytes();
+        self.bytes -= parcel.weight();
+        if self.oversize.holds(Some(Arc::as_ptr(&parcel.event).addr())) {
+            self.oversize.let_go();
+        }
         let flow = (parcel.event.topic, parcel.event.supplier);
         if let Some(turns) = self.flows.get_mut(&flow) {
             turns.remove(&turn);
@@ -465,7 +493,7 @@ impl<P: EventPayload> Inbox<P> {
         }
     }
 
-    fn lose(&mut self, arrival: u64, event: &ChannelEvent<P>, cause: GapCause) {
+    pub(crate) fn lose(&mut self, arrival: u64, event: &ChannelEvent<P>, cause: GapCause) {
         let ChannelEvent { topic, supplier, sequence, .. } = *event;
         self.tell_gap(arrival, Gap { topic, supplier, first: sequence, last: sequence, lost: 1, cause });
     }

@@ -30,6 +30,12 @@ impl<P: EventPayload> Parcel<P> {
         self.events().map(|event| event.memory()).fold(0, usize::saturating_add)
     }
 
+    /// What it counts for in a queue.
+    pub(crate) fn weight(&self) -> usize {
+        self.events().map(|event| event.weight()).fold(0, usize::saturating_add)
+    }
+
+    /// Bytes of payload.
     pub(crate) fn bytes(&self) -> usize {
         let bytes = |event: &Arc<ChannelEvent<P>>| event.payload.length();
         self.with.iter().map(bytes).fold(bytes(&self.event), usize::saturating_add)

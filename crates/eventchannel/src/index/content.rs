@@ -25,6 +25,7 @@
 use super::access::{AccessIndex, AccessPath};
 use super::intervals::ClauseId;
 use crate::filter::{Clause, Predicate};
+use crate::member_list::MemberList;
 use crate::number_map::NumberMap;
 use crate::value::FieldSet;
 use std::collections::{HashMap, VecDeque};
@@ -58,9 +59,9 @@ pub(crate) struct ContentIndex {
     roots: NumberMap<ClauseId, RootClause>,
     access: AccessIndex,
     /// Roots without an access path.
-    always: Vec<ClauseId>,
+    always: MemberList,
     /// Subscriptions without a filter.
-    unfiltered: Vec<u32>,
+    unfiltered: MemberList,
     events: u64,
     /// Roots met by the present event; kept for its memory.
     met: Vec<ClauseId>,
@@ -77,7 +78,7 @@ const MOST_MOVES: usize = 16;
 /// A whole filter.
 #[derive(Debug, Default)]
 struct RootClause {
-    subscriptions: Vec<u32>,
+    subscriptions: MemberList,
     /// Its ways to be found, the present one first. Empty: evaluated for each event.
     ways: VecDeque<Vec<AccessPath>>,
     /// Evaluations in vain since it came this way, and how many of them make it leave.
@@ -101,26 +102,26 @@ impl ContentIndex {
         let ways = VecDeque::from(self.access.ways(clause));
         match ways.front() {
             Some(paths) => paths.iter().for_each(|path| self.access.insert(path, id)),
-            None => self.always.push(id),
+            None => self.always.push(id.0),
         }
-        let (subscriptions, patience, round) = (vec![subscription], PATIENCE, ways.len());
+        let (subscriptions, patience, round) = (MemberList::of(subscription), PATIENCE, ways.len());
         self.roots.insert(id, RootClause { subscriptions, ways, vain: 0, patience, round, met: 0 });
     }
 
     pub(crate) fn remove(&mut self, subscription: u32, filter: Option<&Clause>) {
         let Some(clause) = filter else {
-            return self.unfiltered.retain(|other| *other != subscription);
+            return self.unfiltered.remove(subscription);
         };
         let id = self.intern(clause);
         self.release(id);
         let Some(root) = self.roots.get_mut(&id) else { return };
-        root.subscriptions.retain(|other| *other != subscription);
+        root.subscriptions.remove(subscription);
         if root.subscriptions.is_empty()
             && let Some(root) = self.roots.remove(&id)
         {
             match root.ways.front() {
                 Some(paths) => paths.iter().for_each(|path| self.access.remove(path, id)),
-                None => self.always.retain(|other| *other != id),
+                None => self.always.remove(id.0),
             }
             self.release(id);
         }
@@ -130,15 +131,21 @@ impl ContentIndex {
         self.roots.is_empty() && self.unfiltered.is_empty()
     }
 
+    /// All subscriptions, whatever their filters.
+    pub(crate) fn subscriptions(&self) -> impl Iterator<Item = u32> {
+        let filtered = self.roots.values().map(|root| &root.subscriptions);
+        std::iter::once(&self.unfiltered).chain(filtered).flat_map(|list| list.as_slice()).copied()
+    }
+
     /// Adds the subscriptions that an event with these fields matches.
     pub(crate) fn matching(&mut self, fields: &FieldSet, found: &mut Vec<u32>) {
-        found.extend(&self.unfiltered);
+        found.extend(self.unfiltered.as_slice());
         if self.roots.is_empty() {
             return;
         }
         self.events += 1;
         let mut met = std::mem::take(&mut self.met);
-        met.extend(&self.always);
+        met.extend(self.always.as_slice().iter().map(|id| ClauseId(*id)));
         self.access.met(fields, |clause| met.push(clause));
         for id in met.drain(..) {
             let Some(root) = self.roots.get_mut(&id) else { continue };
@@ -146,7 +153,7 @@ impl ContentIndex {
                 continue; // met twice
             }
             if holds(&self.nodes, &mut self.verdicts, self.events, id, fields) {
-                found.extend(&root.subscriptions);
+                found.extend(root.subscriptions.as_slice());
             } else {
                 root.vain = root.vain.saturating_add(1);
                 if root.vain >= root.patience && root.ways.len() > 1 && self.vain.len() < MOST_MOVES {
@@ -235,7 +242,7 @@ impl ContentIndex {
     /// Clauses that an event with these fields meets.
     #[cfg(test)]
     fn met_by(&self, fields: &FieldSet) -> usize {
-        let mut met = self.always.len();
+        let mut met = self.always.as_slice().len();
         self.access.met(fields, |_| met += 1);
         met
     }

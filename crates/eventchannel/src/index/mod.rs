@@ -157,15 +157,17 @@ impl SubscriptionIndex {
     }
 
     /// The subscriptions that ask for a topic of this name and type, whatever its events hold.
-    pub fn of_topic(
-        &self,
-        name: &str,
-        event_type: Option<&str>,
-    ) -> impl Iterator<Item = (SubscriptionId, &Interest)> {
-        self.interests
-            .iter()
-            .filter(move |(_, interest)| interest.asks_for(name, event_type))
-            .map(|(id, it)| (*id, it))
+    pub fn of_topic<'a>(
+        &'a self,
+        name: &'a str,
+        event_type: Option<&'a str>,
+    ) -> impl Iterator<Item = (SubscriptionId, &'a Interest)> {
+        let patterns = self.trie.matching(name);
+        let asked =
+            patterns.into_iter().filter(move |number| asks(&self.patterns, *number, name, event_type));
+        let contents = asked.filter_map(|number| self.patterns[number as usize].as_ref());
+        let subscriptions = contents.flat_map(|(_, content)| content.subscriptions()).map(SubscriptionId);
+        subscriptions.filter_map(|id| Some((id, self.interests.get(&id)?)))
     }
 
     /// Fills `found` with the subscriptions that an event matches, each once, in no order.
@@ -180,13 +182,7 @@ impl SubscriptionIndex {
         if route.generation != self.generation {
             route.generation = self.generation;
             route.patterns = self.trie.matching(name);
-            route.patterns.retain(|number| match &self.patterns[*number as usize] {
-                Some(((_, asked, except), _)) => {
-                    (asked.is_none() || asked.as_deref() == event_type)
-                        && !except.iter().any(|except| except.has(name))
-                }
-                None => false,
-            });
+            route.patterns.retain(|number| asks(&self.patterns, *number, name, event_type));
         }
         let numbers = &mut self.met;
         for pattern in &route.patterns {
@@ -196,4 +192,16 @@ impl SubscriptionIndex {
         }
         found.extend(numbers.drain(..).map(SubscriptionId));
     }
+}
+
+/// Whether a pattern, which matches the name, asks for topics of this type and leaves this one not out.
+fn asks(
+    patterns: &[Option<(PatternKey, ContentIndex)>],
+    number: u32,
+    name: &str,
+    event_type: Option<&str>,
+) -> bool {
+    patterns[number as usize].as_ref().is_some_and(|((_, asked, except), _)| {
+        (asked.is_none() || asked.as_deref() == event_type) && !except.iter().any(|except| except.has(name))
+    })
 }

@@ -345,8 +345,8 @@ impl ServiceDriver {
                 command.arg("--certificate").arg(certificate).arg("--key").arg(key);
             }
             if self.clients > FEW_CLIENTS {
-                // both ends of each conversation, and the server's others
-                command.args(["--clients", &(u32::from(self.clients) * 2 + 8).to_string()]);
+                // both ends of each conversation, and the server's others; one user has half of the places
+                command.args(["--clients", &(u32::from(self.clients) * 4 + 16).to_string()]);
             }
             host.start(Party::Between, self.pinned, command)
         });

@@ -8,9 +8,11 @@ use crate::frame::Frame;
 use crate::log::{AcknowledgedFile, LogCursor, LogEntry, LoggedEvent, OwnedKind};
 use crate::notice::NoticeText;
 use crate::spec::{AgainSpec, SubscriptionSpec, SupplierOrder, WhenFull, WhenLate};
-use crate::task::Task;
+use crate::task::{ClientId, Task};
 use std::collections::{BTreeMap, HashMap};
-use unisono_eventchannel::{Acknowledged, ChannelEvent, ConsumerId, EventPayload, InboxCapacity, Interest};
+use unisono_eventchannel::{
+    Acknowledged, ChannelEvent, ConsumerId, EventPayload, InboxCapacity, Interest, TenantId,
+};
 use unisono_linux::clock::Nanos;
 
 /// A consumer that is given what the log has.
@@ -74,7 +76,7 @@ impl Broker {
     pub(in crate::broker) fn follow(
         &mut self,
         now: Nanos,
-        (user, lease, name): (&NameUser, Option<Nanos>, &str),
+        (client, user, lease, name): (ClientId, &NameUser, Option<Nanos>, &str),
         spec: &SubscriptionSpec,
     ) -> Result<ConsumerId, String> {
         let Some(resume) = &spec.resume else { return Err("it does not resume".to_owned()) };
@@ -109,6 +111,7 @@ impl Broker {
         let again = AgainSpec { attempts: u32::MAX, ..again };
         let mut consumer = SubscriptionSpec { again: Some(again), ..spec.clone() }.consumer();
         consumer.lease = lease;
+        consumer.tenant = self.clients.get(&client).map_or(TenantId::NONE, |client| client.tenant);
         // the broker hands over no more than fits
         consumer.inbox.capacity = InboxCapacity { events: usize::MAX, bytes: usize::MAX };
         if consumer.name.is_empty() {

@@ -10,6 +10,10 @@ use std::sync::Arc;
 use unisono_eventchannel::{ConsumerId, Delivery};
 use unisono_linux::clock::Nanos;
 
+/// Messages that a session is sent again at once. Their heads take memory until they have left, up to 64 KiB
+/// each.
+const MAX_SENT_AGAIN: usize = 64;
+
 impl Broker {
     /// Makes a PUBLISH of a delivery, or drops it because the client cannot or may not have it.
     pub(in crate::broker) fn mqtt_deliver(
@@ -134,13 +138,16 @@ impl Broker {
     }
 
     /// Sends again what the client has not confirmed, in the order of sending, and no more at once than it
-    /// takes.
-    pub(super) fn mqtt_send_again(&mut self, now: Nanos, id: MqttSessionId) {
+    /// takes. A few are sent at a time: the rest waits for [`next`](Self::next).
+    pub(in crate::broker) fn mqtt_send_again(&mut self, now: Nanos, id: MqttSessionId) {
         let most = self.limits.largest_frame();
+        let mut left = MAX_SENT_AGAIN;
         while let Some(session) = self.mqtt.sessions.get_mut(&id)
             && let Some(client) = session.client
+            && !session.stalled
             && let Some((number, step)) = session.next_unsent()
         {
+            left -= 1;
             let (head, body) = match step {
                 InFlightStep::Sent(message) => {
                     let head = message.packet_again(now, session.terms.version, number);
@@ -160,6 +167,10 @@ impl Broker {
                 }
             };
             self.tasks.push_back(Task::Answer { client, head, body });
+            if left == 0 {
+                self.mqtt.resending.insert(id);
+                break;
+            }
         }
     }
 

@@ -22,17 +22,18 @@ mod subscribe;
 
 pub(super) use session::MqttSessionId;
 
-use super::{Broker, ClientProtocol, ConnectedClient};
+use super::ledger::NAMES;
+use super::{Broker, ClientProtocol, ConnectedClient, structures};
 use crate::mqtt::{
-    AnswerTerms, ConnectRequest, Connected, MqttFault, MqttPacket, MqttReason, MqttVersion, connect_refused,
-    connected, disconnect, packet, ping_answer, version_of_connect,
+    AnswerTerms, ConnectRequest, Connected, LastWill, MqttFault, MqttPacket, MqttReason, MqttVersion,
+    connect_refused, connected, disconnect, packet, ping_answer, version_of_connect,
 };
 use crate::name_owner::NameOwner;
 use crate::permissions::{ClientGrant, ClientIdentity, RefusalKind};
 use crate::task::{ClientId, Received, Task};
 use crate::transport::TransportPeer;
 use session::MqttSession;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
@@ -51,18 +52,43 @@ pub(super) struct MqttSessions {
     by_key: HashMap<Arc<str>, MqttSessionId>,
     /// The number given last.
     last: u32,
+    /// Sessions with more to be sent again.
+    resending: BTreeSet<MqttSessionId>,
 }
 
 impl MqttSessions {
+    /// A session that is to be sent more again.
+    pub(super) fn resends(&mut self) -> Option<MqttSessionId> {
+        self.resending.pop_first()
+    }
+
     /// Bytes that were granted to the queues of all sessions.
     pub(super) fn memory(&self) -> u64 {
         self.sessions.values().map(MqttSession::granted).sum()
     }
 
+    /// Bytes of the structures of all sessions.
+    pub(super) fn held(&self) -> u64 {
+        self.sessions.values().map(|session| session.held).sum()
+    }
+
+    pub(super) fn hold(&mut self, id: MqttSessionId, bytes: u64) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.held += bytes;
+        }
+    }
+
+    pub(super) fn let_go(&mut self, id: MqttSessionId, bytes: u64) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.held = session.held.saturating_sub(bytes);
+        }
+    }
+
     /// Whose session it is, and how much memory its queues leave of what it may have.
     pub(super) fn account(&self, id: MqttSessionId) -> Option<(ClientIdentity, u64, TransportPeer)> {
         let session = self.sessions.get(&id)?;
-        let left = session.grant.memory.saturating_sub(session.granted());
+        let theirs = session.granted().saturating_add(session.held);
+        let left = session.grant.memory.saturating_add(NAMES).saturating_sub(theirs);
         Some((session.owner.clone(), left, session.peer))
     }
 
@@ -261,6 +287,12 @@ impl Broker {
             connected.name = name.to_string();
             connected.protocol = ClientProtocol::Mqtt(Some(id));
         }
+        if let Err(refused) = self.mqtt_charge_will(id, request.will.as_ref()) {
+            if present.is_none() {
+                self.mqtt_end(now, id);
+            }
+            return Err(MqttFault::new(MqttReason::TooMuch as u8, refused));
+        }
         self.audit_connected(client);
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return Ok(()) };
         session.grant = grant;
@@ -277,6 +309,18 @@ impl Broker {
         self.mqtt_answer(client, connected(request.terms.version, &terms));
         self.mqtt_send_again(now, id);
         self.mqtt_place(id);
+        Ok(())
+    }
+
+    /// A client comes with a will; that of its last connection goes.
+    fn mqtt_charge_will(&mut self, id: MqttSessionId, will: Option<&LastWill>) -> Result<(), String> {
+        let cost = will.map_or(0, structures::will);
+        let former = self.mqtt.sessions.get_mut(&id).map(|session| std::mem::take(&mut session.will_cost));
+        self.let_go_for_session(id, former.unwrap_or(0));
+        self.hold_for_session(id, cost)?;
+        if let Some(session) = self.mqtt.sessions.get_mut(&id) {
+            session.will_cost = cost;
+        }
         Ok(())
     }
 
@@ -332,8 +376,14 @@ impl Broker {
         } else {
             self.mqtt.last += 1;
             let id = MqttSessionId(self.mqtt.last);
+            let cost = structures::session(&name);
             self.mqtt.by_key.insert(Arc::clone(&key), id);
-            self.mqtt.sessions.insert(id, MqttSession::new((name, key), whose, version));
+            self.mqtt.sessions.insert(id, MqttSession::new((name, Arc::clone(&key)), whose, version));
+            if let Err(refused) = self.hold_for_session(id, cost) {
+                self.mqtt.by_key.remove(&key);
+                self.mqtt.sessions.remove(&id);
+                return Err(MqttFault::new(MqttReason::TooMuch as u8, refused));
+            }
             return Ok(id);
         };
         self.access.count(RefusalKind::Limit);
@@ -369,6 +419,7 @@ impl Broker {
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return };
         (session.client, session.stalled) = (None, false);
         session.aliases.clear();
+        let aliases = std::mem::take(&mut session.alias_cost);
         session.ends = match session.expiry {
             u32::MAX => Nanos::NEVER,
             seconds => Nanos::SECOND.times(seconds.into()).after(now),
@@ -379,6 +430,7 @@ impl Broker {
             None => Nanos::NEVER,
         };
         let (will_at, ends) = (session.will_at, session.ends);
+        self.let_go_for_session(id, aliases);
         if will_at <= now {
             self.mqtt_publish_will(now, id);
         }
@@ -392,12 +444,14 @@ impl Broker {
     /// The client is a supplier no more; what it retained stays.
     fn mqtt_withdraw(&mut self, id: MqttSessionId, died: bool) {
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return };
+        let offered = structures::OFFERED * session.offered.len() as u64;
         session.offered.clear();
         match session.supplier.take() {
             Some(supplier) if died => self.channel.bury(supplier),
             Some(supplier) => self.channel.withdraw(supplier),
             None => {}
         }
+        self.let_go_for_session(id, offered);
     }
 
     /// Ends a session with all that waits for it.
@@ -410,6 +464,7 @@ impl Broker {
         self.mqtt.by_key.remove(&session.key);
         let consumers: Vec<_> = session.all_consumers().collect();
         self.ledger.release(session.peer, session.granted());
+        self.ledger.let_go(session.peer, session.held);
         for (consumer, _) in consumers {
             self.mqtt_disconnect(now, consumer);
         }
@@ -419,6 +474,9 @@ impl Broker {
     pub(super) fn mqtt_stalled(&mut self, id: MqttSessionId, stalled: bool) {
         if let Some(session) = self.mqtt.sessions.get_mut(&id) {
             session.stalled = stalled;
+            if !stalled && !session.unsent.is_empty() {
+                self.mqtt.resending.insert(id);
+            }
             self.mqtt_place(id);
         }
     }

@@ -1,6 +1,6 @@
 //! Messages of MQTT clients on their way into the channel.
 
-use super::super::Broker;
+use super::super::{Broker, structures};
 use super::{MOST_ALIASES, MqttSessionId};
 use crate::body::EventBody;
 use crate::mqtt::{
@@ -11,8 +11,8 @@ use crate::permissions::RefusalKind;
 use crate::task::{ClientId, Received};
 use std::sync::Arc;
 use unisono_eventchannel::{
-    FieldSet, Offer, Publication, PublishError, Published, Reliability, Retention, SupplierId, SupplierOwner,
-    TopicId, TopicSpec,
+    ChannelError, FieldSet, Offer, Publication, PublishError, Published, Reliability, Retention, SupplierId,
+    SupplierOwner, TopicId, TopicSpec,
 };
 use unisono_linux::clock::Nanos;
 
@@ -43,15 +43,16 @@ impl Broker {
         if message.origin.qos > MqttQos::AtMostOnce && self.waits_for_disk(id) {
             return Ok(Received::Blocked);
         }
-        let Some(session) = self.mqtt.sessions.get_mut(&id) else { return Ok(Received::Done) };
+        let Some(session) = self.mqtt.sessions.get(&id) else { return Ok(Received::Done) };
         let terms = session.terms;
         let topic: Arc<str>;
         let name = match message.alias {
             None => message.topic,
             Some(alias) if (1..=MOST_ALIASES).contains(&alias) => {
                 if !message.topic.is_empty() {
-                    session.aliases.insert(alias, message.topic.into());
+                    self.mqtt_alias(id, alias, message.topic)?;
                 }
+                let Some(session) = self.mqtt.sessions.get(&id) else { return Ok(Received::Done) };
                 let known = session.aliases.get(&alias).map(Arc::clone);
                 topic = known.ok_or_else(|| {
                     MqttFault::new(0x82, format!("the topic alias {alias}, which stands for nothing"))
@@ -64,7 +65,12 @@ impl Broker {
             }
         };
         let (qos, number) = (message.origin.qos, message.id.unwrap_or(0));
-        let done = match qos == MqttQos::ExactlyOnce && session.unreleased.contains(&number) {
+        let unreleased = self.mqtt.sessions.get(&id).map(|session| &session.unreleased);
+        let is_again = unreleased.is_some_and(|unreleased| unreleased.contains(&number));
+        if qos == MqttQos::ExactlyOnce && !is_again {
+            self.mqtt_charge_unreleased(id)?;
+        }
+        let done = match qos == MqttQos::ExactlyOnce && is_again {
             true => Ok((1, None)), // it was published when it came first
             false if !self.has_budget(now, client) => {
                 let text = "more events in a second than the permissions allow; try later".to_owned();
@@ -117,6 +123,34 @@ impl Broker {
         let packet = published(terms, kind, number, (reason, text.as_deref()));
         self.confirm_message(client, (id, exactly_once), position, packet);
         Ok(Received::Done)
+    }
+
+    /// A topic gets an alias.
+    fn mqtt_alias(&mut self, id: MqttSessionId, alias: u16, topic: &str) -> Result<(), MqttFault> {
+        let cost = |name: &str| structures::ALIAS + name.len() as u64;
+        let session = self.mqtt.sessions.get(&id);
+        let former = session.and_then(|session| session.aliases.get(&alias)).map_or(0, |name| cost(name));
+        self.hold_for_session(id, cost(topic))
+            .map_err(|text| MqttFault::new(MqttReason::TooMuch as u8, text))?;
+        self.let_go_for_session(id, former);
+        if let Some(session) = self.mqtt.sessions.get_mut(&id) {
+            session.aliases.insert(alias, topic.into());
+            session.alias_cost = session.alias_cost + cost(topic) - former;
+        }
+        Ok(())
+    }
+
+    /// A message of QoS 2 will be remembered until it is released; many are charged together. The charge stays
+    /// with the session, as the memory does.
+    fn mqtt_charge_unreleased(&mut self, id: MqttSessionId) -> Result<(), MqttFault> {
+        let Some(session) = self.mqtt.sessions.get_mut(&id) else { return Ok(()) };
+        if session.unreleased.len() < session.unreleased_paid {
+            return Ok(());
+        }
+        session.unreleased_paid += structures::UNRELEASED;
+        let cost = structures::UNRELEASED_ENTRY * structures::UNRELEASED as u64;
+        let held = self.hold_for_session(id, cost);
+        held.map_err(|text| MqttFault::new(MqttReason::TooMuch as u8, text))
     }
 
     /// The client will not send a message of QoS 2 again.
@@ -210,6 +244,19 @@ impl Broker {
         }
     }
 
+    /// Declares a topic for a client. The names of its topics count as its memory; where that is used up, it
+    /// begins anew, as a supplier that forgot its topics.
+    fn mqtt_declare(&mut self, id: MqttSessionId, spec: TopicSpec) -> Result<TopicId, ChannelError> {
+        let (tenant, keeping) = (self.tenant_of_session(id), self.terms_of_session(id));
+        match self.channel.declare_by((tenant, &keeping), spec.clone()) {
+            Err(ChannelError::NamesFull { .. } | ChannelError::TenantLimit { .. }) => {
+                self.mqtt_withdraw(id, false);
+                self.channel.declare_by((tenant, &keeping), spec)
+            }
+            declared => declared,
+        }
+    }
+
     /// The client as a supplier of a topic.
     fn mqtt_offer(
         &mut self,
@@ -244,14 +291,19 @@ impl Broker {
             None => {
                 let spec =
                     TopicSpec::new(name).map_err(|error| refused(MqttReason::BadTopic, error.to_string()))?;
-                self.channel.declare(spec).map_err(|error| refused(MqttReason::TooMuch, error.to_string()))?
+                self.mqtt_declare(id, spec)
+                    .map_err(|error| refused(MqttReason::TooMuch, error.to_string()))?
             }
         };
+        self.hold_for_session(id, structures::OFFERED).map_err(|text| refused(MqttReason::TooMuch, text))?;
         let supplier = match self.mqtt.sessions.get(&id).and_then(|session| session.supplier) {
             Some(supplier) => supplier,
             None => {
-                let made = self.channel.supplier(now, None);
-                made.map_err(|error| refused(MqttReason::TooMuch, error.to_string()))?
+                let tenant = self.tenant_of_session(id);
+                self.channel.supplier_of(tenant, now, None).map_err(|error| {
+                    self.let_go_for_session(id, structures::OFFERED);
+                    refused(MqttReason::TooMuch, error.to_string())
+                })?
             }
         };
         let mut owner = SupplierOwner::default();

@@ -45,6 +45,12 @@ pub(super) struct MqttSession {
     /// When the session ends, if it has no connection by then.
     pub(super) ends: Nanos,
     pub(super) will: Option<LastWill>,
+    /// What the will was charged when it came.
+    pub(super) will_cost: u64,
+    /// What was charged for the session in all, beside its queues.
+    pub(super) held: u64,
+    /// What of that is for topic aliases.
+    pub(super) alias_cost: u64,
     /// When the will is published, if there is no connection by then.
     pub(super) will_at: Nanos,
     /// The silence after which the client counts as dead; 0: never.
@@ -59,6 +65,8 @@ pub(super) struct MqttSession {
     pub(super) offered: HashSet<TopicId>,
     /// QoS 2 messages of the client that it has not released: they are not published again.
     pub(super) unreleased: HashSet<u16>,
+    /// For how many of them memory was charged.
+    pub(super) unreleased_paid: usize,
     /// Its messages that wait for the disk before they are confirmed.
     pub(super) unconfirmed: usize,
 
@@ -144,6 +152,9 @@ impl MqttSession {
             expiry: 0,
             ends: Nanos::NEVER,
             will: None,
+            will_cost: 0,
+            held: 0,
+            alias_cost: 0,
             will_at: Nanos::NEVER,
             patience: Nanos::ZERO,
             heard: Nanos::ZERO,
@@ -152,6 +163,7 @@ impl MqttSession {
             supplier: None,
             offered: HashSet::new(),
             unreleased: HashSet::new(),
+            unreleased_paid: 64,
             unconfirmed: 0,
             consumers: [None; 3],
             subscriptions: BTreeMap::new(),

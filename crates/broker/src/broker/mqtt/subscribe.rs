@@ -1,6 +1,7 @@
 //! Subscriptions of MQTT clients: consumers of the channel.
 
-use super::super::{Addressee, Broker};
+use super::super::ledger::NAMES;
+use super::super::{Addressee, Broker, structures};
 use super::MqttSessionId;
 use super::session::{MqttSubscription, QUEUE_BYTES, queue_grant};
 use crate::limits::Limits;
@@ -11,14 +12,13 @@ use crate::permissions::RefusalKind;
 use crate::task::ClientId;
 use std::sync::Arc;
 use unisono_eventchannel::{
-    ConsumerId, ConsumerSpec, InboxCapacity, InboxSpec, Interest, LateEvents, PastEvents, Redelivery,
-    TopicPattern,
+    ChannelError, ConsumerId, ConsumerSpec, InboxCapacity, InboxSpec, Interest, LateEvents, PastEvents,
+    Redelivery, TopicPattern,
 };
 use unisono_linux::clock::Nanos;
 
 /// What may wait for the subscriptions of one QoS, or of one membership in a group: as many messages as the
-/// memory granted for [`QUEUE_BYTES`] pays for. A subscription is sent all retained messages at once, so that
-/// with a shorter queue it would lose the oldest of many.
+/// memory granted for [`QUEUE_BYTES`] pays for.
 const QUEUE_EVENTS: usize = QUEUE_BYTES / Limits::ENTRY as usize;
 
 /// Messages that a member of a group gets before it has to confirm one, whatever its receive maximum. With a
@@ -35,11 +35,11 @@ impl Broker {
         identifier: Option<u32>,
         filters: Vec<FilterRequest>,
     ) {
-        let (mut codes, mut first) = (Vec::new(), None);
-        for request in filters {
+        let (mut codes, mut first) = (Vec::with_capacity(filters.len()), None);
+        for (at, request) in filters.into_iter().enumerate() {
             let qos = request.qos as u8;
             let filter = self.audit.is_some().then(|| request.filter.clone());
-            let done = self.mqtt_subscribe_one(now, id, identifier, request);
+            let done = self.mqtt_subscribe_one(now, id, identifier, (at, request));
             let refused = done.as_ref().err().map(|(_, text)| text.as_str());
             if let Some(filter) = &filter {
                 self.audit_filter(client, filter, refused);
@@ -64,9 +64,14 @@ impl Broker {
         now: Nanos,
         id: MqttSessionId,
         identifier: Option<u32>,
-        request: FilterRequest,
+        (at, request): (usize, FilterRequest),
     ) -> Result<(), (MqttReason, String)> {
         let Some(session) = self.mqtt.sessions.get(&id) else { return Ok(()) };
+        if at >= self.limits.interests {
+            let most = self.limits.interests;
+            let text = format!("a packet may have {most} filters; ask for more in another one");
+            return Err((MqttReason::TooMuch, text));
+        }
         let bad = |text: String| (MqttReason::BadFilter, text);
         let (group, filter) = match request.filter.strip_prefix(SHARE) {
             None => (None, &*request.filter),
@@ -93,6 +98,7 @@ impl Broker {
                 format!("a client may have {most} subscriptions; unsubscribe one"),
             ));
         }
+        let cost = if is_new { structures::pattern(&request.filter) } else { 0 };
         let past = match request.past {
             _ if group.is_some() => false,
             PastPolicy::Send => true,
@@ -112,19 +118,28 @@ impl Broker {
             }
             _ => None,
         };
+        self.hold_for_session(id, cost).map_err(|refused| (MqttReason::TooMuch, refused))?;
         let consumer = match known {
             Some(consumer) => consumer,
-            None => self.mqtt_consumer(now, id, request.qos, group.as_deref())?,
+            None => {
+                let made = self.mqtt_consumer(now, id, request.qos, group.as_deref());
+                made.inspect_err(|_| self.let_go_for_session(id, cost))?
+            }
         };
         let interest = Interest::in_topics(pattern.clone());
         let past = if past { PastEvents::All } else { PastEvents::None };
         let subscription = match self.channel.subscribe_with(now, consumer, interest, past) {
             Ok(subscription) => subscription,
             Err(error) => {
+                self.let_go_for_session(id, cost);
                 if group.is_some() && known.is_none() {
                     self.mqtt_leave_group(now, id, consumer);
                 }
-                return Err((MqttReason::Refused, error.to_string()));
+                let reason = match error {
+                    ChannelError::TenantLimit { .. } | ChannelError::TooMany { .. } => MqttReason::TooMuch,
+                    _ => MqttReason::Refused,
+                };
+                return Err((reason, self.access.refuse(&error)));
             }
         };
         if let Some((group, (user, admission))) = group.as_deref().zip(joins) {
@@ -159,8 +174,8 @@ impl Broker {
         let class = session.grant.class.clone();
         let acknowledges = group.is_some() || qos != MqttQos::AtMostOnce;
         let more = queue_grant(acknowledges);
-        let all = session.granted() + more + self.kept_of_session(id);
-        if all > most {
+        let all = session.granted() + session.held + more + self.kept_of_session(id);
+        if all > most.saturating_add(NAMES) {
             self.access.count(RefusalKind::Memory);
             let text = format!(
                 "the permissions allow queues and retained messages of {most} bytes, and these would be {all}"
@@ -184,7 +199,8 @@ impl Broker {
             redelivery: acknowledges.then_some(redelivery),
             ..InboxSpec::default()
         };
-        let spec = ConsumerSpec { name, group: group.map(Arc::from), inbox, lease: None };
+        let tenant = self.tenant_of_session(id);
+        let spec = ConsumerSpec { name, group: group.map(Arc::from), inbox, lease: None, tenant };
         let made = self.channel.connect(now, spec);
         let consumer = made.map_err(|error| (MqttReason::TooMuch, self.access.refuse(&error)))?;
         self.addressees.insert(consumer, Addressee::Mqtt(id));
@@ -216,6 +232,7 @@ impl Broker {
             }
         }
         for entry in left {
+            self.let_go_for_session(id, structures::pattern(&entry.request.filter));
             self.channel.unsubscribe(entry.subscription);
             if let Some(consumer) = entry.shared {
                 self.mqtt_leave_group(now, id, consumer);

@@ -1,0 +1,66 @@
+//! What the broker's structures cost the one they are made for: outlets, subscriptions, sessions.
+//!
+//! These are bounds from above, with room for the allocator: a structure takes no more than it is charged.
+
+use crate::mqtt::LastWill;
+use crate::spec::{Advertisement, InterestSpec, SubscriptionSpec};
+
+/// A topic that a program publishes on: its outlet, and the supplier of the channel.
+const OUTLET: u64 = 1024;
+/// A pattern of a subscription, in all maps and trees that hold it, beside its text.
+const PATTERN: u64 = 768;
+/// Copies of a pattern's text.
+const PATTERN_COPIES: u64 = 8;
+/// Bytes for each byte of a filter: the shortest operation has two bytes, and takes up to 192 in the index.
+const FILTER_BYTES: u64 = 96;
+/// An MQTT session with its client, and without all that is charged apart.
+pub(super) const SESSION: u64 = 4096;
+/// A topic that an MQTT client publishes on.
+pub(super) const OFFERED: u64 = 384;
+/// A topic alias, beside the topic's name.
+pub(super) const ALIAS: u64 = 128;
+/// Messages of QoS 2 that are charged together once a client has not released as many.
+pub(super) const UNRELEASED: usize = 256;
+/// A message of QoS 2 that was not released.
+pub(super) const UNRELEASED_ENTRY: u64 = 16;
+
+fn length(text: &str) -> u64 {
+    text.len() as u64
+}
+
+/// What a program publishes on. The topic's own name is charged by the channel.
+pub(super) fn outlet(spec: &Advertisement) -> u64 {
+    let texts = [Some(&spec.topic), spec.event_type.as_ref(), spec.writer.as_ref()];
+    texts.into_iter().flatten().fold(OUTLET, |sum, text| sum.saturating_add(3 * length(text)))
+}
+
+/// A subscription's names, patterns and filters.
+pub(super) fn subscription(spec: &SubscriptionSpec) -> u64 {
+    let resume = spec.resume.as_ref().map(|resume| &resume.name);
+    let names = [Some(&spec.name), spec.group.as_ref(), resume, spec.class.as_ref()];
+    let names = names.into_iter().flatten().map(|name| 4 * length(name));
+    names.chain(spec.interests.iter().map(interest)).fold(0, u64::saturating_add)
+}
+
+fn interest(interest: &InterestSpec) -> u64 {
+    let except = interest.except.iter().flat_map(|except| std::iter::once(&except.topics).chain(&except.but));
+    let patterns = except.chain([&interest.topics]).map(|text| pattern(text));
+    let event_type = interest.event_type.as_ref().map_or(0, |event_type| 4 * length(event_type));
+    let filter = interest.filter.as_ref().map_or(0, |filter| FILTER_BYTES * length(filter));
+    patterns.fold(event_type + filter, u64::saturating_add)
+}
+
+/// A pattern, or the topic filter of an MQTT client.
+pub(super) fn pattern(text: &str) -> u64 {
+    PATTERN + PATTERN_COPIES * length(text)
+}
+
+/// The identifier of an MQTT client.
+pub(super) fn session(name: &str) -> u64 {
+    SESSION + 4 * length(name)
+}
+
+pub(super) fn will(will: &LastWill) -> u64 {
+    let properties = will.properties.iter().map(|property| 128 + property.size() as u64).sum::<u64>();
+    length(&will.topic) + will.payload.len() as u64 + properties
+}

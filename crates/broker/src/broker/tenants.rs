@@ -1,0 +1,96 @@
+//! Tenants of the channel, and of the server's turns: one number for each client that has said who it is, and
+//! one for all that come from one place and have said nothing.
+//!
+//! A token is one tenant from wherever it comes, and as user and password of MQTT the same one. So whoever
+//! opens more connections, or comes from more addresses, has no more of the broker.
+
+use super::Broker;
+use super::mqtt::MqttSessionId;
+use crate::permissions::ClientIdentity;
+use crate::task::ClientId;
+use crate::transport::TransportPeer;
+use std::collections::HashMap;
+use unisono_eventchannel::{NumberMap, TenantId};
+
+/// Tenants that are known; of more, those are forgotten that have nothing. As many as accounts of memory.
+const MAX_KNOWN: usize = 1024;
+
+/// Whose limits a client shares.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum TenantKey {
+    Named(ClientIdentity),
+    From(TransportPeer),
+}
+
+impl TenantKey {
+    fn of(who: &ClientIdentity, peer: TransportPeer) -> Self {
+        match who {
+            ClientIdentity::Anonymous => Self::From(peer),
+            ClientIdentity::Unix(user) => Self::From(TransportPeer::User(*user)),
+            ClientIdentity::Mqtt(name) => Self::Named(ClientIdentity::Token(name.clone())),
+            named => Self::Named(named.clone()),
+        }
+    }
+}
+
+/// The numbers of tenants.
+#[derive(Debug, Default)]
+pub(super) struct TenantNumbers {
+    known: HashMap<TenantKey, TenantId>,
+    /// The number given last.
+    last: u32,
+}
+
+impl TenantNumbers {
+    /// The number of whoever a client is; `is_used` says of others whether they have anything.
+    pub(super) fn number(
+        &mut self,
+        who: &ClientIdentity,
+        peer: TransportPeer,
+        is_used: impl Fn(TenantId) -> bool,
+    ) -> TenantId {
+        let key = TenantKey::of(who, peer);
+        if let Some(tenant) = self.known.get(&key) {
+            return *tenant;
+        }
+        if self.known.len() >= MAX_KNOWN {
+            self.known.retain(|_, tenant| is_used(*tenant));
+        }
+        // 0 is nobody's; 2^32 tenants later the numbers would come again
+        self.last = self.last.checked_add(1).unwrap_or(1);
+        self.known.insert(key, TenantId(self.last));
+        TenantId(self.last)
+    }
+}
+
+impl Broker {
+    /// The tenant of whoever a client is, or says it is.
+    pub(super) fn tenant_number(&mut self, who: &ClientIdentity, peer: TransportPeer) -> TenantId {
+        let (clients, channel) = (&self.clients, &self.channel);
+        let connected: NumberMap<TenantId, ()> = match self.tenants.known.len() >= MAX_KNOWN {
+            true => clients.values().map(|client| (client.tenant, ())).collect(),
+            false => NumberMap::default(),
+        };
+        let is_used = |tenant| connected.contains_key(&tenant) || channel.has_tenant(tenant);
+        self.tenants.number(who, peer, is_used)
+    }
+
+    pub(super) fn tenant_of_session(&mut self, session: MqttSessionId) -> TenantId {
+        match self.mqtt.account(session) {
+            Some((who, _, peer)) => self.tenant_number(&who, peer),
+            None => TenantId::NONE,
+        }
+    }
+
+    /// Whose turn it is when a program is heard.
+    pub(crate) fn tenant(&self, client: ClientId) -> TenantId {
+        self.clients.get(&client).map_or(TenantId::NONE, |connected| connected.tenant)
+    }
+
+    /// Steps that were taken since this was asked last, beyond one for each frame; each takes about as long as
+    /// to publish an event, or to deliver one.
+    #[inline]
+    pub fn take_work(&mut self) -> usize {
+        std::mem::take(&mut self.work) + self.channel.take_work()
+    }
+}

@@ -1,0 +1,110 @@
+//! Buffers of connections: memory that no request asks for, and that a program makes grow by what it sends,
+//! or does not read.
+//!
+//! ```text
+//!   a user's account: queues, credit, kept events, names (as the ledger says) + buffers  <=  the user's limit
+//!        ^ share of a connection: taken before a buffer grows, given back when it shrinks or the connection ends
+//! ```
+//! A connection as such is not charged: what it takes without ever growing (about 400 KiB) is bounded by the
+//! number of connections.
+//!
+//! Cost: an addition when a buffer grows beyond that; nothing for other frames.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What one user's connections may hold, and hold.
+#[derive(Debug)]
+pub(crate) struct BufferAccount {
+    /// Bytes of buffers.
+    used: AtomicU64,
+    /// Bytes of all else that the ledger has for the user.
+    others: AtomicU64,
+    most: u64,
+}
+
+impl BufferAccount {
+    pub(crate) fn new(most: u64) -> Self {
+        Self { used: AtomicU64::new(0), others: AtomicU64::new(0), most }
+    }
+
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// The ledger has so many bytes beside buffers.
+    pub(crate) fn set_others(&self, bytes: u64) {
+        self.others.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Takes so many bytes more; false: they are not there.
+    fn take(&self, bytes: u64) -> bool {
+        let others = self.others.load(Ordering::Relaxed);
+        let more = |used: u64| Some(used + bytes).filter(|all| all.saturating_add(others) <= self.most);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+}
+
+/// What one connection has of its user's account; given back when it is dropped.
+#[derive(Debug, Default)]
+pub struct BufferShare {
+    /// None: nobody counts.
+    account: Option<Arc<BufferAccount>>,
+    taken: u64,
+}
+
+impl BufferShare {
+    pub(crate) fn of(account: Arc<BufferAccount>) -> Self {
+        Self { account: Some(account), taken: 0 }
+    }
+
+    /// Another part of the same account, with nothing in it.
+    pub(crate) fn beside(&self) -> Self {
+        Self { account: self.account.clone(), taken: 0 }
+    }
+
+    /// Its buffers have so many bytes from now on; false: the user has no more, and they may not grow.
+    #[must_use]
+    pub fn resize(&mut self, bytes: usize) -> bool {
+        let (Some(account), bytes) = (&self.account, bytes as u64) else { return true };
+        match bytes.checked_sub(self.taken) {
+            Some(0) => {}
+            Some(more) if account.take(more) => {}
+            Some(_) => return false,
+            None => drop(account.used.fetch_sub(self.taken - bytes, Ordering::Relaxed)),
+        }
+        self.taken = bytes;
+        true
+    }
+}
+
+impl Drop for BufferShare {
+    fn drop(&mut self) {
+        if let Some(account) = &self.account {
+            account.used.fetch_sub(self.taken, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_grow_as_far_as_the_ledger_leaves_room_and_come_back() {
+        let account = Arc::new(BufferAccount::new(1000));
+        let (mut one, mut other) =
+            (BufferShare::of(Arc::clone(&account)), BufferShare::of(Arc::clone(&account)));
+        assert!(one.resize(600) && !other.resize(500) && other.resize(400));
+        assert_eq!(account.used(), 1000);
+        assert!(one.resize(100) && !one.resize(700) && account.used() == 500);
+        account.set_others(450);
+        assert!(!one.resize(200), "queues count, too");
+        assert!(one.resize(150));
+        drop(one);
+        assert_eq!(account.used(), 400);
+        drop(other);
+        assert_eq!(account.used(), 0);
+        assert!(BufferShare::default().resize(usize::MAX));
+    }
+}

@@ -1,0 +1,245 @@
+//! How much is done in a turn of the server, and for whom.
+//!
+//! ```text
+//!   deliver: what the last turn published, and 1024 more  ->  hear: each client its frames, each tenant its slice
+//! ```
+//! A frame may be cheap, or cost as much as thousands of others: an event for a thousand consumers, a
+//! subscription to all that is kept. So a turn counts *steps*, each about as long as to publish or to deliver
+//! an event, and looks at the clock. A tenant whose slice is used up waits for the next turn with all its
+//! clients, and those that waited go first then. Nobody has more by more connections. While one tenant is
+//! alone, all its clients are heard in each turn.
+//!
+//! Deliveries follow what was published: as many as came in, and some more, so that nothing that was
+//! published waits because of what timers and the past of topics add.
+//!
+//! Cost: a look-up for each client that is heard; the clock is read once for each, and every few steps.
+
+use unisono_eventchannel::{NumberMap, TenantId};
+use unisono_linux::clock::Nanos;
+
+/// Steps of one tenant in a turn: 64 frames each from as many clients as a tenant may have, or one event for
+/// all consumers that there may be.
+const MAX_TENANT_WORK: usize = 4096;
+/// Time of one tenant in a turn. Ten tenants that take all of it have a client of another one wait 40 ms.
+/// Chosen, not measured.
+const MAX_TENANT_TIME: Nanos = Nanos(4_000_000);
+/// Steps of a tenant, or of one client, before the clock counts: 64 events each from a few programs, which take
+/// a millisecond. A broker that waits for a processor in between hears as many of them as ever, so that each
+/// class has enough to deliver.
+const UNTIMED_WORK: usize = 1024;
+/// The same of deliveries, and of one client's frames.
+const UNTIMED: usize = 64;
+/// Time in which a tenant is heard on that is alone. Whoever comes meanwhile waits as long.
+pub(super) const MAX_ALONE_TIME: Nanos = Nanos(50_000_000);
+/// Deliveries of a turn beyond those that the last one published.
+const MORE_DELIVERIES: usize = 1024;
+/// The longest that a turn delivers before it hears others. Large payloads take most of it: 10 ms are 40 MB.
+const MAX_DELIVERY_TIME: Nanos = Nanos(10_000_000);
+/// Bytes of a frame that count as a step beyond one: to copy them takes about as long.
+const STEP_BYTES: usize = 8192;
+
+/// What one tenant has used of a turn.
+#[derive(Clone, Copy, Debug, Default)]
+struct UsedSlice {
+    work: usize,
+    time: Nanos,
+}
+
+/// The slices of a turn.
+#[derive(Debug, Default)]
+pub(super) struct TurnSlices {
+    used: NumberMap<TenantId, UsedSlice>,
+    /// Who is heard, since when.
+    heard: Option<(TenantId, Nanos)>,
+    /// Steps of all tenants.
+    work: usize,
+}
+
+impl TurnSlices {
+    /// A new turn; the steps of the last one.
+    pub(super) fn begin(&mut self) -> usize {
+        self.used.clear();
+        self.heard = None;
+        std::mem::take(&mut self.work)
+    }
+
+    /// Whether no more than one tenant was heard in this turn.
+    pub(super) fn is_alone(&self) -> bool {
+        self.used.len() <= 1
+    }
+
+    /// The tenant that is alone has another slice.
+    pub(super) fn renew(&mut self) {
+        self.used.clear();
+    }
+
+    /// Whether a client of a tenant is heard now; if not, in the next turn.
+    pub(super) fn hears(&mut self, now: Nanos, tenant: TenantId) -> bool {
+        if let Some((before, since)) = self.heard.replace((tenant, now)) {
+            let used = self.used.entry(before).or_default();
+            used.time = now.since(since).after(used.time);
+        }
+        let used = self.used.get(&tenant).copied().unwrap_or_default();
+        let took_long = used.work >= UNTIMED_WORK && used.time >= MAX_TENANT_TIME;
+        let may = used.work < MAX_TENANT_WORK && !took_long;
+        if !may {
+            self.heard = None;
+        }
+        may
+    }
+
+    /// A client of a tenant was heard, for so many steps.
+    pub(super) fn spend(&mut self, tenant: TenantId, work: usize) {
+        self.used.entry(tenant).or_default().work += work;
+        self.work += work;
+    }
+}
+
+/// What a turn may deliver.
+#[derive(Debug)]
+pub(super) struct DeliveryTurn {
+    began: Option<Nanos>,
+    delivered: usize,
+    left: usize,
+}
+
+/// Why no more is delivered in a turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum DeliveryStop {
+    /// As many were delivered as may be.
+    Counted,
+    /// It took too long: what was published in the last turn may still wait.
+    TookLong,
+}
+
+impl DeliveryTurn {
+    /// After a turn in which so many steps were taken.
+    pub(super) fn after(work: usize) -> Self {
+        Self { began: None, delivered: 0, left: work + MORE_DELIVERIES }
+    }
+
+    /// Whether one more may be delivered.
+    pub(super) fn goes_on(&mut self, now: Nanos) -> Result<(), DeliveryStop> {
+        let took = now.since(*self.began.get_or_insert(now));
+        if self.delivered >= UNTIMED && took > MAX_DELIVERY_TIME {
+            return Err(DeliveryStop::TookLong);
+        }
+        self.left = self.left.checked_sub(1).ok_or(DeliveryStop::Counted)?;
+        self.delivered += 1;
+        Ok(())
+    }
+}
+
+/// One client's part of a turn: frames, steps and time.
+#[derive(Debug)]
+pub(super) struct ClientTurn {
+    frames: usize,
+    work: usize,
+    until: Nanos,
+    /// Steps after which the clock is read.
+    clock_at: usize,
+    pub(super) now: Nanos,
+}
+
+/// Steps between two readings of the clock. A step takes about a microsecond, and reading the clock 30 ns in a
+/// virtual machine. So an event may count as come some microseconds early.
+const CLOCK_EVERY: usize = 8;
+
+impl ClientTurn {
+    pub(super) fn begin(now: Nanos, frames: usize) -> Self {
+        Self { frames, work: 0, until: MAX_TENANT_TIME.after(now), clock_at: CLOCK_EVERY - 1, now }
+    }
+
+    /// Steps so far.
+    pub(super) fn work(&self) -> usize {
+        self.work
+    }
+
+    /// Whether one more frame is taken. The clock is read now and then.
+    #[inline]
+    pub(super) fn goes_on(&mut self, clock: impl Fn() -> Nanos) -> bool {
+        if self.frames == 0 || self.work >= MAX_TENANT_WORK {
+            return false;
+        }
+        if self.work >= self.clock_at {
+            self.now = clock();
+            self.clock_at = self.work + CLOCK_EVERY;
+        }
+        self.frames -= 1;
+        self.work <= UNTIMED || self.now < self.until
+    }
+
+    /// A frame of so many bytes was taken, and cost so many steps beyond one.
+    #[inline]
+    pub(super) fn spend(&mut self, bytes: usize, more: usize) {
+        self.work += 1 + more + bytes / STEP_BYTES;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many frames each tenant is heard in 100 turns; each client always has frames of this work, each of
+    /// which takes a microsecond a step.
+    fn heard(clients: &[(u32, usize)]) -> Vec<usize> {
+        let (mut slices, mut now, mut frames) = (TurnSlices::default(), Nanos(0), vec![0; clients.len()]);
+        let mut order: Vec<usize> = (0..clients.len()).collect();
+        for _ in 0..100 {
+            slices.begin();
+            let mut deferred = Vec::new();
+            let mut served = Vec::new();
+            for at in order {
+                let (tenant, work) = clients[at];
+                if !slices.hears(now, TenantId(tenant)) {
+                    deferred.push(at);
+                    continue;
+                }
+                let clock = std::cell::Cell::new(now);
+                let mut turn = ClientTurn::begin(now, 64);
+                while turn.goes_on(|| clock.get()) {
+                    clock.set(Nanos(1000 * work as u64).after(clock.get()));
+                    turn.spend(0, work - 1);
+                    frames[at] += 1;
+                }
+                now = clock.get();
+                slices.spend(TenantId(tenant), turn.work());
+                served.push(at);
+            }
+            order = deferred;
+            order.extend(served);
+        }
+        frames
+    }
+
+    #[test]
+    fn a_tenant_with_a_hundred_clients_has_no_more_than_a_slice() {
+        let mut clients = vec![(1, 100); 100];
+        clients.push((2, 1));
+        let frames = heard(&clients);
+        assert_eq!(frames[100], 6400, "64 in each turn");
+        let of_many: usize = frames[..100].iter().sum();
+        assert!(of_many * 100 <= 100 * (MAX_TENANT_WORK + 64 * 100), "{of_many}");
+        let least = frames[..100].iter().min().copied().unwrap_or(0);
+        assert!(least > 0, "those that waited go first: {frames:?}");
+    }
+
+    #[test]
+    fn one_frame_that_takes_long_ends_its_clients_turn() {
+        let frames = heard(&[(1, 1_000_000), (2, 1)]);
+        assert_eq!(frames, [100, 6400]);
+    }
+
+    #[test]
+    fn deliveries_are_as_many_as_came_in_and_some_more() {
+        let mut turn = DeliveryTurn::after(5000);
+        let delivered = (0..).take_while(|_| turn.goes_on(Nanos(1)).is_ok()).count();
+        assert_eq!(delivered, 5000 + MORE_DELIVERIES);
+        let mut turn = DeliveryTurn::after(0);
+        for _ in 0..UNTIMED {
+            assert_eq!(turn.goes_on(Nanos(5)), Ok(()));
+        }
+        let late = Nanos(6).after(MAX_DELIVERY_TIME);
+        assert_eq!(turn.goes_on(late), Err(DeliveryStop::TookLong));
+    }
+}

@@ -1,0 +1,64 @@
+//! What the broker takes for a client is what its ledger says, and no more: each request with the largest
+//! arguments, again and again, by clients whose rule allows each 1 MiB. Each kind of request has a process of
+//! its own, which is measured.
+
+mod common;
+
+#[path = "common/requests.rs"]
+mod requests;
+
+use requests::{Asker, KINDS};
+use std::process::Command;
+use unisono_broker::{Broker, Limits, Permissions};
+use unisono_fairqueue::{ClassSpec, Hierarchy};
+
+/// What a client may make the broker take beyond what the ledger counts: one frame of the largest size (4.25
+/// MiB) as it is read and taken apart, the answers to it, and what the allocator keeps.
+const ALLOWANCE: u64 = 16 << 20;
+/// What one user may have; a rule allows each of its clients 1 MiB of that.
+const OF_USER: u64 = 32 << 20;
+/// Names the kind that a process is to measure.
+const KIND: &str = "UNISONO_TEST_KIND";
+const TEST: &str = "the_broker_grows_by_what_its_ledger_says_whatever_a_client_asks_for";
+
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("it is Linux");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a process has memory");
+    let kibibytes = line.split_whitespace().nth(1).and_then(|number| number.parse::<u64>().ok());
+    kibibytes.expect("a number") << 10
+}
+
+fn broker() -> Broker {
+    let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
+    let rules = "[[allow]]\nwho = [\"*\"]\npublish = [\"#\"]\nsubscribe = [\"#\"]\nmemory = 1048576";
+    let rules = Permissions::parse(rules, &|_| None).expect("it is sound");
+    let limits = Limits { memory: 2 * OF_USER, memory_of_user: OF_USER, ..Limits::default() };
+    Broker::new(tree.expect("it is sound"), limits).with_permissions(rules)
+}
+
+fn measure(kind: &str) {
+    let (name, ask) = KINDS.into_iter().find(|(name, _)| *name == kind).expect("a kind of request");
+    let mut broker = broker();
+    let before = resident();
+    let mut asker = Asker::new(&mut broker);
+    ask(&mut asker);
+    let grown = resident().saturating_sub(before);
+    let ledger = asker.ledger();
+    println!("{name}: {} KiB by the ledger, {} KiB in the process", ledger >> 10, grown >> 10);
+    assert!(ledger <= OF_USER, "{name}: {ledger} bytes by the ledger");
+    assert!(grown <= ledger + ALLOWANCE, "{name}: {grown} bytes, and {ledger} by the ledger");
+    let kept = asker.leave();
+    assert_eq!(asker.ledger(), kept, "{name}: all comes back, but what topics keep and their names");
+}
+
+#[test]
+fn the_broker_grows_by_what_its_ledger_says_whatever_a_client_asks_for() {
+    if let Ok(kind) = std::env::var(KIND) {
+        return measure(&kind);
+    }
+    let tests = std::env::current_exe().expect("it runs");
+    for (kind, _) in KINDS {
+        let measured = Command::new(&tests).args([TEST, "--exact", "--nocapture"]).env(KIND, kind).status();
+        assert!(measured.expect("it starts").success(), "{kind}");
+    }
+}

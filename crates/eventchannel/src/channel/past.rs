@@ -1,0 +1,326 @@
+//! What topics kept before a subscription came, given to its consumer piece by piece.
+//!
+//! ```text
+//!   kept events, in the order in which they came:   e1 e2 e3 e4 e5 | e6 ...
+//!                                                        ^ a reader   ^ the subscription came here
+//! ```
+//! Idea: a *reader* walks over all kept events up to the last one before its subscription, and puts those
+//! into the inbox that the subscription asks for. It stops while the inbox is half full, and goes on when the
+//! consumer has taken something. Tenants whose inboxes have readers take turns, and so do the inboxes of each.
+//!
+//! A topic's kept events precede its new ones: when an event of a topic is published, the inboxes that ask
+//! for it first *catch up* with that topic.
+//!
+//! Cost: a look at each kept event for each subscription. The first [`PIECE`] looks are made at once, so that
+//! a subscription to few kept events is done when it is made.
+
+use super::subscribe::PastEvents;
+use super::{EventChannel, Receiver, WORK_STEPS};
+use crate::event::{ChannelEvent, EventPayload};
+use crate::ids::{InboxId, SubscriptionId, TopicId};
+use crate::inbox::{GapCause, Parcel};
+use crate::kept::{KeptPlace, KeptRole};
+use crate::tenant::TenantId;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use unisono_linux::clock::Nanos;
+
+/// Kept events that are looked at before others have their turn: about 0.1 ms.
+const PIECE: usize = 256;
+/// Kept events that are looked at for new subscriptions between two calls of
+/// [`take_work`](EventChannel::take_work) or of [`next`](EventChannel::next); more wait for their turn.
+const MAX_LOOKS: usize = 1024;
+/// Pieces that one call of [`next`](EventChannel::next) reads while it has nothing to deliver.
+pub(super) const MAX_PIECES: usize = 8;
+/// Deliveries for each piece that is read beside them, so that they take at most twice as long as without.
+const DELIVERIES_A_PIECE: usize = 64;
+/// Kept events that consumers catch up with because of one publication; beyond, the oldest are lost to them,
+/// and told as a gap. Chosen so that a publisher waits a millisecond at most.
+const MAX_CAUGHT_UP: usize = 4096;
+/// Topics of which one inbox remembers that it has caught up. What is kept of others may come behind new
+/// events.
+const MAX_TOPICS_CAUGHT_UP: usize = 1024;
+
+/// A subscription that is still given the past.
+#[derive(Debug)]
+pub(super) struct PastReader {
+    subscription: SubscriptionId,
+    /// The last event that was looked at.
+    after: KeptPlace,
+    /// The count of the last event before the subscription.
+    until: u64,
+    wanted: PastEvents,
+    /// The count of changes of subscriptions when it came.
+    asked: u64,
+}
+
+/// Inboxes whose readers can go on.
+#[derive(Debug, Default)]
+pub(super) struct ReadingInboxes {
+    by_tenant: BTreeMap<TenantId, VecDeque<InboxId>>,
+    /// The tenant whose turn was last.
+    last: TenantId,
+    /// Inboxes with readers, whether these can go on or not.
+    behind: usize,
+    /// Deliveries since a piece was read.
+    deliveries: usize,
+}
+
+impl ReadingInboxes {
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_tenant.is_empty()
+    }
+
+    /// Whether any inbox has readers.
+    pub(super) fn are_behind(&self) -> bool {
+        self.behind > 0
+    }
+
+    pub(super) fn push(&mut self, tenant: TenantId, inbox: InboxId) {
+        self.by_tenant.entry(tenant).or_default().push_back(inbox);
+    }
+
+    /// The inbox whose turn it is.
+    fn pop(&mut self) -> Option<InboxId> {
+        let later = self.by_tenant.range(TenantId(self.last.0.saturating_add(1))..).next();
+        let tenant = *later.or_else(|| self.by_tenant.first_key_value())?.0;
+        self.last = tenant;
+        let inboxes = self.by_tenant.get_mut(&tenant)?;
+        let inbox = inboxes.pop_front();
+        if inboxes.is_empty() {
+            self.by_tenant.remove(&tenant);
+        }
+        inbox
+    }
+
+    /// An inbox has lost a reader, or ends.
+    fn lost_readers(&mut self, before: usize, after: usize) {
+        self.behind -= usize::from(before > 0 && after == 0);
+    }
+}
+
+impl<P: EventPayload> Receiver<P> {
+    /// Whether its readers can go on and do not.
+    pub(super) fn may_read_on(&self) -> bool {
+        !self.readers.is_empty() && !self.reads && self.inbox.has_room_for_past()
+    }
+}
+
+impl<P: EventPayload> EventChannel<P> {
+    /// A new subscription is given what topics kept before it.
+    pub(super) fn begin_past(
+        &mut self,
+        now: Nanos,
+        (inbox, subscription): (InboxId, SubscriptionId),
+        wanted: PastEvents,
+    ) {
+        let (until, asked) = (self.kept.count(), self.audiences);
+        let after = (0, KeptRole::History);
+        if self.kept.after(after, until).next().is_none() {
+            return;
+        }
+        let Some(receiver) = self.receivers.get_mut(&inbox) else { return };
+        self.reading.behind += usize::from(receiver.readers.is_empty());
+        receiver.readers.push_back(PastReader { subscription, after, until, wanted, asked });
+        let most = PIECE.min(MAX_LOOKS.saturating_sub(self.looks));
+        self.looks += most;
+        self.read(now, inbox, most);
+        self.let_read_on(inbox);
+    }
+
+    /// Lets an inbox take its turn among those with readers, if these can go on.
+    pub(super) fn let_read_on(&mut self, inbox: InboxId) {
+        let Some(receiver) = self.receivers.get_mut(&inbox) else { return };
+        if receiver.may_read_on() {
+            receiver.reads = true;
+            self.reading.push(receiver.tenant, inbox);
+        }
+    }
+
+    /// A delivery is asked for: now and then, a piece is read before it.
+    pub(super) fn read_on_beside(&mut self, now: Nanos) {
+        if !self.reading.is_empty() {
+            self.reading.deliveries += 1;
+            if self.reading.deliveries >= DELIVERIES_A_PIECE {
+                self.reading.deliveries = 0;
+                self.read_on(now);
+            }
+        }
+    }
+
+    /// The readers of one inbox read a piece. False: no reader can go on.
+    pub(super) fn read_on(&mut self, now: Nanos) -> bool {
+        let Some(inbox) = self.reading.pop() else { return false };
+        if let Some(receiver) = self.receivers.get_mut(&inbox) {
+            receiver.reads = false;
+            self.read(now, inbox, PIECE);
+            self.let_read_on(inbox);
+        }
+        true
+    }
+
+    /// A subscription has ended, and is given no more.
+    pub(super) fn end_reader(&mut self, inbox: InboxId, subscription: SubscriptionId) {
+        let Some(receiver) = self.receivers.get_mut(&inbox) else { return };
+        let before = receiver.readers.len();
+        receiver.readers.retain(|reader| reader.subscription != subscription);
+        self.readers_ended(inbox, before);
+    }
+
+    /// An inbox ends.
+    pub(super) fn end_readers(&mut self, receiver: &Receiver<P>) {
+        self.reading.lost_readers(receiver.readers.len(), 0);
+    }
+
+    fn readers_ended(&mut self, inbox: InboxId, before: usize) {
+        let Some(receiver) = self.receivers.get_mut(&inbox) else { return };
+        self.reading.lost_readers(before, receiver.readers.len());
+        if receiver.readers.is_empty() {
+            receiver.caught_up = Default::default();
+        }
+    }
+
+    /// Readers of an inbox look at so many kept events, as far as it has room.
+    fn read(&mut self, now: Nanos, inbox: InboxId, most: usize) {
+        let (mut looks, mut pushed) = (0, false);
+        while looks < most {
+            let Some(receiver) = self.receivers.get_mut(&inbox) else { return };
+            let before = receiver.readers.len();
+            let Some(reader) = receiver.readers.front_mut().filter(|_| receiver.inbox.has_room_for_past())
+            else {
+                break;
+            };
+            let next = self.kept.after(reader.after, reader.until).next();
+            let Some((place, event)) = next.map(|(place, event)| (place, Arc::clone(event))) else {
+                receiver.readers.pop_front();
+                self.readers_ended(inbox, before);
+                continue;
+            };
+            reader.after = place;
+            let (subscription, wanted, asked) = (reader.subscription, reader.wanted, reader.asked);
+            looks += 1;
+            let caught_up = receiver.caught_up.get(&event.topic).is_some_and(|before| asked <= *before);
+            if !caught_up && self.is_wanted(now, (inbox, subscription, wanted, asked), place, &event) {
+                self.give_past(now, inbox, subscription, event);
+                pushed = true;
+            }
+        }
+        self.work += looks / WORK_STEPS;
+        if pushed {
+            self.place(inbox);
+        }
+    }
+
+    fn give_past(
+        &mut self,
+        now: Nanos,
+        inbox: InboxId,
+        subscription: SubscriptionId,
+        event: Arc<ChannelEvent<P>>,
+    ) {
+        let arrival = self.arrival();
+        if let Some(receiver) = self.receivers.get_mut(&inbox) {
+            let parcel = Parcel { retained: true, ..Parcel::new(event, subscription) };
+            receiver.inbox.push(now, arrival, parcel);
+        }
+    }
+
+    /// Whether a reader gives a kept event to its inbox.
+    fn is_wanted(
+        &mut self,
+        now: Nanos,
+        (inbox, subscription, wanted, asked): (InboxId, SubscriptionId, PastEvents, u64),
+        (count, role): KeptPlace,
+        event: &ChannelEvent<P>,
+    ) -> bool {
+        let Self { topics, index, subscriptions, receivers, found, kept, .. } = self;
+        let (Some(receiver), Some(topic)) = (receivers.get(&inbox), topics.get_mut(&event.topic)) else {
+            return false;
+        };
+        let name = (&*topic.spec.name, topic.spec.event_type.as_deref());
+        let asks = index.interest(subscription).is_some_and(|interest| {
+            let passes = interest.filter.as_ref().is_none_or(|filter| filter.matches(&event.fields));
+            interest.asks_for(name.0, name.1) && passes
+        });
+        // an event that is kept in both roles is given once; a retained one may have passed its deadline
+        let again =
+            role == KeptRole::Retained && (event.deadline < now || kept.is_there((count, KeptRole::History)));
+        if !asks || again || !receiver.inbox.spec.hears.hears(event.origin) {
+            return false;
+        }
+        if wanted == PastEvents::All || receiver.subscriptions.len() == 1 {
+            return true;
+        }
+        index.matching(name, &mut topic.route, &event.fields, found);
+        let mut destined = found.iter().filter_map(|subscription| subscriptions.get(subscription));
+        !destined.any(|it| it.inbox == inbox && it.part.is_none() && it.asked < asked)
+    }
+
+    /// An event of a topic comes. Inboxes of these subscriptions, which it matches, first get what the topic
+    /// keeps that their readers have not come to.
+    pub(super) fn catch_up(&mut self, now: Nanos, topic: TopicId, found: &[SubscriptionId]) {
+        let mut room = MAX_CAUGHT_UP;
+        let kept: Vec<_> = match self.topics.get(&topic) {
+            Some(topic) => {
+                let history = topic.history.charged().chain(&topic.retained);
+                history.map(|(event, charge)| (charge.place, Arc::clone(event))).collect()
+            }
+            None => return,
+        };
+        for subscription in found {
+            let Some(inbox) = self.subscriptions.get(subscription).map(|destined| destined.inbox) else {
+                continue;
+            };
+            let audiences = self.audiences;
+            let Some(receiver) = self.receivers.get_mut(&inbox) else { continue };
+            let known = receiver.caught_up.get(&topic).copied();
+            if receiver.readers.is_empty() || known == Some(audiences) {
+                continue;
+            }
+            if known.is_none() && receiver.caught_up.len() >= MAX_TOPICS_CAUGHT_UP {
+                continue;
+            }
+            receiver.caught_up.insert(topic, audiences);
+            let readers: Vec<_> = receiver
+                .readers
+                .iter()
+                .filter(|reader| known.is_none_or(|known| reader.asked > known))
+                .map(|it| (it.after, it.until, (inbox, it.subscription, it.wanted, it.asked)))
+                .collect();
+            for (after, until, reader) in readers {
+                self.catch_up_one(now, (after, until), reader, &kept, &mut room);
+            }
+            self.place(inbox);
+        }
+    }
+
+    fn catch_up_one(
+        &mut self,
+        now: Nanos,
+        (after, until): (KeptPlace, u64),
+        reader: (InboxId, SubscriptionId, PastEvents, u64),
+        kept: &[(KeptPlace, Arc<ChannelEvent<P>>)],
+        room: &mut usize,
+    ) {
+        let unread = kept.iter().filter(|(place, _)| *place > after && place.0 <= until);
+        let unread: Vec<_> = unread.collect();
+        let lost = unread.len().saturating_sub(*room);
+        *room -= unread.len() - lost;
+        self.work += unread.len() / WORK_STEPS;
+        for (number, (place, event)) in unread.into_iter().enumerate() {
+            if !self.is_wanted(now, reader, *place, event) {
+                continue;
+            }
+            if number >= lost {
+                self.give_past(now, reader.0, reader.1, Arc::clone(event));
+                continue;
+            }
+            let arrival = self.arrival();
+            if let Some(receiver) = self.receivers.get_mut(&reader.0) {
+                receiver.inbox.counters.matched += 1;
+                receiver.inbox.counters.dropped_full += 1;
+                receiver.inbox.lose(arrival, event, GapCause::Full);
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The sums of what topics keep, by account, and all kept events in one order: so a consumer that comes late
+//! can be given them piece by piece (`channel/past.rs`).
+//!
+//! Cost: a logarithm for an event that is kept.
+
+use crate::error::{KeptBy, PublishError};
+use crate::event::ChannelEvent;
+use crate::kept::{KeepingAccount, KeepingTerms, KeptCharge, KeptPlace, NameCharge};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// All that topics keep.
+#[derive(Debug)]
+pub(crate) struct KeptMemory<P> {
+    /// Of events.
+    all: usize,
+    /// Of topics' names.
+    names: usize,
+    /// Of clients and users, events and names; none is 0.
+    accounts: HashMap<(KeptBy, KeepingAccount), usize>,
+    /// All events that are kept, in the order in which they came.
+    order: BTreeMap<KeptPlace, Arc<ChannelEvent<P>>>,
+    /// How many events were kept so far.
+    count: u64,
+}
+
+impl<P> Default for KeptMemory<P> {
+    fn default() -> Self {
+        Self { all: 0, names: 0, accounts: HashMap::new(), order: BTreeMap::new(), count: 0 }
+    }
+}
+
+impl<P> KeptMemory<P> {
+    pub(crate) fn all(&self) -> usize {
+        self.all
+    }
+
+    /// Bytes of topics' names.
+    pub(crate) fn names(&self) -> usize {
+        self.names
+    }
+
+    /// The count of an event that is to be kept.
+    pub(crate) fn next_count(&mut self) -> u64 {
+        self.count += 1;
+        self.count
+    }
+
+    /// The count of the last event that was kept.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The events behind a place that came as the `until`th or before.
+    pub(crate) fn after(
+        &self,
+        place: KeptPlace,
+        until: u64,
+    ) -> impl Iterator<Item = (KeptPlace, &Arc<ChannelEvent<P>>)> {
+        let range = (Bound::Excluded(place), Bound::Unbounded);
+        let later = self.order.range(range).map(|(place, event)| (*place, event));
+        later.take_while(move |((count, _), _)| *count <= until)
+    }
+
+    pub(crate) fn is_there(&self, place: KeptPlace) -> bool {
+        self.order.contains_key(&place)
+    }
+
+    pub(crate) fn of(&self, whose: KeptBy, account: KeepingAccount) -> usize {
+        match whose {
+            KeptBy::All => self.all,
+            whose => self.accounts.get(&(whose, account)).copied().unwrap_or(0),
+        }
+    }
+
+    /// Whether `bytes` more may be kept once `freed` is not any more. What does not grow is never refused.
+    pub(crate) fn check(
+        &self,
+        terms: &KeepingTerms,
+        limit: usize,
+        bytes: usize,
+        freed: &[KeptCharge],
+    ) -> Result<(), PublishError> {
+        let KeepingTerms { client, user, all } = *terms;
+        let parties = [
+            (KeptBy::Client, client.0, client.1),
+            (KeptBy::User, user.0, user.1),
+            (KeptBy::All, KeepingAccount::default(), all.min(limit)),
+        ];
+        for (whose, account, most) in parties {
+            let theirs = |charge: &&KeptCharge| match whose {
+                KeptBy::Client => charge.client == account,
+                KeptBy::User => charge.user == account,
+                KeptBy::All => true,
+            };
+            let less: usize = freed.iter().filter(theirs).map(|charge| charge.bytes).sum();
+            let after = (self.of(whose, account) - less).saturating_add(bytes);
+            if bytes > less && after > most {
+                return Err(PublishError::KeptFull { whose, most });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the name of one topic more may be kept.
+    pub(crate) fn check_name(&self, terms: &KeepingTerms, charge: NameCharge) -> Result<(), PublishError> {
+        if charge.accounts.is_none() {
+            return Ok(());
+        }
+        let KeepingTerms { client, user, all } = *terms;
+        for (whose, account, most) in [(KeptBy::Client, client.0, client.1), (KeptBy::User, user.0, user.1)] {
+            if self.of(whose, account).saturating_add(charge.bytes) > most {
+                return Err(PublishError::KeptFull { whose, most });
+            }
+        }
+        match self.all.saturating_add(self.names).saturating_add(charge.bytes) > all {
+            true => Err(PublishError::KeptFull { whose: KeptBy::All, most: all }),
+            false => Ok(()),
+        }
+    }
+
+    pub(crate) fn charge(&mut self, charge: KeptCharge, event: &Arc<ChannelEvent<P>>) {
+        self.all += charge.bytes;
+        self.order.insert(charge.place, Arc::clone(event));
+        self.book((charge.client, charge.user), charge.bytes);
+    }
+
+    pub(crate) fn release(&mut self, charge: KeptCharge) {
+        self.all -= charge.bytes;
+        self.order.remove(&charge.place);
+        self.unbook((charge.client, charge.user), charge.bytes);
+    }
+
+    pub(crate) fn charge_name(&mut self, charge: NameCharge) {
+        self.names += charge.bytes;
+        if let Some(accounts) = charge.accounts {
+            self.book(accounts, charge.bytes);
+        }
+    }
+
+    pub(crate) fn release_name(&mut self, charge: NameCharge) {
+        self.names -= charge.bytes;
+        if let Some(accounts) = charge.accounts {
+            self.unbook(accounts, charge.bytes);
+        }
+    }
+
+    fn book(&mut self, (client, user): (KeepingAccount, KeepingAccount), bytes: usize) {
+        for account in [(KeptBy::Client, client), (KeptBy::User, user)] {
+            *self.accounts.entry(account).or_default() += bytes;
+        }
+    }
+
+    fn unbook(&mut self, (client, user): (KeepingAccount, KeepingAccount), bytes: usize) {
+        for account in [(KeptBy::Client, client), (KeptBy::User, user)] {
+            if let Some(used) = self.accounts.get_mut(&account) {
+                *used -= bytes;
+                if *used == 0 {
+                    self.accounts.remove(&account);
+                }
+            }
+        }
+    }
+}
