@@ -247,7 +247,7 @@ impl World {
                 }
             }
             Step::Handover(pattern, topic) => {
-                self.hand_over(PATTERNS[pattern], topic.map(|topic| TOPICS[topic]))
+                self.hand_over(PATTERNS[pattern], topic.map(|topic| TOPICS[topic]));
             }
             Step::Ask(which) => {
                 if let Some(at) = programs(self, false, which) {
@@ -620,7 +620,9 @@ proptest! {
     #[test]
     fn identities_see_use_and_end_what_the_rules_and_owners_say_and_nothing_else(steps in steps()) {
         let mut world = World::new();
-        (0..IDENTITIES.len()).for_each(|identity| drop(world.come(identity)));
+        for identity in 0..IDENTITIES.len() {
+            world.come(identity);
+        }
         for step in steps {
             world.step(step);
         }

@@ -7,8 +7,8 @@
 //! ```
 //! The last line of a name counts. A last line that a crash has cut off counts for nothing. Any other line
 //! that cannot be read is an error when the log is opened: to pass over it would give the name to the next
-//! identity that asks. When the file is opened, it is written anew with one line for each name, and takes the
-//! place of the former one by rename(2). The next sync of the log syncs new lines, too.
+//! identity that asks. Before the first line of a run, the file is written anew with one line for each name, and
+//! takes the place of the former one by rename(2). The next sync of the log syncs new lines, too.
 //!
 //! Cost: a line for each name that is made or freed; nothing for events.
 
@@ -53,7 +53,8 @@ struct OwnerLine {
 #[derive(Debug)]
 pub(super) struct NameOwners {
     path: PathBuf,
-    file: Arc<File>,
+    /// None: nothing was written since it was read. Who only reads a log leaves it as it is.
+    file: Option<Arc<File>>,
     known: BTreeMap<(OwnedKind, String), NameOwner>,
     /// How many names of a kind an owner has; none is 0.
     counts: HashMap<(OwnedKind, NameOwner), usize>,
@@ -71,27 +72,36 @@ impl NameOwners {
         };
         let damaged = |(line, what): (usize, String)| LogError::Owners { path: path.clone(), line, what };
         let known = read(&text).map_err(damaged)?;
-        let anew = log.join("owners.new");
-        let written = || {
-            let mut options = OpenOptions::new();
-            let mut file = options.append(true).create_new(true).mode(0o600).open(&anew)?;
-            let mut text = format!("{VERSION}\n").into_bytes();
-            for ((kind, name), owner) in &known {
-                text.extend(line(*kind, name, Some(owner)));
-            }
-            file.write_all(&text)?;
-            file.sync_data()?;
-            fs::rename(&anew, &path)?;
-            Ok(file)
-        };
-        // of a broker that was killed while it wrote it
-        let _ = fs::remove_file(&anew);
-        let file = written().map_err(|source| LogError::Write { path: path.clone(), source })?;
         let mut counts = HashMap::new();
         for ((kind, _), owner) in &known {
             *counts.entry((*kind, owner.clone())).or_default() += 1;
         }
-        Ok(Self { path, file: Arc::new(file), known, counts, torn: false })
+        Ok(Self { path, file: None, known, counts, torn: false })
+    }
+
+    /// The file, for new lines: written anew first, so that it is as long as there are names.
+    fn begin(&mut self) -> Result<Arc<File>, LogError> {
+        if let Some(file) = &self.file {
+            return Ok(Arc::clone(file));
+        }
+        let anew = self.path.with_extension("new");
+        let written = || {
+            let mut options = OpenOptions::new();
+            let mut file = options.append(true).create_new(true).mode(0o600).open(&anew)?;
+            let mut text = format!("{VERSION}\n").into_bytes();
+            for ((kind, name), owner) in &self.known {
+                text.extend(line(*kind, name, Some(owner)));
+            }
+            file.write_all(&text)?;
+            file.sync_data()?;
+            fs::rename(&anew, &self.path)?;
+            Ok(Arc::new(file))
+        };
+        // of a broker that was killed while it wrote it
+        let _ = fs::remove_file(&anew);
+        let file = written().map_err(|source| LogError::Write { path: self.path.clone(), source })?;
+        self.file = Some(Arc::clone(&file));
+        Ok(file)
     }
 
     /// The chains of all owners.
@@ -103,12 +113,13 @@ impl NameOwners {
     }
 
     fn write(&mut self, kind: OwnedKind, name: &str, owner: Option<&NameOwner>) -> Result<(), LogError> {
+        let file = self.begin()?;
         let mut line = line(kind, name, owner);
         if self.torn {
             line.insert(0, b'\n');
         }
         self.torn = true;
-        let written = (&*self.file).write_all(&line);
+        let written = (&*file).write_all(&line);
         written.map_err(|source| LogError::Write { path: self.path.clone(), source })?;
         self.torn = false;
         Ok(())
@@ -217,8 +228,9 @@ impl EventLog {
     }
 
     fn sync_owners(&mut self) {
-        if !self.unsynced.iter().any(|file| Arc::ptr_eq(file, &self.owners.file)) {
-            self.unsynced.push(Arc::clone(&self.owners.file));
+        let Some(owners) = &self.owners.file else { return };
+        if !self.unsynced.iter().any(|file| Arc::ptr_eq(file, owners)) {
+            self.unsynced.push(Arc::clone(owners));
         }
     }
 
