@@ -44,7 +44,6 @@ fn measure(kind: &str) {
     ask(&mut asker);
     let grown = resident().saturating_sub(before);
     let ledger = asker.ledger();
-    println!("{name}: {} KiB by the ledger, {} KiB in the process", ledger >> 10, grown >> 10);
     assert!(ledger <= OF_USER, "{name}: {ledger} bytes by the ledger");
     assert!(grown <= ledger + ALLOWANCE, "{name}: {grown} bytes, and {ledger} by the ledger");
     let kept = asker.leave();

@@ -359,7 +359,7 @@ impl Broker {
         };
         if !is_publication {
             // to read a request takes about a step for each 256 bytes
-            self.work += 1 + bytes.len() / 256;
+            self.work += 1 + bytes.len().min(Limits::REQUEST) / 256;
             if bytes.len() > Limits::REQUEST {
                 let (most, bytes) = (Limits::REQUEST, bytes.len());
                 let what = format!("a request of {bytes} bytes; the largest has {most}: ask in several");

@@ -30,7 +30,7 @@ pub enum ReceiveRefused {
     AllHeld,
     #[error("the supplier announces an event that lies outside its memory")]
     OutsideMemory,
-    #[error("the supplier announces an event in memory that it has not written")]
+    #[error("the event lies in memory that its supplier has not written; copy it")]
     NeverWritten,
 }
 
@@ -73,8 +73,14 @@ struct JoinedRing {
     in_use: [AtomicBool; HOLDS],
 }
 
-/// Says whether some bytes of a ring were written.
-pub(super) type WrittenCheck = dyn Fn(&Range<usize>) -> bool + Send;
+/// The file that a ring's memory is in. What its supplier has written stays written.
+pub(super) trait RingBacking: Send {
+    /// Whether all of these bytes were written.
+    fn is_written(&self, range: &Range<usize>) -> bool;
+
+    /// Appends a copy of the bytes, zeros where nothing was written, which takes no memory there.
+    fn append(&self, range: &Range<usize>, into: &mut Vec<u8>);
+}
 
 /// One supplier's ring, for reading.
 pub struct MemoryConsumer {
@@ -87,8 +93,8 @@ pub struct MemoryConsumer {
     waiter: Waiter,
     /// Makes the supplier's descriptor readable.
     ring_supplier: Option<Box<dyn FnMut() + Send>>,
-    /// Whether some bytes were written by the supplier. None: nobody asks.
-    is_written: Option<Box<WrittenCheck>>,
+    /// What the memory is in. None: nobody asks what of it was written.
+    backing: Option<Box<dyn RingBacking>>,
 }
 
 impl fmt::Debug for MemoryConsumer {
@@ -116,13 +122,13 @@ impl MemoryConsumer {
         let in_use = std::array::from_fn(|_| AtomicBool::new(false));
         let ring = Arc::new(JoinedRing { words, geometry, page, in_use });
         let waiter = Waiter::new(wait, budget, Wakeups::Symmetric(Scope::Shared));
-        let is_written = None;
-        Ok(Self { ring, turn, told: turn, lost: 0, way: wait, waiter, ring_supplier, is_written })
+        let backing = None;
+        Ok(Self { ring, turn, told: turn, lost: 0, way: wait, waiter, ring_supplier, backing })
     }
 
-    /// Events are refused from now on that lie in memory of which `is_written` says that nobody wrote it.
-    pub(super) fn check_written(&mut self, is_written: Box<WrittenCheck>) {
-        self.is_written = Some(is_written);
+    /// What nobody has written is not read in memory from now on: it would become memory of this process.
+    pub(super) fn read_through(&mut self, backing: Box<dyn RingBacking>) {
+        self.backing = Some(backing);
     }
 
     /// From now on it waits in this way. What it has learned is kept if it is the same.
@@ -182,7 +188,7 @@ impl MemoryConsumer {
             hold.store(0, Ordering::Relaxed);
             return Err(ReceiveRefused::OutsideMemory);
         };
-        if self.is_written.as_ref().is_some_and(|is_written| !is_written(&range)) {
+        if self.backing.as_ref().is_some_and(|backing| !backing.is_written(&range)) {
             hold.store(0, Ordering::Relaxed);
             return Err(ReceiveRefused::NeverWritten);
         }
@@ -207,21 +213,13 @@ impl MemoryConsumer {
         }
         let (announced, before) = (entry.read(), into.len());
         let range = ring.range(announced);
-        if let (Some(is_written), Some(range)) = (&self.is_written, &range)
-            && !is_written(range)
-        {
-            // an event that was overwritten since is lost, and no lie
-            fence(Ordering::Acquire);
-            return match entry.still(turn) {
-                true => Err(ReceiveRefused::NeverWritten),
-                false => Ok(self.without_event(EntryState::BeingRewritten)),
-            };
-        }
-        if self.is_written.is_none() {
-            ring.prefetch(turn.wrapping_add(1));
-        }
-        if let Some(range) = range.clone() {
-            ring.words.append_to(range, into);
+        match (&self.backing, &range) {
+            (_, None) => {}
+            (Some(backing), Some(range)) if !backing.is_written(range) => backing.append(range, into),
+            (_, Some(range)) => {
+                ring.prefetch(turn.wrapping_add(1));
+                ring.words.append_to(range.clone(), into);
+            }
         }
         // SYNC(entry-rewrite) acquire: whoever copied something newer sees below that the turn is over
         fence(Ordering::Acquire);

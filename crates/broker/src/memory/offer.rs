@@ -5,7 +5,7 @@
 //! socket that an offer came by is the [`Doorbell`] of that ring from then on. So whoever introduces a
 //! consumer to a supplier, such as the broker, makes a pair of sockets and gives each of them one.
 
-use super::consumer::MemoryConsumer;
+use super::consumer::{MemoryConsumer, RingBacking};
 use super::doorbell::{Doorbell, DoorbellMessage, DoorbellState};
 use super::page::LINES;
 use super::supplier::{ConsumerNumber, MemorySupplier, WhenBehind};
@@ -88,7 +88,7 @@ impl MemoryOffer {
         }
     }
 
-    /// Maps what was offered by `doorbell`. Only what its supplier has written is read, at the cost of a
+    /// Maps what was offered by `doorbell`. Only what its supplier has written is read there, at the cost of a
     /// system call for each event: what nobody has written would become memory of the one who reads it first.
     ///
     /// # Errors
@@ -100,12 +100,7 @@ impl MemoryOffer {
     ) -> io::Result<MemoryConsumer> {
         let memory = self.memory.try_clone()?;
         let mut consumer = self.accept(way, doorbell)?;
-        // its seals keep what was written from being taken away again
-        consumer.check_written(Box::new(move |range: &Range<usize>| {
-            let from = u64::try_from(range.start).unwrap_or(u64::MAX);
-            let hole = rustix::fs::seek(&memory, rustix::fs::SeekFrom::Hole(from));
-            hole.is_ok_and(|hole| usize::try_from(hole).is_ok_and(|hole| hole >= range.end))
-        }));
+        consumer.read_through(Box::new(BackingFile(memory)));
         Ok(consumer)
     }
 
@@ -119,5 +114,28 @@ impl MemoryOffer {
         let bell = doorbell.clone();
         let rings: Box<dyn FnMut() + Send> = Box::new(move || bell.ring());
         MemoryConsumer::join(words, page, self.turn, way, Some(rings)).map_err(invalid)
+    }
+}
+
+/// The memfd of a ring; its seals keep what was written from being taken away again.
+struct BackingFile(OwnedFd);
+
+impl RingBacking for BackingFile {
+    fn is_written(&self, range: &Range<usize>) -> bool {
+        let from = u64::try_from(range.start).unwrap_or(u64::MAX);
+        let hole = rustix::fs::seek(&self.0, rustix::fs::SeekFrom::Hole(from));
+        hole.is_ok_and(|hole| usize::try_from(hole).is_ok_and(|hole| hole >= range.end))
+    }
+
+    fn append(&self, range: &Range<usize>, into: &mut Vec<u8>) {
+        let before = into.len();
+        into.resize(before + range.len(), 0);
+        let mut at = 0;
+        // a read that fails leaves zeros, as does memory that nobody has written
+        while let Ok(count @ 1..) =
+            rustix::io::pread(&self.0, &mut into[before + at..], (range.start + at) as u64)
+        {
+            at += count;
+        }
     }
 }

@@ -359,7 +359,7 @@ enum Came {
 fn held(long: &mut MemoryConsumer) -> Result<Option<HeldEvent>, TransportError> {
     match long.receive() {
         Ok(NextEvent::Event(held)) => Ok(Some(held)),
-        Ok(_) | Err(ReceiveRefused::AllHeld) => Ok(None),
+        Ok(_) | Err(ReceiveRefused::AllHeld | ReceiveRefused::NeverWritten) => Ok(None),
         Err(lie) => Err(broken(lie)),
     }
 }
