@@ -95,7 +95,7 @@ which are read in the first ten turns, then in every 17th, and later in every 51
 summary says that they were not measured, and why. `ended s` is the time since the start of the run. The JSON (--json, --summary) also has \
 the skew between the first core and the last, the reason for the mechanism, and the class of the scheduler's own thread.
 
-What changes on the host: the command makes control groups named unisono-PID for the programs, freezes and thaws these groups, \
+What changes on the host: the command makes control groups named unisono-PID-RANDOM for the programs, freezes and thaws these groups, \
 and sets their weights. It sets the processors of the programs' threads, and a priority above all programs for a thread of its \
 own. With --isolate the programs get real-time priorities. Each change is written into a journal before it is made. The command \
 undoes its changes when it ends. If it is killed, its guardian process undoes them. If both are killed, `sudo unisono gang \

@@ -54,6 +54,13 @@ pub(crate) fn served(view: &ServiceView, earlier: Option<(&ServiceView, Duration
         number(view.slice_ms),
         counted(usize::try_from(view.switches).unwrap_or(usize::MAX), "switch")
     );
+    if view.lengthened > 1 {
+        let _ = writeln!(
+            text,
+            "turns last {} times as long, so that switching takes at most 2 % of the cores (now {:.1} %)",
+            view.lengthened, view.switching_percent
+        );
+    }
     if view.gangs.is_empty() {
         let _ = writeln!(text, "add one: unisono gang add --pid PID");
         return text;

@@ -110,8 +110,8 @@ impl PinnedProcess {
         !self.held.has_ended(Some(Duration::ZERO)).unwrap_or(true)
     }
 
-    /// What is read by its number. Fails with `ESRCH` if the process has ended by then, because the number may
-    /// be another one's.
+    /// What is read by its number. Fails with `ESRCH` if the process has ended by then, because the number
+    /// may be another one's.
     pub fn read<T>(&self, read: impl FnOnce(u32) -> io::Result<T>) -> io::Result<T> {
         let found = read(self.number);
         if self.lives() { found } else { Err(Errno::SRCH.into()) }
@@ -243,7 +243,8 @@ impl PinnedThread {
         self.read(affinity::allowed)
     }
 
-    /// Restricts it to these processors. Fails as sched_setaffinity(2) does, and with `ESRCH` if it has ended.
+    /// Restricts it to these processors. Fails as sched_setaffinity(2) does, and with `ESRCH` if it has
+    /// ended.
     pub fn restrict(&self, cpus: &CpuSet) -> io::Result<()> {
         self.write(
             |number| affinity::restrict(number, cpus),
@@ -295,8 +296,8 @@ impl PinnedThread {
         self.write(scheduling::set_fair, give_back_class)
     }
 
-    /// Has the scheduler that is loaded into the kernel schedule it. Fails as [`PinnedThread::set_class`] does,
-    /// and with `EINVAL` if the kernel has no sched_ext.
+    /// Has the scheduler that is loaded into the kernel schedule it. Fails as [`PinnedThread::set_class`]
+    /// does, and with `EINVAL` if the kernel has no sched_ext.
     pub fn set_extensible(&self) -> io::Result<()> {
         self.write(scheduling::set_extensible, give_back_class)
     }

@@ -152,8 +152,8 @@ pub fn set_own(policy: SchedulingPolicy, children: Children) -> io::Result<()> {
     set(Tid::SELF, policy, children)
 }
 
-/// Puts the thread that has this number now into a class. Fails as [`set_own`] does, and with `ESRCH` if there
-/// is no such thread.
+/// Puts the thread that has this number now into a class. Fails as [`set_own`] does, and with `ESRCH` if
+/// there is no such thread.
 pub(crate) fn set(thread: Tid, policy: SchedulingPolicy, children: Children) -> io::Result<()> {
     let attributes = policy.attributes(children);
     // SAFETY: `attributes` has the kernel's layout (its first version) and names its own size.

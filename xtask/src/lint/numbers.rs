@@ -1,5 +1,5 @@
-//! A process number is used only while the process is held, because the kernel gives numbers to other processes:
-//! calls and files that take a bare number stand in the modules that hold processes.
+//! A process number is used only while the process is held, because the kernel gives numbers to other
+//! processes: calls and files that take a bare number stand in the modules that hold processes.
 //!
 //! Tests are left out: their processes are their children.
 

@@ -7,7 +7,7 @@ use super::trace::{TraceEvent, Tracer};
 use super::watch::{self, Members, Samples, SwitchEffect, WatchedTurn, Watcher};
 use crate::arena::GangGroups;
 use crate::error::Result;
-use crate::gang::{GangId, GangWeight};
+use crate::gang::{GangId, GangOwner, GangWeight};
 use crate::matrix::SlotPlace;
 use crate::mechanism::{Crowd, Mechanism, MechanismKind, Standing, TurnsOrRest};
 use crate::policy::{Rotation, Turn};
@@ -30,6 +30,8 @@ pub(crate) enum Notice {
     Released(GangId, Sender<()>),
     Weight(GangId, GangWeight),
     Slice(Nanos),
+    /// Turns are so many times as long as asked for from now on.
+    Lengthen(u32),
     /// It always runs from now on, or takes turns again.
     Rests(GangId),
     Wakes(GangId),
@@ -50,6 +52,7 @@ pub(crate) struct JoiningGang {
     /// As it is called on every host.
     pub(crate) name: String,
     pub(crate) weight: GangWeight,
+    pub(crate) owner: GangOwner,
     pub(crate) groups: Box<GangGroups>,
 }
 
@@ -397,12 +400,13 @@ impl GangScheduler {
             let means = match notice {
                 Notice::Finish => return Listened::Finish,
                 Notice::Continued => Listened::Continued,
-                Notice::Joins(JoiningGang { id, name, weight, groups }, told) => {
+                Notice::Joins(JoiningGang { id, name, weight, owner, groups }, told) => {
                     let joined = self.mechanism.join(id, &groups);
                     if joined.is_ok() {
                         self.controls.insert(id, groups.control);
                         self.gangs.push(id);
                         self.rotation.join(id, weight);
+                        self.rotation.belongs_to(id, owner);
                         self.rotation.name(id, &name);
                         self.trace(TraceEvent::Joined { gang: id, name });
                     }
@@ -430,6 +434,10 @@ impl GangScheduler {
                 }
                 Notice::Slice(slice) => {
                     self.rotation.set_slice(slice);
+                    Listened::Changed
+                }
+                Notice::Lengthen(factor) => {
+                    self.rotation.lengthen(factor);
                     Listened::Changed
                 }
                 Notice::Rests(gang) if self.rotation.rest(gang) => {

@@ -16,6 +16,7 @@ mod undo;
 
 pub use entry::{UndoEntry, start_time};
 pub use undo::Restored;
+pub(crate) use undo::move_out;
 
 use crate::error::{Error, Result, system};
 use entry::parse;
@@ -33,6 +34,8 @@ use unisono_linux::undo::{Author, DirectoryLock, UndoDirectory};
 const ENDING: &str = ".journal";
 /// How long to wait for another process that restores: emptying a group takes up to two seconds.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How often it is tried to empty a group: processes that end or fork meanwhile make it last. Two seconds.
+const MAX_ROUNDS: u64 = 200;
 /// Lines about threads before it is looked which of them have ended.
 const LONG: usize = 1000;
 
@@ -126,13 +129,14 @@ impl GangJournal {
         self.undo(|entry| chosen.contains(entry))
     }
 
-    /// Undoes what these entries say, and forgets them; if something is left, they stay.
+    /// Undoes what these entries say, and forgets them; if something is left, they stay. A group that is not
+    /// empty is left.
     pub fn undo(&mut self, chosen: impl Fn(&UndoEntry) -> bool) -> Result<Restored> {
         let is_chosen = |entry: &UndoEntry| !matches!(entry, UndoEntry::Scheduler(_)) && chosen(entry);
         let (_, name) = place_of(&self.path);
         let name = name.to_owned();
         let _lock = lock(&self.path)?;
-        let done = undo_all(self.entries.iter().filter(|entry| is_chosen(entry)).cloned().collect())?;
+        let done = undo_all(self.entries.iter().filter(|entry| is_chosen(entry)).cloned().collect(), 1)?;
         if done.left.is_empty() {
             self.entries.retain(|entry| !is_chosen(entry));
             self.write_anew(&name)?;
@@ -243,7 +247,7 @@ pub fn restore(path: &Path) -> Result<Restored> {
     let Some(text) = journals.read(name).map_err(system("read the journal"))? else {
         return Ok(Restored::default());
     };
-    let done = undo_all(parse(&text))?;
+    let done = undo_all(parse(&text), MAX_ROUNDS)?;
     if done.left.is_empty() {
         journals.remove(name).map_err(system("remove the journal"))?;
     }

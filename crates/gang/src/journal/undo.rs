@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::path::Component;
 use std::time::Duration;
 use unisono_linux::affinity::Tid;
-use unisono_linux::cgroup::{self, CgroupHierarchy, ControlGroup, Frozen, MovedProcess};
+use unisono_linux::cgroup::{self, CgroupHierarchy, ControlGroup, Frozen, MovedProcess, ProcessMover};
 use unisono_linux::file_system;
 use unisono_linux::pinned::{PinnedProcess, PinnedThread};
 use unisono_linux::process_group::tell_group_of;
@@ -26,7 +26,8 @@ pub struct Restored {
     pub left: Vec<String>,
 }
 
-pub(super) fn undo_all(mut entries: Vec<UndoEntry>) -> Result<Restored> {
+/// Undoes these entries; groups that are not empty at once are tried so many times.
+pub(super) fn undo_all(mut entries: Vec<UndoEntry>, rounds: u64) -> Result<Restored> {
     let mut done = Restored::default();
     let all = cgroup::hierarchies()?;
     entries.retain(|entry| match may_be_undone(entry, &all) {
@@ -55,7 +56,7 @@ pub(super) fn undo_all(mut entries: Vec<UndoEntry>) -> Result<Restored> {
         }
     }
     for group in &groups {
-        match empty_and_remove(group, &all, &mut done.processes) {
+        match empty_and_remove(group, &all, rounds, &mut done.processes) {
             Ok(()) => done.groups += 1,
             Err(reason) => done.left.push(reason),
         }
@@ -124,6 +125,7 @@ fn undo_thread(entry: &UndoEntry, done: &mut Restored) {
 fn empty_and_remove(
     group: &ControlGroup,
     all: &[CgroupHierarchy],
+    rounds: u64,
     moved: &mut usize,
 ) -> std::result::Result<(), String> {
     let Some(home) = home_of(group, all) else {
@@ -131,16 +133,31 @@ fn empty_and_remove(
     };
     let mut last = String::new();
     // processes that end or fork meanwhile make several rounds necessary
-    for round in 0..200u64 {
+    for round in 0..rounds {
         let moving = move_all(group, &home, moved);
         match group.remove() {
             Ok(()) => return Ok(()),
             // why they were not moved says more
             Err(error) => last = moving.err().map_or_else(|| error.to_string(), |why| why.to_string()),
         }
-        std::thread::sleep(Duration::from_millis(round.min(10)));
+        if round + 1 < rounds {
+            std::thread::sleep(Duration::from_millis(round.min(10)));
+        }
     }
     Err(last)
+}
+
+/// Moves some processes of a group that a scheduler has made to where they were. Answers whether none is
+/// left.
+pub(crate) fn move_out(group: &ControlGroup) -> Result<bool> {
+    let all = cgroup::hierarchies()?;
+    let Some(home) = home_of(group, &all) else { return Ok(true) };
+    let listed = group.processes()?;
+    if listed.is_empty() {
+        return Ok(true);
+    }
+    move_some(group, &listed[..listed.len().min(HELD_AT_ONCE)], &home.mover(&home)?)?;
+    Ok(false)
 }
 
 /// Processes that are held at the same time: a process may have 1024 descriptors.
@@ -154,15 +171,22 @@ fn move_all(group: &ControlGroup, home: &ControlGroup, moved: &mut usize) -> Res
     }
     let mover = home.mover(home)?;
     for some in listed.chunks(HELD_AT_ONCE) {
-        let held: Vec<PinnedProcess> =
-            some.iter().filter_map(|number| PinnedProcess::now(*number).ok()).collect();
-        // listed again once they are held: a number may have been another process's before
-        let there: BTreeSet<Tid> = group.processes()?.into_iter().collect();
-        for process in held.iter().filter(|process| there.contains(&process.thread())) {
-            *moved += usize::from(mover.add(process)? == MovedProcess::Yes);
-        }
+        *moved += move_some(group, some, &mover)?;
     }
     Ok(())
+}
+
+/// Moves processes that were listed in a group. Answers how many.
+fn move_some(group: &ControlGroup, listed: &[Tid], mover: &ProcessMover) -> Result<usize> {
+    let held: Vec<PinnedProcess> =
+        listed.iter().filter_map(|number| PinnedProcess::now(*number).ok()).collect();
+    // listed again once they are held: a number may have been another process's before
+    let there: BTreeSet<Tid> = group.processes()?.into_iter().collect();
+    let mut moved = 0;
+    for process in held.iter().filter(|process| there.contains(&process.thread())) {
+        moved += usize::from(mover.add(process)? == MovedProcess::Yes);
+    }
+    Ok(moved)
 }
 
 /// Where processes go: the group that holds the scheduler's parent group.

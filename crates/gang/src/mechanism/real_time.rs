@@ -5,11 +5,11 @@
 //! When the priorities are used up, everybody is put back to the lowest. Round robin, so that threads of one
 //! gang that share a core take turns.
 //!
-//! Cost: one system call for each thread of the incoming gang (1.2 us warm), and one for all of them to see that
-//! each still lives. New threads inherit.
-//! When not: ordinary programs, and even their ends, wait absolutely while a gang keeps its cores busy,
-//! except for the reserve of real-time throttling (5 % by default), which also interrupts the gangs. This is
-//! what `--isolate` means. Not possible inside a version 1 `cpu` group.
+//! Cost: one system call for each thread of the incoming gang (1.2 us warm), and one for all of them to see
+//! that each still lives. New threads inherit. When not: ordinary programs, and even their ends, wait
+//! absolutely while a gang keeps its cores busy, except for the reserve of real-time throttling (5 % by
+//! default), which also interrupts the gangs. This is what `--isolate` means. Not possible inside a version 1
+//! `cpu` group.
 //!
 //! Reference: sched(7), Documentation/scheduler/sched-rt-group.rst.
 

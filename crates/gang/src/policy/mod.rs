@@ -1,14 +1,16 @@
 //! Which gangs run now, and until when: the policy, as a state machine without a clock.
 //!
 //! The caller passes the time and asks for the next [`Turn`]. Gangs join, leave and change their width in
-//! between. The slots of the [`Matrix`] take turns; the slot that has waited longest is next. A slot lasts as
-//! many slices as the heaviest gang in it weighs. Turns follow one another on a grid of planned times, so a
-//! late wake-up shortens one turn and does not shift the others. After a pause of more than a slice (the
-//! machine was suspended) the grid starts anew. Cores that a slot does not need are offered to the gangs that
-//! have waited longest (backfill).
+//! between. The slots of the [`Matrix`] take turns. The user who has had least is next, and of that user's
+//! slots the one that has waited longest: sixteen gangs of one user together get as much as one gang of
+//! another (`shares.rs`). A slot lasts as many slices as the heaviest gang in it weighs. Turns follow one
+//! another on a grid of planned times, so a late wake-up shortens one turn and does not shift the others.
+//! After a pause of more than a slice (the machine was suspended) the grid starts anew. Cores that a slot
+//! does not need are offered to the gangs that have waited longest (backfill).
 //!
 //! Slots can also follow a clock that several hosts share ([`Rotation::follow_clock`]): then the clock says
-//! whose turn it is, and hosts with the same gangs switch at the same moment.
+//! whose turn it is, and hosts with the same gangs switch at the same moment. Each slot then has its turn in
+//! each round, whoever's gangs are in it.
 //!
 //! A gang can rest: it has no turns and always runs, because turns would not help it (it blocks, or is
 //! asleep). With a single slot there is nothing to switch ([`Rotation::is_contended`]), and the caller needs
@@ -22,16 +24,21 @@
 //!
 //! Reference: Ousterhout 1982; Peter et al., ETH TR 745, section 3.5 (GangHi).
 
-use crate::gang::{GangId, GangWeight};
+mod shares;
+
+use crate::gang::{GangId, GangOwner, GangWeight};
 use crate::matrix::{Matrix, Slot, SlotPlace};
 use crate::shared_clock::turn_at;
-use crate::turn_quota::TurnQuota;
+use crate::turn_quota::{MIN_TURN, TurnQuota};
+use shares::UserShares;
+use std::collections::BTreeSet;
 use unisono_linux::clock::Nanos;
 
 /// A gang as the policy sees it.
 #[derive(Clone, Debug)]
 struct Member {
     id: GangId,
+    owner: GangOwner,
     weight: GangWeight,
     width: usize,
     /// Cores it kept busy in its own turns: an average in which the last observation counts [`NEWEST`].
@@ -91,6 +98,8 @@ struct Last {
     until: Option<Nanos>,
     /// Of each gang that had the turn: the turn in which it ran before, and when its quota allowed this one.
     served: Vec<(GangId, u64, Nanos)>,
+    /// The virtual times of the users who had the turn.
+    charged: Vec<(GangOwner, Nanos)>,
 }
 
 #[derive(Clone, Debug)]
@@ -106,6 +115,9 @@ pub struct Rotation {
     last: Option<Last>,
     /// How far the clock that decides is ahead of the caller's; `None`: waiting decides.
     clock: Option<Nanos>,
+    shares: UserShares,
+    /// How many times as long as asked for turns are.
+    factor: u32,
 }
 
 impl Rotation {
@@ -122,6 +134,8 @@ impl Rotation {
             until: None,
             last: None,
             clock: None,
+            shares: UserShares::default(),
+            factor: 1,
         }
     }
 
@@ -132,6 +146,7 @@ impl Rotation {
             let served = if self.turns == 0 { 0 } else { self.turns };
             self.members.push(Member {
                 id,
+                owner: GangOwner::default(),
                 weight,
                 width: self.cores,
                 busy: self.cores as f64,
@@ -142,8 +157,33 @@ impl Rotation {
                 ready: Nanos::ZERO,
                 name: Box::default(),
             });
+            self.enter(GangOwner::default());
             self.repack();
         }
+    }
+
+    /// Whose processes the gang's are. All gangs are one user's until this is said.
+    pub fn belongs_to(&mut self, id: GangId, owner: GangOwner) {
+        let is_new = self.turn_takers().all(|member| member.owner != owner);
+        if let Some(member) = self.members.iter_mut().find(|member| member.id == id) {
+            member.owner = owner;
+            if is_new {
+                self.enter(owner);
+            }
+        }
+    }
+
+    /// A user has a gang that takes turns, and may have had none before.
+    fn enter(&mut self, owner: GangOwner) {
+        if self.turn_takers().filter(|member| member.owner == owner).count() <= 1 {
+            let present: BTreeSet<GangOwner> = self.turn_takers().map(|member| member.owner).collect();
+            self.shares.enter(owner, &present);
+        }
+    }
+
+    /// Turns are so many times as long as asked for, from the next one on.
+    pub fn lengthen(&mut self, factor: u32) {
+        self.factor = factor.max(1);
     }
 
     /// What the gang is called on every host.
@@ -199,6 +239,10 @@ impl Rotation {
         let changes = |member: &&mut Member| member.id == id && member.turns != turns;
         let Some(member) = self.members.iter_mut().find(changes) else { return false };
         (member.turns, member.served) = (turns, served);
+        let owner = member.owner;
+        if turns == TakesTurns::Yes {
+            self.enter(owner);
+        }
         self.repack();
         true
     }
@@ -264,7 +308,11 @@ impl Rotation {
                     (run, length)
                 }
                 None => {
-                    self.last = Some(Last { until: self.until.replace(first_ready), served: Vec::new() });
+                    self.last = Some(Last {
+                        until: self.until.replace(first_ready),
+                        served: Vec::new(),
+                        charged: Vec::new(),
+                    });
                     return Some(Turn { from, until: first_ready, run: Vec::new(), backfill: Vec::new() });
                 }
             },
@@ -275,18 +323,20 @@ impl Rotation {
             }
         };
         self.turns += 1;
+        let shortest = MIN_TURN.times(self.factor.into());
         let mut served = Vec::new();
         for place in &run {
             let Some(member) = self.members.iter_mut().find(|m| m.id == place.gang) else { continue };
             served.push((member.id, std::mem::replace(&mut member.served, self.turns), member.ready));
-            let quota = member.quota.and_then(|quota| quota.turn(place.cores.len(), length));
+            let quota = member.quota.and_then(|quota| quota.turn(place.cores.len(), length, shortest));
             if let Some(turn) = quota {
                 length = turn.length;
                 member.ready = turn.again.after(from);
             }
         }
         let until = length.after(from);
-        self.last = Some(Last { until: self.until.replace(until), served });
+        let charged = if self.clock.is_none() { self.charge(&run, length) } else { Vec::new() };
+        self.last = Some(Last { until: self.until.replace(until), served, charged });
         let backfill = self.fill(&run);
         Some(Turn { from, until, run, backfill })
     }
@@ -302,7 +352,23 @@ impl Rotation {
 
     fn length(&self, places: &[SlotPlace]) -> Nanos {
         let weight = self.members_of(places).map(|member| member.weight).max().unwrap_or(GangWeight::ONE);
-        self.slice.times(weight.number().into())
+        self.slice.times(u64::from(weight.number()) * u64::from(self.factor))
+    }
+
+    /// A user weighs as much as the heaviest of the user's gangs.
+    fn weight_of(&self, owner: GangOwner) -> GangWeight {
+        let gangs = self.turn_takers().filter(|member| member.owner == owner);
+        gangs.map(|member| member.weight).max().unwrap_or(GangWeight::ONE)
+    }
+
+    /// Charges a turn to the users whose gangs have it, once to each. Answers what there was before.
+    fn charge(&mut self, run: &[SlotPlace], length: Nanos) -> Vec<(GangOwner, Nanos)> {
+        let owners: BTreeSet<GangOwner> = self.members_of(run).map(|member| member.owner).collect();
+        let each = owners.into_iter().map(|owner| {
+            let weight = self.weight_of(owner);
+            (owner, self.shares.charge(owner, length, weight))
+        });
+        each.collect()
     }
 
     fn members_of(&self, places: &[SlotPlace]) -> impl Iterator<Item = &Member> {
@@ -318,8 +384,9 @@ impl Rotation {
     /// Takes back the last turn, which was not used; its gangs keep their place in the queue. This allows the
     /// caller to decide a turn ahead of its time.
     pub fn take_back(&mut self) {
-        let Some(Last { until, served }) = self.last.take() else { return };
+        let Some(Last { until, served, charged }) = self.last.take() else { return };
         self.until = until;
+        charged.into_iter().for_each(|(owner, before)| self.shares.take_back(owner, before));
         for (id, turn, ready) in served {
             if let Some(member) = self.members.iter_mut().find(|member| member.id == id) {
                 (member.served, member.ready) = (turn, ready);
@@ -327,13 +394,25 @@ impl Rotation {
         }
     }
 
-    /// The slot that has waited longest of those in which some quota allows a turn now, without the gangs
-    /// whose quota does not.
-    fn longest_waiting(&self, now: Nanos) -> Option<Vec<SlotPlace>> {
+    /// Of the user who has had least for that user's weight, the slot that has waited longest, without the
+    /// gangs whose quota allows no turn now.
+    fn longest_waiting(&mut self, now: Nanos) -> Option<Vec<SlotPlace>> {
         let slots = self.matrix.slots().iter().map(|slot| self.allowed(&slot.places, now));
-        slots
-            .filter(|allowed| !allowed.is_empty())
-            .min_by_key(|allowed| self.members_of(allowed).map(|member| (member.served, member.id)).min())
+        let slots: Vec<Vec<SlotPlace>> = slots.filter(|allowed| !allowed.is_empty()).collect();
+        let may: Vec<&Member> = slots.iter().flat_map(|slot| self.members_of(slot)).collect();
+        let first = |member: &&&Member| (self.shares.virtual_time(member.owner), member.served, member.id);
+        let owner = may.iter().min_by_key(first)?.owner;
+        let waited = |slot: &Vec<SlotPlace>| {
+            self.members_of(slot).filter(|one| one.owner == owner).map(|one| (one.served, one.id)).min()
+        };
+        let chosen =
+            slots.iter().filter_map(|slot| Some((waited(slot)?, slot))).min_by_key(|(waited, _)| *waited);
+        let chosen = chosen.map(|(_, slot)| slot.clone());
+        let able: BTreeSet<GangOwner> = may.iter().map(|member| member.owner).collect();
+        let unable: BTreeSet<GangOwner> =
+            self.turn_takers().map(|member| member.owner).filter(|owner| !able.contains(owner)).collect();
+        unable.into_iter().for_each(|other| self.shares.pass_over(other, owner));
+        chosen
     }
 
     /// Waiting gangs for the cores that `run` leaves idle, the longest waiting first.

@@ -147,6 +147,49 @@ fn a_new_weight_and_a_new_slice_count_from_the_next_turn() {
     assert_eq!(third.until.since(third.from), Nanos(SLICE.0 / 4));
 }
 
+#[test]
+fn sixteen_gangs_of_one_user_get_as_much_as_one_of_another() {
+    let mut rotation = rotation(2, &[1; 17]);
+    rotation.belongs_to(GangId(0), GangOwner(7));
+    (1..17).for_each(|gang| rotation.belongs_to(GangId(gang), GangOwner(8)));
+    let (mut now, mut turns) = (Nanos::ZERO, Vec::new());
+    for _ in 0..64 {
+        let turn = rotation.next_turn(now).expect("a turn");
+        turns.push(ids(&turn)[0]);
+        now = turn.until;
+    }
+    assert_eq!(turns.iter().filter(|gang| **gang == 0).count(), 32, "{turns:?}");
+    assert!((1..17).all(|gang| turns.iter().filter(|turn| **turn == gang).count() == 2), "{turns:?}");
+}
+
+#[test]
+fn a_user_who_comes_back_has_saved_nothing_up() {
+    let mut rotation = rotation(2, &[1, 1]);
+    rotation.belongs_to(GangId(1), GangOwner(8));
+    rotation.rest(GangId(1));
+    let mut now = Nanos::ZERO;
+    for _ in 0..50 {
+        now = rotation.next_turn(now).expect("a turn").until;
+    }
+    rotation.wake(GangId(1));
+    let mut next = || {
+        let turn = rotation.next_turn(now).expect("a turn");
+        now = turn.until;
+        ids(&turn)[0]
+    };
+    let turns: Vec<usize> = (0..6).map(|_| next()).collect();
+    assert!(turns.windows(2).all(|pair| pair[0] != pair[1]), "by turns from now on: {turns:?}");
+}
+
+#[test]
+fn turns_that_are_lengthened_last_so_many_times_as_long() {
+    let mut rotation = with_a_quota(&[1, 2]);
+    rotation.lengthen(3);
+    let turn = rotation.next_turn(Nanos::ZERO).expect("a turn");
+    assert_eq!((ids(&turn), turn.until.0 / 1_000_000), (vec![0], 47), "a quota is not exceeded for it");
+    assert_eq!(rotation.next_turn(turn.until).expect("a turn").until.since(turn.until), SLICE.times(6));
+}
+
 /// Two of two cores; the first may use the time of one.
 fn with_a_quota(weights: &[u32]) -> Rotation {
     let mut rotation = rotation(2, weights);
@@ -213,6 +256,45 @@ proptest! {
         }
         for (served, expected) in served.iter().zip(reference(&weights, slices)) {
             prop_assert!(served.abs_diff(SLICE.times(expected).0) <= SLICE.0);
+        }
+    }
+
+    /// The slow reference: hands out single slices, to the user with the least time for the user's weight,
+    /// and of that user's gangs to the one with the least time for its own.
+    #[test]
+    fn users_share_first_and_then_the_gangs_of_each(
+        users in proptest::collection::vec(proptest::collection::vec(1u32..4, 1..7), 1..5), rounds in 1u64..40
+    ) {
+        let mut rotation = Rotation::new(4, SLICE, Backfill::Never);
+        let gangs = users.iter().enumerate().flat_map(|(user, gangs)| gangs.iter().map(move |w| (user, *w)));
+        let gangs: Vec<(usize, u32)> = gangs.collect();
+        for (gang, (user, weight)) in gangs.iter().enumerate() {
+            rotation.join(GangId(gang), GangWeight::new(*weight).expect("a weight"));
+            rotation.belongs_to(GangId(gang), GangOwner(*user as u32));
+        }
+        let weights: Vec<u32> = users.iter().map(|gangs| *gangs.iter().max().expect("not empty")).collect();
+        let slices = rounds * u64::from(weights.iter().sum::<u32>());
+        let (mut now, mut had) = (Nanos(0), vec![0u64; gangs.len()]);
+        while now < SLICE.times(slices) {
+            let turn = rotation.next_turn(now).expect("a turn");
+            // a turn decided ahead and taken back changes nothing
+            let ahead = rotation.next_turn(turn.until);
+            rotation.take_back();
+            prop_assert!(ahead.is_some_and(|ahead| ahead.from == turn.until));
+            had[turn.run[0].gang.0] += turn.until.since(turn.from).0;
+            now = turn.until;
+        }
+        let expected = reference(&weights, slices);
+        for (user, expected) in expected.iter().enumerate() {
+            let own = (0..gangs.len()).filter(|gang| gangs[*gang].0 == user);
+            let served: u64 = own.clone().map(|gang| had[gang]).sum();
+            let turn = SLICE.times(u64::from(weights[user]));
+            let off = served.abs_diff(SLICE.times(*expected).0);
+            prop_assert!(off <= 2 * turn.0, "user {} had {} of {} slices", user, served / SLICE.0, expected);
+            // within a user each gang has had as many turns as the others, but for the present round
+            let turns = own.map(|gang| had[gang] / SLICE.times(gangs[gang].1.into()).0);
+            let (least, most) = turns.fold((u64::MAX, 0), |(least, most), n| (least.min(n), most.max(n)));
+            prop_assert!(most - least <= 1, "{} and {} turns", least, most);
         }
     }
 

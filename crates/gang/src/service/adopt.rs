@@ -20,11 +20,11 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use unisono_linux::affinity::Tid;
-use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup};
-use unisono_linux::file_system::has_cgroups;
+use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, ProcessMover};
+use unisono_linux::clock::{Nanos, now};
 use unisono_linux::local_socket::own_user;
 use unisono_linux::pinned::PinnedProcess;
-use unisono_linux::process_list::{ListedProcess, with_descendants};
+use unisono_linux::process_list::{self, ListedProcess};
 
 /// How often it is looked for processes that were started while others were moved. Each round is shorter than
 /// the one before, unless the program starts processes without end.
@@ -32,14 +32,21 @@ const MAX_ROUNDS: usize = 50;
 /// The groups of a container or a service; more are not looked at.
 const MAX_GROUPS: usize = 1000;
 
-/// A target as it is now, checked.
+/// A look at a target, which goes on in pieces. Nothing is changed.
 #[derive(Debug)]
-pub struct LookedAt {
-    pub found: FoundTarget,
+pub(super) struct TargetLook {
     /// The group that the target is, or in which its processes are.
     group: ControlGroup,
     /// A process that is to be made a gang.
-    process: Option<PinnedProcess>,
+    leader: Option<PinnedProcess>,
+    name: GangName,
+    owners: BTreeSet<u32>,
+    /// Of a process: who there is on the machine, until that is known.
+    scan: Option<FamilyScan>,
+    /// Processes and groups that were not looked at yet.
+    processes: Vec<u32>,
+    groups: Vec<ControlGroup>,
+    groups_seen: usize,
 }
 
 /// Where a gang lives.
@@ -79,14 +86,219 @@ pub fn freezing(all: &[CgroupHierarchy]) -> Result<&CgroupHierarchy> {
     })
 }
 
-/// Looks at a target. Nothing is changed.
-pub fn look_at(
-    target: &GangTarget,
-    hierarchy: &CgroupHierarchy,
-) -> std::result::Result<LookedAt, GangRefusal> {
-    match target {
-        GangTarget::Process { number, started } => look_at_process(*number, *started, hierarchy),
-        GangTarget::Group { path } => look_at_group(path, hierarchy),
+impl TargetLook {
+    pub(super) fn begin(
+        target: &GangTarget,
+        hierarchy: &CgroupHierarchy,
+    ) -> std::result::Result<TargetLook, GangRefusal> {
+        match target {
+            GangTarget::Process { number, started } => look_at_process(*number, *started, hierarchy),
+            GangTarget::Group { path } => look_at_group(path, hierarchy),
+        }
+    }
+
+    /// Looks on until this moment. Answers what was found once all was looked at.
+    pub(super) fn go_on(
+        &mut self,
+        hierarchy: &CgroupHierarchy,
+        until: Nanos,
+    ) -> std::result::Result<Option<FoundTarget>, GangRefusal> {
+        if let (Some(scan), Some(leader)) = (&mut self.scan, &self.leader) {
+            let Some(family) = scan.family_of(leader, until) else { return Ok(None) };
+            self.scan = None;
+            if family.contains(&std::process::id()) {
+                let text =
+                    format!("process {} has started this daemon, which cannot stop itself", leader.number());
+                return Err(bad(text));
+            }
+            self.processes = family.into_iter().collect();
+        }
+        loop {
+            if let Some(number) = self.processes.pop() {
+                self.look_at_member(number, hierarchy)?;
+            } else if let Some(group) = self.groups.pop() {
+                self.look_inside(&group);
+            } else {
+                return Ok(Some(FoundTarget {
+                    group: self.group.path().to_owned(),
+                    group_owner: owner_of(&self.group),
+                    owners: self.owners.clone(),
+                    name: self.name.clone(),
+                }));
+            }
+            if now() >= until {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// A number that another process has taken by now only adds an owner, and so allows nothing.
+    fn look_at_member(
+        &mut self,
+        number: u32,
+        hierarchy: &CgroupHierarchy,
+    ) -> std::result::Result<(), GangRefusal> {
+        let Ok(member) = PinnedProcess::now(number) else { return Ok(()) }; // it has ended
+        let Ok(owner) = member.owner() else { return Ok(()) };
+        if let Some(leader) = &self.leader {
+            let Ok(other) = hierarchy.group_of(member.thread()) else { return Ok(()) };
+            if other.path() != self.group.path() && member.lives() {
+                return Err(bad(format!(
+                    "process {number}, which {} has started, is in another control group ({}); add that group",
+                    leader.number(),
+                    other.path().display()
+                )));
+            }
+        }
+        self.owners.insert(owner);
+        Ok(())
+    }
+
+    fn look_inside(&mut self, group: &ControlGroup) {
+        self.processes.extend(group.processes().unwrap_or_default().into_iter().map(u32::from));
+        let room = MAX_GROUPS.saturating_sub(self.groups_seen);
+        let below: Vec<ControlGroup> = groups_in(group).into_iter().take(room).collect();
+        self.groups_seen += below.len();
+        self.groups.extend(below);
+    }
+
+    /// Begins to make the target a gang's home. If it fails, what the journal says undoes the part that was
+    /// done.
+    pub(super) fn begin_to_move(self, journal: &mut GangJournal) -> Result<HomeComing> {
+        let Some(leader) = self.leader else {
+            journal.write(&UndoEntry::borrowed(&self.group)?)?;
+            return Ok(HomeComing::Done(GangHome::Borrowed(self.group)));
+        };
+        let home = journal.make_group(&self.group, &format!("unisono-{}-gang", std::process::id()))?;
+        let mover = home.mover(&self.group)?;
+        let (group, owners, scan) = (self.group, self.owners, FamilyScan::begin());
+        let (family, new, moved) = (BTreeSet::new(), Vec::new(), BTreeSet::new());
+        Ok(HomeComing::Moves(Box::new(Moving {
+            leader,
+            group,
+            home,
+            mover,
+            owners,
+            scan,
+            family,
+            new,
+            moved,
+            rounds: 0,
+        })))
+    }
+}
+
+/// What becomes of a target whose look is over.
+pub(super) enum HomeComing {
+    Done(GangHome),
+    Moves(Box<Moving>),
+}
+
+/// The processes of a program on their way into their gang's home.
+#[derive(Debug)]
+pub(super) struct Moving {
+    leader: PinnedProcess,
+    group: ControlGroup,
+    home: ControlGroup,
+    mover: ProcessMover,
+    owners: BTreeSet<u32>,
+    scan: FamilyScan,
+    family: BTreeSet<u32>,
+    new: Vec<u32>,
+    moved: BTreeSet<u32>,
+    rounds: usize,
+}
+
+impl Moving {
+    /// Moves on until this moment. Answers whether all have come.
+    pub(super) fn go_on(&mut self, hierarchy: &CgroupHierarchy, until: Nanos) -> Result<bool> {
+        loop {
+            while let Some(member) = self.new.pop() {
+                self.take(member, hierarchy)?;
+                if now() >= until {
+                    return Ok(false);
+                }
+            }
+            let Some(family) = self.scan.family_of(&self.leader, until) else { return Ok(false) };
+            self.new = family.iter().copied().filter(|member| self.moved.insert(*member)).collect();
+            (self.family, self.scan) = (family, FamilyScan::begin());
+            if self.new.is_empty() {
+                return Ok(true);
+            }
+            self.rounds += 1;
+            if self.rounds > MAX_ROUNDS {
+                let text = format!(
+                    "process {} starts processes faster than they can be moved",
+                    self.leader.number()
+                );
+                return Err(Error::Host(text));
+            }
+        }
+    }
+
+    fn take(&self, member: u32, hierarchy: &CgroupHierarchy) -> Result<()> {
+        if member == self.leader.number() {
+            self.mover.add(&self.leader)?;
+            return Ok(());
+        }
+        let Ok(member) = PinnedProcess::now(member) else { return Ok(()) }; // it has ended
+        if self.may_come(&member, hierarchy)? {
+            self.mover.add(&member)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a process that was listed as a gang's, and is held now, is still the one that was listed: it
+    /// has a parent there, it is where the others are, and its owner is one of theirs. Fails if it is the
+    /// gang's, but another user's by now.
+    fn may_come(&self, member: &PinnedProcess, hierarchy: &CgroupHierarchy) -> Result<bool> {
+        let (Ok(stat), Ok(owner)) = (member.stat(), member.owner()) else { return Ok(false) };
+        let group = hierarchy.group_of(member.thread());
+        let is_there =
+            group.is_ok_and(|group| [&self.group, &self.home].iter().any(|here| here.path() == group.path()));
+        if !is_there || !self.family.contains(&stat.parent.cast_unsigned()) {
+            return Ok(false);
+        }
+        if !self.owners.contains(&owner) && member.lives() {
+            return Err(Error::Host(format!("process {} belongs to user {owner} by now", member.number())));
+        }
+        Ok(member.lives())
+    }
+
+    /// All have come.
+    pub(super) fn arrive(self) -> (GangHome, PinnedProcess) {
+        (GangHome::Made(self.home), self.leader)
+    }
+
+    /// Where those are who have come.
+    pub(super) fn home(&self) -> &ControlGroup {
+        &self.home
+    }
+}
+
+/// A reading of all processes of the machine, which goes on in pieces.
+#[derive(Debug)]
+pub(super) struct FamilyScan {
+    left: Vec<i32>,
+    read: Vec<ListedProcess>,
+}
+
+impl FamilyScan {
+    pub(super) fn begin() -> FamilyScan {
+        FamilyScan { left: process_list::numbers(), read: Vec::new() }
+    }
+
+    /// Reads on until this moment. Answers a process and all that it has started, once all was read.
+    fn family_of(&mut self, process: &PinnedProcess, until: Nanos) -> Option<BTreeSet<u32>> {
+        while let Some(number) = self.left.pop() {
+            self.read.extend(process_list::listed(number));
+            if now() >= until {
+                return None;
+            }
+        }
+        let is_it = |listed: &ListedProcess| listed.number == process.thread().0;
+        let family = process_list::descendants_in(&self.read, is_it);
+        Some(family.into_iter().map(i32::cast_unsigned).collect())
     }
 }
 
@@ -94,7 +306,7 @@ fn look_at_process(
     number: u32,
     started: u64,
     hierarchy: &CgroupHierarchy,
-) -> std::result::Result<LookedAt, GangRefusal> {
+) -> std::result::Result<TargetLook, GangRefusal> {
     let gone = |_| bad(format!("there is no process {number}, or it is another one by now"));
     let process = PinnedProcess::identified(number, started).map_err(gone)?;
     let group = hierarchy.group_of(process.thread()).map_err(host)?;
@@ -102,45 +314,24 @@ fn look_at_process(
         let text = format!("process {number} is in a gang already ({whose})");
         return Err(GangRefusal::new(GangRefusalKind::InUse, text));
     }
-    let family = family_of(&process);
-    if family.contains(&std::process::id()) {
-        return Err(bad(format!("process {number} has started this daemon, which cannot stop itself")));
-    }
-    let mut owners = BTreeSet::new();
-    for member in &family {
-        let Ok(member) = PinnedProcess::now(*member) else { continue }; // it has ended
-        let (Ok(owner), Ok(other)) = (member.owner(), hierarchy.group_of(member.thread())) else { continue };
-        if other.path() != group.path() && member.lives() {
-            return Err(bad(format!(
-                "process {}, which {number} has started, is in another control group ({}); add that group",
-                member.number(),
-                other.path().display()
-            )));
-        }
-        owners.insert(owner);
-    }
-    let name = process.name().map_err(gone)?;
-    let found = FoundTarget {
-        group: group.path().to_owned(),
-        group_owner: owner_of(&group),
-        owners,
-        name: GangName::like(&name),
-    };
-    Ok(LookedAt { found, group, process: Some(process) })
+    let name = GangName::like(&process.name().map_err(gone)?);
+    let scan = Some(FamilyScan::begin());
+    let (processes, groups, owners) = (Vec::new(), Vec::new(), BTreeSet::new());
+    Ok(TargetLook { group, leader: Some(process), name, owners, scan, processes, groups, groups_seen: 0 })
 }
 
-fn look_at_group(path: &Path, hierarchy: &CgroupHierarchy) -> std::result::Result<LookedAt, GangRefusal> {
+fn look_at_group(path: &Path, hierarchy: &CgroupHierarchy) -> std::result::Result<TargetLook, GangRefusal> {
     let shown = path.display();
-    if fs::canonicalize(path).ok().as_deref() != Some(path) || !has_cgroups(path).unwrap_or(false) {
-        return Err(bad(format!("{shown} is no control group; look for it: cat /proc/PID/cgroup")));
-    }
     let root = hierarchy.root.as_path();
-    if !path.starts_with(root) {
-        return Err(bad(format!("{shown} cannot be frozen; name the group below {}", root.display())));
-    }
-    if path == root {
+    // by its letters alone: a path to a file system that does not answer would stop the daemon
+    let Ok(inside) = path.strip_prefix(root) else {
+        return Err(bad(format!("{shown} cannot be frozen; name a control group below {}", root.display())));
+    };
+    if inside.as_os_str().is_empty() {
         return Err(bad(format!("{shown} holds the whole machine; name a group below it")));
     }
+    let missing = |_| bad(format!("{shown} is no control group; look for it: cat /proc/PID/cgroup"));
+    hierarchy.open(inside).map_err(missing)?;
     if let Some(whose) = scheduler_in(path) {
         let text = format!("{shown} is a gang already ({whose})");
         return Err(GangRefusal::new(GangRefusalKind::InUse, text));
@@ -154,17 +345,10 @@ fn look_at_group(path: &Path, hierarchy: &CgroupHierarchy) -> std::result::Resul
     if paused.is_ok_and(|text| text.trim() == "1") {
         return Err(bad(format!("{shown} is frozen by somebody else; let it run first")));
     }
-    let mut owners = BTreeSet::new();
-    for inside in groups_below(&group) {
-        for process in inside.processes().unwrap_or_default() {
-            // a number that another process has taken by now only adds an owner, and so allows nothing
-            owners.extend(PinnedProcess::now(process).and_then(|process| process.owner()));
-        }
-    }
     let last = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let name = GangName::like(last.trim_end_matches(".scope").trim_end_matches(".service"));
-    let found = FoundTarget { group: path.to_owned(), group_owner: owner_of(&group), owners, name };
-    Ok(LookedAt { found, group, process: None })
+    let (owners, scan, processes, groups) = (BTreeSet::new(), None, Vec::new(), vec![group.clone()]);
+    Ok(TargetLook { group, leader: None, name, owners, scan, processes, groups, groups_seen: 1 })
 }
 
 /// The first part of a path that a gang scheduler of this user has made. A group that somebody else has given
@@ -186,84 +370,23 @@ fn owner_of(group: &ControlGroup) -> u32 {
     group.owner().unwrap_or(0)
 }
 
-/// The process and all that it has started.
-fn family_of(process: &PinnedProcess) -> BTreeSet<u32> {
-    let is_it = |listed: &ListedProcess| listed.number == process.thread().0;
-    with_descendants(is_it).into_iter().map(i32::cast_unsigned).collect()
-}
-
 /// The group and those below it.
 pub fn groups_below(group: &ControlGroup) -> Vec<ControlGroup> {
     let mut found = vec![group.clone()];
     let mut next = 0;
     while next < found.len() && found.len() < MAX_GROUPS {
-        let entries = fs::read_dir(found[next].path()).into_iter().flatten().flatten();
-        let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        let below: Vec<_> =
-            directories.map(|entry| ControlGroup::at(entry.path(), group.version())).collect();
+        let below = groups_in(&found[next]);
         found.extend(below);
         next += 1;
     }
     found
 }
 
-impl LookedAt {
-    /// The process that is to be made a gang, if it is not a group.
-    pub fn process(&self) -> Option<&PinnedProcess> {
-        self.process.as_ref()
-    }
-
-    /// Makes the target a gang's home. If it fails, what the journal says undoes the part that was done.
-    pub fn take(self, hierarchy: &CgroupHierarchy, journal: &mut GangJournal) -> Result<GangHome> {
-        let Some(process) = self.process else {
-            journal.write(&UndoEntry::borrowed(&self.group)?)?;
-            return Ok(GangHome::Borrowed(self.group));
-        };
-        let home = journal.make_group(&self.group, &format!("unisono-{}-gang", std::process::id()))?;
-        let mover = home.mover(&self.group)?;
-        let mut moved = BTreeSet::new();
-        for _ in 0..MAX_ROUNDS {
-            let family = family_of(&process);
-            let new: Vec<u32> = family.iter().copied().filter(|member| moved.insert(*member)).collect();
-            if new.is_empty() {
-                return Ok(GangHome::Made(home));
-            }
-            for member in new {
-                let Ok(member) = PinnedProcess::now(member) else { continue }; // it has ended
-                if member.number() == process.number() {
-                    mover.add(&process)?;
-                } else if may_come(&member, &family, &self.found.owners, hierarchy, [&self.group, &home])? {
-                    mover.add(&member)?;
-                }
-            }
-        }
-        Err(Error::Host(format!(
-            "process {} starts processes faster than they can be moved",
-            process.number()
-        )))
-    }
-}
-
-/// Whether a process that was listed as a gang's, and is held now, is still the one that was listed: it has a
-/// parent there, it is where the others are, and its owner is one of theirs. Fails if it is the gang's, but
-/// another user's by now.
-fn may_come(
-    member: &PinnedProcess,
-    family: &BTreeSet<u32>,
-    owners: &BTreeSet<u32>,
-    hierarchy: &CgroupHierarchy,
-    groups: [&ControlGroup; 2],
-) -> Result<bool> {
-    let (Ok(stat), Ok(owner)) = (member.stat(), member.owner()) else { return Ok(false) };
-    let group = hierarchy.group_of(member.thread());
-    let is_there = group.is_ok_and(|group| groups.iter().any(|here| here.path() == group.path()));
-    if !is_there || !family.contains(&stat.parent.cast_unsigned()) {
-        return Ok(false);
-    }
-    if !owners.contains(&owner) && member.lives() {
-        return Err(Error::Host(format!("process {} belongs to user {owner} by now", member.number())));
-    }
-    Ok(member.lives())
+/// The groups in this one.
+fn groups_in(group: &ControlGroup) -> Vec<ControlGroup> {
+    let entries = fs::read_dir(group.path()).into_iter().flatten().flatten();
+    let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    directories.map(|entry| ControlGroup::at(entry.path(), group.version())).collect()
 }
 
 /// Whether a journal's entry is about this home.
@@ -278,7 +401,7 @@ pub fn threads_in(groups: &[ControlGroup]) -> BTreeSet<i32> {
     groups.iter().flat_map(|group| group.threads().unwrap_or_default()).map(|thread| thread.0).collect()
 }
 
-/// Whether nobody will come any more. A group of others may be empty for a while.
+/// Whether no process will come any more. A group of others may be empty for a while.
 pub fn is_over(home: &GangHome) -> bool {
     match home {
         GangHome::Made(group) => threads_in(&groups_below(group)).is_empty(),

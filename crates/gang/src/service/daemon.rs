@@ -1,24 +1,25 @@
 //! The gangs of the daemon: taking them in, looking at them in rounds, letting them go.
 
-use super::adopt::{self, GangHome, LookedAt, groups_below, threads_in};
-use super::limits::{self, GangQuota};
-use super::looks::{GangLook, LookTimes};
-use super::pace::{self, GangSleeps};
+use super::adopt::{self, GangHome, groups_below, threads_in};
+use super::job_queue::{Jobs, ReplyTicket, RuleOutcome};
+use super::limits::GangQuota;
+use super::looks::LookTimes;
+use super::own_time::OwnTime;
+use super::pace::GangSleeps;
 use super::request::{
     GangName, GangRefusal, GangRefusalKind, GangState, GangTarget, GangView, ServiceReply, ServiceRequest,
     ServiceView, slice_of, weight_of,
 };
-use super::state::{AddWish, ROOT, ServedGang, ServiceState};
-use crate::arena::GangGroups;
+use super::state::{AddWish, AskedBy, ROOT, ServedGang, ServiceState};
 use crate::error::{Error, Result, system};
 use crate::gang::{GangId, GangWeight};
 use crate::host::board::Board;
-use crate::host::resting::{Resting, pressed};
-use crate::host::scheduler::{GangScheduler, JoiningGang, Notice, SchedulerOutcome, TurnsBy};
+use crate::host::resting::Resting;
+use crate::host::scheduler::{GangScheduler, Notice, SchedulerOutcome, TurnsBy};
 use crate::host::threads::GangThreads;
 use crate::host::trace::TraceWriter;
-use crate::host::worth::{GangTimes, TurnsVerdict, TurnsWorth};
-use crate::journal::{GangJournal, UndoEntry};
+use crate::host::worth::TurnsWorth;
+use crate::journal::GangJournal;
 use crate::mechanism::Freeze;
 use crate::policy::{Backfill, Rotation};
 use crate::turn_quota::TurnQuota;
@@ -36,10 +37,8 @@ use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::timer::Sleeper;
 use unisono_linux::usage;
 
-/// The scheduler's thread answers between two switches, within milliseconds.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Rounds after which it is looked for groups that were made below a gang's.
-const ROUNDS_A_WALK: u64 = 8;
+/// Different warnings that are said once; after so many the first may be said again.
+const MAX_WARNINGS: usize = 100;
 
 /// The file beside the journals that says what the daemon at this socket takes over again after a kill.
 pub(super) fn saved_name(socket: &Path) -> String {
@@ -68,42 +67,47 @@ pub(super) struct Terms {
 }
 
 /// A gang, as this thread looks after it.
-struct Tended {
-    home: GangHome,
-    groups: Vec<ControlGroup>,
+pub(super) struct Tended {
+    pub(super) home: GangHome,
+    pub(super) groups: Vec<ControlGroup>,
     /// The process that was named; `None`: a group was, or it has ended.
-    leader: Option<PinnedProcess>,
-    threads: GangThreads,
+    pub(super) leader: Option<PinnedProcess>,
+    pub(super) threads: GangThreads,
     /// Whether its processes may use all of the daemon's cores. If not, their cores are their own affair.
-    everywhere: bool,
-    count: usize,
-    width: usize,
-    worth: TurnsWorth,
-    meter: Option<GroupMeter>,
-    used_before: u64,
-    slept: GangSleeps,
-    interval: Option<Duration>,
-    quota: Option<GangQuota>,
+    pub(super) everywhere: bool,
+    pub(super) count: usize,
+    pub(super) width: usize,
+    pub(super) worth: TurnsWorth,
+    pub(super) meter: Option<GroupMeter>,
+    pub(super) used_before: u64,
+    pub(super) slept: GangSleeps,
+    pub(super) interval: Option<Duration>,
+    pub(super) quota: Option<GangQuota>,
     /// What its turns keep to.
-    keeps_to: Option<TurnQuota>,
+    pub(super) keeps_to: Option<TurnQuota>,
 }
 
 pub(super) struct GangDaemon {
-    terms: Terms,
-    hierarchy: CgroupHierarchy,
-    whole: CpuSet,
-    state: ServiceState,
-    journal: GangJournal,
-    board: Arc<Board>,
-    notices: Sender<Notice>,
-    alarm: Sleeper,
-    thread: Option<JoinHandle<SchedulerOutcome>>,
-    trace: Option<TraceWriter>,
-    tended: BTreeMap<GangId, Tended>,
-    looks: LookTimes,
-    rounds: u64,
+    pub(super) terms: Terms,
+    pub(super) hierarchy: CgroupHierarchy,
+    pub(super) whole: CpuSet,
+    pub(super) state: ServiceState,
+    pub(super) journal: GangJournal,
+    pub(super) board: Arc<Board>,
+    pub(super) notices: Sender<Notice>,
+    pub(super) alarm: Sleeper,
+    pub(super) thread: Option<JoinHandle<SchedulerOutcome>>,
+    pub(super) trace: Option<TraceWriter>,
+    pub(super) tended: BTreeMap<GangId, Tended>,
+    pub(super) looks: LookTimes,
+    pub(super) rounds: u64,
+    pub(super) own_time: OwnTime,
+    pub(super) jobs: Jobs,
+    /// What the user should know and has not been told yet.
+    pub(super) warnings: Vec<String>,
+    pub(super) said: BTreeSet<String>,
     /// What clients have removed, which no rule makes a gang again; `None`: there are no rules.
-    dismissed: Option<BTreeSet<GangTarget>>,
+    pub(super) dismissed: Option<BTreeSet<GangTarget>>,
 }
 
 impl GangDaemon {
@@ -152,72 +156,72 @@ impl GangDaemon {
             tended: BTreeMap::new(),
             looks: LookTimes::new(now()),
             rounds: 0,
+            own_time: OwnTime::new(now(), switching_time()),
+            jobs: Jobs::default(),
+            warnings: Vec::new(),
+            said: BTreeSet::new(),
             dismissed: None,
         })
     }
 
-    /// Takes over the gangs that a killed daemon had; answers which could not be.
-    pub(super) fn take_over(&mut self, saved: &str) -> Vec<String> {
+    /// Takes over the gangs that a killed daemon had. A gang that cannot be is a warning.
+    pub(super) fn take_over(&mut self, saved: &str) {
         let gangs: Vec<ServedGang> = serde_json::from_str(saved).unwrap_or_default();
-        let mut lost = Vec::new();
         for gang in gangs {
             let Ok(weight) = weight_of(gang.weight) else { continue };
             let name = gang.name.clone();
-            let wish = AddWish { target: gang.target, name: Some(gang.name), weight };
-            if let Err(refusal) = self.add(gang.user, wish, None) {
-                lost.push(format!("the gang {name} was not taken over: {refusal}"));
-            }
+            let wish = AddWish { target: gang.target, name: Some(gang.name), weight, by: AskedBy::Client };
+            self.begin_again(gang.user, wish, &name);
         }
-        self.save().err().into_iter().for_each(|error| lost.push(error.to_string()));
-        lost
+        self.work_to_the_end();
     }
 
-    /// Carries a request out.
-    pub(super) fn answer(&mut self, user: u32, request: ServiceRequest) -> ServiceReply {
-        match self.carry_out(user, request) {
-            Ok(reply) => reply,
-            Err(refusal) => ServiceReply::Refused(refusal),
-        }
+    /// Carries a request out. `None`: it takes longer, and is answered in [`GangDaemon::replies`].
+    pub(super) fn answer(
+        &mut self,
+        user: u32,
+        request: ServiceRequest,
+        client: ReplyTicket,
+    ) -> Option<ServiceReply> {
+        self.carry_out(user, request, client).unwrap_or_else(|refusal| Some(ServiceReply::Refused(refusal)))
     }
 
     fn carry_out(
         &mut self,
         user: u32,
         request: ServiceRequest,
-    ) -> std::result::Result<ServiceReply, GangRefusal> {
-        let reply = match request {
-            ServiceRequest::List {} => return Ok(ServiceReply::Gangs(self.view())),
+        client: ReplyTicket,
+    ) -> std::result::Result<Option<ServiceReply>, GangRefusal> {
+        match request {
+            ServiceRequest::List {} => return Ok(Some(ServiceReply::Gangs(self.view()))),
             ServiceRequest::Add { target, name, weight } => {
-                let wish = AddWish { target, name, weight: weight_of(weight)? };
-                let id = self.add(user, wish, None)?;
-                let gang = self.state.get(id).map(|gang| gang.name.clone());
-                gang.map_or(ServiceReply::Done {}, |gang| ServiceReply::Added { gang })
+                let wish = AddWish { target, name, weight: weight_of(weight)?, by: AskedBy::Client };
+                self.begin_add(user, wish, client);
+                return Ok(None);
             }
             ServiceRequest::Remove { gang } => {
                 let id = self.state.removable(user, &gang)?;
                 let target = self.state.get(id).map(|gang| gang.target.clone());
-                self.release(id).map_err(refused)?;
                 if let Some(dismissed) = &mut self.dismissed {
                     dismissed.extend(target);
                 }
-                ServiceReply::Done {}
+                self.begin_release(user, id, Some(client));
+                return Ok(None);
             }
             ServiceRequest::Weight { gang, weight } => {
                 let weight = weight_of(weight)?;
                 self.set_weight(user, &gang, weight)?;
-                ServiceReply::Done {}
+                self.save().map_err(refused)?;
             }
             ServiceRequest::Slice { milliseconds } => {
                 ServiceState::may_set_slice(user)?;
                 self.set_slice(slice_of(milliseconds)?, SlicePace::Fixed);
-                return Ok(ServiceReply::Done {});
             }
-        };
-        self.save().map_err(refused)?;
-        Ok(reply)
+        }
+        Ok(Some(ServiceReply::Done {}))
     }
 
-    fn set_slice(&mut self, slice: Duration, pace: SlicePace) {
+    pub(super) fn set_slice(&mut self, slice: Duration, pace: SlicePace) {
         (self.terms.slice, self.terms.pace) = (slice, pace);
         self.tell(Notice::Slice(slice.into()));
     }
@@ -233,50 +237,35 @@ impl GangDaemon {
         Ok(())
     }
 
-    fn tell(&self, notice: Notice) {
+    /// Something that the user should know: said once, however often it happens.
+    pub(super) fn warn(&mut self, text: String) {
+        if self.said.len() >= MAX_WARNINGS {
+            self.said.clear();
+        }
+        if self.said.insert(text.clone()) {
+            self.warnings.push(text);
+        }
+    }
+
+    /// What the user has not been told yet.
+    pub(super) fn warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
+    }
+
+    pub(super) fn tell(&self, notice: Notice) {
         // the receiver lives until the daemon ends it, or notices that it has failed
         let _ = self.notices.send(notice);
         self.alarm.call();
     }
 
-    fn save(&self) -> Result<()> {
+    pub(super) fn save(&self) -> Result<()> {
         let gangs: Vec<&ServedGang> = self.state.gangs().map(|(_, gang)| gang).collect();
         let text = serde_json::to_vec(&gangs).map_err(|error| system("save the gangs")(error.into()))?;
         self.journal.keep_beside(&self.terms.saved, &text)
     }
 
-    /// `called`: the beginning of its name, if the wish has none.
-    fn add(
-        &mut self,
-        user: u32,
-        wish: AddWish,
-        called: Option<&GangName>,
-    ) -> std::result::Result<GangId, GangRefusal> {
-        let mut looked = adopt::look_at(&wish.target, &self.hierarchy)?;
-        looked.found.name = called.cloned().unwrap_or(looked.found.name);
-        let weight = wish.weight;
-        let id = self.state.add(user, wish, &looked.found)?;
-        let written = self.journal.entries();
-        if let Err(error) = self.begin(id, looked, weight) {
-            self.state.end(id);
-            self.tended.remove(&id);
-            let undone = self.journal.undo_since(written);
-            let left = undone.map_or_else(|why| vec![why.to_string()], |done| done.left);
-            let left: String = left.iter().map(|what| format!("; not undone: {what}")).collect();
-            return Err(GangRefusal::new(GangRefusalKind::Host, format!("{error}{left}")));
-        }
-        self.looks.gang_came(now());
-        Ok(id)
-    }
-
-    fn begin(&mut self, id: GangId, looked: LookedAt, weight: GangWeight) -> Result<()> {
-        let leader = looked.process().map(|process| (process.number(), process.started()));
-        let home = looked.take(&self.hierarchy, &mut self.journal)?;
-        let (told, heard) = channel();
-        let groups = GangGroups { control: home.group().clone(), cpu: None, pids: None };
-        let name = self.state.get(id).map(|gang| String::from(gang.name.clone())).unwrap_or_default();
-        self.tell(Notice::Joins(JoiningGang { id, name, weight, groups: Box::new(groups) }, told));
-        heard.recv_timeout(PATIENCE).map_err(|_| silent())??;
+    /// Looks after a gang from now on, which takes turns.
+    pub(super) fn tend_to(&mut self, id: GangId, home: GangHome, leader: Option<PinnedProcess>) {
         let meter = home.group().meter().ok().filter(|meter| meter.used_ns().is_ok());
         let groups = groups_below(home.group());
         let one = groups.iter().find_map(|group| group.processes().ok()?.first().copied());
@@ -285,7 +274,7 @@ impl GangDaemon {
         let tended = Tended {
             quota: one.and_then(GangQuota::of),
             groups,
-            leader: leader.and_then(|(number, started)| PinnedProcess::identified(number, started).ok()),
+            leader,
             threads: GangThreads::new(self.whole.clone()),
             everywhere: may == self.whole,
             count: 0,
@@ -300,53 +289,7 @@ impl GangDaemon {
         };
         self.tended.insert(id, tended);
         self.divide_quotas();
-        Ok(())
-    }
-
-    /// The gang is no gang any more; its processes are where they were before.
-    fn release(&mut self, id: GangId) -> Result<()> {
-        let (told, heard) = channel();
-        self.tell(Notice::Released(id, told));
-        heard.recv_timeout(PATIENCE).map_err(|_| silent())?;
-        let Some(gang) = self.tended.get(&id) else { return Ok(()) };
-        let threads = threads_in(&groups_below(gang.home.group()));
-        let home = &gang.home;
-        let done = self.journal.undo(|entry| match entry {
-            UndoEntry::Affinity { thread, .. } => threads.contains(thread),
-            entry => adopt::is_about(entry, home),
-        })?;
-        if let Some(left) = done.left.first() {
-            return Err(Error::Host(format!("not all of it was put back: {left}; try again")));
-        }
-        self.tended.remove(&id);
-        self.state.end(id);
-        self.divide_quotas();
-        Ok(())
-    }
-
-    /// Tells the scheduler what each gang may use, where that has changed.
-    fn divide_quotas(&mut self) {
-        let quotas = self.tended.iter().filter_map(|(id, gang)| Some((*id, gang.quota.clone()?))).collect();
-        let mut parts = limits::parts(&quotas);
-        let mut changed = Vec::new();
-        for (id, gang) in &mut self.tended {
-            let part = parts.remove(id);
-            if std::mem::replace(&mut gang.keeps_to, part) != part {
-                changed.push(Notice::Quota(*id, part));
-            }
-        }
-        changed.into_iter().for_each(|notice| self.tell(notice));
-    }
-
-    /// Lets the slice follow the intervals of the gangs that take turns.
-    fn keep_pace(&mut self) {
-        if self.terms.pace == SlicePace::Fixed {
-            return;
-        }
-        let turns = self.tended.values().filter(|gang| !gang.worth.rests());
-        if let Some(slice) = pace::slice(self.terms.slice, turns.filter_map(|gang| gang.interval)) {
-            self.set_slice(slice, SlicePace::Follows);
-        }
+        self.looks.gang_came(now());
     }
 
     /// What ends a wait early: processes that were named and end.
@@ -357,111 +300,6 @@ impl GangDaemon {
     /// When to look after the gangs, or to judge them; `None`: there are none.
     pub(super) fn next_look(&self) -> Option<Nanos> {
         (!self.tended.is_empty()).then_some(self.looks.next())
-    }
-
-    /// Looks after the gangs, or only judges them, if it is time. Fails if the scheduler's thread has failed.
-    pub(super) fn tend(&mut self) -> Result<()> {
-        if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
-            let outcome = self.thread.take().and_then(|thread| thread.join().ok());
-            let why = outcome.and_then(|outcome| outcome.failure).unwrap_or_else(|| "it panicked".into());
-            return Err(Error::Host(format!("scheduling ended: {why}")));
-        }
-        let used = usage::of_this_thread();
-        let took = || Nanos::from(usage::of_this_thread().since(used).cpu);
-        let ended = |gang: &mut Tended| {
-            let ended = |leader: &PinnedProcess| leader.has_ended(Some(Duration::ZERO)).unwrap_or(true);
-            gang.leader.take_if(|leader| ended(leader)).is_some()
-        };
-        let any_ended = self.tended.values_mut().map(ended).fold(false, |any, one| any | one);
-        match self.looks.due(now()) {
-            None if !any_ended => {}
-            Some(GangLook::Judgement) if !any_ended => {
-                let ids: Vec<GangId> = self.tended.keys().copied().collect();
-                ids.into_iter().try_for_each(|id| self.judge(id))?;
-                self.looks.judged(took(), now());
-            }
-            _ => {
-                let changed = self.go_round()?;
-                self.looks.went_round(took(), changed, now());
-            }
-        }
-        Ok(())
-    }
-
-    /// Looks at all gangs. Answers whether threads of one have changed.
-    fn go_round(&mut self) -> Result<bool> {
-        self.rounds += 1;
-        let ids: Vec<GangId> = self.tended.keys().copied().collect();
-        let mut changed = false;
-        for id in ids {
-            changed |= self.look_after(id)?;
-        }
-        self.divide_quotas();
-        self.keep_pace();
-        self.journal.compact()?;
-        Ok(changed)
-    }
-
-    /// Looks at one gang. Answers whether its threads have changed.
-    fn look_after(&mut self, id: GangId) -> Result<bool> {
-        let walk = self.rounds.is_multiple_of(ROUNDS_A_WALK);
-        let Some(gang) = self.tended.get_mut(&id) else { return Ok(false) };
-        if walk {
-            gang.groups = groups_below(gang.home.group());
-            let one = gang.groups.iter().find_map(|group| group.processes().ok()?.first().copied());
-            gang.quota = one.and_then(GangQuota::of);
-        }
-        let count = threads_in(&gang.groups).len();
-        let changed = std::mem::replace(&mut gang.count, count) != count;
-        if count == 0 && adopt::is_over(&gang.home) {
-            self.release(id)?;
-            self.save()?;
-            return Ok(false);
-        }
-        if !gang.everywhere {
-            return self.judge(id).map(|()| changed);
-        }
-        if let Some(width) = gang.threads.measure(&gang.groups) {
-            gang.width = width;
-            let _ = self.notices.send(Notice::Width(id, width));
-            self.alarm.call();
-        }
-        if !gang.worth.rests()
-            && let Some(line) = self.board.line(id, now())
-        {
-            if self.terms.spread {
-                gang.threads.place(&gang.groups, &line.cores, &mut self.journal)?;
-            }
-            if self.terms.pace == SlicePace::Follows {
-                let slept = GangSleeps { threads: gang.threads.slept(&gang.groups), turns: line.turns };
-                gang.interval = slept.interval(std::mem::replace(&mut gang.slept, slept));
-            }
-        }
-        self.judge(id).map(|()| changed)
-    }
-
-    /// Lets a gang rest that blocks, and wakes one that does not any more.
-    fn judge(&mut self, id: GangId) -> Result<()> {
-        let at = now();
-        let Some(gang) = self.tended.get_mut(&id) else { return Ok(()) };
-        let Some(used) = gang.meter.as_ref().and_then(|meter| meter.used_ns().ok()) else { return Ok(()) };
-        let had = self.board.line(id, at).map_or(Nanos::ZERO, |line| line.had);
-        let might = if gang.worth.rests() { at } else { had };
-        let times = GangTimes { might, used: Nanos(used), pressed: pressed(gang.home.group()) };
-        match gang.worth.look(times, gang.width.min(self.whole.len())) {
-            Some(TurnsVerdict::Wake) => self.tell(Notice::Wakes(id)),
-            Some(TurnsVerdict::Rest) => {
-                // it runs beside others now, and Linux finds its threads cores that are free
-                let threads = threads_in(&gang.groups);
-                gang.threads = GangThreads::new(self.whole.clone());
-                self.journal.undo(
-                    |entry| matches!(entry, UndoEntry::Affinity { thread, .. } if threads.contains(thread)),
-                )?;
-                self.tell(Notice::Rests(id));
-            }
-            None => {}
-        }
-        Ok(())
     }
 
     /// The rules' part in the gangs.
@@ -499,6 +337,8 @@ impl GangDaemon {
             slice_ms: self.terms.slice.as_secs_f64() * 1e3,
             cores: self.whole.len(),
             switches: self.board.switches(),
+            switching_percent: self.own_time.share() * 100.0,
+            lengthened: self.own_time.factor(),
             gangs: gangs.collect(),
         }
     }
@@ -536,14 +376,18 @@ impl RuledGangs<'_> {
         }
     }
 
-    pub(super) fn add(
-        &mut self,
-        wish: AddWish,
-        called: Option<&GangName>,
-    ) -> std::result::Result<GangId, GangRefusal> {
-        let id = self.0.add(ROOT, wish, called)?;
-        self.0.save().map_err(refused)?;
-        Ok(id)
+    /// Begins to add; the outcome is in [`RuledGangs::outcomes`].
+    pub(super) fn add(&mut self, wish: AddWish, called: Option<&GangName>) {
+        self.0.begin_rule(wish, called.cloned());
+    }
+
+    pub(super) fn outcomes(&mut self) -> Vec<RuleOutcome> {
+        self.0.rule_outcomes()
+    }
+
+    /// Whether this is being made a gang.
+    pub(super) fn is_begun(&self, target: &GangTarget) -> bool {
+        self.0.jobs.has_rule(target)
     }
 
     pub(super) fn weigh(&mut self, id: GangId, weight: GangWeight) -> std::result::Result<(), GangRefusal> {
@@ -552,9 +396,10 @@ impl RuledGangs<'_> {
         self.0.save().map_err(refused)
     }
 
-    pub(super) fn release(&mut self, id: GangId) -> Result<()> {
-        self.0.release(id)?;
-        self.0.save()
+    pub(super) fn release(&mut self, id: GangId) {
+        if !self.0.jobs.is_leaving(id) {
+            self.0.begin_release(ROOT, id, None);
+        }
     }
 
     pub(super) fn set_slice(&mut self, slice: Duration) {
@@ -562,10 +407,11 @@ impl RuledGangs<'_> {
     }
 }
 
-fn refused(error: Error) -> GangRefusal {
-    GangRefusal::new(GangRefusalKind::Host, error.to_string())
+/// The processor time of all threads of this process but the calling one.
+pub(super) fn switching_time() -> Nanos {
+    Nanos::from(usage::of_this_process().cpu).since(usage::of_this_thread().cpu.into())
 }
 
-fn silent() -> Error {
-    Error::Host("the scheduler's thread does not answer; look at the daemon's messages".into())
+pub(super) fn refused(error: Error) -> GangRefusal {
+    GangRefusal::new(GangRefusalKind::Host, error.to_string())
 }

@@ -17,7 +17,7 @@ use super::daemon::{GangDaemon, RuledGangs};
 use super::looks;
 use super::request::{GangRefusalKind, GangTarget};
 use super::rules::{GangRules, NamePattern, RuleFits};
-use super::state::AddWish;
+use super::state::{AddWish, AskedBy};
 use crate::error::{Error, Result};
 use crate::gang::{GangId, GangWeight};
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,9 +33,9 @@ use unisono_linux::read::{self, HAND_WRITTEN};
 use unisono_linux::usage;
 
 /// More groups are not made gangs: the daemon has places for fewer.
-const MOST_GROUPS: usize = 1000;
+const MAX_GROUPS: usize = 1000;
 /// How many processes are looked at between a process and the first one: more are a mistake of `/proc`.
-const MOST_ANCESTORS: usize = 1000;
+const MAX_ANCESTORS: usize = 1000;
 /// Between an editor's emptying of a file and its writing lie milliseconds.
 const SETTLED: Duration = Duration::from_millis(500);
 
@@ -65,6 +65,8 @@ pub(super) struct RuleKeeper {
     own: BTreeMap<GangId, (GangTarget, GangWeight)>,
     /// What could not be made a gang; the user has been told.
     refused: BTreeSet<GangTarget>,
+    /// What had no place; it is tried again once a gang has gone.
+    without_place: BTreeSet<GangTarget>,
     next: Nanos,
     /// When to look again at a file that has just been written.
     settles: Option<Nanos>,
@@ -83,8 +85,9 @@ impl RuleKeeper {
             }
             (Some(_), Err(why)) => return Err(Error::Input(why)),
         };
-        let (own, refused) = (BTreeMap::new(), BTreeSet::new());
-        let keeper = RuleKeeper { file, stamp, rules, own, refused, next: now(), settles: None };
+        let (own, refused, without_place) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        let (next, settles) = (now(), None);
+        let keeper = RuleKeeper { file, stamp, rules, own, refused, without_place, next, settles };
         Ok((keeper, missing))
     }
 
@@ -107,6 +110,7 @@ impl RuleKeeper {
     pub(super) fn tend(&mut self, daemon: &mut GangDaemon, again: ReadAgain) -> Vec<String> {
         let mut told = Vec::new();
         let mut gangs = daemon.obey();
+        self.hear(&mut gangs, &mut told);
         let stamp = stamp_of(&self.file.path);
         let mut other_rules = false;
         let has_settled = stamp.is_none_or(|(.., changed)| has_settled(changed));
@@ -140,14 +144,20 @@ impl RuleKeeper {
         let found = self.found(gangs);
         self.refused.retain(|target| found.contains_key(target));
         gangs.forget_dismissed(|target| found.contains_key(target));
+        self.hear(gangs, told);
+        let before = self.own.len();
         self.own.retain(|id, (target, _)| gangs.of_target(target).is_some_and(|(now, _)| now == *id));
+        if self.own.len() < before || other_rules {
+            self.without_place.clear();
+        }
+        self.without_place.retain(|target| found.contains_key(target));
         if other_rules {
             let gone =
                 self.own.iter().filter(|(_, (target, _))| !found.contains_key(target) && is_there(target));
             let gone: Vec<GangId> = gone.map(|(id, _)| *id).collect();
             for id in gone {
                 self.own.remove(&id);
-                told.extend(gangs.release(id).err().map(|error| error.to_string()));
+                gangs.release(id);
             }
         }
         for (target, rule) in found {
@@ -164,20 +174,34 @@ impl RuleKeeper {
                     }
                 }
                 None if gangs.is_dismissed(&target) || self.refused.contains(&target) => {}
+                None if gangs.is_begun(&target) || self.without_place.contains(&target) => {}
                 None => {
-                    let wish = AddWish { target: target.clone(), name: None, weight: rule.weight };
-                    match gangs.add(wish, rule.name.as_ref()) {
-                        Ok(id) => {
-                            self.own.insert(id, (target, rule.weight));
-                        }
-                        Err(refusal) => {
-                            // a part of another gang is what the user wants; one that has ended is gone
-                            if refusal.kind != GangRefusalKind::InUse && is_there(&target) {
-                                told.push(format!("by a rule, but not made a gang: {refusal}"));
-                            }
-                            self.refused.insert(target);
-                        }
+                    let wish = AddWish { target, name: None, weight: rule.weight, by: AskedBy::Rule };
+                    gangs.add(wish, rule.name.as_ref());
+                }
+            }
+        }
+    }
+
+    /// Takes in what came of what was asked for.
+    fn hear(&mut self, gangs: &mut RuledGangs<'_>, told: &mut Vec<String>) {
+        for (target, weight, outcome) in gangs.outcomes() {
+            match outcome {
+                Ok(id) => {
+                    self.own.insert(id, (target, weight));
+                }
+                Err(refusal) if refusal.kind == GangRefusalKind::TooMany => {
+                    if self.without_place.is_empty() {
+                        told.push(format!("by a rule, but not made a gang: {refusal}"));
                     }
+                    self.without_place.insert(target);
+                }
+                Err(refusal) => {
+                    // a part of another gang is what the user wants; one that has ended is gone
+                    if refusal.kind != GangRefusalKind::InUse && is_there(&target) {
+                        told.push(format!("by a rule, but not made a gang: {refusal}"));
+                    }
+                    self.refused.insert(target);
                 }
             }
         }
@@ -238,7 +262,7 @@ fn groups_like(root: &Path, path: &[NamePattern]) -> Vec<PathBuf> {
         let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         let fits =
             directories.filter(|entry| entry.file_name().to_str().is_some_and(|name| pattern.fits(name)));
-        level = fits.map(|entry| entry.path()).take(MOST_GROUPS).collect();
+        level = fits.map(|entry| entry.path()).take(MAX_GROUPS).collect();
     }
     level
 }
@@ -260,7 +284,7 @@ fn processes(rules: &GangRules) -> Vec<(GangTarget, usize)> {
     let all: BTreeMap<u32, (ProcessStat, Option<usize>)> = listed.collect();
     let is_inside = |stat: &ProcessStat| {
         let mut parent = stat.parent;
-        for _ in 0..MOST_ANCESTORS {
+        for _ in 0..MAX_ANCESTORS {
             match u32::try_from(parent).ok().and_then(|parent| all.get(&parent)) {
                 Some((_, Some(_))) => return true,
                 Some((stat, None)) => parent = stat.parent,

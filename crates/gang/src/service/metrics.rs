@@ -28,6 +28,18 @@ pub fn openmetrics(view: &ServiceView) -> String {
     };
     family("gangs", "gauge", "Gangs that the daemon has", whole(view.gangs.len() as f64));
     family("slice_seconds", "gauge", "Length of a turn of weight 1", whole(view.slice_ms / 1e3));
+    family(
+        "switching_ratio",
+        "gauge",
+        "Part of the cores' time that switching takes",
+        whole(view.switching_percent / 100.0),
+    );
+    family(
+        "lengthened",
+        "gauge",
+        "By how much turns are longer than asked for",
+        whole(f64::from(view.lengthened)),
+    );
     family("switches", "counter", "How often the running gang changed", whole(view.switches as f64));
     family(
         "weight",
@@ -70,13 +82,24 @@ mod tests {
             cpu_s,
         };
         let gangs = vec![gang("a", Some(0.25)), gang("b", None)];
-        let view = ServiceView { process: 1, slice_ms: 20.0, cores: 2, switches: 8, gangs };
+        let (switching_percent, lengthened) = (0.5, 3);
+        let view = ServiceView {
+            process: 1,
+            slice_ms: 20.0,
+            cores: 2,
+            switches: 8,
+            switching_percent,
+            lengthened,
+            gangs,
+        };
         let text = openmetrics(&view);
         for line in [
             "unisono_gang_gangs 2",
             "unisono_gang_slice_seconds 0.02",
             "# UNIT unisono_gang_slice_seconds seconds",
             "unisono_gang_switches_total 8",
+            "unisono_gang_switching_ratio 0.005",
+            "unisono_gang_lengthened 3",
             "unisono_gang_resting{gang=\"a\",user=\"5\"} 1",
             "unisono_gang_turn_time_seconds_total{gang=\"b\",user=\"5\"} 0.5",
             "unisono_gang_cpu_seconds_total{gang=\"a\",user=\"5\"} 0.25",

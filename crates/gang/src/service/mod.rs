@@ -11,8 +11,11 @@
 //!                                  limits.rs   the quotas that gangs keep to by their turns
 //!                                  looks.rs    when gangs are looked at                       [pure]
 //!                                  pace.rs     how long a slice is                           [pure]
-//!   daemon.rs                      ties them to the scheduler's thread of `host`
+//!                                  own_time.rs how much time switching may take              [pure]
+//!                                  job_queue.rs, jobs.rs  work that takes longer than a turn of the loop
+//!   daemon.rs, rounds.rs           tie them to the scheduler's thread of `host`
 //!   server.rs                      the socket, signals, the end
+//!   last_resort.rs                 the end of a daemon that is stuck
 //!   client.rs, metrics.rs          the other end of the socket; OpenMetrics
 //!   unit.rs                        the daemon as a unit of systemd
 //! ```
@@ -28,13 +31,18 @@
 pub mod adopt;
 pub mod client;
 mod daemon;
+mod job_queue;
+mod jobs;
 pub mod keeper;
+mod last_resort;
 mod limits;
 mod looks;
 pub mod metrics;
+mod own_time;
 pub mod pace;
 pub mod peers;
 pub mod request;
+mod rounds;
 pub mod rules;
 pub mod server;
 pub mod state;

@@ -4,13 +4,13 @@
 //! Who sends too fast is not refused but read later, so that the daemon has time for gangs and for others.
 //! Time is an argument. Cost: a few additions a line.
 
-use super::request::MOST_LINE;
+use super::request::MAX_LINE;
 use std::collections::BTreeMap;
 use unisono_linux::clock::Nanos;
 
 /// Connections of all users, and of one user other than root.
-pub const MOST_PEERS: usize = 64;
-pub const MOST_OF_USER: usize = 8;
+pub const MAX_PEERS: usize = 64;
+pub const MAX_OF_USER: usize = 8;
 /// Requests that a user may send at once, and how soon there may be one more. A request costs up to a
 /// millisecond (`/proc` is read), so a user takes at most a twentieth of a core.
 const AT_ONCE: u32 = 20;
@@ -30,8 +30,8 @@ impl LineBuffer {
     /// Takes bytes in. Fails once a line cannot be a request any more.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
         self.bytes.extend_from_slice(bytes);
-        let is_line = self.bytes.iter().take(MOST_LINE + 1).any(|byte| *byte == b'\n');
-        if is_line || self.bytes.len() <= MOST_LINE { Ok(()) } else { Err(TooLong) }
+        let is_line = self.bytes.iter().take(MAX_LINE + 1).any(|byte| *byte == b'\n');
+        if is_line || self.bytes.len() <= MAX_LINE { Ok(()) } else { Err(TooLong) }
     }
 
     /// The next whole line, without its end.
@@ -83,11 +83,11 @@ mod tests {
     #[test]
     fn a_line_without_an_end_is_given_up_and_many_lines_are_not() {
         let mut buffer = LineBuffer::default();
-        assert_eq!(buffer.push(&vec![b'x'; MOST_LINE]), Ok(()));
+        assert_eq!(buffer.push(&vec![b'x'; MAX_LINE]), Ok(()));
         assert_eq!(buffer.push(b"x"), Err(TooLong));
         let mut buffer = LineBuffer::default();
-        assert_eq!(buffer.push(&b"{}\n".repeat(MOST_LINE)), Ok(()));
-        assert_eq!(std::iter::from_fn(|| buffer.next_line()).count(), MOST_LINE);
+        assert_eq!(buffer.push(&b"{}\n".repeat(MAX_LINE)), Ok(()));
+        assert_eq!(std::iter::from_fn(|| buffer.next_line()).count(), MAX_LINE);
         assert!(!buffer.has_line());
     }
 

@@ -10,9 +10,9 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 /// The longest line of a client in bytes: a path (4096) with all of its letters escaped is refused.
-pub const MOST_LINE: usize = 8192;
+pub const MAX_LINE: usize = 8192;
 /// The longest name of a gang, in letters: a column of a table.
-const MOST_NAME: usize = 48;
+const MAX_NAME: usize = 48;
 /// The shortest and the longest slice, as of `gang run`.
 const SLICES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(10));
 
@@ -29,7 +29,7 @@ impl GangName {
     /// A name like this text, which may be anything.
     pub fn like(text: &str) -> GangName {
         let name: String =
-            text.chars().map(|c| if Self::is_letter(c) { c } else { '-' }).take(MOST_NAME - 4).collect();
+            text.chars().map(|c| if Self::is_letter(c) { c } else { '-' }).take(MAX_NAME - 4).collect();
         let name = name.trim_start_matches('-');
         GangName(if name.is_empty() { "gang".into() } else { name.into() })
     }
@@ -37,7 +37,7 @@ impl GangName {
     /// This name with a number behind it.
     pub(super) fn numbered(&self, number: usize) -> GangName {
         let end = format!("-{number}");
-        let stem: String = self.0.chars().take(MOST_NAME - end.len()).collect();
+        let stem: String = self.0.chars().take(MAX_NAME - end.len()).collect();
         GangName(stem + &end)
     }
 
@@ -51,10 +51,10 @@ impl TryFrom<String> for GangName {
 
     fn try_from(text: String) -> Result<Self, String> {
         let sound = text.chars().all(Self::is_letter) && !text.starts_with('-');
-        if !sound || text.is_empty() || text.len() > MOST_NAME {
+        if !sound || text.is_empty() || text.len() > MAX_NAME {
             return Err(format!(
-                "{:?} is no name of a gang; use at most {MOST_NAME} letters, digits, '.', '_' and '-'",
-                text.chars().take(MOST_NAME).collect::<String>()
+                "{:?} is no name of a gang; use at most {MAX_NAME} letters, digits, '.', '_' and '-'",
+                text.chars().take(MAX_NAME).collect::<String>()
             ));
         }
         Ok(GangName(text))
@@ -124,8 +124,8 @@ fn one() -> u32 {
 /// Reads a line, without its end.
 pub fn parse(line: &[u8]) -> Result<ServiceRequest, GangRefusal> {
     let bad = |text: String| GangRefusal::new(GangRefusalKind::BadRequest, text);
-    if line.len() > MOST_LINE {
-        return Err(bad(format!("a line of more than {MOST_LINE} bytes")));
+    if line.len() > MAX_LINE {
+        return Err(bad(format!("a line of more than {MAX_LINE} bytes")));
     }
     let request = serde_json::from_slice(line).map_err(|error| bad(format!("cannot read it: {error}")))?;
     match &request {
@@ -216,6 +216,10 @@ pub struct ServiceView {
     pub cores: usize,
     /// How often the running gang changed.
     pub switches: u64,
+    /// The part of the cores' time that switching took lately, in percent.
+    pub switching_percent: f64,
+    /// By how much turns are longer than asked for, so that switching takes less.
+    pub lengthened: u32,
     pub gangs: Vec<GangView>,
 }
 
@@ -301,7 +305,7 @@ mod tests {
             assert_eq!(refusal.kind, GangRefusalKind::BadRequest);
             assert!(refusal.message.contains(why), "{line}: {refusal}");
         }
-        assert!(parse(&vec![b' '; MOST_LINE + 1]).is_err());
+        assert!(parse(&vec![b' '; MAX_LINE + 1]).is_err());
     }
 
     proptest! {

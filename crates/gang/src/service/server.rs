@@ -5,9 +5,11 @@
 //! daemon that ends in order lets all gangs go and forgets them.
 
 use super::daemon::{GangDaemon, SlicePace, Terms, saved_name};
+use super::job_queue::ReplyTicket;
 use super::keeper::{ReadAgain, RuleKeeper, RulesFile};
+use super::last_resort::{self, LoopTurns};
 use super::pace;
-use super::peers::{Floodgate, LineBuffer, MOST_OF_USER, MOST_PEERS};
+use super::peers::{Floodgate, LineBuffer, MAX_OF_USER, MAX_PEERS};
 use super::request::{GangRefusal, GangRefusalKind, ServiceReply, parse};
 use crate::error::{Error, Result, system};
 pub use crate::host::scheduler::TurnsBy;
@@ -20,10 +22,12 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::local_socket;
 use unisono_linux::process::{self, Signal, SignalFd};
+use unisono_linux::scheduling::{self, Children, SchedulingPolicy};
 
 /// Where the daemon of root listens.
 pub const SOCKET: &str = "/run/unisono/gang.sock";
@@ -34,7 +38,9 @@ const AGAIN: Nanos = Nanos(20_000_000);
 /// Who says nothing, or does not take an answer, for so long is sent away.
 const IDLE: Nanos = Nanos(60_000_000_000);
 /// An answer that waits for its reader: some hundred gangs are listed in a tenth of it.
-const MOST_UNREAD: usize = 1 << 20;
+const MAX_UNREAD: usize = 1 << 20;
+/// The nice value of the thread that answers.
+const URGENT: i32 = -20;
 /// Places that users other than root leave to root.
 const KEPT_FOR_ROOT: usize = 8;
 
@@ -69,7 +75,7 @@ pub enum DaemonNotice {
 /// Serves until a signal ends it. Everything is put back at the end. [`Error::Input`] and [`Error::Host`]:
 /// nothing was changed.
 pub fn serve(mut options: DaemonOptions, tell: &mut dyn FnMut(DaemonNotice)) -> Result<()> {
-    let signals = SignalFd::new(&Signal::FROM_OUTSIDE).map_err(system("receive signals"))?;
+    let signals = Arc::new(SignalFd::new(&Signal::FROM_OUTSIDE).map_err(system("receive signals"))?);
     let rules = options.rules.take().map(RuleKeeper::open).transpose()?;
     let (rules, missing) = rules.map_or((None, None), |(keeper, missing)| (Some(keeper), missing));
     missing.into_iter().for_each(|missing| tell(DaemonNotice::Warning(missing)));
@@ -89,12 +95,18 @@ pub fn serve(mut options: DaemonOptions, tell: &mut dyn FnMut(DaemonNotice)) -> 
     let mut guardian = options.guardian.take().map(|command| guardian::post(command, &path)).transpose()?;
     let terms =
         Terms { slice, pace, turns_by: options.turns_by, spread: options.spread, saved: name.clone() };
+    let turns = LoopTurns::default();
+    last_resort::watch(Arc::clone(&signals), turns.clone())?;
+    // hundreds of threads of gangs may want the processors, and clients wait for answers
+    let urgent = SchedulingPolicy::Other { nice: URGENT, slice: None };
+    if let Err(error) = scheduling::set_own(urgent, Children::Reset) {
+        let text = format!("answers may be slow while gangs are busy: cannot get nice {URGENT}: {error}");
+        tell(DaemonNotice::Warning(text));
+    }
     let result = GangDaemon::start(terms, journal, trace).and_then(|mut daemon| {
-        for lost in saved.iter().flat_map(|saved| daemon.take_over(saved)) {
-            tell(DaemonNotice::Warning(lost));
-        }
+        saved.iter().for_each(|saved| daemon.take_over(saved));
         tell(DaemonNotice::Ready);
-        let mut peers = Peers { rules, ..Peers::default() };
+        let mut peers = Peers { rules, turns, ..Peers::default() };
         let served = peers.serve(&listener.listener, &signals, &mut daemon, tell);
         daemon.finish().into_iter().for_each(|lacks| tell(DaemonNotice::Warning(lacks)));
         served
@@ -167,6 +179,9 @@ impl Drop for SocketFile {
 }
 
 struct ServiceClient {
+    id: ReplyTicket,
+    /// Its request is being carried out.
+    waits: bool,
     stream: UnixStream,
     user: u32,
     lines: LineBuffer,
@@ -180,8 +195,11 @@ struct ServiceClient {
 #[derive(Default)]
 struct Peers {
     all: Vec<ServiceClient>,
+    /// How many there ever were.
+    ever: ReplyTicket,
     gate: Floodgate,
     rules: Option<RuleKeeper>,
+    turns: LoopTurns,
 }
 
 /// Whether a connection stays.
@@ -202,10 +220,21 @@ impl Peers {
         let mut again = ReadAgain::IfChanged;
         loop {
             daemon.tend()?;
+            daemon.work();
+            for (client, reply) in daemon.replies() {
+                // one that has gone hears nothing
+                if let Some(peer) = self.all.iter_mut().find(|peer| peer.id == client) {
+                    peer.waits = false;
+                    peer.heard = now();
+                    peer.say(&reply);
+                }
+            }
             let told = self.rules.as_mut().map(|rules| rules.tend(daemon, again)).unwrap_or_default();
             told.into_iter().for_each(|told| tell(DaemonNotice::Warning(told)));
             again = ReadAgain::IfChanged;
+            daemon.warnings().into_iter().for_each(|text| tell(DaemonNotice::Warning(text)));
             self.wait(listener, signals, daemon)?;
+            self.turns.count();
             tell(DaemonNotice::Alive);
             while let Some((signal, _)) = signals.next() {
                 if signal == Signal::Hangup {
@@ -226,10 +255,14 @@ impl Peers {
         let at = now();
         let mut until = PATIENCE.after(at);
         until = daemon.next_look().map_or(until, |look| look.min(until));
+        until = daemon.next_work().map_or(until, |work| work.min(until));
         until = self.rules.as_ref().and_then(RuleKeeper::next).map_or(until, |next| next.min(until));
         let mut fds = vec![listener.as_fd(), signals.as_fd()];
         fds.extend(daemon.leaders().map(AsFd::as_fd));
         for peer in &self.all {
+            if peer.waits && peer.unread.is_empty() {
+                continue;
+            }
             if peer.unread.is_empty() && peer.later <= at {
                 fds.push(peer.stream.as_fd());
             } else {
@@ -242,7 +275,7 @@ impl Peers {
 
     fn accept(&mut self, listener: &UnixListener) {
         // as many as can wait at once; the others come in the next turn
-        for _ in 0..MOST_PEERS {
+        for _ in 0..MAX_PEERS {
             let Ok((stream, _)) = listener.accept() else { return };
             let (Ok(peer), Ok(())) = (local_socket::peer(&stream), stream.set_nonblocking(true)) else {
                 continue;
@@ -250,9 +283,12 @@ impl Peers {
             let of_user = self.all.iter().filter(|other| other.user == peer.user).count();
             let of_users = self.all.iter().filter(|other| other.user != 0).count();
             let is_root = peer.user == 0;
-            let is_full = self.all.len() >= MOST_PEERS
-                || (!is_root && (of_user >= MOST_OF_USER || of_users >= MOST_PEERS - KEPT_FOR_ROOT));
+            let is_full = self.all.len() >= MAX_PEERS
+                || (!is_root && (of_user >= MAX_OF_USER || of_users >= MAX_PEERS - KEPT_FOR_ROOT));
+            self.ever += 1;
             let mut peer = ServiceClient {
+                id: self.ever,
+                waits: false,
                 stream,
                 user: peer.user,
                 lines: LineBuffer::default(),
@@ -274,8 +310,11 @@ impl Peers {
 impl ServiceClient {
     fn attend(&mut self, daemon: &mut GangDaemon, gate: &mut Floodgate) -> Stays {
         let at = now();
-        if at.since(self.heard) > IDLE || self.write() == Stays::No {
+        if (at.since(self.heard) > IDLE && !self.waits) || self.write() == Stays::No {
             return Stays::No;
+        }
+        if self.waits {
+            return Stays::Yes;
         }
         if !self.unread.is_empty() || self.later > at {
             return Stays::Yes;
@@ -290,8 +329,12 @@ impl ServiceClient {
             }
             let Some(line) = self.lines.next_line() else { break };
             let reply = match parse(&line) {
-                Ok(request) => daemon.answer(self.user, request),
-                Err(refusal) => ServiceReply::Refused(refusal),
+                Ok(request) => daemon.answer(self.user, request, self.id),
+                Err(refusal) => Some(ServiceReply::Refused(refusal)),
+            };
+            let Some(reply) = reply else {
+                self.waits = true;
+                break;
             };
             self.say(&reply);
             if self.write() == Stays::No {
@@ -337,7 +380,7 @@ impl ServiceClient {
                 Err(_) => return Stays::No,
             }
         }
-        if self.unread.len() > MOST_UNREAD { Stays::No } else { Stays::Yes }
+        if self.unread.len() > MAX_UNREAD { Stays::No } else { Stays::Yes }
     }
 }
 

@@ -17,9 +17,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Gangs of all users: a turn of 20 ms for each of them is five seconds.
-pub const MOST_GANGS: usize = 256;
-/// Gangs that one user other than root may have.
-pub const MOST_OF_USER: usize = 16;
+pub const MAX_GANGS: usize = 256;
+/// Gangs that one user other than root may have added.
+pub const MAX_OF_USER: usize = 16;
+/// Gangs that rules may make of one user's processes: half of all, so that nobody takes the places of others
+/// by starting processes.
+pub const MAX_BY_RULES: usize = MAX_GANGS / 2;
+/// Places that users other than root, and rules for their processes, leave to root's requests.
+pub const KEPT_FOR_ROOT: usize = 16;
 pub(super) const ROOT: u32 = 0;
 
 /// What the host says of a target.
@@ -40,6 +45,9 @@ pub struct ServedGang {
     pub name: GangName,
     /// The user who added it.
     pub user: u32,
+    /// The user to whom its processes belong; root's, if they are of several.
+    #[serde(default)]
+    pub owner: u32,
     pub weight: u32,
     pub target: GangTarget,
     /// The group that the target is, or that its processes were in.
@@ -59,6 +67,16 @@ pub struct AddWish {
     pub target: GangTarget,
     pub name: Option<GangName>,
     pub weight: GangWeight,
+    pub by: AskedBy,
+}
+
+/// What asks for a gang.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AskedBy {
+    /// A user, by a request.
+    Client,
+    /// The file of rules, in root's name.
+    Rule,
 }
 
 impl ServiceState {
@@ -87,14 +105,28 @@ impl ServiceState {
                 return refuse(GangRefusalKind::NotAllowed, text);
             }
             may_weigh(user, wish.weight)?;
-            if self.gangs.values().filter(|gang| gang.user == user).count() >= MOST_OF_USER {
+            if self.gangs.values().filter(|gang| gang.user == user).count() >= MAX_OF_USER {
                 let text =
-                    format!("user {user} has {MOST_OF_USER} gangs; remove one: unisono gang remove NAME");
+                    format!("user {user} has {MAX_OF_USER} gangs; remove one: unisono gang remove NAME");
                 return refuse(GangRefusalKind::TooMany, text);
             }
         }
-        if self.gangs.len() >= MOST_GANGS {
-            return refuse(GangRefusalKind::TooMany, format!("there are {MOST_GANGS} gangs; remove one"));
+        let owner = owner_of(found);
+        if wish.by == AskedBy::Rule && owner != ROOT {
+            let has = self.gangs.values().filter(|gang| gang.owner == owner).count();
+            if has >= MAX_BY_RULES {
+                let text = format!("{has} gangs are of user {owner}, half of all that there may be");
+                return refuse(GangRefusalKind::TooMany, text);
+            }
+        }
+        let is_roots = user == ROOT && (wish.by == AskedBy::Client || owner == ROOT);
+        if !is_roots && self.gangs.len() >= MAX_GANGS - KEPT_FOR_ROOT {
+            let text =
+                format!("there are {} gangs, and the other places are root's; try again", self.gangs.len());
+            return refuse(GangRefusalKind::TooMany, text);
+        }
+        if self.gangs.len() >= MAX_GANGS {
+            return refuse(GangRefusalKind::TooMany, format!("there are {MAX_GANGS} gangs; remove one"));
         }
         if let Some(other) = self.gangs.values().find(|gang| overlap(gang, &wish.target, found)) {
             let text = format!("{} is in the gang {} already, or around it", wish.target, other.name);
@@ -115,6 +147,7 @@ impl ServiceState {
         let gang = ServedGang {
             name,
             user,
+            owner,
             weight: wish.weight.number(),
             target: wish.target,
             group: found.group.clone(),
@@ -184,6 +217,16 @@ impl ServiceState {
     }
 }
 
+/// Whose gang it is.
+fn owner_of(found: &FoundTarget) -> u32 {
+    let mut owners = found.owners.iter();
+    match (owners.next(), owners.next()) {
+        (Some(owner), None) => *owner,
+        (None, _) => found.group_owner,
+        _ => ROOT,
+    }
+}
+
 fn may_weigh(user: u32, weight: GangWeight) -> Result<(), GangRefusal> {
     if user == ROOT || weight == GangWeight::ONE {
         return Ok(());
@@ -226,11 +269,12 @@ mod tests {
 
     fn process(number: u32) -> AddWish {
         let target = GangTarget::Process { number, started: 1 };
-        AddWish { target, name: None, weight: GangWeight::ONE }
+        AddWish { target, name: None, weight: GangWeight::ONE, by: AskedBy::Client }
     }
 
     fn group(path: &str) -> AddWish {
-        AddWish { target: GangTarget::Group { path: path.into() }, name: None, weight: GangWeight::ONE }
+        let target = GangTarget::Group { path: path.into() };
+        AddWish { target, name: None, weight: GangWeight::ONE, by: AskedBy::Client }
     }
 
     fn refused(result: Result<GangId, GangRefusal>) -> GangRefusalKind {
@@ -270,15 +314,34 @@ mod tests {
     #[test]
     fn one_user_cannot_take_all_places() {
         let mut state = ServiceState::default();
-        for number in 0..MOST_OF_USER as u32 {
+        for number in 0..MAX_OF_USER as u32 {
             state.add(5, process(number), &found("/a", &[5], 0)).expect("there is room");
         }
         assert_eq!(refused(state.add(5, process(99), &found("/a", &[5], 0))), GangRefusalKind::TooMany);
         assert!(state.add(6, process(99), &found("/a", &[6], 0)).is_ok());
-        for number in 100..100 + (MOST_GANGS - MOST_OF_USER - 1) as u32 {
+        for number in 100..100 + (MAX_GANGS - MAX_OF_USER - 1) as u32 {
             state.add(0, process(number), &found("/a", &[0], 0)).expect("there is room");
         }
         assert_eq!(refused(state.add(0, process(9999), &found("/a", &[0], 0))), GangRefusalKind::TooMany);
+    }
+
+    #[test]
+    fn rules_leave_half_of_the_places_to_other_users_and_some_to_root() {
+        let mut state = ServiceState::default();
+        let mut add = |number: u32, owner: u32, by: AskedBy| {
+            state
+                .add(ROOT, AddWish { by, ..process(number) }, &found("/a", &[owner], 0))
+                .map_err(|no| no.kind)
+        };
+        let full = Err(GangRefusalKind::TooMany);
+        let added = (0..300).filter(|number| add(*number, 5, AskedBy::Rule).is_ok()).count();
+        assert_eq!(added, MAX_BY_RULES, "one user starts processes that rules name");
+        let added = (300..600).filter(|number| add(*number, 6, AskedBy::Rule).is_ok()).count();
+        assert_eq!(added, MAX_GANGS - KEPT_FOR_ROOT - MAX_BY_RULES, "the next user");
+        assert_eq!(add(600, 7, AskedBy::Rule), full);
+        assert!(add(601, 5, AskedBy::Client).is_ok() && add(602, ROOT, AskedBy::Rule).is_ok());
+        let added = (700..800).filter(|number| add(*number, 7, AskedBy::Client).is_ok()).count();
+        assert_eq!(added, KEPT_FOR_ROOT - 2, "root has asked for them");
     }
 
     proptest! {

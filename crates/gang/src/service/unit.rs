@@ -18,6 +18,39 @@ const MARK: &str = "# Written by `unisono gang install`; removed by `unisono gan
 /// The directory of an administrator's units.
 const DIRECTORY: &str = "etc/systemd/system";
 
+/// What the daemon may not do although it is root's. It keeps what it needs: files of control groups of all
+/// users, classes and processors of their threads, `/proc`, and `/run/unisono`. Left out because it would
+/// take something of that away: `ProtectControlGroups`, `ProtectProc`, `ProcSubset`, `PrivateUsers`,
+/// `RestrictRealtime`.
+const SANDBOX: &str = "\
+# files of users' control groups, their owners' rights, priorities, names of others' programs; nothing else of root
+CapabilityBoundingSet=CAP_DAC_OVERRIDE CAP_CHOWN CAP_SETUID CAP_SYS_NICE CAP_SYS_PTRACE CAP_KILL
+NoNewPrivileges=yes
+RuntimeDirectory=unisono
+RuntimeDirectoryPreserve=yes
+ProtectSystem=strict
+ProtectHome=read-only
+PrivateDevices=yes
+PrivateNetwork=yes
+RestrictAddressFamilies=AF_UNIX
+ProtectKernelModules=yes
+ProtectKernelLogs=yes
+ProtectKernelTunables=yes
+ProtectClock=yes
+ProtectHostname=yes
+RestrictNamespaces=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+MemoryDenyWriteExecute=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallErrorNumber=EPERM
+UMask=0077
+";
+
+/// Options of the daemon that name a file which it writes.
+const WRITES: [&str; 2] = ["--socket", "--trace"];
+
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GangUnitError {
@@ -34,6 +67,9 @@ pub fn text(path: &str, options: &[String]) -> String {
     let command = program(path);
     let words = ["gang".to_owned(), "daemon".to_owned()];
     let words: Vec<String> = words.iter().chain(options).map(|word| argument(word)).collect();
+    let writes = options.windows(2).filter(|pair| WRITES.contains(&pair[0].as_str()));
+    let directories = writes.filter_map(|pair| Path::new(&pair[1]).parent()?.to_str());
+    let writes: String = directories.map(|path| format!("ReadWritePaths=-{}\n", program(path))).collect();
     format!(
         "{MARK}\n\
          [Unit]\n\
@@ -50,6 +86,7 @@ pub fn text(path: &str, options: &[String]) -> String {
          WatchdogSec=30\n\
          Restart=on-failure\n\
          RestartSec=1\n\
+         {SANDBOX}{writes}\
          \n\
          [Install]\n\
          WantedBy=multi-user.target\n",
@@ -131,6 +168,8 @@ mod tests {
             unit.contains("ExecStart=\"/usr/bin/unisono\" \"gang\" \"daemon\" \"--mode\" \"666\"\n"),
             "{unit}"
         );
+        let traced = text("/usr/bin/unisono", &["--trace", "/var/log/gangs/turns.json"].map(String::from));
+        assert!(traced.contains("\nReadWritePaths=-\"/var/log/gangs\"\n"), "{traced}");
         for _ in 0..2 {
             let path = install(root.path(), &unit).expect("there is room");
             assert_eq!(fs::read_to_string(&path).expect("it is there"), unit);

@@ -2,8 +2,10 @@
 
 use super::{ControlGroup, Error, wrong};
 use crate::affinity::Tid;
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +120,16 @@ impl CgroupHierarchy {
         ControlGroup { dir: self.root.join(inside), version: self.version }
     }
 
+    /// Opens the directory of a group by its path below the root. Nothing outside of this mount is looked at,
+    /// and links are not followed, so that no path can lead to a file system that does not answer. Fails with
+    /// `EXDEV` or `ELOOP` if it would, and with `ENOENT` for no group.
+    pub fn open(&self, inside: &Path) -> io::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let root = rustix::fs::open(&self.root, flags, Mode::empty())?;
+        let inside_alone = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+        Ok(openat2(root, inside, flags, Mode::empty(), inside_alone)?)
+    }
+
     /// The group at the root of this tree.
     pub fn top(&self) -> ControlGroup {
         ControlGroup { dir: self.root.clone(), version: self.version }
@@ -165,6 +177,27 @@ mod tests {
         ] {
             assert_eq!(container.group_at(Path::new(path)).path(), Path::new(directory), "{path}");
         }
+    }
+
+    #[test]
+    fn a_path_leads_to_groups_of_its_mount_and_nowhere_else() {
+        let inside = tempfile::tempdir().expect("a directory");
+        fs::create_dir(inside.path().join("group")).expect("room");
+        std::os::unix::fs::symlink("/proc", inside.path().join("link")).expect("room");
+        let tree = |root: &Path| CgroupHierarchy { root: root.to_owned(), ..mixed().remove(2) };
+        let opened = |root: &Path, path: &str| tree(root).open(Path::new(path)).map(drop);
+        assert!(opened(inside.path(), "group").is_ok());
+        for (path, errno) in [
+            ("link/self", libc::ELOOP),
+            ("../group", libc::EXDEV),
+            ("/proc", libc::EXDEV),
+            ("none", libc::ENOENT),
+        ] {
+            let refused = opened(inside.path(), path).map_err(|error| error.raw_os_error());
+            assert_eq!(refused, Err(Some(errno)), "{path}");
+        }
+        let other = opened(Path::new("/"), "proc/self").map_err(|error| error.raw_os_error());
+        assert_eq!(other, Err(Some(libc::EXDEV)), "another file system");
     }
 
     #[test]

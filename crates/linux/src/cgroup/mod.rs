@@ -74,8 +74,9 @@ impl ControlGroup {
         &self.dir
     }
 
-    /// Makes a group inside this one. Fails with [`ErrorKind::AlreadyExists`] if somebody has made one of this
-    /// name: it may hold anything, and its maker may own it. See [`unguessable`] for a name that nobody takes.
+    /// Makes a group inside this one. Fails with [`ErrorKind::AlreadyExists`] if somebody has made one of
+    /// this name: it may hold anything, and its maker may own it. See [`unguessable`] for a name that nobody
+    /// takes.
     pub fn create(&self, name: &str) -> Result<ControlGroup, Error> {
         let dir = self.dir.join(name);
         match fs::create_dir(&dir) {

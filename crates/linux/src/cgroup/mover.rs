@@ -1,11 +1,11 @@
 //! Moving processes between groups, without harm to a process that takes the number of one that has ended.
 //!
 //! The kernel moves whatever process has the number that is written to `cgroup.procs`. The process that was
-//! meant may have ended a moment before, and the number may be another user's process by then. No check before
-//! the write can exclude that, and after it a user to whom the group was handed may have killed everybody in
-//! the group. So the kernel itself checks: where a group was handed to a user, its files are opened and
-//! written with that user's rights alone. The kernel then refuses a process that this user could not have
-//! moved, and killed, anyway: one from outside of what was handed over.
+//! meant may have ended a moment before, and the number may be another user's process by then. No check
+//! before the write can exclude that, and after it a user to whom the group was handed may have killed
+//! everybody in the group. So the kernel itself checks: where a group was handed to a user, its files are
+//! opened and written with that user's rights alone. The kernel then refuses a process that this user could
+//! not have moved, and killed, anyway: one from outside of what was handed over.
 //!
 //! ```text
 //!   group of    rights      a process of others is                    who could harm it meanwhile
@@ -92,7 +92,8 @@ impl ControlGroup {
 }
 
 impl ProcessMover {
-    /// Moves a process with all its threads into the group. Fails if the process lives and the kernel refuses.
+    /// Moves a process with all its threads into the group. Fails if the process lives and the kernel
+    /// refuses.
     pub fn add(&self, process: &PinnedProcess) -> Result<MovedProcess, Error> {
         if !process.lives() {
             return Ok(MovedProcess::Ended);

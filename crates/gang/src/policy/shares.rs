@@ -1,0 +1,53 @@
+//! Shares of users: each user's gangs together get as much time as another user's, however many they are.
+//!
+//! Each user has a virtual time: the time that the user's gangs had, divided by the user's weight, which is
+//! that of the user's heaviest gang. The user with the least virtual time has the next turn. A user who
+//! comes, or comes back, begins where the user is who has had least, so that time which was not asked for is
+//! not saved up.
+//!
+//! Cost: a search among the users for each turn. Reference: Goyal, Vin and Cheng, "Start-time fair queuing",
+//! 1996.
+
+use crate::gang::{GangOwner, GangWeight};
+use std::collections::{BTreeMap, BTreeSet};
+use unisono_linux::clock::Nanos;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct UserShares(BTreeMap<GangOwner, Nanos>);
+
+impl UserShares {
+    pub(super) fn virtual_time(&self, owner: GangOwner) -> Nanos {
+        self.0.get(&owner).copied().unwrap_or_default()
+    }
+
+    /// A user asks for time who did not until now; these do already.
+    pub(super) fn enter(&mut self, owner: GangOwner, present: &BTreeSet<GangOwner>) {
+        let least =
+            present.iter().filter(|other| **other != owner).map(|other| self.virtual_time(*other)).min();
+        let least = least.unwrap_or_default();
+        // a user who went away ahead of all others is still known, and comes back there
+        self.0.retain(|other, time| present.contains(other) || *time > least);
+        let time = self.0.entry(owner).or_default();
+        *time = least.max(*time);
+    }
+
+    /// The user's gangs have this much time. Answers the virtual time before.
+    pub(super) fn charge(&mut self, owner: GangOwner, length: Nanos, weight: GangWeight) -> Nanos {
+        let time = self.0.entry(owner).or_default();
+        let before = *time;
+        *time = Nanos(length.0 / u64::from(weight.number())).after(before);
+        before
+    }
+
+    /// A charge that was not used.
+    pub(super) fn take_back(&mut self, owner: GangOwner, before: Nanos) {
+        self.0.insert(owner, before);
+    }
+
+    /// A user who may not run now saves no time up while another one is served.
+    pub(super) fn pass_over(&mut self, owner: GangOwner, served: GangOwner) {
+        let served = self.virtual_time(served);
+        let time = self.0.entry(owner).or_default();
+        *time = served.max(*time);
+    }
+}

@@ -1,0 +1,101 @@
+//! The work of the daemon that is under way, by user: what `jobs.rs` carries out in pieces.
+
+use super::adopt::{GangHome, Moving, TargetLook};
+use super::request::{GangName, GangRefusal, GangTarget, ServiceReply};
+use super::state::AddWish;
+use crate::error::Result;
+use crate::gang::{GangId, GangWeight};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::mpsc::Receiver;
+use unisono_linux::clock::Nanos;
+use unisono_linux::pinned::PinnedProcess;
+
+/// A connection that waits for an answer.
+pub(super) type ReplyTicket = u64;
+
+/// What a rule has asked for, and what came of it.
+pub(super) type RuleOutcome = (GangTarget, GangWeight, std::result::Result<GangId, GangRefusal>);
+
+/// Who waits for the end of a piece of work.
+pub(super) enum AnswerTo {
+    Client(ReplyTicket),
+    Rule(GangTarget, GangWeight),
+    /// Failures are warnings, which begin so.
+    Nobody(String),
+}
+
+pub(super) enum JobStage {
+    Looks {
+        look: Box<TargetLook>,
+        wish: AddWish,
+        called: Option<GangName>,
+        user: u32,
+    },
+    Moves {
+        id: GangId,
+        moving: Box<Moving>,
+    },
+    Joins {
+        id: GangId,
+        home: GangHome,
+        leader: Option<PinnedProcess>,
+        joined: Receiver<Result<()>>,
+        until: Nanos,
+    },
+    Releases {
+        id: GangId,
+        released: Receiver<()>,
+        until: Nanos,
+    },
+    Empties {
+        id: GangId,
+        home: GangHome,
+        threads: BTreeSet<i32>,
+        until: Nanos,
+        then: Option<GangRefusal>,
+    },
+}
+
+pub(super) struct GangJob {
+    pub(super) answer_to: AnswerTo,
+    pub(super) stage: JobStage,
+}
+
+/// The work of all users.
+#[derive(Default)]
+pub(super) struct Jobs {
+    pub(super) of_users: BTreeMap<u32, VecDeque<GangJob>>,
+    /// The user whose work was done last.
+    pub(super) last: u32,
+    pub(super) waits: bool,
+    pub(super) replies: Vec<(ReplyTicket, ServiceReply)>,
+    pub(super) ruled: Vec<RuleOutcome>,
+    /// Gangs that are being let go.
+    pub(super) leaving: BTreeSet<GangId>,
+}
+
+impl Jobs {
+    pub(super) fn push(&mut self, user: u32, answer_to: AnswerTo, stage: JobStage) {
+        self.of_users.entry(user).or_default().push_back(GangJob { answer_to, stage });
+        self.waits = false;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.of_users.is_empty()
+    }
+
+    /// The users after the last one, then the others.
+    pub(super) fn users(&self) -> Vec<u32> {
+        let after = self.of_users.range(self.last.saturating_add(1)..);
+        after.chain(self.of_users.range(..=self.last)).map(|(user, _)| *user).collect()
+    }
+
+    pub(super) fn is_leaving(&self, id: GangId) -> bool {
+        self.leaving.contains(&id)
+    }
+
+    pub(super) fn has_rule(&self, target: &GangTarget) -> bool {
+        let is_it = |job: &GangJob| matches!(&job.answer_to, AnswerTo::Rule(other, _) if other == target);
+        self.of_users.values().flatten().any(is_it)
+    }
+}

@@ -1,0 +1,311 @@
+//! Making gangs and letting them go, in pieces between which the daemon answers others.
+//!
+//! ```text
+//!   add      Looks --> Moves --> Joins --> a gang          remove   Releases --> Empties --> an answer
+//!              |         |         |
+//!           refused   Empties   Empties --> refused
+//! ```
+//! A program may have thousands of processes, and each takes 10 to 30 us. So a turn of the daemon's loop
+//! works for at most [`BUDGET`], for the users by turns, and then looks after clients and signals. A user's
+//! requests are carried out one after the other. What cannot be put back within [`EMPTY_TIMEOUT`] is a
+//! warning, and stays in the journal.
+
+use super::adopt::{self, GangHome, HomeComing, TargetLook, groups_below, threads_in};
+use super::daemon::{GangDaemon, refused};
+use super::job_queue::{AnswerTo, GangJob, JobStage, ReplyTicket, RuleOutcome};
+use super::request::{GangName, GangRefusal, GangRefusalKind, ServiceReply};
+use super::state::{AddWish, AskedBy};
+use crate::arena::GangGroups;
+use crate::error::Error;
+use crate::gang::{GangId, GangOwner, GangWeight};
+use crate::host::scheduler::{JoiningGang, Notice};
+use crate::journal::{UndoEntry, move_out};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::mpsc::{TryRecvError, channel};
+use unisono_linux::clock::{Nanos, now};
+use unisono_linux::pinned::PinnedProcess;
+
+/// How long a turn of the loop works. A list is answered after at most so long, and one piece more.
+const BUDGET: Nanos = Nanos(2_000_000);
+/// How soon to look again at work that waits for others.
+const AGAIN: Nanos = Nanos(1_000_000);
+/// The scheduler's thread answers between two switches, within milliseconds.
+const SCHEDULER_TIMEOUT: Nanos = Nanos(5_000_000_000);
+/// How long it is tried to empty a home: processes that end or fork meanwhile make it last.
+const EMPTY_TIMEOUT: Nanos = Nanos(2_000_000_000);
+
+/// What came of a piece of work.
+enum JobStep {
+    /// There is more to do at once.
+    More(JobStage),
+    /// Others have to do something first.
+    Waits(JobStage),
+    Added(GangId),
+    Done,
+    Refused(GangRefusal),
+}
+
+impl GangDaemon {
+    /// Begins to add what a client asks for.
+    pub(super) fn begin_add(&mut self, user: u32, wish: AddWish, client: ReplyTicket) {
+        self.add_for(user, wish, None, AnswerTo::Client(client));
+    }
+
+    /// Begins to add what a rule names, in root's name.
+    pub(super) fn begin_rule(&mut self, wish: AddWish, called: Option<GangName>) {
+        let answer_to = AnswerTo::Rule(wish.target.clone(), wish.weight);
+        self.add_for(super::state::ROOT, wish, called, answer_to);
+    }
+
+    /// Takes a gang over again that a killed daemon had.
+    pub(super) fn begin_again(&mut self, user: u32, wish: AddWish, name: &GangName) {
+        let says = format!("the gang {name} was not taken over");
+        self.add_for(user, wish, None, AnswerTo::Nobody(says));
+    }
+
+    fn add_for(&mut self, user: u32, wish: AddWish, called: Option<GangName>, answer_to: AnswerTo) {
+        match TargetLook::begin(&wish.target, &self.hierarchy) {
+            Ok(look) => {
+                self.jobs.push(
+                    queue_of(wish.by, user),
+                    answer_to,
+                    JobStage::Looks { look: Box::new(look), wish, called, user },
+                );
+            }
+            Err(refusal) => self.conclude(answer_to, JobStep::Refused(refusal)),
+        }
+    }
+
+    /// Begins to let a gang go, for a client or because it has ended.
+    pub(super) fn begin_release(&mut self, user: u32, id: GangId, client: Option<ReplyTicket>) {
+        let (told, released) = channel();
+        self.tell(Notice::Released(id, told));
+        self.jobs.leaving.insert(id);
+        let until = SCHEDULER_TIMEOUT.after(now());
+        let name =
+            self.state.get(id).map_or_else(|| id.to_string(), |gang| format!("the gang {}", gang.name));
+        let answer_to = client.map_or(AnswerTo::Nobody(name), AnswerTo::Client);
+        self.jobs.push(user, answer_to, JobStage::Releases { id, released, until });
+    }
+
+    /// When there is work to do; `None`: there is none.
+    pub(super) fn next_work(&self) -> Option<Nanos> {
+        let next = if self.jobs.waits { AGAIN.after(now()) } else { Nanos::ZERO };
+        (!self.jobs.is_empty()).then_some(next)
+    }
+
+    /// Answers to clients that have waited for them.
+    pub(super) fn replies(&mut self) -> Vec<(ReplyTicket, ServiceReply)> {
+        std::mem::take(&mut self.jobs.replies)
+    }
+
+    /// What came of what rules have asked for.
+    pub(super) fn rule_outcomes(&mut self) -> Vec<RuleOutcome> {
+        std::mem::take(&mut self.jobs.ruled)
+    }
+
+    /// Works until nothing is left to do: before clients are answered.
+    pub(super) fn work_to_the_end(&mut self) {
+        while !self.jobs.is_empty() {
+            if self.jobs.waits {
+                std::thread::sleep(AGAIN.into());
+            }
+            self.work();
+        }
+    }
+
+    /// Works for a moment, for the users by turns.
+    pub(super) fn work(&mut self) {
+        let until = BUDGET.after(now());
+        self.jobs.waits = !self.jobs.is_empty();
+        for user in self.jobs.users() {
+            let Some(GangJob { answer_to, stage }) =
+                self.jobs.of_users.get_mut(&user).and_then(VecDeque::pop_front)
+            else {
+                continue;
+            };
+            self.jobs.last = user;
+            let step = self.step(stage, until);
+            self.jobs.waits &= matches!(step, JobStep::Waits(_));
+            match step {
+                JobStep::More(stage) | JobStep::Waits(stage) => {
+                    self.jobs.of_users.entry(user).or_default().push_front(GangJob { answer_to, stage });
+                }
+                done => self.conclude(answer_to, done),
+            }
+            if self.jobs.of_users.get(&user).is_some_and(VecDeque::is_empty) {
+                self.jobs.of_users.remove(&user);
+            }
+            if now() >= until {
+                return;
+            }
+        }
+    }
+
+    fn conclude(&mut self, answer_to: AnswerTo, done: JobStep) {
+        let saved = self.save();
+        let done = match (done, saved) {
+            (JobStep::Refused(refusal), _) => Err(refusal),
+            (_, Err(error)) => Err(refused(error)),
+            (JobStep::Added(id), Ok(())) => Ok(Some(id)),
+            _ => Ok(None),
+        };
+        match (answer_to, done) {
+            (AnswerTo::Client(client), done) => {
+                let reply = match done {
+                    Ok(id) => match id.and_then(|id| self.state.get(id)) {
+                        Some(gang) => ServiceReply::Added { gang: gang.name.clone() },
+                        None => ServiceReply::Done {},
+                    },
+                    Err(refusal) => ServiceReply::Refused(refusal),
+                };
+                self.jobs.replies.push((client, reply));
+            }
+            (AnswerTo::Rule(target, weight), Ok(Some(id))) => self.jobs.ruled.push((target, weight, Ok(id))),
+            (AnswerTo::Rule(target, weight), Err(refusal)) => {
+                self.jobs.ruled.push((target, weight, Err(refusal)))
+            }
+            (AnswerTo::Nobody(says), Err(refusal)) => self.warn(format!("{says}: {refusal}")),
+            (AnswerTo::Nobody(_) | AnswerTo::Rule(..), Ok(_)) => {}
+        }
+    }
+
+    fn step(&mut self, stage: JobStage, until: Nanos) -> JobStep {
+        match stage {
+            JobStage::Looks { mut look, wish, called, user } => match look.go_on(&self.hierarchy, until) {
+                Ok(None) => JobStep::More(JobStage::Looks { look, wish, called, user }),
+                Ok(Some(mut found)) => {
+                    found.name = called.unwrap_or(found.name);
+                    match self.state.add(user, wish, &found) {
+                        Ok(id) => self.begin_to_move(id, *look),
+                        Err(refusal) => JobStep::Refused(refusal),
+                    }
+                }
+                Err(refusal) => JobStep::Refused(refusal),
+            },
+            JobStage::Moves { id, mut moving } => match moving.go_on(&self.hierarchy, until) {
+                Ok(false) => JobStep::More(JobStage::Moves { id, moving }),
+                Ok(true) => {
+                    let (home, leader) = moving.arrive();
+                    self.join(id, home, Some(leader))
+                }
+                Err(error) => self.give_up(id, GangHome::Made(moving.home().clone()), error),
+            },
+            JobStage::Joins { id, home, leader, joined, until } => match joined.try_recv() {
+                Ok(Ok(())) => {
+                    self.tend_to(id, home, leader);
+                    JobStep::Added(id)
+                }
+                Ok(Err(error)) => self.give_up(id, home, error),
+                Err(TryRecvError::Empty) if now() < until => {
+                    JobStep::Waits(JobStage::Joins { id, home, leader, joined, until })
+                }
+                Err(_) => self.give_up(id, home, silent()),
+            },
+            JobStage::Releases { id, released, until } => match released.try_recv() {
+                Ok(()) => match self.tended.remove(&id) {
+                    Some(gang) => JobStep::More(empties(id, gang.home, None)),
+                    None => self.end(id, None),
+                },
+                Err(TryRecvError::Empty) if now() < until => {
+                    JobStep::Waits(JobStage::Releases { id, released, until })
+                }
+                Err(_) => self.end(id, Some(refused(silent()))),
+            },
+            JobStage::Empties { id, home, threads, until: give_up, then } => {
+                self.empty(id, home, threads, give_up, then)
+            }
+        }
+    }
+
+    fn begin_to_move(&mut self, id: GangId, look: TargetLook) -> JobStep {
+        let written = self.journal.entries();
+        match look.begin_to_move(&mut self.journal) {
+            Ok(HomeComing::Moves(moving)) => JobStep::More(JobStage::Moves { id, moving }),
+            Ok(HomeComing::Done(home)) => self.join(id, home, None),
+            Err(error) => {
+                let _ = self.journal.undo_since(written); // what is left is in the journal
+                self.end(id, Some(refused(error)))
+            }
+        }
+    }
+
+    fn join(&mut self, id: GangId, home: GangHome, leader: Option<PinnedProcess>) -> JobStep {
+        let Some(gang) = self.state.get(id) else { return JobStep::Done };
+        let (name, owner) = (String::from(gang.name.clone()), GangOwner(gang.owner));
+        let weight = GangWeight::new(gang.weight).unwrap_or(GangWeight::ONE);
+        let groups = Box::new(GangGroups { control: home.group().clone(), cpu: None, pids: None });
+        let (told, joined) = channel();
+        self.tell(Notice::Joins(JoiningGang { id, name, weight, owner, groups }, told));
+        let until = SCHEDULER_TIMEOUT.after(now());
+        JobStep::Waits(JobStage::Joins { id, home, leader, joined, until })
+    }
+
+    fn give_up(&mut self, id: GangId, home: GangHome, why: Error) -> JobStep {
+        JobStep::More(empties(id, home, Some(refused(why))))
+    }
+
+    /// Puts processes back where they were, a part of them.
+    fn empty(
+        &mut self,
+        id: GangId,
+        home: GangHome,
+        threads: BTreeSet<i32>,
+        until: Nanos,
+        then: Option<GangRefusal>,
+    ) -> JobStep {
+        let moved = match &home {
+            GangHome::Made(group) if group.path().exists() => move_out(group),
+            _ => Ok(true),
+        };
+        let left = match moved {
+            Ok(false) if now() < until => {
+                return JobStep::More(JobStage::Empties { id, home, threads, until, then });
+            }
+            Ok(false) => "processes start faster than they are moved".to_owned(),
+            Err(error) if now() >= until => error.to_string(),
+            Err(_) => return JobStep::Waits(JobStage::Empties { id, home, threads, until, then }),
+            Ok(true) => {
+                let is_its = |entry: &UndoEntry| match entry {
+                    UndoEntry::Affinity { thread, .. } => threads.contains(thread),
+                    entry => adopt::is_about(entry, &home),
+                };
+                match self.journal.undo(is_its).map(|done| done.left) {
+                    Ok(left) if left.is_empty() => return self.end(id, then),
+                    // a process that has just ended keeps its group for a moment
+                    _ if now() < until => {
+                        return JobStep::Waits(JobStage::Empties { id, home, threads, until, then });
+                    }
+                    Ok(left) => left.join("; "),
+                    Err(error) => error.to_string(),
+                }
+            }
+        };
+        let text = format!("not all of it was put back: {left}; it is tried again when the daemon ends");
+        let text = then.map_or(text.clone(), |then| format!("{then}; {text}"));
+        self.end(id, Some(GangRefusal::new(GangRefusalKind::Host, text)))
+    }
+
+    /// It is no gang any more.
+    fn end(&mut self, id: GangId, refusal: Option<GangRefusal>) -> JobStep {
+        self.tended.remove(&id);
+        self.state.end(id);
+        self.jobs.leaving.remove(&id);
+        self.divide_quotas();
+        refusal.map_or(JobStep::Done, JobStep::Refused)
+    }
+}
+
+/// Whose work it is: root does not wait for what rules ask for.
+fn queue_of(by: AskedBy, user: u32) -> u32 {
+    if by == AskedBy::Rule { u32::MAX } else { user }
+}
+
+fn empties(id: GangId, home: GangHome, then: Option<GangRefusal>) -> JobStage {
+    let threads = threads_in(&groups_below(home.group()));
+    JobStage::Empties { id, home, threads, until: EMPTY_TIMEOUT.after(now()), then }
+}
+
+fn silent() -> Error {
+    Error::Host("the scheduler's thread does not answer; look at the daemon's messages".into())
+}

@@ -1,0 +1,98 @@
+//! The bound on the processor time that the daemon takes for switching.
+//!
+//! A switch costs 10 to 70 us on every core, so the time that switching takes depends on how long turns are,
+//! and gangs have a part in that: a quota makes turns shorter. The daemon adds up the time of its own
+//! threads. If it is more than [`MAX_SHARE`] of the cores' time, all turns last longer by the same factor,
+//! until it is less. Pure: times are arguments. Cost: a system call in a round of the daemon.
+
+use unisono_linux::clock::Nanos;
+
+/// The largest share of the cores' time. Turns of 20 ms need 0.5 % on the measured host, turns of 5 ms, the
+/// shortest that a quota makes, 1.4 %.
+pub(super) const MAX_SHARE: f64 = 0.02;
+/// Turns get shorter again once they would take less than this part of the bound, so that the factor does not
+/// swing.
+const EASED: f64 = 0.7;
+/// The largest factor: a slice of 20 ms becomes one of a second.
+const MAX_FACTOR: u32 = 50;
+/// The time over which the share is measured: as many turns as make a mean.
+const INTERVAL: Nanos = Nanos(1_000_000_000);
+
+/// How much longer turns are than asked for, and why.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct OwnTime {
+    since: Nanos,
+    used: Nanos,
+    factor: u32,
+    share: f64,
+}
+
+impl OwnTime {
+    pub(super) fn new(now: Nanos, used: Nanos) -> OwnTime {
+        OwnTime { since: now, used, factor: 1, share: 0.0 }
+    }
+
+    /// By how much turns are longer than asked for.
+    pub(super) fn factor(&self) -> u32 {
+        self.factor
+    }
+
+    /// The part of the cores' time that switching took lately.
+    pub(super) fn share(&self) -> f64 {
+        self.share
+    }
+
+    /// The switching threads have used so much until now. Answers the new factor if it changes.
+    pub(super) fn look(&mut self, now: Nanos, used: Nanos, cores: usize) -> Option<u32> {
+        let passed = now.since(self.since);
+        if passed < INTERVAL {
+            return None;
+        }
+        let had = used.since(self.used);
+        (self.since, self.used) = (now, used);
+        self.share = had.0 as f64 / passed.0 as f64 / cores.max(1) as f64;
+        // the time for switching falls as turns grow
+        let needed = |bound: f64| (f64::from(self.factor) * self.share / bound).ceil();
+        let next = if self.share > MAX_SHARE {
+            needed(MAX_SHARE)
+        } else {
+            needed(MAX_SHARE * EASED).min(f64::from(self.factor))
+        };
+        let next = (next as u32).clamp(1, MAX_FACTOR);
+        (std::mem::replace(&mut self.factor, next) != next).then_some(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_grow_until_switching_takes_less_than_the_bound_and_shrink_when_it_is_cheap() {
+        let mut own = OwnTime::new(Nanos::ZERO, Nanos::ZERO);
+        let (mut now, mut used) = (Nanos::ZERO, Nanos::ZERO);
+        // on two cores switching takes this part of the time while turns are as asked for
+        let mut run = |own: &mut OwnTime, part: f64, seconds: usize| {
+            let mut factors = Vec::new();
+            for _ in 0..seconds {
+                now = INTERVAL.after(now);
+                used = Nanos((2e9 * part / f64::from(own.factor())) as u64).after(used);
+                factors.extend(own.look(now, used, 2));
+            }
+            factors
+        };
+        assert!(run(&mut own, 0.014, 5).is_empty(), "below the bound");
+        assert_eq!(run(&mut own, 0.3, 10), [15], "found at once, and it stays");
+        assert!((own.share() - 0.02).abs() < 1e-6);
+        assert!(run(&mut own, 0.25, 10).is_empty(), "it does not swing");
+        assert_eq!(run(&mut own, 0.004, 10), [1]);
+        assert_eq!(run(&mut own, 1.9, 10), [50], "there is a largest factor");
+    }
+
+    #[test]
+    fn a_look_before_a_second_has_passed_says_nothing() {
+        let mut own = OwnTime::new(Nanos::ZERO, Nanos::ZERO);
+        assert_eq!(own.look(Nanos(999_999_999), Nanos(500_000_000), 2), None);
+        assert_eq!(own.look(INTERVAL, Nanos(500_000_000), 2), Some(13), "of the whole time");
+    }
+}

@@ -1,0 +1,195 @@
+//! What the daemon does from time to time: looking at its gangs in rounds, judging which of them rest, and
+//! keeping the time within bounds that switching takes.
+//!
+//! A gang that cannot be looked after or released is a warning, never the end of the daemon: its owner may
+//! have caused that.
+
+use super::adopt::{self, groups_below, threads_in};
+use super::daemon::{GangDaemon, SlicePace, Tended, switching_time};
+use super::limits::{self, GangQuota};
+use super::looks::GangLook;
+use super::own_time;
+use super::pace::{self, GangSleeps};
+use super::state::ROOT;
+use crate::error::{Error, Result};
+use crate::gang::GangId;
+use crate::host::resting::pressed;
+use crate::host::scheduler::Notice;
+use crate::host::threads::GangThreads;
+use crate::host::worth::{GangTimes, TurnsVerdict};
+use crate::journal::UndoEntry;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use unisono_linux::clock::{Nanos, now};
+use unisono_linux::pinned::PinnedProcess;
+use unisono_linux::usage;
+
+/// Rounds after which it is looked for groups that were made below a gang's.
+const ROUNDS_A_WALK: u64 = 8;
+
+impl GangDaemon {
+    /// Tells the scheduler what each gang may use, where that has changed.
+    pub(super) fn divide_quotas(&mut self) {
+        let quotas = self.tended.iter().filter_map(|(id, gang)| Some((*id, gang.quota.clone()?))).collect();
+        let mut parts = limits::parts(&quotas);
+        let mut changed = Vec::new();
+        for (id, gang) in &mut self.tended {
+            let part = parts.remove(id);
+            if std::mem::replace(&mut gang.keeps_to, part) != part {
+                changed.push(Notice::Quota(*id, part));
+            }
+        }
+        changed.into_iter().for_each(|notice| self.tell(notice));
+    }
+
+    /// Lets the slice follow the intervals of the gangs that take turns.
+    fn keep_pace(&mut self) {
+        if self.terms.pace == SlicePace::Fixed {
+            return;
+        }
+        let turns = self.tended.values().filter(|gang| !gang.worth.rests());
+        if let Some(slice) = pace::slice(self.terms.slice, turns.filter_map(|gang| gang.interval)) {
+            self.set_slice(slice, SlicePace::Follows);
+        }
+    }
+
+    /// Looks after the gangs, or only judges them, if it is time. Fails if the scheduler's thread has failed.
+    pub(super) fn tend(&mut self) -> Result<()> {
+        if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
+            let outcome = self.thread.take().and_then(|thread| thread.join().ok());
+            let why = outcome.and_then(|outcome| outcome.failure).unwrap_or_else(|| "it panicked".into());
+            return Err(Error::Host(format!("scheduling ended: {why}")));
+        }
+        let used = usage::of_this_thread();
+        let took = || Nanos::from(usage::of_this_thread().since(used).cpu);
+        self.bound_switching();
+        let ended = |gang: &mut Tended| {
+            let ended = |leader: &PinnedProcess| leader.has_ended(Some(Duration::ZERO)).unwrap_or(true);
+            gang.leader.take_if(|leader| ended(leader)).is_some()
+        };
+        let any_ended = self.tended.values_mut().map(ended).fold(false, |any, one| any | one);
+        match self.looks.due(now()) {
+            None if !any_ended => {}
+            Some(GangLook::Judgement) if !any_ended => {
+                let ids: Vec<GangId> = self.tended.keys().copied().collect();
+                for id in ids {
+                    let judged = self.judge(id);
+                    self.warn_of(id, judged);
+                }
+                self.looks.judged(took(), now());
+            }
+            _ => {
+                let changed = self.go_round();
+                self.looks.went_round(took(), changed, now());
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at all gangs. Answers whether threads of one have changed.
+    fn go_round(&mut self) -> bool {
+        self.rounds += 1;
+        let ids: Vec<GangId> = self.tended.keys().copied().collect();
+        let mut changed = false;
+        for id in ids {
+            let looked = self.look_after(id);
+            changed |= self.warn_of(id, looked).unwrap_or(false);
+        }
+        self.divide_quotas();
+        self.keep_pace();
+        if let Err(error) = self.journal.compact() {
+            self.warn(error.to_string());
+        }
+        changed
+    }
+
+    /// Says what could not be done for a gang, once.
+    fn warn_of<T>(&mut self, id: GangId, done: Result<T>) -> Option<T> {
+        let error = match done {
+            Ok(done) => return Some(done),
+            Err(error) => error,
+        };
+        let name =
+            self.state.get(id).map_or_else(|| id.to_string(), |gang| format!("the gang {}", gang.name));
+        self.warn(format!("{name}: {error}"));
+        None
+    }
+
+    /// Has turns last longer while switching takes more time than it may.
+    fn bound_switching(&mut self) {
+        let Some(factor) = self.own_time.look(now(), switching_time(), self.whole.len()) else { return };
+        let (percent, most) = (self.own_time.share() * 100.0, own_time::MAX_SHARE * 100.0);
+        self.tell(Notice::Lengthen(factor));
+        self.warn(if factor == 1 {
+            "turns are as long as asked for again".to_owned()
+        } else {
+            format!(
+                "switching took {percent:.1} % of the cores' time, and {most:.0} % is the most: turns last \
+                 {factor} times as long; ask for longer ones: unisono gang set --slice 50ms"
+            )
+        });
+    }
+
+    /// Looks at one gang. Answers whether its threads have changed.
+    fn look_after(&mut self, id: GangId) -> Result<bool> {
+        let walk = self.rounds.is_multiple_of(ROUNDS_A_WALK);
+        let Some(gang) = self.tended.get_mut(&id) else { return Ok(false) };
+        if walk {
+            gang.groups = groups_below(gang.home.group());
+            let one = gang.groups.iter().find_map(|group| group.processes().ok()?.first().copied());
+            gang.quota = one.and_then(GangQuota::of);
+        }
+        let count = threads_in(&gang.groups).len();
+        let changed = std::mem::replace(&mut gang.count, count) != count;
+        if count == 0 && adopt::is_over(&gang.home) {
+            if !self.jobs.is_leaving(id) {
+                self.begin_release(ROOT, id, None);
+            }
+            return Ok(false);
+        }
+        if !gang.everywhere {
+            return self.judge(id).map(|()| changed);
+        }
+        if let Some(width) = gang.threads.measure(&gang.groups) {
+            gang.width = width;
+            let _ = self.notices.send(Notice::Width(id, width));
+            self.alarm.call();
+        }
+        if !gang.worth.rests()
+            && let Some(line) = self.board.line(id, now())
+        {
+            if self.terms.spread {
+                gang.threads.place(&gang.groups, &line.cores, &mut self.journal)?;
+            }
+            if self.terms.pace == SlicePace::Follows {
+                let slept = GangSleeps { threads: gang.threads.slept(&gang.groups), turns: line.turns };
+                gang.interval = slept.interval(std::mem::replace(&mut gang.slept, slept));
+            }
+        }
+        self.judge(id).map(|()| changed)
+    }
+
+    /// Lets a gang rest that blocks, and wakes one that does not any more.
+    fn judge(&mut self, id: GangId) -> Result<()> {
+        let at = now();
+        let Some(gang) = self.tended.get_mut(&id) else { return Ok(()) };
+        let Some(used) = gang.meter.as_ref().and_then(|meter| meter.used_ns().ok()) else { return Ok(()) };
+        let had = self.board.line(id, at).map_or(Nanos::ZERO, |line| line.had);
+        let might = if gang.worth.rests() { at } else { had };
+        let times = GangTimes { might, used: Nanos(used), pressed: pressed(gang.home.group()) };
+        match gang.worth.look(times, gang.width.min(self.whole.len())) {
+            Some(TurnsVerdict::Wake) => self.tell(Notice::Wakes(id)),
+            Some(TurnsVerdict::Rest) => {
+                // it runs beside others now, and Linux finds its threads cores that are free
+                let threads = threads_in(&gang.groups);
+                gang.threads = GangThreads::new(self.whole.clone());
+                self.journal.undo(
+                    |entry| matches!(entry, UndoEntry::Affinity { thread, .. } if threads.contains(thread)),
+                )?;
+                self.tell(Notice::Rests(id));
+            }
+            None => {}
+        }
+        Ok(())
+    }
+}
