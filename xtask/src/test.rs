@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
-use unisono_host_tests::program::{PROGRAMS, target, workspace};
+use unisono_host_tests::program::{HOST_TESTS, PROGRAMS, target, workspace};
 use unisono_linux::affinity::Tid;
 use unisono_linux::scheduling::{self, Children, SchedulingPolicy};
 
@@ -119,15 +119,8 @@ fn host_tests(cases: Cases, program: &Receiver<Result<(), String>>) -> StepVerdi
         Ok(Err(why)) => return StepVerdict::failed(why),
         Err(_) => return StepVerdict::failed("the thread that builds the program panicked"),
     }
-    // no other crate's test has the name of one
-    let names = match tests_in(&workspace().join("crates/host-tests/tests")) {
-        Ok(names) => names,
-        Err(error) => return StepVerdict::failed(format!("the host tests cannot be listed: {error}")),
-    };
     // of the whole workspace: for one package alone, cargo builds all crates again, with fewer features
-    let mut arguments = vec!["--workspace"];
-    arguments.extend(names.iter().flat_map(|name| ["--test", name]));
-    tests(&arguments, |command| {
+    tests(&["--workspace", "--test", HOST_TESTS], |command| {
         command.env("UNISONO_PROGRAM", target().join("release/unisono"));
         if cases == Cases::All {
             command.env(unisono_host_tests::LONG, "1");

@@ -4,9 +4,9 @@
 //! look like one that passed. Each test runs in its own process and process group under a [`watchdog`]. If a
 //! test hangs, its stacks are printed. A test that leaves processes behind fails.
 //!
-//! A file `tests/NAME.rs` with `harness = false` looks like this:
+//! All host tests are one program, `tests/main.rs`. A module of it looks like this:
 //!
-//! ```no_run
+//! ```
 //! use unisono_host_tests::{TestOutcome, host_tests, require};
 //!
 //! fn a_frozen_group_gets_no_time() -> TestOutcome {
@@ -16,11 +16,11 @@
 //!     Ok(())
 //! }
 //!
-//! host_tests![a_frozen_group_gets_no_time within 120];
+//! host_tests![needs Nothing; a_frozen_group_gets_no_time within 120];
 //! ```
 //!
-//! Each test costs the start of a process. A test that any machine can run is a plain `#[test]` function
-//! beside the code instead.
+//! [`Needs`] says which tests may run at the same time. Each test costs the start of two processes. A test
+//! that any machine can run is a plain `#[test]` function beside the code instead.
 #![forbid(unsafe_code)]
 
 pub mod groups;
@@ -28,14 +28,19 @@ mod harness;
 pub mod hosts;
 pub mod mpi;
 pub mod mpi_place;
+mod needs;
 pub mod ports;
 pub mod processes;
 pub mod program;
 pub mod quota;
 pub mod require;
+mod supervisor;
+mod test;
 pub mod watchdog;
 
-pub use harness::{Skipped, Test, TestOutcome, main};
+pub use harness::main;
+pub use needs::Needs;
+pub use test::{Skipped, Test, TestOutcome};
 
 /// Set by `cargo xtask test --long`.
 pub const LONG: &str = "UNISONO_LONG_TESTS";

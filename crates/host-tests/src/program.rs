@@ -8,6 +8,9 @@ use std::process::{Command, Stdio};
 pub const PROGRAMS: [&str; 6] =
     ["--package", "unisono", "--package", "unisono-c", "--package", "unisono-examples"];
 
+/// The test program that holds all host tests; no other crate has a test of that name.
+pub const HOST_TESTS: &str = "host";
+
 /// The path of the `unisono` program, built from this source tree (release, because host tests
 /// measure nothing but still wait for it). `UNISONO_PROGRAM` names one that is built already.
 ///

@@ -436,7 +436,7 @@ fn three(a: &str, b: &str, c: &str) -> (String, String, String) {
     (a.to_owned(), b.to_owned(), c.to_owned())
 }
 
-host_tests![
+host_tests![needs Nothing;
     a_weaker_supplier_goes_on_where_the_stronger_one_was_killed within 120,
     what_one_program_publishes_another_prints_over_each_transport within 120,
     a_party_that_is_killed_leaves_nothing_and_nobody_else_notices within 120,

@@ -327,7 +327,7 @@ fn other_programs_go_first_where_they_run() -> TestOutcome {
     Ok(())
 }
 
-host_tests![
+host_tests![needs Machine;
     the_kernel_frees_the_gangs_when_scheduler_and_guardian_are_killed within 90,
     gangs_keep_to_the_quota_of_the_group_that_they_are_started_in within 90,
     a_gang_may_wait_for_longer_than_the_kernel_has_patience within 90,

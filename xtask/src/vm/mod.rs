@@ -32,7 +32,7 @@ use std::process::Command;
 use std::time::Duration;
 use unisono_enforce::kernel::discipline::FAIRQUEUE;
 use unisono_gang::mechanism::sched_ext::GANGS;
-use unisono_host_tests::program::{self, target, workspace};
+use unisono_host_tests::program::{self, HOST_TESTS, target, workspace};
 use unisono_linux::bpf::compile::CSource;
 use unisono_linux::bpf::compile::compile;
 use unisono_linux::programs::on_path;
@@ -63,13 +63,23 @@ const COMMANDS: [&str; 5] = ["sh", "sleep", "timeout", "true", "renice"];
 /// For the whole run: generous, because only a hang may meet it.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
-/// A host test that the machine runs: all of its cases that contain one of these words.
+/// A module of the host tests, and which of its tests the machine runs: all whose names contain one of these
+/// words; without a word, all.
 struct GuestTest {
     name: &'static str,
     usually: &'static [&'static str],
     /// In a long run.
     always: &'static [&'static str],
     needs: Processors,
+}
+
+impl GuestTest {
+    /// The whole names of its tests among `all` that contain one of the words.
+    fn select<'a>(&self, all: &'a str, words: &[&str]) -> Vec<&'a str> {
+        let names = all.lines().filter_map(|line| line.strip_suffix(": test"));
+        let ours = names.filter(|name| name.split("::").next() == Some(self.name));
+        ours.filter(|name| words.is_empty() || words.iter().any(|word| name.contains(word))).collect()
+    }
 }
 
 /// What a test asks of the machine's processors. There is a machine for each.
@@ -167,17 +177,20 @@ fn image<'a>(
         let found = on_path(name).ok_or_else(|| Unable::Skip(format!("no {name} on PATH")))?;
         image.program(&format!("/bin/{name}"), &found)?;
     }
-    let mut commands = String::new();
+    let host_tests = build()?;
+    image.program("/tests/host", &host_tests)?;
+    let all = list(&host_tests)?;
+    let mut words = vec!["/tests/host", "--exact"];
     for test in tests {
-        image.program(&format!("/tests/{}", test.name), &build(test.name)?)?;
         let asked = match cases {
             _ if !filters.is_empty() => filters,
             Cases::Some => test.usually,
             Cases::All => test.always,
         };
-        let words: Vec<&str> = [&[test.name], asked].concat();
-        commands.push_str(&format!("/tests/{}\n\n", words.join("\n")));
+        words.extend(test.select(&all, asked));
     }
+    // without a name the harness would run every test
+    let commands = if words.len() > 2 { format!("{}\n\n", words.join("\n")) } else { String::new() };
     for (at, module) in kernel.modules(MODULES)?.iter().enumerate() {
         image.file(&format!("{}/{at:02}.ko", guest::MODULES), module);
     }
@@ -223,19 +236,39 @@ fn machine(qemu: &Qemu, kernel: &UnpackedKernel, accelerator: &[&str]) -> Comman
     machine
 }
 
-/// Builds a host test. Answers where its program is.
-fn build(test: &str) -> anyhow::Result<PathBuf> {
+/// Builds the program of the host tests. Answers where it is.
+fn build() -> anyhow::Result<PathBuf> {
     let mut cargo = unisono_host_tests::program::cargo();
     // of the whole workspace, as `cargo xtask test` builds it: nothing is compiled again
-    cargo.args(["test", "--locked", "--workspace", "--test", test, "--no-run"]);
+    cargo.args(["test", "--locked", "--workspace", "--test", HOST_TESTS, "--no-run"]);
     cargo.args(["--message-format", "json"]).current_dir(workspace());
     let output = cargo.output().context("start cargo")?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let messages = String::from_utf8_lossy(&output.stdout);
     let program = messages.lines().find_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
-        let ours = message["target"]["name"] == test;
+        let ours = message["target"]["name"] == HOST_TESTS;
         message["executable"].as_str().filter(|_| ours).map(PathBuf::from)
     });
-    program.with_context(|| format!("cargo did not say where it put {test}"))
+    program.context("cargo did not say where it put the host tests")
+}
+
+/// The names of all host tests, a line each.
+fn list(program: &Path) -> anyhow::Result<String> {
+    let output = Command::new(program).arg("--list").output().context("list the host tests")?;
+    ensure!(output.status.success(), "the host tests cannot be listed: {}", output.status);
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_selects_its_own_tests_by_their_words() {
+        let all = "gang::a_b: test\nmechanism::sched_ext_a: test\nmechanism::stop_a: test\n\n";
+        let test = GuestTest { name: "mechanism", usually: &[], always: &[], needs: Processors::Any };
+        assert_eq!(test.select(all, &[]), ["mechanism::sched_ext_a", "mechanism::stop_a"]);
+        assert_eq!(test.select(all, &["sched_ext_", "b"]), ["mechanism::sched_ext_a"]);
+    }
 }
