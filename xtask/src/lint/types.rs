@@ -28,10 +28,9 @@ pub(super) fn check(sources: &Sources) -> Vec<String> {
 }
 
 fn is_shipped(file: &SourceFile) -> bool {
-    let folders = ["/tests/", "/benches/", "/examples/", "/fuzz/"];
-    !file.path.starts_with("examples/")
-        && !file.is("/tests.rs")
-        && !folders.iter().any(|folder| file.path.contains(folder))
+    let folders = ["/tests/", "/benches/", "/examples/"];
+    let is_at_the_top = ["examples/", "fuzz/"].iter().any(|folder| file.path.starts_with(folder));
+    !is_at_the_top && !file.is("/tests.rs") && !folders.iter().any(|folder| file.path.contains(folder))
 }
 
 #[cfg(test)]

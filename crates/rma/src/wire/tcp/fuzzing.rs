@@ -1,4 +1,4 @@
-//! What the fuzzers call, in `cargo test` with mutated samples and in `crates/rma/fuzz` guided by coverage.
+//! What the fuzzers call, in `cargo test` with mutated samples and in `fuzz/targets/rma` guided by coverage.
 //!
 //! The idea: each function takes any bytes at all and holds what the code under test makes of them against
 //! something obvious. A violation panics. Cost: none in a usual build, which does not contain this file.

@@ -2,7 +2,9 @@
 //! the filter says. The first byte is the length of the text; what follows the text makes an event's fields.
 #![no_main]
 
-use unisono_eventchannel::{ContentFilter, FieldSet, Interest, SubscriptionId, SubscriptionIndex, TopicRoute};
+use unisono_eventchannel::{
+    ContentFilter, FieldSet, Interest, SubscriptionId, SubscriptionIndex, TopicRoute,
+};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Some((length, rest)) = bytes.split_first() else { return };

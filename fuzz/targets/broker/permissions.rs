@@ -5,8 +5,8 @@
 
 use unisono_broker::transport::TransportPeer;
 use unisono_broker::{
-    Broker, ClientId, Frame, Greeting, Limits, Nanos, Permissions, PermissionsError, SubscriptionSpec, Task, Tokens,
-    TopicPattern,
+    Broker, ClientId, Frame, Greeting, Limits, Nanos, Permissions, PermissionsError, SubscriptionSpec, Task,
+    Tokens, TopicPattern,
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 

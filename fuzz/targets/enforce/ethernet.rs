@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
-use unisono_enforce::interposed::merge::{MOST_HEADERS, FrameRun};
+use unisono_enforce::interposed::merge::{FrameRun, MOST_HEADERS};
 use unisono_enforce::interposed::parse::{Frame, parse};
 use unisono_enforce::interposed::{Classifier, Named, untag};
 use unisono_fairqueue::Policy;

@@ -3,7 +3,7 @@
 //! after the other.
 #![no_main]
 
-#[path = "../../tests/common/authority.rs"]
+#[path = "../../../crates/broker/tests/common/authority.rs"]
 mod authority;
 
 use authority::Authority;
@@ -22,12 +22,15 @@ static KEYS: LazyLock<(TlsCertificates, rustls::ClientConfig)> = LazyLock::new(|
     let own = authority.certify("broker", &["localhost"]);
     let broker = TlsService { own, client_authority: None }.read(Uncertified::Heard).expect("they are sound");
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_file(&authority.file).expect("it was written")).expect("a certificate");
-    let program = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .expect("the provider has them")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    roots
+        .add(CertificateDer::from_pem_file(&authority.file).expect("it was written"))
+        .expect("a certificate");
+    let program =
+        rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("the provider has them")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
     (broker, program)
 });
 
@@ -91,8 +94,13 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
             }
             // time passes: up to 4 s
             5 => {
-                scene.now += Duration::from_millis(u64::from(bytes.next().unwrap_or(0)) << (what >> 4 & 7) >> 3);
-                scene.ends.iter_mut().filter_map(|end| end.link.as_mut()).for_each(|link| link.pass(scene.now));
+                scene.now +=
+                    Duration::from_millis(u64::from(bytes.next().unwrap_or(0)) << (what >> 4 & 7) >> 3);
+                scene
+                    .ends
+                    .iter_mut()
+                    .filter_map(|end| end.link.as_mut())
+                    .for_each(|link| link.pass(scene.now));
             }
             6 => scene.writes(to, usize::from(bytes.next().unwrap_or(0)) * 17),
             // the network works

@@ -2,7 +2,7 @@
 //! on the wire, and a capture that was cut off gives the packets before the cut unchanged.
 #![no_main]
 
-#[path = "../../network-monitor/capture.rs"]
+#[path = "../../../examples/network-monitor/capture.rs"]
 #[allow(dead_code, reason = "the monitor also writes captures")]
 mod capture;
 

@@ -4,7 +4,9 @@
 #![no_main]
 
 use unisono_broker::transport::{PayloadRef, TransportPeer};
-use unisono_broker::{Broker, ClientId, Frame, Greeting, InterestSpec, Limits, Nanos, Next, SubscriptionSpec, Task};
+use unisono_broker::{
+    Broker, ClientId, Frame, Greeting, InterestSpec, Limits, Nanos, Next, SubscriptionSpec, Task,
+};
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
 const PROGRAM: ClientId = ClientId(9);
