@@ -61,7 +61,7 @@ impl Job {
         Ok(job)
     }
 
-    /// Joins the job for which a launcher started this process: `unisono run`, on one host or on several, or
+    /// Joins the job of this process's launcher: `unisono run`, on one host or on several, or
     /// Slurm's `srun`. `None`: no launcher started it. Collective: waits until all have joined, at most for
     /// `patience`. Fails as [`shared`](Self::shared) does, and with [`Error::Job`] for an environment with
     /// missing or invalid values.

@@ -69,7 +69,7 @@ const LONGEST_PAUSE: Nanos = Nanos(1_000_000_000);
 /// About this much time passes between two observations. An observation reads the clock (20 to 40 ns), so the
 /// controller costs 0.02 %.
 const BETWEEN_LOOKS: Nanos = Nanos(250_000);
-/// Cheaper episodes (mean cost) never probe sleeping: the wake-up alone costs more (5 us).
+/// The mean cost of an episode below which sleeping is not probed: a wake-up alone costs more (5 us).
 const TOO_CHEAP_TO_SLEEP: Nanos = Nanos(2_000);
 /// The sums are halved when their time exceeds twice this: ten foreign slices of 2 ms, so that one slice does
 /// not decide.

@@ -80,7 +80,8 @@ pub struct Stretch {
     began: Ticks,
 }
 
-/// The cost of a shorter stretch is not measured: reading the clock twice costs as much as one episode.
+/// The shortest stretch (episodes) whose cost is measured: reading the clock twice costs as much as one
+/// episode.
 const LEAST: u32 = 32;
 
 impl Stretch {

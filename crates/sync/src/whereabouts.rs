@@ -13,8 +13,9 @@ use unisono_linux::current_cpu::current_cpu;
 /// Low bits of a note: the processor's number plus one, 0 for no note. Above them: low bits of the episode.
 const CPU_BITS: u32 = 12;
 
-/// Larger groups do not read notes. The notes of 64 members are 4 lines that others write, each a transfer of
-/// 30 to 100 ns; those of 4,096 members would take 25 us, half of the 50 us that a wrong guess costs at most.
+/// The largest group that reads notes. The notes of 64 members are 4 lines that others write, each a transfer
+/// of 30 to 100 ns; those of 4,096 members would take 25 us, half of the 50 us that a wrong guess costs at
+/// most.
 const SMALL_GROUP: usize = 64;
 
 /// The words of the notes: sixteen places in a line.

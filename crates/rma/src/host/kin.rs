@@ -1,4 +1,4 @@
-//! Descriptors of the other processes of this host with which this process has jobs.
+//! Descriptors of other processes of this host that have jobs with this process.
 //!
 //! The idea: a job knows its members by their process numbers and start times. All jobs of this process share
 //! one pidfd and one descriptor of the memory for each other process, because a binding to MPI has a job for

@@ -68,7 +68,7 @@ pub(crate) struct HostMembers {
     next_roll: AtomicU64,
 }
 
-/// The largest job in which each member opens the others' memory. A descriptor for each saves 0.6 us of each
+/// The largest job whose members open each other's memory. A descriptor for each saves 0.6 us of each
 /// short copy by the kernel (16 bytes: 1.0 us instead of 1.6). But a process has 1,024 descriptors by
 /// default, and the program needs most of them.
 const MOST_HELD: usize = 64;
@@ -163,7 +163,7 @@ impl HostMembers {
             }
             // A member that has left has given up waiting for the others.
             if gone.is_some() || now() >= limit {
-                // Rank 0, which made the segment, comes last: it waits for the others.
+                // Rank 0 has made the segment and comes last: it waits for the others.
                 let others = absent.iter().filter(|rank| **rank != Rank(0) || absent.len() == 1);
                 let list: Vec<String> = others.map(Rank::to_string).collect();
                 let word = if list.len() == 1 { "rank" } else { "ranks" };
@@ -202,7 +202,7 @@ impl HostMembers {
         self.processes[rank.index()].get()?.memory()
     }
 
-    /// The flag on which a member's transport sleeps.
+    /// The flag for the sleep of a member's transport.
     pub(crate) fn bell(&self, rank: Rank) -> Flag<'_> {
         self.lines.line(MEMBERS + rank.index()).flag(4)
     }

@@ -38,7 +38,7 @@ const REPLY: usize = 8;
 /// milliseconds of one another, and a check takes some microseconds: half a millisecond is about the time
 /// that the start of a process takes, so the last rank is noticed at once. Chosen, not measured.
 const PAUSE: Duration = Duration::from_micros(500);
-/// The time in which a process that has connected must send its greeting. A member sends it in the call that
+/// The longest time from a process's connection to its greeting. A member sends it in the call that
 /// connects, so only a stranger or a stopped process takes longer; a member on a very busy host may lose its
 /// processor for some slices of 20 ms.
 const MANNERS: Duration = Duration::from_secs(2);

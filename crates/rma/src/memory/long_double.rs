@@ -56,7 +56,7 @@ pub(crate) unsafe fn combine(operation: Operation, target: *mut u8, source: *con
     }
 }
 
-/// The order of the elements at `a` and `b`; `None`: one of them is not a number.
+/// The order of the elements at `a` and `b`; `None`: at least one is not a number.
 ///
 /// # Safety
 /// [`SIZE`] bytes are readable at both.

@@ -20,7 +20,7 @@ pub enum Lock {
     Exclusive,
 }
 
-/// The kind of access epoch in which an operation reaches its target.
+/// The kind of an operation's access epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EpochKind {
     Fence,

@@ -1,9 +1,9 @@
 //! The layout of a transfer's data: a flattened description of a contiguous, strided, indexed or struct type.
 //!
-//! The idea: the data of any nested type is a list of *runs* of blocks in the order in which the data
-//! travels. A layout is flattened once, never changes and is cheap to clone. Its [`id`](Layout::id) belongs
-//! to no other layout of this process, so an origin describes it once to a target and then sends the id (the
-//! paper's "cache derived datatypes at the target"). Reference: the paper, section 6; MPI-4.0 section 5.1.
+//! The idea: the data of any nested type is a list of *runs* of blocks, in the order of travel. A layout is
+//! flattened once, never changes and is cheap to clone. Its [`id`](Layout::id) belongs to no other layout of
+//! this process, so an origin describes it once to a target and then sends the id (the paper's "cache derived
+//! datatypes at the target"). Reference: the paper, section 6; MPI-4.0 section 5.1.
 
 use crate::model::{Element, Error};
 use std::sync::Arc;
@@ -248,7 +248,7 @@ impl Layout {
         Some(LayoutBlock { element, run, block, at: skip - (inside - before) % bytes })
     }
 
-    /// The description for messages, which may be longer than one message. Empty: the layout is contiguous.
+    /// The description for messages; it may be longer than one message. Empty: the layout is contiguous.
     pub fn encode(&self) -> Vec<u8> {
         let LayoutForm::Flattened(flattened) = &self.form else { return Vec::new() };
         let mut bytes = Vec::with_capacity(16 + 32 * flattened.runs.len());

@@ -117,7 +117,7 @@ impl Ledger {
     }
 }
 
-/// A row's numbers: windows, then the counts of each synchronization, then those of each verb by each medium.
+/// A row's numbers: windows, then the counts of each synchronization and of each verb by each medium.
 fn numbers(row: &Entered) -> Vec<u64> {
     let mut all = vec![row.windows];
     for Stats { epochs, operations, bytes, spun, blocked } in

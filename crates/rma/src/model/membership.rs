@@ -74,7 +74,7 @@ pub struct JobMembership {
     pub key: Key,
 }
 
-/// The environment variables by which a launcher passes a [`JobMembership`] to a process.
+/// The environment variables that pass a [`JobMembership`] from a launcher to a process.
 pub mod environment {
     /// The rank, decimal.
     pub const RANK: &str = "UNISONO_RANK";

@@ -1,4 +1,4 @@
-//! The predefined operations of accumulates, and the element types for which each is defined.
+//! The predefined operations of accumulates, and their element types.
 //!
 //! Reference: MPI-4.0 section 6.9.2 (operations and their types), 12.3.4 (replace, no-op).
 

@@ -23,7 +23,7 @@ use unisono_linux::clock::Nanos;
 /// deadline before the tick the kernel sets and resets the processor's timer, which takes 10 us in a virtual
 /// machine: a round trip between two sleepers on one processor took 16.6 us with a deadline of 500 us, and
 /// 6.2 with 5 ms or none. A fence among 4 ranks on 2 processors went from 3.2 to 27.7 us down to 3.1 to 4.8
-/// (medians of 6 runs, AMD EPYC, Linux 6.18). Half of this time ends before the tick of a kernel with 250
+/// (medians of 6 runs, AMD EPYC, Linux 6.18). Half of it could end before the next tick of a kernel with 250
 /// ticks a second.
 const LATE: Nanos = Nanos(5_000_000);
 /// The number of waits whose first call comes after the period, once a wait has lasted until its late call:
@@ -35,7 +35,7 @@ const IN_HASTE: u32 = 512;
 /// The time from a call that found work to the next: a piece of a long message takes a few microseconds to
 /// copy, and the next piece is there then. 16 MB to a rank that waits in a fence took 16 to 25 ms when each
 /// call came 500 us after the last, and 1.3 to 1.6 ms with this time (Open MPI without single copy, 2 ranks,
-/// three interleaved runs of 15). With half of it half of the calls find no work.
+/// three interleaved runs of 15). With half of this time, half of the calls would find no work.
 const SOON: Nanos = Nanos(2_000);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

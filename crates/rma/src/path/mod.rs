@@ -125,7 +125,7 @@ paths! {
     ref {
         /// Whether every operation to `target` is done.
         is_settled(target: Rank) -> bool;
-        /// The address at which this process maps a member's part, if it does.
+        /// The address of a member's part in this process, if this process maps it.
         mapped(rank: Rank) -> Option<*mut u8>;
         /// The time that this member has waited for flags of the window.
         waits() -> Waits;

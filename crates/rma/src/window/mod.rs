@@ -41,7 +41,7 @@ pub struct Mapped {
     pub unit: u32,
 }
 
-/// A handle on operations for which the program wants to know their completion at the origin; see
+/// A handle to wait or test for the completion of operations at the origin; see
 /// [`Window::request`].
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a request is complete only after wait_request() or test_request()"]
@@ -68,7 +68,7 @@ pub struct Request {
 /// - The origin checks ranges against the size and unit that the target announced. In a dynamic window the
 ///   target checks, and the call that ends the epoch returns the error.
 /// - Accumulates, fetch-and-op and compare-and-swap on the same element are atomic among each other, and
-///   those of one origin happen in the order issued. Puts and gets have no order, as in the standard.
+///   an origin's own happen in the order issued. Puts and gets have no order, as in the standard.
 /// - A member that is gone makes every call that needs it fail within a second; the error names the member
 ///   ([`Error::Gone`]).
 ///
@@ -227,7 +227,7 @@ impl Window {
         })
     }
 
-    /// Detaches memory, by the address with which it was attached. Fails with [`Error::Flavor`],
+    /// Detaches memory, by its address when it was attached. Fails with [`Error::Flavor`],
     /// [`Error::Attach`] when no attached memory begins there.
     pub fn detach(&mut self, address: *mut u8) -> Result<(), Error> {
         self.attached("detach", |pieces| {

@@ -16,7 +16,7 @@ use unisono_linux::clock::{Nanos, now};
 /// The transports of a job, by rank.
 pub type Ends = Vec<Box<dyn Transport>>;
 
-/// The time after which an awaited event counts as lost.
+/// The longest wait before an awaited event counts as lost.
 const PATIENCE: Nanos = Nanos(60_000_000_000);
 
 pub fn check(make: impl Fn(usize) -> Ends) {
@@ -30,7 +30,7 @@ pub fn check(make: impl Fn(usize) -> Ends) {
     whoever_listens_learns_of_what_others_receive_and_ring(&make);
 }
 
-/// Ranks and sizes are those of the job.
+/// Each transport returns its own rank and the size of the job.
 pub fn ends_know_who_they_are(make: &impl Fn(usize) -> Ends) {
     for (index, end) in make(3).iter().enumerate() {
         assert_eq!((end.rank(), end.size()), (Rank::at(index), 3), "an end knows who it is");

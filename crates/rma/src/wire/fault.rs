@@ -137,7 +137,7 @@ impl<T: Transport> Faulty<T> {
     }
 
     fn inner(&mut self) -> Result<&mut T, Error> {
-        // not ok_or_else: the error borrows what the transport borrows mutably
+        // not ok_or_else: the error borrows `self`, which the transport borrows mutably
         if self.inner.is_none() {
             return Err(self.dead());
         }

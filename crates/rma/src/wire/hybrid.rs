@@ -248,7 +248,7 @@ mod tests {
     use crate::model::Key;
     use crate::wire::conformance;
 
-    /// The transports of a job of threads, of which each two neighbors share a host.
+    /// The transports of a job of threads; each two neighbors share a host.
     fn ends(size: usize) -> conformance::Ends {
         let key = Key::random().expect("the kernel has random bytes");
         let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());

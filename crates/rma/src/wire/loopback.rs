@@ -1,6 +1,6 @@
 //! Loopback: packets between threads of one process.
 //!
-//! The idea: each rank has a mailbox, which is a mutex around a queue of packets, and a flag to sleep on. It
+//! The idea: each rank has a mailbox: a mutex around a queue of packets, and a flag to sleep on. It
 //! is the simplest transport that keeps the contract, and the engine's own tests run on it. Cost for each
 //! packet: one allocation, one lock, and a wake-up if the receiver sleeps. When not to use: for speed;
 //! processes that share memory have the mapped path.

@@ -79,7 +79,7 @@ pub trait Transport: Send + fmt::Debug {
     /// Sends kept packets. Returns whether none is left. (Only the peer knows whether they have arrived.)
     fn flush(&mut self) -> Result<bool, Error>;
 
-    /// The peers that are gone, in the order in which this rank noticed their deaths.
+    /// The peers that are gone, in the order of their detection.
     fn gone(&self) -> &[Gone];
 
     /// Cuts off a peer that broke the protocol; it is then reported gone with this reason.

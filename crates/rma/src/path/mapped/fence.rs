@@ -87,7 +87,7 @@ impl MappedPath {
         Ok(())
     }
 
-    /// Applies the operations that `origin` staged in the epoch of `stamp`, which is over.
+    /// Applies the operations that `origin` staged in the finished epoch of `stamp`.
     #[inline]
     pub(super) fn apply_from(&mut self, origin: usize, stamp: Stamp, bytes: u64) {
         let mut came = std::mem::take(&mut self.peers[origin].came);

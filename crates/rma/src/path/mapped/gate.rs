@@ -51,7 +51,7 @@ pub(crate) struct TargetGate<'a> {
     pub(crate) sleepers: &'a AtomicU32,
     /// Single elements in a row that passed one by one. Only the holder of the lock accesses it.
     pub(crate) shorts: &'a AtomicU32,
-    /// This rank's presence: zero, or the target at which it accumulates side by side, plus one.
+    /// This rank's presence: zero, or the target of its side-by-side accumulate, plus one.
     pub(crate) presence: &'a AtomicU32,
     pub(crate) target: u32,
     pub(crate) wakeups: Wakeups,

@@ -15,7 +15,7 @@
 //!   too late: revoke it: compare-and-swap
 //!     revoked: the kernel copies; CLAIMED: wait on
 //! ```
-//! No origin waits for a target that computes: a target claims an offer only in the call in which it applies
+//! No origin waits for a target that computes: a target claims an offer only in the call that applies
 //! it. Before an origin does another operation at the target by itself, or ends the epoch, it settles the
 //! offer, so that its operations stay in order.
 //!
@@ -28,7 +28,7 @@
 use unisono_sync::CacheLine;
 use unisono_sync::atomics::{AtomicU32, Ordering};
 
-// In the low bits of a position, which is a multiple of 16.
+// In the low bits of a position. Positions are multiples of 16.
 const OFFERED: u32 = 1;
 const CLAIMED: u32 = 2;
 const APPLIED: u32 = 4;
@@ -43,7 +43,7 @@ const LENGTH: usize = 2;
 const OFFSET: usize = 3;
 const DATA: usize = 5;
 
-/// Bytes of the longest put for which the line has room.
+/// The longest put that fits into the line (bytes).
 pub(crate) const CARRIED: usize = (CacheLine::WORDS - DATA) * size_of::<u32>();
 
 /// The range of an offer's entries in the ring.
@@ -130,7 +130,7 @@ impl<'a> OfferLine<'a> {
         word.compare_exchange(end | form.bits(), 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// The word on which the origin may sleep while the target applies the claimed entries up to `end`, and
+    /// The word for the origin's sleep while the target applies the claimed entries up to `end`, and
     /// the word's value meanwhile.
     pub(crate) fn claimed(self, end: u32) -> (&'a AtomicU32, u32) {
         (self.0.word(WORD), end | CLAIMED)
@@ -155,7 +155,7 @@ impl<'a> OfferLine<'a> {
             .then_some((end, form))
     }
 
-    /// Called by the target, which has claimed an offer of this form: the put in the line. The origin changes
+    /// Called by the target after it claimed an offer of this form: the put in the line. The origin changes
     /// the line again only after the put was applied.
     #[inline]
     pub(crate) fn carried(self) -> CarriedPut {

@@ -143,7 +143,7 @@ impl MappedPath {
         peer.stages.is_some_and(|stamp| unsafe { self.stage_again(target, stamp, start, source, bytes) })
     }
 
-    /// Stages one more put for a target for which the last put was staged in the same epoch.
+    /// Stages one more put for a target whose last put was staged in the same epoch.
     ///
     /// # Safety
     /// `bytes` bytes are readable at `source`.
@@ -218,7 +218,7 @@ impl MappedPath {
         }
     }
 
-    /// Whether the target is in the epoch in which this member accesses it.
+    /// Whether the target is in this member's access epoch to it.
     #[inline]
     pub(super) fn is_open(&self, reach: EpochKind, target: usize) -> bool {
         match reach {

@@ -65,7 +65,7 @@ pub(crate) struct MappedPeer {
     base: *mut u8,
     /// The peer's part in the peer's own address space.
     address: u64,
-    /// The peer is in the epoch in which this member accesses it.
+    /// The peer is in this member's access epoch to it.
     opened: bool,
     /// The fence epoch that the peer enters once it has applied the puts staged for it. `None`: it has
     /// entered the epoch, or no puts were staged.
@@ -74,7 +74,7 @@ pub(crate) struct MappedPeer {
     /// The stamp with which further puts of this epoch are staged without another check.
     stages: Option<Stamp>,
     held: LockHeld,
-    /// Passive epochs left in which this member makes the peer no offer, because it did not take the last.
+    /// Passive epochs left without an offer to the peer, because it did not take the last.
     inattentive: u8,
     // Counts of post-start-complete-wait epochs so far: the peer's exposures that this member used, this
     // member's completions at the peer, the peer's completions here that this member waited for, and this

@@ -18,16 +18,17 @@ use unisono_linux::futex::{self, Scope, WakeCount};
 use unisono_sync::atomics::{Ordering, fence};
 use unisono_sync::{BriefBudget, LONGEST_SLEEP, poll_briefly};
 
-/// In a job of more members no member checks for offers. A check reads one line of each other member whenever
-/// an epoch begins or ends, some 20 ns for a line that is in no near cache: 16 members cost a third of a
+/// The largest job whose members check for offers. A check reads one line of each other member whenever an
+/// epoch begins or ends, some 20 ns for a line that is in no near cache: 16 members cost a third of a
 /// microsecond, and an accepted offer saves about 1 us. Chosen by this sum; measured with 2.
 pub(super) const MANY: usize = 16;
-/// Longer puts go through the kernel. A target that takes an offer copies it at a moment that it did not
-/// choose: 512 KB keep it for some 50 us, as long as a wake-up takes, and are a quarter of the longest ring
-/// (2 MB): an origin can stage the next put while another is offered. Chosen, not measured; 256 KB handed
-/// over took 0.81 times as long as Open MPI's copy by the kernel (0.77 to 0.82, n = 7, as in `patience.rs`).
+/// The longest put (bytes) that is offered; longer puts go through the kernel. A target that takes an offer
+/// copies it at a moment that it did not choose: 512 KB keep it for some 50 us, as long as a wake-up takes,
+/// and are a quarter of the longest ring (2 MB): an origin can stage the next put while another is offered.
+/// Chosen, not measured; 256 KB handed over took 0.81 times as long as Open MPI's copy by the kernel (0.77 to
+/// 0.82, n = 7, as in `patience.rs`).
 pub(super) const LONGEST: usize = 512 << 10;
-/// Epochs in which this member makes no offer to a target that did not take the last. A target that computes
+/// Epochs without an offer to a target that did not take the last. A target that computes
 /// costs each 32nd epoch the time of an offer in vain, that of two copies by the kernel, so 6 %. With 16 it
 /// would be twice that; with 64 a target that has come back is missed for longer. Chosen by this sum, not
 /// measured.

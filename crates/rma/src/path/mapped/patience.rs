@@ -1,9 +1,9 @@
-//! The time for which an offer stands: twice the recent time of a copy by the kernel.
+//! The lifetime of an offer: twice the recent time of a copy by the kernel.
 //!
 //! A target that copies through the kernel itself comes back to the library within that time, and takes the
 //! offer. If offers stand shorter than a copy lasts, two members keep missing each other's offers: each makes
 //! one in 33 epochs, and the other is in the kernel meanwhile. The copy's time depends on the processor, on
-//! the kernel's mitigations of the processor's faults, and on a hypervisor, so it is measured here: each
+//! the kernel's mitigations of processor vulnerabilities, and on a hypervisor, so it is measured here: each
 //! revoked offer is followed by such a copy.
 //!
 //! Four lock-put-unlock by each of two pinned ranks, on a machine whose kernel takes 1.4 to 2.9 us for 16
@@ -20,7 +20,8 @@ use unisono_linux::clock::Nanos;
 /// The assumed time of a short copy before the first measurement, and the lower bound. (16 B: 1.0 to 1.4 us,
 /// AMD EPYC, Linux 6.18.)
 const SHORT_COPY: Nanos = Nanos(1_000);
-/// The upper bound: a longer short copy was interrupted. With it an offer in vain takes 16 us, in 33 epochs.
+/// The upper bound: a longer short copy was interrupted. With it an offer in vain takes 16 us, once in 33
+/// epochs.
 const LONGEST_SHORT_COPY: Nanos = Nanos(8_000);
 /// The time of each further KiB before the first measurement, and the lower bound. 22 bytes a nanosecond.
 const KIB: Nanos = Nanos(46);
@@ -43,7 +44,7 @@ impl Default for OfferPatience {
 }
 
 impl OfferPatience {
-    /// The time for which an offer of `bytes` bytes stands.
+    /// The lifetime of an offer of `bytes` bytes.
     #[inline]
     pub(super) fn with(&self, bytes: usize) -> Nanos {
         Nanos(2 * (self.short.0 + self.beyond_short(bytes)))

@@ -95,7 +95,7 @@ impl MappedPath {
         Ok(done)
     }
 
-    /// Applies the staged operations of all origins, which have completed.
+    /// Applies the staged operations of all origins. The origins have completed.
     fn waited(&mut self, origins: &[Rank], parts: &[WindowPart]) {
         for origin in origins.iter().map(|rank| rank.index()) {
             let number = self.peers[origin].awaited.wrapping_add(1);

@@ -21,7 +21,7 @@ const PAGE: u64 = 4096;
 #[derive(Debug)]
 pub(super) struct SegmentPlan {
     size: usize,
-    /// The number of lines of the fences' barrier, which come first.
+    /// The number of lines of the fences' barrier; they come first.
     barrier: usize,
     /// Whether each pair has a line for offers.
     hands_over: bool,
@@ -64,7 +64,7 @@ impl SegmentPlan {
     }
 }
 
-/// Bytes of this module's lines, which come before the rings.
+/// Bytes of this module's lines; they come before the rings.
 fn bytes_of_lines(size: usize, hands_over: bool) -> usize {
     lines_of(size, hands_over) * size_of::<CacheLine>()
 }
@@ -93,7 +93,7 @@ impl Region {
         self.lines.line(3 * rank).flag(0)
     }
 
-    /// The line with a rank's presence: the target at which it accumulates now, plus one.
+    /// The line with a rank's presence: the target of its current accumulate, plus one.
     #[inline]
     pub(super) fn presence(&self, rank: usize) -> &CacheLine {
         self.lines.line(3 * rank)

@@ -149,7 +149,7 @@ impl MessageEngine {
         self.patience.store(nanos, Ordering::Relaxed);
     }
 
-    /// The time for which a call may wait for a later call of another member's program.
+    /// The longest wait for a later call of another member's program.
     pub(crate) fn patience(&self) -> Option<Nanos> {
         let nanos = self.patience.load(Ordering::Relaxed);
         (nanos != 0).then_some(Nanos(nanos))

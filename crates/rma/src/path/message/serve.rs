@@ -81,7 +81,7 @@ impl EngineState {
         Ok(())
     }
 
-    /// Serves an operation, which may carry its own lock request.
+    /// Serves an operation. It may carry its own lock request.
     fn serve_operation(&mut self, from: Rank, header: Header, payload: &[u8]) -> ServedResult {
         let lock = if header.flags.has(PacketFlags::LOCK_EXCLUSIVE) {
             Lock::Exclusive

@@ -23,7 +23,7 @@ use super::{EngineState, MessageEngine};
 use crate::model::{Error, Rank};
 use crate::wire::packet::{Header, PacketFlags, PacketKind};
 
-/// Unacknowledged unlocks: this member's, and those that it owes to others; by window and peer.
+/// Unacknowledged unlocks: this member's, and those owed to other members; by window and peer.
 #[derive(Debug, Default)]
 pub(super) struct Unlocks {
     awaited: Vec<(u32, Rank)>,

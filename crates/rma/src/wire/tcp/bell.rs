@@ -1,4 +1,4 @@
-//! The objects on which a rank sleeps: one epoll instance with all its connections, a bell for the transport,
+//! The sleep of a rank: one epoll instance with all its connections, a bell for the transport,
 //! and a bell for each thread that only listens.
 //!
 //! A sleeper that was woken by its bell silences it. With one bell for all, the first thread to wake would

@@ -24,7 +24,7 @@ pub(super) type Nonce = [u8; 32];
 pub(super) const HELLO: usize = 8 + 4 + 4 + 4 + 32;
 /// Bytes of the acceptor's answer: its rank, the job's size, its nonce, its MAC.
 pub(super) const CHALLENGE: usize = 4 + 4 + 32 + 32;
-/// Bytes of the connector's second message: the address at which it listens, its MAC.
+/// Bytes of the connector's second message: its listening address, its MAC.
 pub(super) const PROOF: usize = ADDRESS + 32;
 /// Bytes of an address: family, 16 bytes, port.
 pub(super) const ADDRESS: usize = 1 + 16 + 2;

@@ -180,7 +180,7 @@ impl ListeningSeat {
         };
         let final_word = |why: String| Error::Job(format!("{address} is not rank {rank} of this job: {why}"));
         let listens_at = match self.address.ip() {
-            // a wildcard names no interface: others can reach us at the one that reached rank 0
+            // a wildcard names no interface: others can reach us at the interface that reached rank 0
             ip if ip.is_unspecified() => match stream.local_addr() {
                 Ok(here) => SocketAddr::new(here.ip(), self.address.port()),
                 Err(error) => return Ok(Err(error)),

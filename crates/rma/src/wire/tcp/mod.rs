@@ -50,7 +50,7 @@ pub struct Tcp {
     rank: Rank,
     peers: Vec<PeerConnection>,
     door: Arc<Door>,
-    /// Peers whose packets may be complete, in the order in which they are served.
+    /// Peers whose packets may be complete, in the order of service.
     ready: VecDeque<usize>,
     /// Memory for the kernel's events.
     events: Vec<Ready>,
@@ -369,7 +369,7 @@ impl Transport for Tcp {
 }
 
 impl Drop for Tcp {
-    /// The last packets reach the peers to which this rank said goodbye. The others see its end at once.
+    /// The last packets reach the peers that got this rank's goodbye. The others see its end at once.
     fn drop(&mut self) {
         let limit = LINGER.after(now());
         let mut last: Vec<Socket> = Vec::new();

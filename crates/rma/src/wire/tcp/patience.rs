@@ -15,7 +15,7 @@ use unisono_sync::SpinBudget;
 
 /// The price of a wake-up across processors, the same in all crates.
 const BUDGET: Nanos = SpinBudget::DEFAULT.nanos();
-/// With a smaller budget, polling is not worth its first system call.
+/// The smallest useful budget: below it, polling is not worth its first system call.
 const LEAST: Nanos = Nanos(5_000);
 /// Waits that sleep at once before polling is tried again: a try costs [`LEAST`], 0.3 % of 32 sleeps of 50
 /// us.

@@ -16,12 +16,12 @@ const LAP: usize = 16 << 10;
 /// The origin's end of a ring.
 #[derive(Debug, Default)]
 pub(crate) struct Out {
-    // Bytes ever written, and those that the target is known to have given back. Both wrap around.
+    // Bytes ever written, and bytes that the target is known to have given back. Both wrap around.
     written: u32,
     given_back: u32,
     /// The position of this epoch's first entry.
     epoch_start: u32,
-    /// The position at which the ring was last begun again, or a later position.
+    /// The position of the last new beginning of the ring, or a later position.
     begun: u32,
 }
 
