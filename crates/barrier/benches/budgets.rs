@@ -458,7 +458,7 @@ mod pthread {
 
     impl Barrier {
         pub(crate) fn new(threads: usize) -> Self {
-            // SAFETY: an all-zero pthread_barrier_t is plain bytes, initialised below.
+            // SAFETY: an all-zero pthread_barrier_t is plain bytes, initialized below.
             let barrier = Box::new(UnsafeCell::new(unsafe { std::mem::zeroed() }));
             let count = u32::try_from(threads).expect("a small group");
             // SAFETY: the barrier's memory is ours and stays in place.
@@ -468,7 +468,7 @@ mod pthread {
         }
 
         pub(crate) fn wait(&self) {
-            // SAFETY: the barrier was initialised in `new` and is alive while borrowed.
+            // SAFETY: the barrier was initialized in `new` and is alive while borrowed.
             unsafe { libc::pthread_barrier_wait(self.0.get()) };
         }
     }

@@ -19,7 +19,7 @@
 use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol};
 use unisono_sync::{Flag, WaitPolicy, Watch};
 
-/// Mellor-Crummey and Scott (1991, section 3.4) take 4 for arrivals, because a node then polls one word, and
+/// Mellor-Crummey and Scott (1991, section 3.5) take 4 for arrivals, because a node then polls one word, and
 /// 2 for wake-ups, because a node wakes its children one after the other. Not measured here.
 #[cfg(not(loom))]
 const ARRIVAL_FAN_IN: usize = 4;

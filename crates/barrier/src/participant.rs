@@ -65,7 +65,7 @@ impl Episode {
     }
 }
 
-/// An arrival whose episode is not complete yet: the first half of a split barrier.
+/// An arrival whose episode is not complete yet; its wait is the second half of a split barrier.
 ///
 /// A dropped token loses nothing: the participant's next arrival first completes this episode.
 #[must_use = "the episode is complete only after wait()"]

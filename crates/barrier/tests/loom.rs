@@ -5,7 +5,7 @@
 //! ```
 //! Two or three participants, two episodes: the second is the first in which a word of an earlier episode
 //! could be mistaken. Interleavings are bounded to two preemptions (`LOOM_MAX_PREEMPTIONS` overrides): the
-//! known bugs of barriers need no more, and the whole run takes minutes. Membarrier is modelled by a full
+//! known bugs of barriers need no more, and the whole run takes minutes. Membarrier is modeled by a full
 //! fence on both sides; time does not exist: a lost wake-up is a deadlock, and loom reports it. Each model
 //! has failed with its rule broken on purpose (the fences of `Flag`, the check before a sleep, the order in
 //! which a member's words are read, the wake-up of a joiner).

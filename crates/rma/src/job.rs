@@ -230,7 +230,7 @@ impl Job {
     }
 
     /// Stops the agent thread: from now on this member serves other members only in its own calls. This is
-    /// for a binding whose host has left the state in which threads may call it.
+    /// for a binding whose host may not be called from other threads any more.
     pub fn without_agent(&self) {
         self.shared.stop_agent();
     }

@@ -4,7 +4,7 @@
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test --release -p unisono-rma --test loom
 //! ```
-//! The files under test are those that the crate is built from. A futex is modelled by a lock that is held
+//! The files under test are those that the crate is built from. A futex is modeled by a lock that is held
 //! from the comparison until the sleep, membarrier by a full fence on both sides; a lost wake-up is a
 //! deadlock, and loom reports it. Each model has failed with its rule broken on purpose: the lock without its
 //! acquire, without the sleepers' bit, with a release that forgets to wake; the gate without a fence, without

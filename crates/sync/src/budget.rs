@@ -56,7 +56,7 @@ pub struct BadSpinBudget {
 }
 
 /// Calls `ready` up to `polls` times, with a pause before each call; returns whether it answered true. In a
-/// model, where each poll is a branch, at most one call.
+/// model, where each poll is a branch, one call.
 #[inline]
 pub fn poll_briefly(polls: u32, mut ready: impl FnMut() -> bool) -> bool {
     let polls = if cfg!(loom) { 1 } else { polls };

@@ -179,7 +179,7 @@ impl Lines {
         {
             // SAFETY: the index was checked against the array's length.
             let line = unsafe { self.first.add(index) };
-            // SAFETY: `owner` keeps the initialised array alive at this address. The heap aligns it by its
+            // SAFETY: `owner` keeps the initialized array alive at this address. The heap aligns it by its
             // type, and a region begins at a page. No thread ever has an exclusive reference to a line.
             unsafe { line.as_ref() }
         }

@@ -133,7 +133,7 @@ impl ForeignWords {
         // SAFETY: `from` is readable, `reserve` made room for its length, and the two do not overlap. The
         // other process may write meanwhile, which only makes the copy useless; the caller has to detect it.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr().cast::<u8>(), spare, from.len()) };
-        // SAFETY: the copy above initialised `from.len()` bytes behind the vector's end.
+        // SAFETY: the copy above initialized `from.len()` bytes behind the vector's end.
         unsafe { into.set_len(into.len() + from.len()) };
     }
 }

@@ -63,7 +63,7 @@ pub enum Error {
     /// The window was freed. `MPI_ERR_WIN`.
     #[error("{call}: the window has been freed; create a new one")]
     Freed { call: &'static str },
-    /// The call does not fit the window's flavour. `MPI_ERR_RMA_FLAVOR`.
+    /// The call does not fit the window's flavor. `MPI_ERR_RMA_FLAVOR`.
     #[error("{call} needs a window made by {needs}")]
     Flavor { call: &'static str, needs: &'static str },
     /// Memory cannot be attached: it overlaps attached memory, or the table is full. `MPI_ERR_RMA_ATTACH`.

@@ -163,7 +163,7 @@ impl Window {
         self.name = Some(name.into());
     }
 
-    /// The name set by [`set_name`](Self::set_name), or by default the window's flavour.
+    /// The name set by [`set_name`](Self::set_name), or by default the window's flavor.
     pub fn name(&self) -> &str {
         self.name.as_deref().unwrap_or(match self.flavor {
             Flavor::Allocated => "allocated",

@@ -1,4 +1,4 @@
-//! One contract for every transport, style and flavour: against the sequential model, and for misuse.
+//! One contract for every transport, style and flavor: against the sequential model, and for misuse.
 
 #![cfg(not(loom))]
 

@@ -85,7 +85,7 @@ fn operations_and_types_that_do_not_fit_are_errors() {
         let target = Target { rank: Rank(0), displacement: 0, count: 1, layout: &four };
         // SAFETY: the source is eight readable bytes; nothing is queued because the amounts differ.
         assert_eq!(class(unsafe { window.raw_put(source, target) }), ErrorClass::Type);
-        // SAFETY: nothing is attached because the window is of another flavour.
+        // SAFETY: nothing is attached because the window is of another flavor.
         assert_eq!(class(unsafe { window.attach(std::ptr::null_mut(), 8) }), ErrorClass::RmaFlavor);
     });
 }

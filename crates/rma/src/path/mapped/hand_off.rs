@@ -28,7 +28,7 @@
 use unisono_sync::CacheLine;
 use unisono_sync::atomics::{AtomicU32, Ordering};
 
-// In the low bits of a position. Positions are multiples of 16.
+// The state of an offer, in the low bits of a position; positions are multiples of 16.
 const OFFERED: u32 = 1;
 const CLAIMED: u32 = 2;
 const APPLIED: u32 = 4;
@@ -36,7 +36,7 @@ const APPLIED: u32 = 4;
 const IN_LINE: u32 = 8;
 const BITS: u32 = 15;
 
-// Words of the line. The target writes the first, the origin all.
+// Words of the line. The target writes the first word, the origin writes all.
 const WORD: usize = 0;
 const START: usize = 1;
 const LENGTH: usize = 2;

@@ -15,7 +15,7 @@
 //! | `fence.rs`, `pscw.rs`, `passive.rs` | the three synchronizations |
 //! | `episodes.rs` | the barrier of a fence |
 //! | `lock_word.rs`, `gate.rs`, `hand_off.rs`, `staging/` | their words and rings |
-//! | `patience.rs` | the time for which an offer stands |
+//! | `patience.rs` | the lifetime of an offer |
 //! | `path.rs` | all of it as a [`Path`](crate::path::Path) |
 //!
 //! Every member maps the parts that the engine allocated. It reaches a program's own memory through the
@@ -125,7 +125,7 @@ pub(crate) struct MappedPath {
     after: After,
     /// All members map all parts: the engine allocated them.
     mapped: bool,
-    /// This member has stored into a window since the last flush.
+    /// This member has stored into a part since the last flush.
     dirty: bool,
     number: u32,
     /// Puts of passive epochs are handed to targets that are in the library (`hand_off.rs`).

@@ -5,8 +5,8 @@
 //! and handed to the target if it is in the library when they have to be complete (`hand_off.rs`). The first
 //! lock after a fence waits until the target has applied the puts that the fence left staged for it. A rank
 //! that finds the lock held sleeps on its word and checks ten times a second whether a member is gone. Cost:
-//! two atomic operations; a flush is one fence instruction, if this rank has stored anything. Of the paper's
-//! protocol (section 4.3) no request, no agent and no acknowledgement is left.
+//! two atomic operations; a flush is one fence instruction, if this rank has stored anything. Unlike the
+//! paper's protocol (section 4.3) it needs no request, no agent and no acknowledgement.
 
 use super::hand_off::OfferForm;
 use super::lock_word::{Attempt, LockWord, POLLS};
@@ -28,10 +28,9 @@ pub(super) const MANY: usize = 16;
 /// Chosen, not measured; 256 KB handed over took 0.81 times as long as Open MPI's copy by the kernel (0.77 to
 /// 0.82, n = 7, as in `patience.rs`).
 pub(super) const LONGEST: usize = 512 << 10;
-/// Epochs without an offer to a target that did not take the last. A target that computes
-/// costs each 32nd epoch the time of an offer in vain, that of two copies by the kernel, so 6 %. With 16 it
-/// would be twice that; with 64 a target that has come back is missed for longer. Chosen by this sum, not
-/// measured.
+/// The number of epochs without an offer to a target that did not take the last. A target that computes costs
+/// each 32nd epoch the time of an offer in vain, that of two copies by the kernel, so 6 %. With 16 it would
+/// be twice that; with 64 a target that has come back is missed for longer. Chosen by this sum, not measured.
 const PASSED_OVER: u8 = 32;
 /// The longest sleep until a claimed offer is applied: the target wakes no origin, so the sleep ends by
 /// itself. The target copies at most [`LONGEST`] bytes, so it takes 0.1 ms only if it has lost its processor.
