@@ -30,7 +30,7 @@ const FIXED_LINES: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlaceStanding {
-    /// Never taken.
+    /// No member has ever had this place.
     Free,
     /// An initial place that no participant has taken yet.
     Reserved,

@@ -76,7 +76,7 @@ impl LockAsker {
 /// The state of an origin's lock at a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Grant {
-    /// Not requested.
+    /// The origin has sent no request for the lock.
     Idle,
     Asked,
     Granted,
