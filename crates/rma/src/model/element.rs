@@ -1,6 +1,6 @@
 //! The types of elements that accumulates combine.
 //!
-//! Each has a code, which messages carry. Plain puts and gets move bytes and need no element type.
+//! Each type has a code in messages. Plain puts and gets move bytes and need no element type.
 
 use super::coded::coded;
 
@@ -39,9 +39,9 @@ coded! {
         ComplexLong = 21 "complex long double",
         /// A `long double` and an int: 32 bytes on x86-64. Elsewhere as `LongDouble`.
         LongDoubleInt = 22 "(long double, i32)",
-        /// Two floats, the second of which is the index: Fortran's `MPI_2REAL`.
+        /// Two floats, the second is the index: Fortran's `MPI_2REAL`.
         F32F32 = 23 "(f32, f32)",
-        /// Two doubles, the second of which is the index: Fortran's `MPI_2DOUBLE_PRECISION`.
+        /// Two doubles, the second is the index: Fortran's `MPI_2DOUBLE_PRECISION`.
         F64F64 = 24 "(f64, f64)",
         /// 16 bytes of a type without arithmetic here, such as a quadruple float: replace and no-op.
         Bits128 = 25 "16 bytes without arithmetic",
@@ -52,7 +52,7 @@ coded! {
 }
 
 impl Element {
-    /// No element is larger (bytes).
+    /// The size of the largest element (bytes).
     pub(crate) const LARGEST: usize = 32;
 
     /// Bytes from one element to the next, padding included.
@@ -81,7 +81,7 @@ impl Element {
     }
 }
 
-/// A Rust type that is an element: any bit pattern is a value, and it has no padding.
+/// A Rust type that is an element: every bit pattern is a value, and it has no padding.
 ///
 /// # Safety
 /// Implementors have the size of their [`Element`], no padding and no invalid bit patterns.

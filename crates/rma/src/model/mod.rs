@@ -1,7 +1,7 @@
-//! Types and rules that every other module uses: what a window is, without memory and without messages.
+//! Types and rules for all other modules: a window without its memory and its messages.
 //!
 //! Nothing here communicates, allocates window memory or calls the kernel. Read [`epochs`] first: it holds
-//! the standard's rules about which call fits when. [`layout`] describes data that is not contiguous.
+//! the standard's rules for the order of calls. [`layout`] describes data that is not contiguous.
 
 mod assert;
 mod coded;

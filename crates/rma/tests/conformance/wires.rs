@@ -13,7 +13,7 @@ use unisono_rma::{Assert, Error, Flavor, Job, JobMembership, Key, Lock, Rank, Sp
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Connected ends between loopback addresses, in the order of ranks.
+/// Connected transports between loopback addresses, in the order of ranks.
 fn ends(size: usize) -> Vec<Tcp> {
     let key = Key::random().expect("the kernel has random bytes");
     let anywhere: SocketAddr = "127.0.0.1:0".parse().expect("an address");
@@ -106,7 +106,7 @@ proptest! {
     }
 }
 
-/// Works through epochs of every kind until somebody is gone.
+/// Works through epochs of every kind until a member is gone.
 fn work(mut job: Job) -> Result<(), Error> {
     let (me, size) = (job.rank().index(), job.size());
     let everybody: Vec<Rank> = (0..size).map(Rank::at).collect();
@@ -131,8 +131,8 @@ fn work(mut job: Job) -> Result<(), Error> {
     }
 }
 
-/// Rank 1 of three dies before its packet `packet`; the others have to be told, whatever they are waiting
-/// for.
+/// Rank 1 of three dies before its packet `packet`; the others must get the error, in whatever call they
+/// wait.
 fn dies(packet: u64, make: impl Fn(usize, FaultPlan) -> Vec<Job>) {
     let plan = delays(packet).death(Rank(1), packet);
     let errors: Vec<Error> = thread::scope(|threads| {
@@ -142,7 +142,7 @@ fn dies(packet: u64, make: impl Fn(usize, FaultPlan) -> Vec<Job>) {
     });
     assert!(errors[1].to_string().contains("fault injector"), "{plan}: {}", errors[1]);
     for survivor in [0, 2] {
-        // Whoever is told first leaves too, which the other may hear first.
+        // The first survivor with the error leaves too, and the other may notice that first.
         let who = match &errors[survivor] {
             Error::Gone { rank, .. } => rank.index(),
             other => panic!("{plan}: rank {survivor} heard {other}"),

@@ -1,4 +1,4 @@
-//! Windows take no descriptors, and a limit that is reached has one class at all members.
+//! Windows take no descriptors, and an exhausted limit gives the same error class at all members.
 
 use crate::children::{PATIENCE, WELL, command, place};
 use crate::watchdog::watched;
@@ -8,7 +8,7 @@ use unisono_rma::{Assert, Error, ErrorClass, Job, JobMembership, Key, Rank, Spec
 
 /// Windows alive at a time.
 const WINDOWS: usize = 10_000;
-/// Open files that each process may have: fewer than windows by far, and as many as a shell gives.
+/// Open files that each process may have: far fewer than windows, and the default of a shell.
 const FILES: usize = 1024;
 
 fn descriptors() -> usize {
@@ -36,7 +36,7 @@ pub(crate) fn has_many_windows(place: &JobMembership) {
             job.allocate(8, Spec::new())
         }
     };
-    // What a job has, whatever its windows: other processes, held on to, and the job's barrier.
+    // The descriptors of a job, independent of its windows: other processes, and the job's barrier.
     let mut windows = vec![make(&mut job, 0).expect("a small window")];
     job.barrier().expect("all live");
     let before = descriptors();
@@ -75,7 +75,7 @@ pub(crate) fn runs_out(place: &JobMembership) {
     job.finalize().expect("all end");
 }
 
-/// Runs two ranks that may have so many open files.
+/// Runs two ranks that may have `files` open files.
 fn with_few_files(part: &str, files: usize) {
     watched(part, || {
         let key = Key::random().expect("the kernel has random bytes");

@@ -4,10 +4,10 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// How long any part may take before it counts as hung.
+/// The longest time that any part may take before it counts as hung.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Runs `test`; when it hangs, says where its threads are in the kernel and ends the program.
+/// Runs `test`; if it hangs, prints where its threads are in the kernel and ends the program.
 pub(crate) fn watched<T>(name: &str, test: impl FnOnce() -> T) -> T {
     let (done, waits) = channel::<()>();
     thread::scope(|threads| {

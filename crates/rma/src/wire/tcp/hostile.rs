@@ -1,4 +1,4 @@
-//! Who is not let in, and what a member that goes mad can do: all over real sockets.
+//! Processes that must not be admitted, and members that send garbage: all over real sockets.
 
 use super::handshake::{CHALLENGE, Connector, Own};
 use super::tests::{PATIENCE, addresses, all, place, seats};
@@ -23,14 +23,14 @@ fn random(seed: u64, bytes: usize) -> Vec<u8> {
     .collect()
 }
 
-/// What is left of a connection: everything until its end, by whatever name.
+/// All bytes of a connection until its end, whether orderly or by an error.
 fn rest(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes);
     bytes
 }
 
-/// The second message of an honest rank, to be sent by whom it may.
+/// The second message of an honest rank; any connection may send it.
 fn proof(stream: &mut TcpStream, own: Own<'_>, wanted: u32) -> Vec<u8> {
     let connector = Connector::new(own, wanted);
     stream.write_all(connector.hello()).expect("sends");
@@ -40,7 +40,7 @@ fn proof(stream: &mut TcpStream, own: Own<'_>, wanted: u32) -> Vec<u8> {
     connector.prove(&challenge, here).expect("both know the key").to_vec()
 }
 
-/// Rank 0 of two, while strangers do what they do; then rank 1 comes, and both are one job.
+/// Runs `strangers` while rank 0 of two listens; then rank 1 connects, and both are one job.
 fn despite(strangers: impl FnOnce(SocketAddr, &Key)) {
     let mut seats = seats(2, "127.0.0.1");
     let (addresses, key) = (addresses(&seats), seats[0].place().key);
@@ -235,7 +235,7 @@ fn a_second_process_with_a_rank_is_told_so_and_may_come_when_the_first_has_ended
     });
 }
 
-/// A job of three whose rank 2 is mad: what it sends, and what ranks 0 and 1 then think of it.
+/// A job of three whose rank 2 sends `bytes`; returns the reason for which rank 0 then reports it gone.
 fn insider(bytes: &[u8]) -> String {
     let mut seats = seats(3, "127.0.0.1");
     let (addresses, key) = (addresses(&seats), seats[0].place().key);

@@ -26,7 +26,7 @@ pub(super) fn addresses(seats: &[ListeningSeat]) -> Vec<SocketAddr> {
     seats.iter().map(ListeningSeat::address).collect()
 }
 
-/// Each seat in a thread of its own.
+/// Runs `join` for each seat in a thread of its own.
 pub(super) fn all(
     seats: Vec<ListeningSeat>,
     join: impl Fn(ListeningSeat) -> Result<Tcp, Error> + Sync,
@@ -128,7 +128,7 @@ fn a_seat_listens_at_the_address_it_was_given_and_at_no_other_of_the_host() {
     std::net::TcpStream::connect(taken[0].address()).expect("its own address is open");
 }
 
-/// A pair that has met.
+/// A pair of transports that have met.
 fn pair() -> (Tcp, Tcp) {
     let seats = seats(2, "127.0.0.1");
     let addresses = addresses(&seats);
@@ -160,7 +160,7 @@ fn whoever_said_goodbye_is_not_reported_and_its_last_words_arrive() {
             left = packet.header.kind == PacketKind::Goodbye;
             came += u32::from(!left);
         }
-        // heartbeats and the like that the one who leaves never reads
+        // packets that the leaving rank never reads
         near.send(Rank(1), &Header::new(PacketKind::Done, 1).encode(0), &[]).expect("sends");
     }
     leaving.join().expect("no panic");

@@ -1,4 +1,4 @@
-//! Rings that wrap, are full, are begun again, and hold what no origin wrote.
+//! Rings that wrap, are full, are begun again, or hold bytes that no origin wrote.
 
 use super::*;
 use crate::path::mapped::hand_off::CARRIED;
@@ -77,7 +77,7 @@ fn a_full_ring_takes_no_more_until_room_is_given_back() {
     assert!(stage(&mut out, ring, Stamp::completion(2), 0, 16));
 }
 
-/// A ring of lines, as one in a segment is.
+/// The memory of a ring, aligned as in a segment.
 #[repr(align(64))]
 #[derive(Clone)]
 struct Memory([u8; SIZE]);
@@ -132,7 +132,7 @@ proptest! {
                 taken.push(unsafe { std::slice::from_raw_parts(data, head.length) }.to_vec());
             });
             prop_assert_eq!(&taken, &staged);
-            // An empty ring has room for all of it, wherever the last entry ended.
+            // An empty ring has room for all of the data, wherever the last entry ended.
             let length = SIZE / 4 - 64;
             let (head, data) = (Head { how: None, offset: 0, length }, vec![1; length]);
             for entry in 0..4 {
