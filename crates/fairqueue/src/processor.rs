@@ -62,7 +62,7 @@ impl Processor {
     }
 
     /// The same as [`ran`](Self::ran) with [`Wants::More`] and [`dispatch`](Self::dispatch), if no other
-    /// program is runnable: the same class goes on. Returns false if nothing has changed; then call those
+    /// program is runnable: the same class goes on. Returns false if the class still runs; then call those
     /// two.
     #[inline]
     pub fn go_on(&mut self, used: u32) -> bool {

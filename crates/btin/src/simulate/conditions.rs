@@ -48,8 +48,8 @@ named! {
 }
 
 named! {
-    /// The receive rate of the root node in unicast and multicast. The paper does not state it; it is the
-    /// only other parameter that the paper's figures depend on.
+    /// The receive rate of the root node in unicast and multicast. The paper does not state it, although no
+    /// parameter affects its figures more.
     #[derive(PartialOrd, Ord, Default)]
     pub enum Intake {
         /// One message in (t_r + t_p) / L, as if L = round(f k - p / q) links (a switch's mean number of

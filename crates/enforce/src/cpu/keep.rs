@@ -23,8 +23,8 @@ const NAME: &str = "cpu";
 /// The interval between look-ups of groups that have gone. A group that was made anew under its old name has
 /// no share until the next look-up.
 const LOOK: Nanos = Nanos::SECOND;
-/// The time for a process to let all groups run and to end. It writes one file for each group. A stopped or
-/// stuck process is killed afterwards, and the next command restores the state from its journal.
+/// The time for a process to let all groups run and to end. It writes one file for each group. If it takes
+/// longer, it is stopped or stuck, and the command fails.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]

@@ -184,7 +184,7 @@ impl<'a> Deployment<'a> {
 
     /// Runs barriers of some groups at once, by their positions. Fails at once with [`Error::Cable`], which
     /// names the cable, if a cable has been pulled and there is a way around it; without a way around it, the
-    /// cable may come back. Fails after `run.stuck_after` with [`Error::Barrier`], which names the missing: a
+    /// cable may come back. Fails after `run.stuck_after` with [`Error::Barrier`], which names the cause: a
     /// node that ended, or the ports that the registers wait for. The members have given up by then;
     /// [`Deployment::begin_again`] makes them usable.
     pub fn barriers(&mut self, jobs: &[usize], run: BarrierRun) -> Result<BarriersRan, Error> {

@@ -11,10 +11,10 @@
 //! unknown. And a class is never punished for bandwidth that it used while its siblings were idle.
 //!
 //! Cost: on each level a packet inserts one child and takes one, among few siblings (`few.rs`) or in a
-//! calendar of many (`calendar.rs`). Neither allocates. When the service of a packet ends, its tags are
-//! inserted on every level. A processor executes this for all levels in parallel; only the choices on the way
-//! down depend on each other. Tags are exact: whole numbers in a unit that all siblings share (`weight.rs`).
-//! Among equal tags the child that has waited longest is served first.
+//! calendar of many (`calendar.rs`). Neither allocates. When the service of a packet ends, its classes are
+//! inserted again on every level. A processor executes this for all levels in parallel; only the choices on
+//! the way down depend on each other. Tags are exact: whole numbers in a unit that all siblings share
+//! (`weight.rs`). Among equal tags the child that has waited longest is served first.
 //!
 //! Conventions: arrivals at the instant of a choice come before it, and an arrival exactly at the end of a
 //! class's last packet begins a new busy period. So call [`finish`](Discipline::finish), then

@@ -17,8 +17,9 @@ use unisono_linux::netlink::link::Index;
 use unisono_linux::packet::{Below, LargePacketSocket, Segmentation};
 use unisono_linux::xdp::{Chunk, DeviceQueue, Umem, XdpMode, XdpSocket};
 
-/// The most frames that wait or are being sent: up to 64 MB, as much as a link of 10 Gbit/s carries in 20 ms,
-/// the backlog that classes may hold (`flows`). Further frames are dropped and counted as overrun.
+/// The most frames that wait or are being sent, in up to 64 MB of memory. A link of 10 Gbit/s carries about
+/// as many full frames in 20 ms, the backlog that classes may hold (`flows`). Further frames are dropped and
+/// counted as overrun.
 const FRAMES: u32 = 16 * 1024;
 /// Bytes that the kernel leaves free before a frame.
 const HEADROOM: u32 = 256;

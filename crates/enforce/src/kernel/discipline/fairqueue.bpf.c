@@ -8,8 +8,8 @@
  * Decided in user space: the classes and their costs, the rate, and the class of each priority. It writes
  * them before a device gets the discipline. Later it only reads, except that it may write other classes as a
  * plan: when the word `change` is set, the next packet that arrives makes this program replace the classes,
- * and no waiting packet is lost. A packet that names the class `KICK` may be that packet; the program then
- * drops it.
+ * and no waiting packet is lost. If no other packet comes, user space sends one that names the class `KICK`;
+ * the program drops it.
  *
  * When the loader dies: the device holds its discipline, the discipline its programs, and they their maps;
  * all of them go when the device gets another discipline. One set of maps serves one device.
