@@ -133,7 +133,7 @@ impl fmt::Debug for PlaceKind {
 /// Counters of an interposed queue besides its classes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Counters {
-    /// Received frames.
+    /// Frames that the queue received.
     pub received: u64,
     /// Dropped because they are malformed.
     pub malformed: u64,

@@ -29,7 +29,7 @@ pub struct NetworkWish {
     pub switches: u32,
     /// Ports of each switch (k).
     pub ports: u16,
-    /// Nodes (p).
+    /// The number of nodes (p).
     pub nodes: u32,
     /// The part of all ports that is in use, on average (f), from 0 to 1.
     pub connectivity: f64,

@@ -91,7 +91,7 @@ pub struct Policy {
 /// Assigns the packets that match to a class.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// A leaf.
+    /// The class; always a leaf.
     pub class: ClassId,
     pub matcher: Matcher,
     pub at: Position,
