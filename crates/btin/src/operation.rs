@@ -8,14 +8,14 @@ use crate::SyncMessage;
 /// How a switch combines the data of two arrivals.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum ReductionOperator {
-    /// Bits that any member set.
+    /// The bits that any member set.
     #[default]
     Or,
-    /// Bits that every member set.
+    /// The bits that every member set.
     And,
     Min,
     Max,
-    /// The sum; 63 stands for 63 and everything above, so that an overflow cannot pass for a small sum.
+    /// The sum; 63 stands for 63 and above, so that an overflow cannot pass for a small sum.
     Sum,
 }
 
@@ -32,7 +32,7 @@ impl ReductionOperator {
         }
     }
 
-    /// What changes nothing when combined with anything: where a switch begins.
+    /// The neutral element: combining it with any value gives that value. A register starts with it.
     pub fn neutral(self) -> u8 {
         match self {
             Self::Or | Self::Max | Self::Sum => 0,

@@ -5,8 +5,8 @@
 //!  "tree": {"name": "root", "children": [{"name": "http", "weight": 2}, {"name": "rt", "weight": 1}]},
 //!  "packets": [{"id": 0, "t": "0.0006", "class": "http", "len": 1500}]}
 //! ```
-//! `rate` is in bits a second, `t` in seconds as a decimal text, `len` in bytes. A class may say
-//! `"order": "deadline"`; a packet may have a `deadline` (as `t`) and a `flow`.
+//! `rate` is in bits a second, `t` in seconds as a decimal text, `len` in bytes. A class may have `"order":
+//! "deadline"`; a packet may have a `deadline` (in the form of `t`) and a `flow`.
 
 use crate::hierarchy::{ClassId, ClassSpec, Hierarchy, HierarchyError, Order};
 use crate::packet::{NO_DEADLINE, Packet};
@@ -28,7 +28,7 @@ pub struct Trace {
 pub(crate) struct Arrival {
     pub(crate) at: Decimal,
     pub(crate) class: ClassId,
-    /// What it carries is its position among the packets of the trace.
+    /// Its item is the position of the packet in the trace.
     pub(crate) packet: Packet<usize>,
     pub(crate) id: Value,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Arrival {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
-    /// No JSON, or not of the form of a trace; the position is in the message.
+    /// The text is not JSON, or does not have the form of a trace; the message includes the position.
     #[error("{0}")]
     Form(#[from] serde_json::Error),
     #[error("classes are nested more than {most} deep")]
@@ -51,7 +51,7 @@ pub enum TraceError {
     Tree(#[from] HierarchyError),
     #[error("packets[{number}]: {what}")]
     Packet {
-        /// Its position, from 0.
+        /// Its position in `packets`, from 0.
         number: usize,
         what: String,
     },
@@ -59,7 +59,7 @@ pub enum TraceError {
 
 /// The highest rate that a trace may name, in bits a second.
 const MOST_RATE: u64 = 1_000_000_000_000_000;
-/// The most levels of classes that a trace may have.
+/// The most levels of classes in a trace.
 const MOST_DEPTH: usize = 500;
 
 #[derive(Deserialize)]
@@ -102,7 +102,7 @@ struct TracePacket {
 }
 
 impl Trace {
-    /// Reads a trace. The error says what is wrong, and where.
+    /// Reads a trace. The error names the mistake and its position.
     pub fn parse(text: &str) -> Result<Self, TraceError> {
         // a class and the list of its children are two levels of JSON
         if depth(text) > 2 * MOST_DEPTH {
@@ -189,7 +189,7 @@ fn arrival(hierarchy: &Hierarchy, number: usize, sent: TracePacket) -> Result<Ar
     )
 }
 
-/// How deep brackets are nested outside of strings.
+/// How deep brackets are nested, outside of strings.
 fn depth(text: &str) -> usize {
     let (mut depth, mut deepest, mut in_string, mut escaped) = (0_usize, 0, false, false);
     for byte in text.bytes() {

@@ -1,4 +1,4 @@
-//! The reader of containerlab's topologies.
+//! Fuzzes the reader of containerlab's topologies.
 #![no_main]
 
 mod reader;

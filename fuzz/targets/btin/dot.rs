@@ -1,4 +1,4 @@
-//! The reader of dot.
+//! Fuzzes the reader of DOT.
 #![no_main]
 
 mod reader;

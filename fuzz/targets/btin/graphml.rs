@@ -1,4 +1,4 @@
-//! The reader of graphml.
+//! Fuzzes the reader of GraphML.
 #![no_main]
 
 mod reader;

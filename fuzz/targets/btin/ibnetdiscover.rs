@@ -1,4 +1,4 @@
-//! The reader of ibnetdiscover.
+//! Fuzzes the reader of ibnetdiscover's output.
 #![no_main]
 
 mod reader;

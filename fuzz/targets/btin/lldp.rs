@@ -1,4 +1,4 @@
-//! The reader of lldpctl's output.
+//! Fuzzes the reader of lldpctl's output.
 #![no_main]
 
 mod reader;

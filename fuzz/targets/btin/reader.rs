@@ -1,9 +1,9 @@
-//! What holds for whatever a reader takes.
+//! The properties that every reader must have.
 
 use unisono_btin::NetworkFile;
 use unisono_btin::read::{Assume, Language, LeafVertices, read};
 
-/// No text makes a reader panic, and what it reads can be written and read again.
+/// No text makes a reader panic, and a network that was read can be written and read again.
 pub fn reads(language: Language, bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let leaves = if bytes.len() % 2 == 0 { LeafVertices::Nodes } else { LeafVertices::Switches };

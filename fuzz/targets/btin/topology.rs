@@ -1,4 +1,4 @@
-//! The reader of btin-topo-1.
+//! Fuzzes the reader of btin-topo-1.
 #![no_main]
 
 mod reader;

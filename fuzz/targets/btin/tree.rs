@@ -1,4 +1,4 @@
-//! The reader of btin-tree-1, and the checker of what it read.
+//! Fuzzes the reader of btin-tree-1, and the checker with the tree that it read.
 #![no_main]
 
 use std::sync::LazyLock;

@@ -1,5 +1,5 @@
-//! Whatever a frame is: it is read or refused, has a class or none, loses its tag, says nothing more when it
-//! is cut shorter, and begins a run that others are taken into, or none.
+//! Fuzzes frames. A frame is parsed or refused, has a class or none, loses its tag, gives no further facts
+//! when it is cut shorter, and begins a run that takes other frames, or none.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! The reader of policies: no text makes it panic, and what it takes can be enforced.
+//! Fuzzes the reader of policies: no text makes it panic, and a scheduler takes every accepted policy.
 #![no_main]
 
 use unisono_fairqueue::{Policy, Scheduler};

@@ -1,4 +1,4 @@
-//! A large tree as one bar for each depth: switches, switches with members, and members.
+//! Draws a large tree as one bar for each depth: switches, switches with members, and members.
 
 use super::{DrawnTree, TreeCanvas};
 use unisono_linux::counted::counted;

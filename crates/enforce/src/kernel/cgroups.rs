@@ -1,4 +1,4 @@
-//! Where the control groups are that a policy's rules name, for the classifier.
+//! Finds the control groups that a policy's rules name, for the classifier.
 
 use super::program::{GroupPosition, MOST_DEPTHS};
 use crate::cpu::below;

@@ -1,9 +1,9 @@
-//! Answers monitoring programs over HTTP: `GET /metrics`, nothing else.
+//! Answers monitoring programs over HTTP: only `GET /metrics`.
 //!
 //! Each connection has a thread, at most [`MOST`] at a time. A request may take [`PATIENCE`] and
 //! [`MOST_REQUEST`] bytes, and each connection is closed after one answer. So a silent client delays no other
-//! one and holds no memory. There is no password: whoever can connect can read. Listen at a loopback address
-//! or a Unix socket.
+//! one and holds no memory. There is no password: every client that can connect can read. Listen at a
+//! loopback address or a Unix socket.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -20,14 +20,14 @@ use unisono_linux::poll;
 const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Connections at the same time; a monitoring program opens one.
 const MOST: usize = 16;
-/// For a request to come and its answer to go. Monitoring programs give up after 10 s by default.
+/// The time for one request and its answer. Monitoring programs give up after 10 s by default.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A request of a monitoring program has some hundred bytes.
 const MOST_REQUEST: usize = 8192;
-/// How often `is_over` is asked.
+/// The interval at which `is_over` is called.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Where monitoring programs connect. A Unix socket is removed when this is dropped.
+/// The address for monitoring programs. Dropping it removes a Unix socket.
 #[derive(Debug)]
 pub enum ScrapeListener {
     Tcp(TcpListener),
@@ -68,7 +68,7 @@ impl AsFd for ScrapeListener {
 }
 
 impl fmt::Display for ScrapeListener {
-    /// Where to connect, with the port that the system chose for port 0.
+    /// The address to connect to, with the port that the system chose for port 0.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(listener) => match listener.local_addr() {
@@ -83,13 +83,13 @@ impl fmt::Display for ScrapeListener {
 impl Drop for ScrapeListener {
     fn drop(&mut self) {
         if let Self::Unix(_, path) = self {
-            // somebody may have removed it before
+            // another process may have removed it
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-/// Answers until `is_over` says so. `text` makes an answer, or says why there is none.
+/// Answers until `is_over` returns true. `text` makes an answer, or returns the reason why there is none.
 pub fn serve(
     listener: &ScrapeListener,
     text: impl Fn() -> Result<String, String> + Sync,
@@ -107,7 +107,7 @@ pub fn serve(
             }
             let (text, open) = (&text, &open);
             scope.spawn(move || {
-                // the client alone is hurt by what goes wrong here
+                // an error here affects this client only
                 let _ = answer(&mut stream, text);
                 open.fetch_sub(1, Ordering::Relaxed);
             });
@@ -124,7 +124,7 @@ enum Scraper {
 
 impl Scraper {
     fn set_timeouts(&self, patience: Duration) -> io::Result<()> {
-        // zero means for ever
+        // zero would mean no timeout
         let patience = Some(patience.max(Duration::from_millis(1)));
         match self {
             Self::Tcp(stream) => {
@@ -174,7 +174,7 @@ fn answer(stream: &mut Scraper, text: &impl Fn() -> Result<String, String>) -> i
     stream.writer().write_all([head.as_str(), body].concat().as_bytes())
 }
 
-/// The request's first line, once the whole head has come.
+/// The request's first line, once the whole head has arrived.
 fn head(stream: &mut Scraper, until: Instant) -> io::Result<String> {
     let (mut read, mut piece) = (Vec::new(), [0; 1024]);
     while !read.windows(4).any(|end| end == b"\r\n\r\n") {

@@ -14,14 +14,14 @@ const MOST: usize = 32 * 1024;
 pub(in super::super) struct Tun {
     tap: Tap,
     device: PacketSocket,
-    /// Buffers to use again.
+    /// Buffers for reuse.
     free: Vec<Vec<u8>>,
-    /// How many frames this process has.
+    /// The number of frames in this process.
     used: usize,
     longest: usize,
     /// A frame for which the device has no room at the moment.
     stuck: Option<TunFrame>,
-    /// How often the device had no room for it.
+    /// Failed tries to send it, because the device had no room.
     tries: u32,
     lost: Lost,
 }
@@ -35,7 +35,7 @@ pub(in super::super) struct TunFrame {
 impl Tun {
     pub(in super::super) fn new(tap: Tap, device: Index, mtu: u32) -> io::Result<Self> {
         let longest = (mtu + HEADERS) as usize;
-        // no frames of type 0 are received
+        // no frames have type 0, so this socket receives none
         let device = PacketSocket::open(device, 0)?;
         Ok(Self {
             tap,

@@ -1,12 +1,13 @@
-//! The scheduler's memory as `fairqueue.h` lays it out: written before the first packet, read for figures.
+//! The scheduler's memory in the layout of `fairqueue.h`: written before the first packet, read for its
+//! counters.
 //!
-//! User space only writes the beginning, which holds the classes. The rest is zero at first and belongs to
-//! the program. Other classes are written as a plan in another map (`fairqueue_change.h`), which the program
-//! carries out.
+//! User space writes only the beginning, with the classes. The rest is zero at first and belongs to the
+//! program. Other classes are written as a plan into another map (`fairqueue_change.h`), and the program
+//! executes the plan.
 
 use unisono_fairqueue::{ClassId, Hierarchy, Limit, Overflow};
 
-/// The most classes, with the root.
+/// The most classes, including the root.
 pub const MOST_CLASSES: usize = 1024;
 /// The most levels below the root.
 pub const MOST_DEPTH: usize = 8;
@@ -15,7 +16,7 @@ pub const MOST_PACKETS: usize = 16_384;
 /// "None" among the program's numbers.
 pub const NONE: u32 = u32::MAX;
 
-/// How many generations of classes there are until the first comes again.
+/// The number of generations until numbers repeat.
 pub const GENERATIONS: u32 = 32;
 
 const HEADER: usize = 48;
@@ -34,7 +35,7 @@ const LEAF: u32 = 1;
 const LIMITED: u32 = 2;
 const DROP_LONGEST: u32 = 4;
 
-/// Why the kernel's copy of the scheduler cannot have a hierarchy.
+/// Why the kernel's copy of the scheduler cannot represent a hierarchy.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TooLarge {
@@ -56,7 +57,7 @@ pub fn encode(hierarchy: &Hierarchy) -> Result<Vec<u8>, TooLarge> {
     encode_with_room(hierarchy, None)
 }
 
-/// As [`encode`]; `room` has the bytes that may wait in each leaf that no limit bounds.
+/// As [`encode`]; `room` limits the bytes in each leaf that has no limit.
 pub(super) fn encode_with_room(hierarchy: &Hierarchy, room: Option<&[u64]>) -> Result<Vec<u8>, TooLarge> {
     let count = hierarchy.classes().count() as u32;
     let mut bytes = Vec::new();
@@ -68,8 +69,8 @@ pub(super) fn encode_with_room(hierarchy: &Hierarchy, room: Option<&[u64]>) -> R
 
 /// A plan that replaces the classes; classes of the same name are the same.
 ///
-/// Packets of a leaf that is no leaf any more go to `others`. Each class counts its delays in a histogram of
-/// its own: `histograms` has those of the old classes by number, and new classes get free ones.
+/// Packets of a class that is no longer a leaf go to `others`. Each class counts its delays in a histogram of
+/// its own: `histograms` has the histograms of the old classes by number, and new classes get free ones.
 pub fn plan(
     old: &Hierarchy,
     new: &Hierarchy,
@@ -147,7 +148,7 @@ fn put_classes(
             Some(Overflow::DropTail) => LIMITED,
             Some(Overflow::DropLongest) => LIMITED | DROP_LONGEST,
         };
-        // never more than fit wait anyway
+        // more packets than this never fit
         let most = limit.map_or(u32::MAX, |limit| u32::try_from(limit.packets).unwrap_or(u32::MAX - 1));
         put32(
             bytes,
@@ -178,7 +179,7 @@ fn put64(bytes: &mut Vec<u8>, words: &[u64]) {
     words.iter().for_each(|word| bytes.extend(word.to_ne_bytes()));
 }
 
-/// What the program counted for a class.
+/// The program's counters of a class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counted {
     /// Packets that wait in the class and below it.
@@ -188,17 +189,17 @@ pub struct Counted {
     pub served_packets: u64,
     pub served_bytes: u64,
     pub dropped: u64,
-    /// The sum of the waits of all packets that left it.
+    /// The sum of the delays of all packets that left it.
     pub waited_ns: u64,
-    /// The shortest wait of a packet that left it.
+    /// The shortest delay of a packet that left it.
     pub shortest_wait_ns: u64,
-    /// The longest wait of a packet that left it.
+    /// The longest delay of a packet that left it.
     pub longest_wait_ns: u64,
-    /// The histogram with its delays.
+    /// The index of its histogram of delays.
     pub histogram: u32,
 }
 
-/// The figures of a class. `None`: the structure is too short.
+/// The counters of a class. `None`: the structure is too short.
 pub fn counted(structure: &[u8], class: ClassId) -> Option<Counted> {
     Some(read(structure.get(HEADER + class.index() * CLASS..)?.get(..CLASS)?))
 }
@@ -219,7 +220,7 @@ fn read(class: &[u8]) -> Counted {
     }
 }
 
-/// How often the classes were changed, modulo [`GENERATIONS`].
+/// The number of changes of the classes, modulo [`GENERATIONS`].
 pub fn generation(structure: &[u8]) -> u32 {
     word(structure, GENERATION)
 }
@@ -240,14 +241,14 @@ fn word(structure: &[u8], at: usize) -> u32 {
     bytes.map_or(0, |bytes| u32::from_ne_bytes(*bytes))
 }
 
-/// The figures of all classes.
+/// The counters of all classes.
 pub fn all_counted(structure: &[u8]) -> Vec<Counted> {
     let count = word(structure, COUNT);
     let classes = structure.get(HEADER..).unwrap_or_default().chunks_exact(CLASS);
     classes.take(MOST_CLASSES.min(count as usize)).map(read).collect()
 }
 
-/// The figures with which the classes of a plan begin.
+/// The initial counters of a plan's classes.
 pub(super) fn all_counted_in_plan(plan: &[u8]) -> Vec<Counted> {
     let classes = plan.get(8..).unwrap_or_default().chunks_exact(CLASS);
     classes.take(MOST_CLASSES.min(word(plan, 0) as usize)).map(read).collect()
