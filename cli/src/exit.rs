@@ -7,7 +7,7 @@ use std::process::ExitCode;
 /// An error with its own exit code. Every other error has the code 1.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Bad usage or bad input: what was wrong, where, what was expected.
+    /// Bad usage or bad input: the error, its place, the expected form.
     Usage(String),
     /// This host cannot do it: the missing capability and the remedy.
     Host(String),
