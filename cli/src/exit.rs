@@ -44,7 +44,7 @@ pub(crate) fn code_of(error: &anyhow::Error) -> ExitCode {
 /// Prints a line on standard error with one write(2), because ranks of one program may print at the same time
 /// and their lines must not mix.
 pub(crate) fn say(text: &str) {
-    // an error of standard error cannot be reported anywhere
+    // a failed write to standard error cannot be reported anywhere
     let _ = std::io::stderr().write_all(format!("unisono: {text}\n").as_bytes());
 }
 

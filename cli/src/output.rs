@@ -41,7 +41,7 @@ pub(crate) fn start_again() -> io::Result<()> {
 /// Prints a remark on standard error. Very long words are cut.
 pub(crate) fn remark(what: fmt::Arguments<'_>) {
     let text = what.to_string();
-    // an error of standard error cannot be reported anywhere
+    // a failed write to standard error cannot be reported anywhere
     let _ = io::stderr().lock().write_all(plain(&shortened(&text)).as_bytes());
 }
 

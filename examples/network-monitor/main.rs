@@ -103,7 +103,7 @@ fn main() -> ExitCode {
         Ok(Err(BadInput(error))) => (error, 2),
         Err(error) => (error, 1),
     };
-    // an error of standard error cannot be reported anywhere
+    // a failed write to standard error cannot be reported anywhere
     let _ = writeln!(std::io::stderr(), "network-monitor: {error:#}");
     ExitCode::from(code)
 }

@@ -295,7 +295,7 @@ fn beside_web(study: &Study<'_>) -> Option<String> {
         };
         let late = number::quantity(at(variant, "late_rounds_percent", &most)?, "%");
         let round = at(variant, "round_ms", &most)?;
-        // alone: without requests, or the variant that ran without a web server in the same repetition
+        // alone: without requests, or the variant without a web server
         let alone = at(variant, "round_ms", "0");
         let alone = alone.or_else(|| at(&format!("{variant}-alone"), "round_ms", &most));
         let alone = alone.filter(|alone| *alone > 0.0);

@@ -79,7 +79,7 @@ impl Driver for PairDriver {
     }
 }
 
-/// Figures of all programs together.
+/// Figures of all programs together, of the first program (`app1_`), and of the others together (`app2_`).
 fn together(measured: &[Measurement]) -> Vec<Figure> {
     let sum = |of: fn(&Measurement) -> f64| measured.iter().map(of).sum::<f64>();
     let mut figures = vec![

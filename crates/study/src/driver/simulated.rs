@@ -1,4 +1,5 @@
-//! Programs on simulated cores: the paper's machine, the example host, and machines that are not available.
+//! Programs on simulated cores: the paper's machine, the example host, and machines that the user does not
+//! have.
 //!
 //! The parameters of the first program vary; the other programs are the load. Figures have the names that
 //! the measuring studies use. No figure depends on elapsed time: the same seed gives the same figures on
