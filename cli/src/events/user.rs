@@ -1,4 +1,4 @@
-//! The user that the broker becomes when root has started it.
+//! The user that the broker becomes if root has started it.
 
 use super::access::user_and_group;
 use super::sweep::SocketSweeper;
@@ -7,12 +7,12 @@ use anyhow::Context as _;
 use std::path::{Path, PathBuf};
 use unisono_linux::{privilege, process};
 
-/// Which user serves.
+/// The user that serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum NextUser {
-    /// Whoever has started the broker.
+    /// The user that has started the broker.
     Same,
-    /// One that owns nothing.
+    /// A user that owns no files and has no processes.
     Unused,
     Named {
         user: u32,
@@ -21,7 +21,7 @@ pub(super) enum NextUser {
 }
 
 impl NextUser {
-    /// What `--user` says.
+    /// The user named by `--user`, or the default.
     pub(super) fn chosen(text: Option<&str>) -> anyhow::Result<Self> {
         let wish = match text {
             None => return Ok(if process::is_root() { Self::Unused } else { Self::Same }),
@@ -49,15 +49,15 @@ fn numbers(text: &str) -> Option<(u32, u32)> {
     user_and_group(text).or_else(|| text.parse().ok().map(|user| (user, user)))
 }
 
-/// How a broker that listens becomes that user.
+/// How a listening broker becomes that user.
 pub(super) struct BecomeUser<'a> {
     pub(super) user: NextUser,
     pub(super) log: Option<&'a Path>,
 }
 
 impl BecomeUser<'_> {
-    /// Gives the log and all privileges away. The answer is the process that removes the sockets at the end.
-    /// No other thread may run.
+    /// Gives the log and all privileges away. Returns the process that removes the sockets at the end. No
+    /// other thread may run.
     pub(super) fn go(&self, sockets: &[PathBuf], quiet: bool) -> anyhow::Result<Option<SocketSweeper>> {
         let (user, group) = match self.user {
             NextUser::Same => return Ok(None),

@@ -44,7 +44,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// If a tree has more registers than this, the table says only how many there are.
+/// If a tree has more registers than this, the table shows only their number.
 const MOST_LINES: usize = 100;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -138,7 +138,7 @@ fn table(topology: &NetworkFile, group: &BarrierGroup, plan: &TreePlan) -> Strin
             ports(switch, &register.children),
             ports(switch, &register.locals),
         ];
-        // escaped before the columns are measured, because an escape is longer than what it stands for
+        // escaped before the columns are measured, because an escape is longer than the character
         lines.push(line.map(|cell| output::plain(&cell).into_owned()));
         let children: Vec<SwitchId> = plan.children(&topology.network, switch).collect();
         open.extend(children.into_iter().rev().map(|child| (child, depth + 1)));

@@ -10,7 +10,7 @@
 
 static struct mosquitto *client;
 
-/* Events that one look at the socket brought and that are not yet taken. */
+/* Events read from the socket in one call and not yet taken. */
 #define MOST_WAITING 4096
 static struct {
 	size_t length;
@@ -61,7 +61,7 @@ static void open_publisher(const char *port, size_t bytes)
 static void publish(const unsigned char *event, size_t bytes)
 {
 	check("mosquitto_publish", mosquitto_publish(client, NULL, TOPIC, (int)bytes, event, 0, false));
-	/* what the socket did not take at once waits in this program */
+	/* bytes that the socket did not accept wait in this program */
 	while (mosquitto_want_write(client))
 		check("mosquitto_loop", mosquitto_loop(client, 1, 1));
 }

@@ -4,8 +4,8 @@
 //! unisono events serve &
 //! file-download supply README.md & file-download consume copy.md
 //! ```
-//! Who downloads says where the next piece begins; the reply has the file's size and the piece's checksum.
-//! Supplier and consumer may as well be the examples in C and in Python.
+//! The client's request names the offset of the next piece; the reply has the file's size and the piece's
+//! checksum. Supplier and consumer may also be the examples in C and in Python.
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, ensure};
@@ -42,7 +42,7 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-/// For ever: until it is stopped, or the broker is.
+/// Serves until it is stopped, or the broker ends.
 fn supply(args: &Args) -> anyhow::Result<()> {
     let mut file = File::open(&args.file).with_context(|| args.file.display().to_string())?;
     let size = file.metadata()?.len();
@@ -58,7 +58,8 @@ fn supply(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// The piece that begins at `offset`. Where nobody answers, the one who serves may not be there yet.
+/// The piece that begins at `offset`. Retries if there is no reply, because the supplier may not have started
+/// yet.
 fn piece(client: &mut Client, topic: TopicHandle, offset: i64) -> anyhow::Result<ReceivedEvent> {
     let tries = PATIENCE.as_millis() / 100;
     for _ in 0..tries {

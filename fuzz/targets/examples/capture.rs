@@ -1,5 +1,5 @@
-//! Whatever a capture is: it is read to its end or refused with its name, a packet carries at most what was
-//! on the wire, and a capture that was cut off gives the packets before the cut unchanged.
+//! For any bytes: a capture is read to its end or refused with its name, a packet carries at most the bytes
+//! that were on the wire, and a truncated capture gives the packets before the cut unchanged.
 #![no_main]
 
 #[path = "../../../examples/network-monitor/capture.rs"]

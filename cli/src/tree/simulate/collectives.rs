@@ -20,7 +20,7 @@ pub(super) struct CollectiveRow {
     btin: Option<SimulatedTime>,
     btin_turn: Option<SimulatedTime>,
     messages: Option<SimulatedTime>,
-    /// The value that all members got in each round, in both modes. None if they got different ones.
+    /// The value that all members got in each round, in both modes. `None` if they got different ones.
     told: Vec<Option<u8>>,
 }
 

@@ -1,5 +1,5 @@
-//! zenoh between two peers on loopback, without a router and without discovery: the publisher listens, the
-//! subscribers connect. A publisher waits for a subscriber that is slow.
+//! zenoh between two peers on loopback, without router and discovery: the publisher listens, the subscribers
+//! connect. A publisher waits for a slow subscriber.
 
 mod rival;
 
@@ -12,7 +12,7 @@ use zenoh::sample::Sample;
 use zenoh::{Config, Session, Wait};
 
 const TOPIC: &str = "unisono/rival";
-/// The other end has to appear within this time.
+/// The other end must appear within this time.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(20);
 

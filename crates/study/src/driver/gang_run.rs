@@ -12,9 +12,8 @@ use unisono_measure::record::Figure;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Runs the programs with the scheduler's `options`. Answers what each program measured, and the scheduler's
-/// own figures. If the host lacks something, the run
-/// is skipped with the scheduler's reason.
+/// Runs the programs with the scheduler's `options`. Returns each program's measurement and the scheduler's
+/// own figures. If the host lacks a requirement, the run is skipped with the scheduler's reason.
 pub fn run(
     context: Context,
     options: &[String],
@@ -44,12 +43,12 @@ pub fn run(
     Ok((measured, figures))
 }
 
-/// A command as words, with its environment set by `env`: all gangs of one scheduler inherit the scheduler's
-/// environment.
+/// A command as words, with its environment set by `env`, because all gangs of one scheduler inherit the
+/// scheduler's environment.
 fn words(command: &Command) -> Vec<OsString> {
     let mut words = Vec::new();
     let (set, unset): (Vec<_>, Vec<_>) = command.get_envs().partition(|(_, value)| value.is_some());
-    // what is unset is only worth a word if it is set here
+    // a variable needs `-u` only if it is set in this process
     let unset: Vec<_> = unset.into_iter().filter(|(name, _)| std::env::var_os(name).is_some()).collect();
     if !set.is_empty() || !unset.is_empty() {
         words.push("env".into());

@@ -14,7 +14,7 @@ const MOST_OTHERS: usize = 64;
 
 pub const PAIR: DriverKind = DriverKind::of::<PairDriver>("pair");
 
-/// The first program, and how the others differ from it.
+/// The first program, and the differences of the others from it.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PairDriver {
@@ -22,7 +22,7 @@ pub struct PairDriver {
     first: ProgramSettings,
     #[serde(flatten)]
     regime: RegimeSettings,
-    /// This and the settings below are for the other programs. `None`: as the first.
+    /// This and the following settings are for the other programs. `None`: the first program's value.
     other_program: Option<String>,
     other_threads: Option<usize>,
     other_interval_us: Option<f64>,
@@ -79,7 +79,7 @@ impl Driver for PairDriver {
     }
 }
 
-/// Figures of the first program, of the others together, and of all.
+/// Figures of all programs together, of the first program (`app1_`), and of the others together (`app2_`).
 fn together(measured: &[Measurement]) -> Vec<Figure> {
     let sum = |of: fn(&Measurement) -> f64| measured.iter().map(of).sum::<f64>();
     let mut figures = vec![

@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use unisono_linux::clock::{self, Nanos};
 
-/// Bytes of a TCP message's length.
+/// Bytes of a message's length field.
 const LENGTH: usize = 4;
 
 /// Opens conversations over TCP, all at one port, one after the other.
@@ -36,7 +36,8 @@ pub(super) fn tcp(
         let mut open = || -> io::Result<Box<dyn Conversation>> {
             let stream = patiently(scene.patience, &mut next)?;
             let mut conversation = TcpConversation::over(stream)?;
-            // the client opens the next one when this is accepted; otherwise a lost packet could exchange two
+            // the client opens the next connection only after this one is accepted; otherwise a lost packet
+            // could swap two
             match end {
                 ServiceEnd::Server => conversation.send(&[])?,
                 ServiceEnd::Client => {
@@ -55,7 +56,7 @@ pub(super) fn tcp(
 
 pub(in crate::workload) struct TcpConversation {
     stream: TcpStream,
-    /// What was read: `buffer[from..to]` is not yet taken.
+    /// Received bytes; `buffer[from..to]` is not yet taken.
     buffer: Vec<u8>,
     from: usize,
     to: usize,
@@ -68,7 +69,7 @@ impl TcpConversation {
         Ok(Self { stream, buffer: vec![0; 64 << 10], from: 0, to: 0 })
     }
 
-    /// The next message, if all of it has been read.
+    /// Takes the next message, if all of it has been received.
     fn take(&mut self, message: &mut Vec<u8>) -> io::Result<bool> {
         let read = &self.buffer[self.from..self.to];
         let Some((length, rest)) = read.split_first_chunk::<LENGTH>() else { return Ok(false) };
@@ -88,7 +89,7 @@ impl TcpConversation {
         Ok(true)
     }
 
-    /// Makes room behind what was read.
+    /// Makes room after the received bytes.
     fn make_room(&mut self) {
         if self.from == self.to {
             (self.from, self.to) = (0, 0);
