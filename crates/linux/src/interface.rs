@@ -53,7 +53,7 @@ pub(crate) fn request(name: &str) -> Option<libc::ifreq> {
     (1..request.ifr_name.len()).contains(&name.len()).then_some(request)
 }
 
-/// The same for a device that is known by number.
+/// A request for a device that is known by number.
 pub(crate) fn request_of(socket: &OwnedFd, device: Index) -> io::Result<libc::ifreq> {
     request(&index_to_name(socket, device.0)?).ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
 }

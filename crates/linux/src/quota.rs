@@ -6,9 +6,8 @@
 //! processors then start too many threads. A process gets the smallest quota of all groups above it, so all
 //! of them are read, in version 1 (`cpu.cfs_quota_us` / `cpu.cfs_period_us`) and version 2 (`cpu.max`).
 //!
-//! Cost: two or three small files per level. When not to use: groups above those that a container's mount
-//! shows may have quotas too, which cannot be read inside the container; and a quota can change while the
-//! program runs.
+//! Cost: two or three small files per level. When not to use: groups that a container's mount does not show
+//! may have quotas too, but the container cannot read them; and a quota can change while the program runs.
 //!
 //! Reference: Documentation/scheduler/sched-bwc.rst; cgroups(7), cpuset(7), cgroup_namespaces(7).
 
@@ -61,8 +60,8 @@ impl Quota {
         self.time_us as f64 / self.period_us as f64
     }
 
-    /// The number of periods in which its group had runnable threads, and the number of those in which the
-    /// kernel stopped the group because its time was used up. Both only grow.
+    /// The number of periods in which its group had runnable threads, and the number of throttled periods:
+    /// the kernel stopped the group because its time was used up. Both only grow.
     pub fn periods(&self) -> Option<QuotaPeriods> {
         periods(&fs::read_to_string(self.group.join("cpu.stat")).ok()?)
     }
@@ -104,7 +103,7 @@ pub fn limits() -> io::Result<ProcessorLimits> {
     limits_of(Tid::SELF)
 }
 
-/// The limits of a process; the affinity is that of its first thread.
+/// The limits of a process; its first thread determines the affinity.
 pub fn limits_of(process: Tid) -> io::Result<ProcessorLimits> {
     Ok(limits_below(Path::new("/"), process, affinity::allowed(process)?))
 }

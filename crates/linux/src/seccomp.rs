@@ -283,7 +283,7 @@ mod tests {
                 && allows(SystemCall::FCNTL, [0, u64::MAX, 0, 0, 0, 0])
         );
         assert!(!allows(SystemCall::FCNTL, [0, 6, 0, 0, 0, 0]));
-        // the call numbers of x32, which has the same architecture value on x86-64
+        // the call numbers of x32; it has the same architecture value on x86-64
         assert!(!allows(SystemCall(SystemCall::READ.0 | 0x4000_0000), [0; 6]));
     }
 

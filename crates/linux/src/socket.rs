@@ -35,8 +35,8 @@ pub fn set_congestion_control(socket: &impl AsFd, name: &str) -> io::Result<()> 
 }
 
 /// Bounds the bytes that a TCP socket accepts before they can be sent (`TCP_NOTSENT_LOWAT`); bytes in flight,
-/// which the peer has not acknowledged, do not count. The socket is ready for more when half of the bound has
-/// been sent. A write that begins below the bound may exceed it by one kernel buffer.
+/// not acknowledged by the peer, do not count. The socket is ready for more when half of the bound has been
+/// sent. A write that begins below the bound may exceed it by one kernel buffer.
 pub fn bound_unsent(socket: &impl AsFd, bytes: u32) -> io::Result<()> {
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &bytes)
 }

@@ -1,4 +1,4 @@
-//! A user namespace for this process, in which it can make network namespaces without being root.
+//! A user namespace for this process, where it can make network namespaces without being root.
 //!
 //! The process keeps its user and its group. It gains all capabilities, but only for objects of the
 //! namespace: networks that it makes there, their devices and queueing disciplines. On the host it gains no

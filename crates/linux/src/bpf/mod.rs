@@ -228,7 +228,7 @@ impl NotLoaded {
 pub struct ClassifierProgram(OwnedFd);
 
 impl ClassifierProgram {
-    /// Loads a classifier. Instructions that load a map contain the map's descriptor, which must still be
+    /// Loads a classifier. Instructions that load a map contain the map's descriptor; the map must still be
     /// open. Fails with `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`; a refusal by the verifier includes the
     /// end of its log.
     pub fn load(name: &str, instructions: &[u64]) -> Result<Self, NotLoaded> {

@@ -1,4 +1,4 @@
-//! Hierarchical token buckets: classes with a guaranteed rate, and a ceiling up to which they borrow.
+//! Hierarchical token buckets: classes with a guaranteed rate, and a ceiling for borrowed bandwidth.
 //!
 //! ```text
 //!   discipline 556e:     the root class       classes in classes       queues at the leaves
@@ -50,9 +50,9 @@ pub struct HtbClass {
     pub rate: ByteRate,
     /// The maximum rate including borrowed bandwidth.
     pub ceiling: ByteRate,
-    /// How long it may be idle without losing its guaranteed rate for that time.
+    /// The time that it may be idle without losing its guaranteed rate for that time.
     pub burst_ns: u64,
-    /// The same for its ceiling.
+    /// The time that it may be idle without losing bandwidth up to its ceiling.
     pub ceiling_burst_ns: u64,
     /// The number of bytes that it sends in its turn while it borrows.
     pub quantum: u32,

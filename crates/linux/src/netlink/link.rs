@@ -144,7 +144,7 @@ pub struct NetworkDevice {
     pub mtu: u32,
     /// The longest packet that the kernel passes to it for segmentation, in bytes.
     pub most_at_once: u64,
-    /// The same for IPv4, if the kernel distinguishes them (6.3 and later).
+    /// The limit for IPv4, if the kernel distinguishes them (6.3 and later).
     pub most_at_once_4: Option<u64>,
 }
 
@@ -180,7 +180,7 @@ pub fn dropped(socket: &mut NetlinkSocket, device: Index) -> Result<u64, Refused
 }
 
 /// Limits the longest packet that the kernel passes to a device for segmentation. Connections that are
-/// already open may still produce longer packets, which the kernel segments before they reach the device.
+/// already open may still produce longer packets; the kernel segments them before they reach the device.
 pub fn limit(device: Index, most_at_once: u32, most_at_once_4: Option<u32>) -> NetlinkRequest {
     let what = format!("limit packets of device {} to {most_at_once} bytes", device.0);
     let mut request = NetlinkRequest::new(what, NEW_LINK, 0, &head(Some(device), 0, 0));

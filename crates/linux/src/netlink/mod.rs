@@ -9,9 +9,9 @@
 //! of the others only the last, so a thousand requests need few system calls. The kernel executes them in
 //! order; if a request fails, it still executes the others of the batch.
 //!
-//! A socket belongs to the network namespace in which it was opened. Cost: some microseconds per request in
-//! addition to the kernel's work. When not to use it: this is not a netlink library (docs/decisions/0013
-//! explains why none is used); it reads only the few kernel tables that are needed here.
+//! A socket belongs to the network namespace of the thread that opened it. Cost: some microseconds per
+//! request in addition to the kernel's work. When not to use it: this is not a netlink library
+//! (docs/decisions/0013 explains why none is used); it reads only the few kernel tables that are needed here.
 //!
 //! Reference: netlink(7), rtnetlink(7), tc(8).
 
@@ -40,7 +40,7 @@ const BATCH: usize = 16 * 1024;
 /// The time limit for the kernel's answer to a batch.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often a table is read again if it changes during the reading.
+/// The number of times that a table is read again if it changes during the reading.
 const TRIES: usize = 20;
 
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +71,7 @@ impl Refused {
     }
 }
 
-/// A route netlink socket of the namespace in which it was opened.
+/// A route netlink socket, in the namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct NetlinkSocket {
     descriptor: OwnedFd,

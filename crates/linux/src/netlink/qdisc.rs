@@ -94,7 +94,7 @@ pub enum Room {
 pub struct FairCodel {
     /// The delay that packets may have, in microseconds, without being marked or dropped.
     pub target_us: u32,
-    /// How long the delay may exceed the target, in microseconds; at least ten times the target.
+    /// The time that the delay may exceed the target, in microseconds; at least ten times the target.
     pub interval_us: u32,
     /// The maximum number of waiting packets; 10,240 if `None`.
     pub packets: Option<u32>,

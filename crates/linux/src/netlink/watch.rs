@@ -4,7 +4,7 @@
 //!   namespace A   namespace B   namespace C        notices about every device (RTNLGRP_LINK)
 //!        \_____________|_____________/
 //!                      v
-//!        one socket in a namespace of its own, which has a number for each of the others
+//!        one socket in a namespace of its own, with a number for each of the others
 //! ```
 //!
 //! A single socket receives the notices of all namespaces (`NETLINK_LISTEN_ALL_NSID`). The kernel walks all

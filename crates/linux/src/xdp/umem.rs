@@ -11,7 +11,7 @@ pub struct Umem {
     memory: Mapping,
     chunk: usize,
     count: u32,
-    /// Distinguishes chunks of this memory from those of another.
+    /// Distinguishes this memory's chunks from another's.
     id: u32,
 }
 
