@@ -1,10 +1,10 @@
-//! `cargo xtask fuzz`: runs the fuzz targets of `crates/*/fuzz` and `examples/fuzz`, guided by
-//! coverage, for a given time.
+//! `cargo xtask fuzz`: runs the fuzz targets of `crates/*/fuzz` and `examples/fuzz`, guided by coverage, for
+//! a given time.
 //!
-//! Stable Rust instruments code for libFuzzer by flags of its code generator. There is no sanitizer, because
-//! sanitizers need an unstable compiler and the fuzzed code has no unsafe code. Interesting inputs stay in
-//! `target/fuzz/corpus`, failing ones in `target/fuzz`; run a target's program with the path of a failing
-//! input to repeat the failure.
+//! Stable Rust can instrument code for libFuzzer through code generation flags. There is no sanitizer,
+//! because sanitizers need an unstable compiler and the fuzzed code has no unsafe code. Interesting inputs
+//! stay in `target/fuzz/corpus`, failing inputs in `target/fuzz`; to repeat a failure, run the target's
+//! program with the path of the failing input.
 
 use crate::step::{StepVerdict, TimedStep};
 use crate::summary::StepSummary;
@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use unisono_host_tests::program::{target, workspace};
 
-/// The crate, its targets as in its `Cargo.toml`, and files to begin with.
+/// The crate, its targets as in its `Cargo.toml`, and a directory of initial inputs.
 const PROJECTS: [(&str, &[&str], Option<&str>); 8] = [
     ("crates/rma/fuzz", &["packet", "stream", "handshake"], None),
     (
@@ -35,12 +35,13 @@ const PROJECTS: [(&str, &[&str], Option<&str>); 8] = [
     ("examples/fuzz", &["capture"], None),
 ];
 
-/// Edges counted, comparisons traced; one code generation unit, so that the tables are in one piece.
+/// Counts edges and traces comparisons; uses one code generation unit, so that each table is contiguous.
 const FLAGS: &str = "--cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// Fuzzes the targets of these names, or all, for this many seconds each. Answers whether nothing was found.
+/// Fuzzes the named targets, or all of them, for `seconds` seconds each. Returns whether no failure was
+/// found.
 pub(crate) fn run(seconds: u64, only: &[&str]) -> anyhow::Result<bool> {
     let known = |name: &&&str| PROJECTS.iter().any(|(_, targets, _)| targets.contains(*name));
     if let Some(name) = only.iter().find(|name| !known(name)) {
@@ -73,7 +74,7 @@ fn fuzz(
     seeds: Option<&str>,
     seconds: u64,
 ) -> anyhow::Result<()> {
-    // a target of its own keeps the flags away from build scripts
+    // an explicit target triple keeps the flags away from build scripts
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let mut build = unisono_host_tests::program::cargo();
     build.args(["build", "--locked", "--release", "--target", &triple]);
@@ -95,7 +96,7 @@ fn fuzz(
         fuzz.arg(format!("-artifact_prefix={}/{name}-", place.display()));
         let deadline = Duration::from_secs(seconds + 120);
         summary.step(&format!("fuzz {name} for {seconds} s"), || {
-            // progress is for whoever watches; what matters is what was found, and how much was tried
+            // show only the findings and the amount of work, not the progress
             let show = |line: &str| {
                 line.starts_with("stat::") || line.starts_with("Done") || line.contains("panicked")
             };
