@@ -1,4 +1,4 @@
-//! Runs a list of host tests, one after the other, each in a process of its own.
+//! Runs a list of host tests one after another, each in a process of its own.
 
 use crate::groups;
 use crate::watchdog::{self, Ended};
@@ -11,32 +11,32 @@ use std::time::{Duration, Instant};
 use unisono_linux::interrupt;
 use unisono_linux::parent_death::die_with_parent;
 
-/// Deadline of a test that names none.
+/// The default deadline of a test.
 const DEADLINE_S: u64 = 60;
-/// What a test may take to see its last processes off.
+/// The time that a test's last processes may take to end after it.
 const GRACE: Duration = Duration::from_secs(3);
-/// Exit status by which the process of a test says that it skipped.
+/// The exit status of a test process that skipped its test.
 const SKIPPED: i32 = 77;
-/// Asks for one test, in this process.
+/// Requests a single test in this process.
 const ONE: &str = "--run-one";
 
-/// Why a test was not run here, and what to do about it.
+/// The reason why a test was not run here, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
     reason: String,
 }
 
 impl Skipped {
-    /// A reason in one line.
+    /// Makes a reason in a single line.
     pub fn because(reason: impl Into<String>) -> Self {
         Self { reason: reason.into().replace('\n', " ") }
     }
 }
 
-/// What a host test answers; a failure is a panic.
+/// The result of a host test; a failure is a panic.
 pub type TestOutcome = Result<(), Skipped>;
 
-/// One host test; made by [`host_tests!`](crate::host_tests).
+/// A host test; made by [`host_tests!`](crate::host_tests).
 #[derive(Clone, Copy, Debug)]
 pub struct Test {
     name: &'static str,
@@ -45,12 +45,12 @@ pub struct Test {
 }
 
 impl Test {
-    /// A test that is given up after a minute.
+    /// A test with a deadline of a minute.
     pub const fn new(name: &'static str, run: fn() -> TestOutcome) -> Self {
         Self { name, run, deadline: Duration::from_secs(DEADLINE_S) }
     }
 
-    /// With another deadline.
+    /// Sets another deadline.
     #[must_use]
     pub const fn within(mut self, seconds: u64) -> Self {
         self.deadline = Duration::from_secs(seconds);
@@ -68,26 +68,26 @@ macro_rules! host_tests {
     };
 }
 
-/// How one test ended.
+/// How a test ended.
 enum TestVerdict {
     Passed,
     Skipped(String),
     Failed(String),
 }
 
-/// What the command line of `cargo test -- ARGS` asks for.
+/// The options of the command line `cargo test -- ARGS`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Asked {
     list: bool,
     exact: bool,
-    /// Also what a test printed that passed or was skipped.
+    /// Also show the output of tests that passed or were skipped.
     shows: bool,
     filters: Vec<String>,
 }
 
 impl Asked {
-    /// Understands the arguments that tools pass to a libtest program; flags without a meaning
-    /// here (`--test-threads=1`) are ignored.
+    /// Parses the arguments that tools pass to a libtest program; ignores flags without a meaning here
+    /// (`--test-threads=1`).
     fn parse(arguments: impl Iterator<Item = String>) -> Self {
         let mut asked = Self::default();
         for argument in arguments {
@@ -108,7 +108,7 @@ impl Asked {
     }
 }
 
-/// Runs the tests that the command line asks for and prints one line each.
+/// Runs the tests that the command line selects and prints a line for each.
 #[allow(clippy::print_stdout, reason = "a test harness speaks")]
 pub fn main(tests: &[Test]) -> ExitCode {
     let mut arguments = std::env::args().skip(1).peekable();
@@ -129,7 +129,7 @@ pub fn main(tests: &[Test]) -> ExitCode {
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     for test in &wanted {
         print!("test {} ... ", test.name);
-        // a test that hangs must have been named before
+        // print the name before the test runs, because the test may hang
         let _ = std::io::stdout().flush();
         let begun = Instant::now();
         let (verdict, said) = run_apart(test).unwrap_or_else(|error| {
@@ -138,7 +138,7 @@ pub fn main(tests: &[Test]) -> ExitCode {
         match verdict {
             TestVerdict::Passed => {
                 passed += 1;
-                // xtask lists the slowest
+                // xtask lists the slowest tests
                 println!("ok ({:.1} s)", begun.elapsed().as_secs_f64());
             }
             TestVerdict::Skipped(reason) => {
@@ -160,7 +160,8 @@ pub fn main(tests: &[Test]) -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(101) }
 }
 
-/// The parent's side: a process for this test, watched. Answers what it printed, too.
+/// The parent's side: runs this test in a process of its own, under the watchdog. Also returns the test's
+/// output.
 fn run_apart(test: &Test) -> std::io::Result<(TestVerdict, String)> {
     // a file, not a pipe: a process that outlives the test would keep a pipe open for ever
     let mut output = tempfile::tempfile()?;
@@ -202,20 +203,19 @@ fn printed(output: &mut File) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The child's side: runs one test in this process.
+/// The child's side: runs a test in this process.
 #[allow(clippy::print_stdout, reason = "the reason to skip goes to the parent by standard output")]
 fn run_here(tests: &[Test], name: Option<&str>) -> ExitCode {
     let Some(test) = tests.iter().find(|test| Some(test.name) == name) else {
         println!("no test is called {name:?}");
         return ExitCode::FAILURE;
     };
-    // a test leads a process group of its own, which Ctrl-C at the harness does not reach
+    // a test leads a process group of its own, so Ctrl-C at the harness does not reach it
     if let Err(error) = die_with_parent(None) {
         println!("the harness is gone: {error}");
         return ExitCode::FAILURE;
     }
-    // a shell starts what it puts into the background with interrupts ignored, and so would the tests'
-    // programs be
+    // a shell starts background processes with interrupts ignored, and the tests' programs would inherit that
     if let Err(error) = interrupt::usual() {
         println!("the usual answers to signals could not be restored: {error}");
         return ExitCode::FAILURE;
@@ -233,7 +233,7 @@ fn run_here(tests: &[Test], name: Option<&str>) -> ExitCode {
     }
 }
 
-/// The panic hook has printed the message already.
+/// The panic hook has already printed the message.
 fn forget(_payload: Box<dyn Any + Send>) {}
 
 #[cfg(test)]
