@@ -21,7 +21,7 @@ const ROWS: &[(&str, &[&str])] = &[
     ("btin", &["linux", "sync"]),
     // linux only for the type `Nanos`: a crate of its own would hold a single struct
     ("fairqueue", &["linux", "sync"]),
-    // the other dependency between two topics: fair queuing divides time between its classes
+    // the other dependency between two topics: fair queuing implements the shares of event classes
     ("eventchannel", &["fairqueue", "linux"]),
     // adapters
     ("broker", &["eventchannel", "fairqueue", "linux", "measure", "sync"]),

@@ -49,7 +49,7 @@ const SLEEPABLE: u32 = 1 << 4;
 const LOG: usize = 256 * 1024;
 /// The bytes of `struct __sk_buff` that a test run passes to the program.
 const CONTEXT: usize = 64;
-/// The longest form of `bpf_attr` works on all kernels, because fields that a kernel does not know must only
+/// The longest form of `bpf_attr` works on all kernels, because fields that a kernel does not know need only
 /// be zero.
 const ATTRIBUTES: usize = 128;
 
