@@ -609,8 +609,9 @@ enum unisono_status unisono_publish_later(struct unisono_client *client,
 // Sends all events that unisono_publish_later() holds back, and waits until they have left this process.
 enum unisono_status unisono_flush(struct unisono_client *client);
 
-// Publishes an event if no consumer would block it, and waits for the event's outcome. UNISONO_STATUS_REFUSED:
-// no consumer got it; the text names the refuser and the reason. `published` may be NULL.
+// Publishes an event if no consumer would block it, and waits for the event's outcome.
+// UNISONO_STATUS_REFUSED: no consumer got it; the text names the refuser and the reason. `published` may be
+// NULL.
 enum unisono_status unisono_try_publish(struct unisono_client *client,
                                         uint32_t topic,
                                         const struct unisono_draft *draft,

@@ -267,8 +267,9 @@ pub unsafe extern "C" fn unisono_flush(client: *mut ClientHandle) -> CallStatus 
     told(|| Ok(unsafe { connection(client) }?.client.flush()?))
 }
 
-/// Publishes an event if no consumer would block it, and waits for the event's outcome. UNISONO_STATUS_REFUSED:
-/// no consumer got it; the text names the refuser and the reason. `published` may be NULL.
+/// Publishes an event if no consumer would block it, and waits for the event's outcome.
+/// UNISONO_STATUS_REFUSED: no consumer got it; the text names the refuser and the reason. `published` may be
+/// NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_try_publish(
     client: *mut ClientHandle,
