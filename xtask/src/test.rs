@@ -1,4 +1,4 @@
-//! `cargo xtask test`: every test, in the order in which a failure says most.
+//! `cargo xtask test`: runs every test, the most informative failures first.
 
 use crate::packages::{self, Install};
 use crate::step::{Cases, StepOutput, StepVerdict, TimedStep};
@@ -14,15 +14,16 @@ use unisono_host_tests::program::{HOST_TESTS, PROGRAMS, target, workspace};
 use unisono_linux::affinity::Tid;
 use unisono_linux::scheduling::{self, Children, SchedulingPolicy};
 
-/// Runs every test that this machine can run. Answers whether none failed.
+/// Runs every test that this machine can run. Returns whether all passed.
 pub(crate) fn run(install: Install, cases: Cases) -> anyhow::Result<bool> {
     let mut summary = StepSummary::default();
     summary.step("packages", || packages::provide(install));
-    // A second thread builds the program that host tests start. Many tests wait: it then runs the models,
-    // which take minutes of a processor, in the time that these leave over. What they print comes afterwards.
+    // A second thread builds the program that host tests start. Many host tests spend their time waiting; in
+    // that idle time the thread then runs the models, which take minutes of a processor. Their output is
+    // printed afterwards.
     let (built, program) = mpsc::channel();
     let models = thread::spawn(|| beside_tests(built));
-    // in one go: asked for one package alone, cargo builds its dependencies again, with fewer features
+    // in one command: for a single package, cargo would build its dependencies again with fewer features
     summary.step("unit, property, doc and command line tests", || {
         tests(&["--workspace", "--exclude", "unisono-host-tests"], |_| ())
     });
@@ -38,7 +39,7 @@ pub(crate) fn run(install: Install, cases: Cases) -> anyhow::Result<bool> {
     Ok(summary.conclude())
 }
 
-/// The tests of the crates with unsafe code, under Miri.
+/// Runs the tests of the crates with unsafe code under Miri.
 pub(crate) fn miri() -> anyhow::Result<bool> {
     let mut summary = StepSummary::default();
     summary.step("miri", || {
@@ -63,10 +64,11 @@ pub(crate) fn miri() -> anyhow::Result<bool> {
     Ok(summary.conclude())
 }
 
-/// How many tests that failed are tried again. If more fail, it is the change and not chance.
+/// The maximum number of failed tests that run again. If more tests fail, the change is to blame and not
+/// chance.
 const TRIED_AGAIN: usize = 3;
 
-/// Runs tests. The few that fail run once more, when no other test is beside them.
+/// Runs tests. If only a few fail, runs them once more, without other tests at the same time.
 fn tests(arguments: &[&str], prepare: impl Fn(&mut Command)) -> StepVerdict {
     let run = |names: &[&str]| {
         let mut command = unisono_host_tests::program::cargo();
@@ -84,7 +86,8 @@ fn tests(arguments: &[&str], prepare: impl Fn(&mut Command)) -> StepVerdict {
     test_output::after_second_try(first, &second)
 }
 
-/// `cargo test ARGUMENTS`, by a command that begins with cargo: all tests, or those with these whole names.
+/// `cargo test ARGUMENTS`, by a command that begins with cargo: runs all tests, or the tests with exactly
+/// these names.
 fn testing(mut cargo: Command, arguments: &[&str], names: &[&str]) -> TimedStep {
     cargo.args(["test", "--locked", "--no-fail-fast"]).args(arguments).args(["--", "--show-output"]);
     if !names.is_empty() {
@@ -95,7 +98,7 @@ fn testing(mut cargo: Command, arguments: &[&str], names: &[&str]) -> TimedStep 
     step.testing(test_output::runs_a_program)
 }
 
-/// The verdict, and what was printed.
+/// The verdict, and the output.
 fn verdict(step: TimedStep) -> (StepVerdict, Vec<String>) {
     let StepOutput { success, hung, lines } = match step.run() {
         Ok(done) => done,
@@ -112,7 +115,7 @@ fn verdict(step: TimedStep) -> (StepVerdict, Vec<String>) {
     (verdict, lines)
 }
 
-/// Host tests start the program as a user would. It is built once, before their clocks run.
+/// Host tests start the program as a user would. It is built once, before their time limits apply.
 fn host_tests(cases: Cases, program: &Receiver<Result<(), String>>) -> StepVerdict {
     match program.recv() {
         Ok(Ok(())) => {}
@@ -128,12 +131,12 @@ fn host_tests(cases: Cases, program: &Receiver<Result<(), String>>) -> StepVerdi
     })
 }
 
-/// Builds the program, tells `built`, and runs the models in idle time. Returns what [`loom`] returns. The
-/// build has the priority of the tests, because host tests wait for it.
+/// Builds the program, reports to `built`, and runs the models in idle time. Returns the result of [`loom`].
+/// The build has the priority of the tests, because host tests wait for it.
 fn beside_tests(built: Sender<Result<(), String>>) -> (StepVerdict, Vec<String>) {
-    let _ = built.send(build_program()); // nobody waits if the tests before panicked
+    let _ = built.send(build_program()); // the receiver is gone if earlier tests panicked
     drop(built);
-    // what this thread starts is of its class
+    // processes that this thread starts inherit its class
     if let Err(error) = scheduling::set(Tid::SELF, SchedulingPolicy::Idle, Children::Inherit) {
         let why = format!("this thread cannot be given idle time: {error}");
         return (StepVerdict::failed(why), Vec::new());
@@ -144,7 +147,7 @@ fn beside_tests(built: Sender<Result<(), String>>) -> (StepVerdict, Vec<String>)
 fn build_program() -> Result<(), String> {
     let mut build = unisono_host_tests::program::cargo();
     build.args(["build", "--locked", "--release"]).args(PROGRAMS).current_dir(workspace());
-    // tests print at the same time
+    // other tests print at the same time
     let step = TimedStep::new("build the program", build).showing(|_| false);
     match step.run() {
         Ok(StepOutput { success: true, .. }) => Ok(()),
@@ -154,8 +157,8 @@ fn build_program() -> Result<(), String> {
     }
 }
 
-/// The models need another `cfg`, which rebuilds everything below them, so they have a target directory of
-/// their own. Prints nothing; the lines worth showing are returned.
+/// Runs the models. They need another `cfg`, which rebuilds all their dependencies, so they have a target
+/// directory of their own. Prints nothing; returns the lines that are worth showing.
 fn loom() -> (StepVerdict, Vec<String>) {
     const CRATES: [&str; 4] = ["sync", "barrier", "rma", "broker"];
     let mut arguments = vec!["--release".to_owned()];
@@ -174,7 +177,7 @@ fn loom() -> (StepVerdict, Vec<String>) {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let mut command = unisono_host_tests::program::cargo();
     command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom"));
-    // they may have to wait for the host tests' end
+    // they may have to wait for the end of the host tests
     let hour = Duration::from_secs(60 * 60);
     let step = testing(command, &arguments, &[]).testing_within(test_output::runs_a_program, hour, hour);
     let (verdict, mut lines) = verdict(step.within(2 * hour).showing(|_| false));
@@ -189,7 +192,7 @@ fn models_of(tests: &Path) -> Vec<String> {
     models
 }
 
-/// The names of the tests in a crate's folder of tests, in order.
+/// The names of the tests in a crate's tests folder, sorted.
 fn tests_in(folder: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder)? {

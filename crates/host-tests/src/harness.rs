@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 /// on two processors keep both busy. Chosen, not measured.
 const MAX_RUNNING_PER_PROCESSOR: usize = 2;
 
-/// What the command line of `cargo test -- ARGS` asks for.
+/// The options of the command line `cargo test -- ARGS`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Asked {
     list: bool,
     exact: bool,
-    /// Also what a test printed that passed or was skipped.
+    /// Also show the output of tests that passed or were skipped.
     shows: bool,
     /// Tests at the same time; none: as many as [`MAX_RUNNING_PER_PROCESSOR`] says.
     threads: Option<usize>,

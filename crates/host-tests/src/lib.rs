@@ -1,7 +1,7 @@
 //! Tests that need a real host: root, control groups, real-time classes, several cores.
 //!
-//! A host test passes, fails, or is *skipped with a reason*, which is printed. Otherwise a skipped test would
-//! look like one that passed. Each test runs in its own process and process group under a [`watchdog`]. If a
+//! A host test passes, fails, or is *skipped with a reason*, which is printed; otherwise a skipped test would
+//! look like a passed one. Each test runs in its own process and process group under a [`watchdog`]. If a
 //! test hangs, its stacks are printed. A test that leaves processes behind fails.
 //!
 //! All host tests are one program, `tests/main.rs`. A module of it looks like this:
@@ -45,14 +45,14 @@ pub use test::{Skipped, Test, TestOutcome};
 /// Set by `cargo xtask test --long`.
 pub const LONG: &str = "UNISONO_LONG_TESTS";
 
-/// Whether all cases of tests that repeat themselves are tried.
+/// Whether tests with many similar cases run all of them.
 #[must_use]
 pub fn is_long() -> bool {
     std::env::var_os(LONG).is_some()
 }
 
-/// A step through the cases of a test that repeats itself: 1 in long tests, `usually` in others, so that a
-/// whole run of the tests stays within the time that somebody waits for it.
+/// The step between the cases that a test runs: 1 in long tests, `usually` in others, so that a whole test
+/// run does not take too long.
 ///
 /// ```
 /// # use unisono_host_tests::one_in;

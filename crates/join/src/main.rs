@@ -1,9 +1,9 @@
-//! `unisono-join`: joins the event broker of this host with those of other hosts, over zenoh.
+//! `unisono-join`: joins the event broker of this host with the brokers of other hosts, over zenoh.
 //!
-//! `unisono_broker::join` says what a join does. Here are the network and the threads: for each class a zenoh
-//! session, a thread that sends (`outgoing.rs`) and a thread that receives (`incoming.rs`), each with a
-//! connection of its own to the broker. `network.rs` opens the sessions, `sight.rs` holds what all threads
-//! share. To read: `outgoing.rs`, `incoming.rs`.
+//! `unisono_broker::join` describes joining. This program adds the network and the threads: for each class a
+//! zenoh session, a thread that sends (`outgoing.rs`) and a thread that receives (`incoming.rs`), each with a
+//! connection of its own to the broker. `network.rs` opens the sessions, `sight.rs` holds the state that all
+//! threads share. Read `outgoing.rs` first, then `incoming.rs`.
 #![forbid(unsafe_code)]
 
 mod incoming;
@@ -82,7 +82,7 @@ fn name(text: &str) -> Result<String, String> {
     }
 }
 
-/// How long the threads have to end: a network that takes nothing gives up after five seconds.
+/// The time that the threads have to end: a stuck network gives up after five seconds.
 const FAREWELL: Duration = Duration::from_secs(7);
 const GLANCE: Duration = Duration::from_millis(50);
 
@@ -121,7 +121,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
         threads.push(std::thread::spawn(move || incoming::run(&seen, class, &network)));
     }
     let mut next = Instant::now() + Duration::from_secs(args.every);
-    // a thread that ended early has said why
+    // a thread that ended early has printed the reason
     while interrupt::caught().is_none() && !threads.iter().any(std::thread::JoinHandle::is_finished) {
         std::thread::sleep(GLANCE);
         if args.json && Instant::now() >= next {

@@ -1,7 +1,7 @@
-//! From the broker of this host to the network.
+//! Passes events from the broker of this host to the network.
 //!
-//! What zenoh does not take yet waits in the queue of the subscription at the broker, whose policy says what
-//! is dropped.
+//! Events that zenoh does not take yet wait in the subscription's queue at the broker; the subscription's
+//! policy decides which of them are dropped.
 
 use crate::network::ClassNetwork;
 use crate::sight::Sight;

@@ -1,25 +1,25 @@
-//! Output in whole lines: what ranks write at the same time is not mixed within a line.
+//! Output in whole lines: output of several ranks does not mix within a line.
 //!
-//! The idea: bytes of a pipe are kept until their line end comes. A line longer than [`LONGEST`] is passed on
-//! in pieces, each a line. What a rank leaves unfinished gets a line end. Cost: one copy. When not to use:
-//! for binary output; have each rank write a file.
+//! The idea: bytes of a pipe are kept until their line ends. A line longer than [`LONGEST`] is passed on in
+//! pieces, each as a line. An unfinished last line of a rank gets a line end. Cost: one copy. When not to
+//! use: for binary output; have each rank write a file.
 
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 
-/// The longest line that is kept whole.
+/// The maximum number of bytes of a line that is kept whole.
 pub(crate) const LONGEST: usize = 64 * 1024;
 
-/// Whether lines say whose they are.
+/// Whether each line begins with its rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Prefix {
     #[default]
     None,
-    /// `[3] `, at the width of the highest rank.
+    /// `[3] `, padded to the width of the highest rank.
     Rank,
 }
 
-/// The lines of one stream of one rank.
+/// The lines of a rank's output stream.
 #[derive(Debug)]
 pub(crate) struct LinePrefixer {
     prefix: String,
@@ -39,7 +39,7 @@ impl LinePrefixer {
         Self { prefix: text, unfinished: Vec::new() }
     }
 
-    /// Takes bytes, and appends the lines that they finish to `out`.
+    /// Adds bytes, and appends the lines that they complete to `out`.
     pub(crate) fn feed(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) {
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
             let (line, rest) = bytes.split_at(end + 1);
@@ -54,7 +54,7 @@ impl LinePrefixer {
         }
     }
 
-    /// The stream has ended: what is unfinished becomes a line.
+    /// Ends the stream: an unfinished line becomes a line.
     pub(crate) fn finish(&mut self, out: &mut Vec<u8>) {
         if !self.unfinished.is_empty() {
             out.extend_from_slice(self.prefix.as_bytes());

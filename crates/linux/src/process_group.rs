@@ -1,21 +1,21 @@
-//! A program with all that it started: signals to a whole process group, and its priority.
+//! A program with all its descendants: signals to a whole process group, and its priority.
 //!
 //! Start the program with `std::os::unix::process::CommandExt::process_group(0)`; its number is then the
-//! group's. Cost: one system call each. A child that leaves its group (setsid, setpgid) is not reached:
-//! what must catch those too needs a cgroup. Reference: kill(2), setpriority(2).
+//! group's. Cost: one system call each. A child that leaves the group (setsid, setpgid) is not reached; to
+//! reach such children too, use a cgroup. Reference: kill(2), setpriority(2).
 
 use crate::signal::Signal;
 use rustix::io::Errno;
 use rustix::process::{Pid, kill_process_group, setpriority_pgrp, test_kill_process_group};
 use std::io;
 
-/// A process group as the kernel numbers it: the number of the process it was made for.
+/// A process group, by its number: the number of the process that it was made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessGroup(Pid);
 
 impl ProcessGroup {
-    /// The group that was made for the child with this number; `None` for numbers that kill(2) reads as
-    /// "everybody" or "ourselves".
+    /// The group that was made for the child with this number; `None` for numbers that have another meaning
+    /// in kill(2) (all processes, or this group).
     pub fn of_child(pid: impl Into<u32>) -> Option<Self> {
         i32::try_from(pid.into()).ok().filter(|pid| *pid > 1).and_then(Pid::from_raw).map(Self)
     }
@@ -28,13 +28,13 @@ impl ProcessGroup {
         }
     }
 
-    /// Whether a process of the group is left (one that ended and was not waited for counts).
+    /// Whether the group still has a process, including an ended process that was not waited for.
     pub fn is_alive(self) -> bool {
         test_kill_process_group(self.0) != Err(Errno::SRCH)
     }
 
-    /// Gives every thread of the group this nice value (-20 favours it most); threads that it starts later
-    /// inherit it. Needs `CAP_SYS_NICE` to favour it.
+    /// Sets the nice value of every thread of the group (-20 gives the most processor time); threads started
+    /// later inherit it. Lowering it needs `CAP_SYS_NICE`.
     pub fn set_nice(self, nice: i32) -> io::Result<()> {
         Ok(setpriority_pgrp(Some(self.0), nice)?)
     }
@@ -55,7 +55,7 @@ mod tests {
         group.tell(Signal::Kill).expect("our own children");
         child.wait().expect("it was killed");
         let mut tries = 0;
-        // the grandchild is reaped by whoever adopts it
+        // init or a subreaper waits for the grandchild
         while group.is_alive() && tries < 500 {
             std::thread::sleep(std::time::Duration::from_millis(10));
             tries += 1;

@@ -1,47 +1,47 @@
-//! Read and write another process's memory: process_vm_readv(2), process_vm_writev(2), proc_pid_mem(5).
+//! Reads and writes another process's memory: process_vm_readv(2), process_vm_writev(2), proc_pid_mem(5).
 //!
-//! One copy, no shared mapping, no help from the other side. Allowed where ptrace is: same user, and not
-//! forbidden by Yama or a container's filter; [`read`] of a known word finds out. A [`HeldMemory`] was
-//! looked up and asked about once, not in each call; but it is copied twice, through a page of the kernel's.
-//! Cost: a system call and a page lookup a page; 16 bytes take 1.3 us, or 1.0 us if held, with both sides at
-//! it 1.6 and 1.0; from a few pages on [`write()`] is faster. When not to use: for short data that can be
-//! shared instead.
+//! One copy, no shared mapping, no cooperation of the other process. Allowed like ptrace: same user, and not
+//! forbidden by Yama or a container's filter; a [`read`] of a known word finds out. A [`HeldMemory`] is
+//! looked up and checked once, not in each call; but it copies twice, through a page of the kernel. Cost: a
+//! system call and a lookup for each page. 16 bytes take 1.3 us, or 1.0 us with a `HeldMemory`; with
+//! transfers in both directions at a time, 1.6 us and 1.0 us. From a few pages on [`write()`] is faster. When
+//! not to use: for short data that can be shared instead.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// A process's memory, held open: it stays that of this process, even after the process number is reused.
+/// A process's memory, held open: it refers to this process even after the process number is reused.
 #[derive(Debug)]
 pub struct HeldMemory(File);
 
 impl HeldMemory {
-    /// Holds on to the memory of the process that now has this number. Fails with `EACCES` or `EPERM` where
-    /// that is forbidden, and with `ENOENT` for no process or without /proc.
+    /// Opens the memory of the process that has this number now. Fails with `EACCES` or `EPERM` if that is
+    /// forbidden, and with `ENOENT` if the process does not exist or without /proc.
     pub fn open(process: u32) -> io::Result<Self> {
         OpenOptions::new().read(true).write(true).open(format!("/proc/{process}/mem")).map(Self)
     }
 
-    /// Copies `into.len()` bytes from `address`. Fails with `EIO` for memory that is not there, and with
+    /// Copies `into.len()` bytes from `address`. Fails with `EIO` for unmapped memory, and with
     /// [`io::ErrorKind::UnexpectedEof`] if the process has ended.
     #[inline]
     pub fn read(&self, address: usize, into: &mut [u8]) -> io::Result<()> {
         self.0.read_exact_at(into, address as u64)
     }
 
-    /// Copies `bytes` to `address`; also where the process itself may only read, as a debugger's write would.
+    /// Copies `bytes` to `address`, even where the process itself may only read, like a debugger's write.
     /// Fails as [`read`] does.
     ///
     /// # Safety
-    /// What lies at `address` of the process (which may be this one) may be overwritten.
+    /// The caller may overwrite the memory at `address` of that process (possibly this one).
     #[inline]
     pub unsafe fn write(&self, address: usize, bytes: &[u8]) -> io::Result<()> {
         self.0.write_all_at(bytes, address as u64)
     }
 }
 
-/// Copies `into.len()` bytes from `address` of `process`. Fails with `EPERM` where that is forbidden,
-/// `EFAULT` for memory that is not there, `ESRCH` for nobody.
+/// Copies `into.len()` bytes from `address` of `process`. Fails with `EPERM` if that is forbidden, `EFAULT`
+/// for unmapped memory, `ESRCH` if the process does not exist.
 pub fn read(process: u32, address: usize, into: &mut [u8]) -> io::Result<()> {
     let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     transfer(local, process, address, |process, local, remote| {
@@ -53,16 +53,16 @@ pub fn read(process: u32, address: usize, into: &mut [u8]) -> io::Result<()> {
 /// Copies `bytes` to `address` of `process`. Fails as [`read`] does.
 ///
 /// # Safety
-/// What lies at `address` of `process` (which may be this one) may be overwritten.
+/// The caller may overwrite the memory at `address` of `process` (possibly this one).
 pub unsafe fn write(process: u32, address: usize, bytes: &[u8]) -> io::Result<()> {
     let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     transfer(local, process, address, |process, local, remote| {
-        // SAFETY: the local vector is a slice, only read; the caller vouches for the remote one.
+        // SAFETY: the local vector is a slice, only read; the caller guarantees the remote one.
         unsafe { libc::process_vm_writev(process, local, 1, remote, 1, 0) }
     })
 }
 
-/// Repeats a call until all bytes are through: one transfer may end early.
+/// Repeats a call until all bytes are transferred, because a transfer may end early.
 fn transfer(
     mut local: libc::iovec,
     process: u32,
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn memory_held_on_to_is_read_and_written_until_its_process_ends() {
         let (source, mut target) = ([1_u8, 2, 3, 4], [0_u8; 4]);
-        // Without /proc there is nothing to hold.
+        // Without /proc there is no file to open.
         let Ok(own) = HeldMemory::open(std::process::id()) else { return };
         own.read(source.as_ptr() as usize, &mut target).expect("the memory is there");
         assert_eq!(target, source);
@@ -119,7 +119,7 @@ mod tests {
         child.kill().expect("our child");
         child.wait().expect("our child");
         assert!(held.read(source.as_ptr() as usize, &mut target).is_err());
-        // SAFETY: nobody has that memory any more.
+        // SAFETY: the process has ended, so no memory is written.
         assert!(unsafe { held.write(source.as_ptr() as usize, &[1]) }.is_err());
     }
 }

@@ -1,10 +1,10 @@
-//! How a thread is scheduled: `sched_setattr(2)`, `sched_getattr(2)`, `sched_setscheduler(2)`.
+//! The scheduling of a thread: `sched_setattr(2)`, `sched_getattr(2)`, `sched_setscheduler(2)`.
 //!
 //! A [`SchedulingPolicy`] is a class with its parameters, typed. Cost: one system call (about 1.2 us with
 //! warm caches, four times that after another program has run). Raising a class needs `CAP_SYS_NICE` or a
-//! resource limit; the real-time classes are refused (`EPERM`) in a non-root cgroup of the version 1 `cpu`
-//! controller that has no real-time budget, and `SCHED_DEADLINE` when the thread may not use all processors
-//! or the machine's bandwidth is spent (`EPERM`, `EBUSY`).
+//! resource limit. The kernel refuses the real-time classes (`EPERM`) in a non-root cgroup of the version 1
+//! `cpu` controller that has no real-time budget. It refuses `SCHED_DEADLINE` if the thread may not use all
+//! processors or the machine's bandwidth is used up (`EPERM`, `EBUSY`).
 //!
 //! Reference: sched(7), sched_setattr(2).
 
@@ -20,17 +20,18 @@ pub enum SchedulingPolicy {
     Other {
         /// From -20 (most processor time) to 19.
         nice: i32,
-        /// The slice that this thread asks for (0.1 ms to 100 ms, kernels from 6.12 on); `None` is the
-        /// kernel's own.
+        /// The slice that this thread requests (0.1 ms to 100 ms, kernels from 6.12 on); `None` is the
+        /// kernel's default.
         slice: Option<Duration>,
     },
-    /// Fair, but never preempts on wake-up.
+    /// Fair, but never preempts another thread on wake-up.
     Batch { nice: i32 },
     /// Fair with the least weight, preempted by every other fair thread.
     Idle,
-    /// What the scheduler does that is loaded into the kernel (sched_ext); the same as `Other` while none is.
+    /// Scheduled by the scheduler that is loaded into the kernel (sched_ext); the same as `Other` while none
+    /// is loaded.
     Extensible { nice: i32 },
-    /// Real-time, runs until it sleeps or something more urgent comes.
+    /// Real-time, runs until it sleeps or a more urgent thread becomes runnable.
     Fifo(Urgency),
     /// Real-time, takes turns with threads of the same urgency.
     RoundRobin(Urgency),
@@ -38,7 +39,7 @@ pub enum SchedulingPolicy {
     Deadline {
         /// Processor time granted in each period.
         runtime: Duration,
-        /// When it is needed, counted from the start of the period.
+        /// The deadline, counted from the start of the period.
         deadline: Duration,
         period: Duration,
     },
@@ -51,7 +52,7 @@ pub struct Urgency(u8);
 impl Urgency {
     /// The least urgent real-time priority.
     pub const LEAST: Urgency = Urgency(1);
-    /// The most urgent one; the kernel's own migration threads are above it.
+    /// The most urgent priority; the kernel's own migration threads are above it.
     pub const MOST: Urgency = Urgency(99);
 
     /// A priority, clamped to 1..=99.
@@ -64,7 +65,7 @@ impl Urgency {
     }
 }
 
-/// Whether children start with the parent's class or with the default one.
+/// Whether children start with the parent's class or with the default class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Children {
     Inherit,
@@ -94,10 +95,10 @@ const SCHED_DEADLINE: u32 = 6;
 const SCHED_EXT: u32 = 7;
 
 impl SchedulingPolicy {
-    /// The class of a thread that nobody changed.
+    /// The class of a thread without changes.
     pub const DEFAULT: SchedulingPolicy = SchedulingPolicy::Other { nice: 0, slice: None };
 
-    /// Whether the thread preempts every fair one.
+    /// Whether the thread preempts every fair thread.
     pub fn is_real_time(&self) -> bool {
         matches!(
             self,
@@ -145,12 +146,12 @@ impl SchedulingPolicy {
     }
 }
 
-/// Puts a thread into a class. Fails with `ESRCH` if there is no such thread, `EPERM` without permission (see
-/// the module's text), `EINVAL` for parameters out of range, and `EBUSY` if the deadline class has no
+/// Puts a thread into a class. Fails with `ESRCH` if the thread does not exist, `EPERM` without permission
+/// (see the module's text), `EINVAL` for parameters out of range, and `EBUSY` if the deadline class has no
 /// bandwidth left.
 pub fn set(thread: Tid, policy: SchedulingPolicy, children: Children) -> io::Result<()> {
     let attributes = policy.attributes(children);
-    // SAFETY: `attributes` has the kernel's layout (its first version) and names its own size.
+    // SAFETY: `attributes` has the kernel's layout (its first version) and contains its own size.
     let result = unsafe { libc::syscall(libc::SYS_sched_setattr, thread.0, &raw const attributes, 0u32) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -170,8 +171,8 @@ pub fn of(thread: Tid) -> io::Result<SchedulingPolicy> {
             deadline: Duration::from_nanos(attributes.deadline),
             period: Duration::from_nanos(attributes.period),
         },
-        // every fair thread reports a slice; only one that differs from the kernel's own was asked for,
-        // which cannot be told apart here, so it is not reported
+        // every fair thread reports a slice; a requested slice cannot be distinguished here from the kernel's
+        // default, so it is not reported
         _ => SchedulingPolicy::Other { nice: attributes.nice, slice: None },
     })
 }
@@ -184,9 +185,9 @@ fn attributes_of(thread: Tid) -> io::Result<SchedulingAttributes> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(attributes) }
 }
 
-/// Asks for longer or shorter turns for all fair threads of a process; threads that these start inherit them.
-/// Answers the slice that its first thread has now. A kernel before 6.12 has no slices of a thread's own, and
-/// answers zero.
+/// Requests longer or shorter slices for all fair threads of a process; threads that they start inherit the
+/// request. Returns the present slice of the first thread. A kernel before 6.12 has no per-thread slices, and
+/// reports zero.
 pub fn ask_for_slice(process: Tid, slice: Duration) -> io::Result<Duration> {
     for thread in fs::read_dir(format!("/proc/{}/task", process.0))? {
         let Some(thread) = thread?.file_name().to_str().and_then(|name| name.parse().ok()).map(Tid) else {
@@ -196,7 +197,7 @@ pub fn ask_for_slice(process: Tid, slice: Duration) -> io::Result<Duration> {
             set(thread, SchedulingPolicy::Other { nice, slice: Some(slice) }, Children::Inherit)
         });
         match asked {
-            // it has ended meanwhile
+            // it has ended in the meantime
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
             asked => asked?,
         }
@@ -204,18 +205,19 @@ pub fn ask_for_slice(process: Tid, slice: Duration) -> io::Result<Duration> {
     Ok(Duration::from_nanos(attributes_of(process)?.runtime))
 }
 
-/// The nice value of a thread: in another class than the fair ones the one that it will have there again.
+/// The nice value of a thread; in a class that is not fair, the value that applies again when it returns to a
+/// fair class.
 pub fn nice_of(thread: Tid) -> io::Result<i32> {
     Ok(getpriority_process(thread.pid())?)
 }
 
-/// Has the scheduler that is loaded into the kernel schedule a thread, with the nice value that it has. Fails
-/// as [`set`] does, and with `EINVAL` if the kernel has no sched_ext.
+/// Puts a thread under the scheduler that is loaded into the kernel, with its present nice value. Fails as
+/// [`set`] does, and with `EINVAL` if the kernel has no sched_ext.
 pub fn set_extensible(thread: Tid) -> io::Result<()> {
     set(thread, SchedulingPolicy::Extensible { nice: nice_of(thread)? }, Children::Inherit)
 }
 
-/// Puts a thread back into the default class, with the nice value that it had before. Fails as [`set`] does.
+/// Puts a thread back into the default class, with its previous nice value. Fails as [`set`] does.
 pub fn set_fair(thread: Tid) -> io::Result<()> {
     set(thread, SchedulingPolicy::Other { nice: nice_of(thread)?, slice: None }, Children::Inherit)
 }
@@ -254,7 +256,7 @@ mod tests {
         let given = ask_for_slice(process, asked).expect("always permitted");
         child.kill().expect("ours");
         child.wait().expect("it was killed");
-        // a kernel without them reports none
+        // a kernel without slices reports none
         assert_eq!(given, if own == 0 { Duration::ZERO } else { asked });
     }
 

@@ -1,10 +1,10 @@
-//! The name of a type means one thing in the whole workspace, so that a reader who has met it once knows it.
+//! A type name is unique in the whole workspace, so that a reader needs to learn it only once.
 
 use super::code::Code;
 use super::sources::{SourceFile, Sources};
 use std::collections::BTreeMap;
 
-/// Names that mean the same thing in each crate or subcommand.
+/// Names with the same meaning in each crate or subcommand.
 const ALLOWED: [&str; 3] = ["Error", "Args", "Options"];
 
 pub(super) fn check(sources: &Sources) -> Vec<String> {

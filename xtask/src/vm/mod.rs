@@ -1,14 +1,13 @@
 //! `cargo xtask vm`: runs host tests on a newer kernel than this machine's, in a virtual machine.
 //!
 //! ```text
-//!   the mirror apt uses --> Debian unstable's cloud kernel (kept in target/vm)  --+
-//!   test programs and what they start, this program as /init  --> initramfs     --+--> qemu --> its output
+//!   apt's mirror --> Debian unstable's cloud kernel (kept in target/vm)           --+
+//!   test programs and the programs that they start, this one as /init --> initramfs +--> qemu --> its output
 //! ```
 //!
-//! The machine runs on the host's processors where it may (KVM), and is emulated otherwise
-//! (`accelerator.rs`). Its results are true; its times say nothing about real processors where it is
-//! emulated. Cost: 16 MB of package lists and 37 MB of packages once (`qemu.rs` for a newer QEMU), then some
-//! seconds to boot.
+//! The machine runs on the host's processors if possible (KVM), and is emulated otherwise (`accelerator.rs`).
+//! Its test results are valid either way; times of an emulated machine do not apply to real processors. Cost:
+//! 16 MB of package lists and 37 MB of packages once (`qemu.rs` for a newer QEMU), then some seconds to boot.
 
 mod accelerator;
 mod apt;
@@ -37,12 +36,12 @@ use unisono_linux::bpf::compile::CSource;
 use unisono_linux::bpf::compile::compile;
 use unisono_linux::programs::on_path;
 
-/// Modules that the tests need; the modules that these need are added.
+/// Modules that the tests need; their dependencies are added.
 const MODULES: &[&str] = &["veth", "sch_ingress", "cls_bpf", "sch_htb"];
-/// Programs in C that the tests load; the machine has no compiler.
+/// C programs that the tests load; the machine has no compiler.
 const PROGRAMS_IN_C: [CSource; 2] = [FAIRQUEUE, GANGS];
-/// Host tests, with what is run of each. Where the machine is emulated, all that are of sched_ext take four
-/// minutes of a processor; what is usually run of them, half a minute.
+/// Host tests, with the selected cases of each. On an emulated machine all sched_ext cases take four minutes
+/// of a processor, and the usual selection half a minute.
 const TESTS: [GuestTest; 3] = [
     GuestTest { name: "queue_bpf", usually: &[], always: &[], needs: Processors::Any },
     GuestTest {
@@ -58,9 +57,9 @@ const TESTS: [GuestTest; 3] = [
         needs: Processors::Fair,
     },
 ];
-/// What gangs run in the tests.
+/// Programs that gangs run in the tests.
 const COMMANDS: [&str; 5] = ["sh", "sleep", "timeout", "true", "renice"];
-/// For the whole run: generous, because only a hang may meet it.
+/// The limit for the whole run: generous, because only a hang should reach it.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
 /// A module of the host tests, and which of its tests the machine runs: all whose names contain one of these
@@ -86,11 +85,11 @@ impl GuestTest {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Processors {
     Any,
-    /// Both have the same time, however busy the host is. An emulated machine is slower by that.
+    /// Both processors get the same time, however busy the host is. This makes an emulated machine slower.
     Fair,
 }
 
-/// Why there can be no machine here, or what went wrong.
+/// The reason why no machine can run here, or an error.
 enum Unable {
     Skip(String),
     Fail(anyhow::Error),
@@ -102,14 +101,14 @@ impl From<anyhow::Error> for Unable {
     }
 }
 
-/// Runs the tests that need a newer kernel. Answers whether none failed.
+/// Runs the tests that need a newer kernel. Returns whether all passed.
 pub(crate) fn run(filters: &[&str], cases: Cases) -> anyhow::Result<bool> {
     let mut summary = StepSummary::default();
     summary.step("a newer kernel, in a virtual machine", || step(filters, cases));
     Ok(summary.conclude())
 }
 
-/// The same as one step among others.
+/// Runs them as a step among others.
 pub(crate) fn step(filters: &[&str], cases: Cases) -> StepVerdict {
     match test(filters, cases) {
         Ok(verdict) => verdict,
@@ -223,15 +222,15 @@ fn boot(mut machine: Command, image: &[u8]) -> anyhow::Result<StepVerdict> {
     Ok(verdict)
 }
 
-/// Two processors and 1 GiB; a console, no network and no disk. It ends where it would start again.
+/// Two processors and 1 GiB; a console, no network and no disk. The machine ends instead of rebooting.
 fn machine(qemu: &Qemu, kernel: &UnpackedKernel, accelerator: &[&str]) -> Command {
     let mut machine = qemu.command();
     machine.args(accelerator);
     machine.args(["-nodefaults", "-cpu", "max", "-smp", "2", "-m", "1024"]);
     machine.args(["-display", "none", "-serial", "stdio", "-monitor", "none", "-no-reboot"]);
     machine.arg("-kernel").arg(&kernel.image);
-    // The kernel's check of its timer takes a slow host for a broken one. Nobody attacks the machine, and
-    // what protects it from attacks is slow where it is emulated.
+    // The kernel's timer check mistakes a slow host for a broken timer. The machine needs no protection from
+    // attacks, and the mitigations are slow on an emulated machine.
     machine.args(["-append", "console=ttyS0 quiet panic=-1 no_timer_check mitigations=off rdinit=/init"]);
     machine
 }

@@ -1,7 +1,6 @@
 /*
- * Small collectives give the very bits that they give on the MPI alone: with an argument each rank prints a
- * sum over all results, which two runs can compare. Results with integers are also compared with what is
- * known.
+ * Small collectives return the same bits as on the MPI alone: with an argument, each rank prints a sum over
+ * all results, so that two runs can be compared. Integer results are also compared with known values.
  */
 #include "check.h"
 #include <stdint.h>
@@ -18,7 +17,7 @@ static void note(const void *data, size_t bytes)
 		sum = (sum ^ at[i]) * 1099511628211u;
 }
 
-/* Numbers of very different size, so that the order of additions shows. */
+/* Numbers of very different magnitude, so that the order of additions matters. */
 static double number(int who, int place, int round)
 {
 	uint64_t state = (uint64_t)who * 1000003 + (uint64_t)place * 10007 + (uint64_t)round;
