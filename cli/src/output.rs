@@ -68,16 +68,16 @@ pub(crate) fn plain(text: &str) -> Cow<'_, str> {
 
 fn shortened(text: &str) -> Cow<'_, str> {
     /// The most bytes of a word that is printed whole: a path that people still read.
-    const LONGEST_WORD: usize = 512;
+    const MAX_WORD_LENGTH: usize = 512;
     /// The number of characters that are printed of a longer word.
     const SHOWN: usize = 64;
-    if text.split_whitespace().all(|word| word.len() <= LONGEST_WORD) {
+    if text.split_whitespace().all(|word| word.len() <= MAX_WORD_LENGTH) {
         return Cow::Borrowed(text);
     }
     let words = text.split_inclusive(char::is_whitespace).map(|word| {
         let letters = word.trim_end();
         let count = letters.chars().count();
-        if count <= LONGEST_WORD {
+        if count <= MAX_WORD_LENGTH {
             return word.to_owned();
         }
         let start: String = letters.chars().take(SHOWN).collect();

@@ -28,7 +28,7 @@ use unisono_study::workload::monitor::packet::TcpPacket;
 use watch::{StreamCollector, Update};
 
 /// The paper's number of threads per stream.
-const MOST_THREADS: usize = 8;
+const MAX_THREADS: usize = 8;
 
 /// Cluster the packets of TCP streams while they arrive, and say what is new in them
 ///
@@ -189,7 +189,7 @@ struct Totals {
 }
 
 fn watch(args: &Args, traffic: Traffic) -> anyhow::Result<()> {
-    let available = thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
+    let available = thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
     let threads = args.threads.map_or(available, |threads| threads as usize);
     let (collectors, teams): (Vec<_>, Vec<_>) = traffic
         .services

@@ -9,7 +9,7 @@ use unisono_broker::{
 };
 
 /// Time that a consumer waits for the next event.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The role of a process in an example.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

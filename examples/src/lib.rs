@@ -10,12 +10,12 @@ use std::time::Duration;
 use unisono_rma::{Assert, Error, Job, Operation, Plain, Rank, Spec};
 
 /// Time that a rank waits for the others to join.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Joins the job for which `unisono run` started this process. Without `unisono run`, a process is a job of
 /// one.
 pub fn join() -> anyhow::Result<Job> {
-    match Job::join(PATIENCE).context("cannot join the job")? {
+    match Job::join(TIMEOUT).context("cannot join the job")? {
         Some(job) => Ok(job),
         None => Job::threads(1).pop().context("a job of one has a member"),
     }

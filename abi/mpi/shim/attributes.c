@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_KEYVAL = 0x55000000, MOST_KEYVALS = 4096 };
+enum { FIRST_KEYVAL = 0x55000000, MAX_KEYVALS = 4096 };
 
 static struct keyval {
 	void (*on_delete)(void);
@@ -11,7 +11,7 @@ static struct keyval {
 	bool fortran; /* the callback is a Fortran procedure */
 	bool held;    /* the program has not freed the key yet */
 	int users;    /* attributes with this key; a slot is free if it is neither held nor used */
-} keyvals[MOST_KEYVALS];
+} keyvals[MAX_KEYVALS];
 /* the search for a free slot continues here, so a freed slot is reused last (as in handles.c) */
 static int next_keyval;
 /* protects the keys and every window's attribute list; never held while a callback runs: it may call
@@ -31,7 +31,7 @@ static struct keyval *keyval_of(int number)
 {
 	struct keyval *keyval;
 
-	if (number < FIRST_KEYVAL || number >= FIRST_KEYVAL + MOST_KEYVALS)
+	if (number < FIRST_KEYVAL || number >= FIRST_KEYVAL + MAX_KEYVALS)
 		return NULL;
 	keyval = &keyvals[number - FIRST_KEYVAL];
 	return keyval->held || keyval->users > 0 ? keyval : NULL;
@@ -52,10 +52,10 @@ int keyval_create(void (*on_delete)(void), void *extra, bool fortran)
 	int number = MPI_KEYVAL_INVALID;
 
 	pthread_mutex_lock(&guard);
-	for (int tried = 0; tried < MOST_KEYVALS && number == MPI_KEYVAL_INVALID; tried++) {
-		int slot = next_keyval++ % MOST_KEYVALS;
+	for (int tried = 0; tried < MAX_KEYVALS && number == MPI_KEYVAL_INVALID; tried++) {
+		int slot = next_keyval++ % MAX_KEYVALS;
 
-		next_keyval %= MOST_KEYVALS;
+		next_keyval %= MAX_KEYVALS;
 		if (!keyval_of(FIRST_KEYVAL + slot)) {
 			number = FIRST_KEYVAL + slot;
 			keyvals[slot] = (struct keyval){ on_delete, extra, fortran, true, 0 };

@@ -36,7 +36,7 @@ static MPI_Aint bytes_of(int count, MPI_Datatype type)
 	int size = 0;
 
 	if (count < 0 || type == MPI_DATATYPE_NULL || PMPI_Type_size(type, &size) || size == MPI_UNDEFINED)
-		return MOST_COLLECTIVE_BYTES + 1;
+		return MAX_COLLECTIVE_BYTES + 1;
 	return (MPI_Aint)count * size;
 }
 
@@ -66,7 +66,7 @@ BOTH(int, Bcast, (void *buffer, int count, MPI_Datatype type, int root, MPI_Comm
 	struct request_question collective = { .question = { 0 } };
 	struct fellows *fellows = served(comm);
 
-	if (LIKELY(!fellows) || bytes_of(count, type) > MOST_COLLECTIVE_BYTES)
+	if (LIKELY(!fellows) || bytes_of(count, type) > MAX_COLLECTIVE_BYTES)
 		return HOSTS(BCAST, PMPI_Bcast(buffer, count, type, root, comm));
 	UNLESS_SAMPLE(fellows, BCAST, PMPI_Bcast(buffer, count, type, root, comm));
 	return finish_collective(UNISONO_MPI_WAIT_CALL_BCAST,
@@ -140,7 +140,7 @@ BOTH(int, Allreduce, (const void *in, void *out, int count, MPI_Datatype type, M
 	bool is_one;
 	int code;
 
-	if (LIKELY(!fellows) || count < 1 || bytes_of(count, type) > MOST_COLLECTIVE_BYTES)
+	if (LIKELY(!fellows) || count < 1 || bytes_of(count, type) > MAX_COLLECTIVE_BYTES)
 		return HOSTS(ALLREDUCE, PMPI_Allreduce(in, out, count, type, op, comm));
 	element = element_of(type);
 	if (element == INTEGER ? !is_arithmetic(op) && !is_logical(op)

@@ -55,10 +55,10 @@ static inline int await(unisono_mpi_wait_call call, unisono_mpi_wait_kind kind, 
 
 /*
  * Whether Unisono serves this wait. While each rank has a processor to itself, Unisono cannot improve on the
- * host's own calls, but these do not notice when other programs arrive. So every LOOKED_AT-th wait is served
- * as a check. After a served wait that lasted long, Unisono serves the next waits too.
+ * host's own calls, but these do not notice when other programs arrive. So every MAX_BYTES_SCANNED-th wait is
+ * served as a check. After a served wait that lasted long, Unisono serves the next waits too.
  */
-enum { LOOKED_AT = 16 };
+enum { MAX_BYTES_SCANNED = 16 };
 static inline bool wait_is_ours(void)
 {
 	extern _Thread_local unsigned waits_ours, waits_seen;
@@ -71,7 +71,7 @@ static inline bool wait_is_ours(void)
 		waits_ours--;
 		return true;
 	}
-	return UNLIKELY(++waits_seen % LOOKED_AT == 0);
+	return UNLIKELY(++waits_seen % MAX_BYTES_SCANNED == 0);
 }
 
 /* The kind of this thread's wait for requests. */
@@ -127,7 +127,7 @@ enum { NOT_HERE = ~0u };
 struct fellows *fellows_of(MPI_Comm comm);
 
 /* Longer collectives were not measured, so they stay the host's. */
-enum { MOST_COLLECTIVE_BYTES = 1024 };
+enum { MAX_COLLECTIVE_BYTES = 1024 };
 
 /* collectives.c: waits for a collective whose start returned `code`. */
 int finish_collective(unisono_mpi_wait_call call, int code, struct request_question *asked);

@@ -70,11 +70,11 @@ static int class_of_status(unisono_status status)
  */
 static int code_of_gone(const char *words)
 {
-	enum { MOST = 64 };
+	enum { MAX_MESSAGES = 64 };
 	static struct {
 		char words[MPI_MAX_ERROR_STRING];
 		int code;
-	} said[MOST];
+	} said[MAX_MESSAGES];
 	static int class = MPI_ERR_OTHER, count;
 	int at = 0, code;
 
@@ -88,7 +88,7 @@ static int code_of_gone(const char *words)
 		at++;
 	if (at < count) {
 		code = said[at].code;
-	} else if (class != MPI_ERR_OTHER && count < MOST && !PMPI_Add_error_code(class, &code)) {
+	} else if (class != MPI_ERR_OTHER && count < MAX_MESSAGES && !PMPI_Add_error_code(class, &code)) {
 		snprintf(said[at].words, sizeof said[at].words, "%s", words);
 		PMPI_Add_error_string(code, said[at].words);
 		said[count++].code = code;

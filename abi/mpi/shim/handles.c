@@ -5,7 +5,7 @@
 #include "shim.h"
 #include <stdlib.h>
 
-struct window *_Atomic slots[MOST_WINDOWS];
+struct window *_Atomic slots[MAX_WINDOWS];
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
 static size_t next_slot;
 
@@ -14,8 +14,8 @@ int window_register(struct window *window)
 	int result = MPI_ERR_NO_MEM;
 
 	pthread_mutex_lock(&guard);
-	for (size_t tried = 0; tried < MOST_WINDOWS; tried++) {
-		size_t slot = next_slot++ % MOST_WINDOWS;
+	for (size_t tried = 0; tried < MAX_WINDOWS; tried++) {
+		size_t slot = next_slot++ % MAX_WINDOWS;
 
 		if (!atomic_load(&slots[slot])) {
 			window->handle = handle_of(slot);
@@ -70,7 +70,7 @@ MPI_Fint number_of_window(MPI_Win win)
 {
 	size_t slot = slot_of(win);
 
-	if (slot < MOST_WINDOWS)
+	if (slot < MAX_WINDOWS)
 		return (MPI_Fint)(FIRST_NUMBER + slot);
 	return host_has_windows ? of_host_window(win) : NUMBER_OF_NULL;
 }
@@ -79,7 +79,7 @@ MPI_Win window_of_number(MPI_Fint number)
 {
 	size_t slot = (size_t)number - FIRST_NUMBER;
 
-	if (number >= FIRST_NUMBER && slot < MOST_WINDOWS)
+	if (number >= FIRST_NUMBER && slot < MAX_WINDOWS)
 		return handle_of(slot);
 	return host_has_windows ? host_window_of(number) : MPI_WIN_NULL;
 }

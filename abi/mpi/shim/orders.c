@@ -20,9 +20,9 @@
 #include <string.h>
 
 /* 120 pairs. More ranks than this were not measured. */
-enum { MOST_RANKS = 16, MOST_PAIRS = MOST_RANKS * (MOST_RANKS - 1) / 2 };
+enum { MAX_RANKS = 16, MOST_PAIRS = MAX_RANKS * (MAX_RANKS - 1) / 2 };
 /* The maximum number of (type, count) combinations tried per communicator; further ones stay the host's. */
-enum { MOST_ORDERS = 32 };
+enum { MAX_ORDERS = 32 };
 
 /* Whether both forms add in the same order, for one type and count. */
 struct order {
@@ -83,8 +83,8 @@ static int meet(form *form, const struct order *order, bool wide, struct pair pa
 		group *below)
 {
 	union {
-		double wide[MOST_COLLECTIVE_BYTES / sizeof(double)];
-		float narrow[MOST_COLLECTIVE_BYTES / sizeof(float)];
+		double wide[MAX_COLLECTIVE_BYTES / sizeof(double)];
+		float narrow[MAX_COLLECTIVE_BYTES / sizeof(float)];
 	} in, out;
 	int rank, size, code;
 	double own;
@@ -176,7 +176,7 @@ static struct order *order_of(struct fellows *fellows, MPI_Datatype type, int co
 	for (; *at; at = &(*at)->next, number++)
 		if ((*at)->type == type && (*at)->count == count)
 			return *at;
-	if (number == MOST_ORDERS)
+	if (number == MAX_ORDERS)
 		return NULL;
 	*at = calloc(1, sizeof **at);
 	if (!*at)
@@ -193,7 +193,7 @@ int order_is_one(struct fellows *fellows, MPI_Datatype type, int count, bool wid
 	int code = MPI_SUCCESS;
 
 	*is_one = fellows->size <= 2; /* a + b is b + a */
-	if (*is_one || fellows->size > MOST_RANKS)
+	if (*is_one || fellows->size > MAX_RANKS)
 		return code;
 	order = order_of(fellows, type, count);
 	if (!order)

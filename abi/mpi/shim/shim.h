@@ -111,8 +111,8 @@ struct window {
 	bool contended;
 };
 
-enum { MOST_WINDOWS = 1 << 16 };
-extern struct window *_Atomic slots[MOST_WINDOWS];
+enum { MAX_WINDOWS = 1 << 16 };
+extern struct window *_Atomic slots[MAX_WINDOWS];
 extern bool many_threads; /* MPI_THREAD_MULTIPLE: each use of a window locks it */
 
 #if !HOST_MPICH
@@ -143,7 +143,7 @@ static inline struct window *window_of(MPI_Win win)
 {
 	size_t slot = slot_of(win);
 
-	return LIKELY(slot < MOST_WINDOWS) ? atomic_load_explicit(&slots[slot], memory_order_relaxed) : NULL;
+	return LIKELY(slot < MAX_WINDOWS) ? atomic_load_explicit(&slots[slot], memory_order_relaxed) : NULL;
 }
 int window_register(struct window *window);
 void window_unregister(struct window *window);

@@ -491,7 +491,7 @@ void windows_counted(bool now)
 {
 	char label[LABEL];
 
-	for (size_t slot = 0; slot < MOST_WINDOWS; slot++) {
+	for (size_t slot = 0; slot < MAX_WINDOWS; slot++) {
 		struct window *window = atomic_load(&slots[slot]);
 
 		if (!window || (now && many_threads && pthread_mutex_trylock(&window->mutex)))

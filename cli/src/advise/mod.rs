@@ -169,7 +169,7 @@ fn tried(
             eprintln!(
                 "round {} of at most {}: {} ({})",
                 round + 1,
-                trial::MOST_ROUNDS,
+                trial::MAX_ROUNDS,
                 way.name(),
                 way.words()
             );

@@ -11,7 +11,7 @@ use unisono_btin::{NetworkFile, SwitchId, Tree};
 use unisono_linux::counted::counted;
 
 /// The most switches whose routes are checked, because each needs a search over the network.
-const MOST_ENDS: usize = 64;
+const MAX_ENDS: usize = 64;
 
 #[derive(clap::Args)]
 pub(crate) struct DeadlockFlags {
@@ -55,7 +55,7 @@ impl DeadlockFlags {
         let directions = UpDown::new(network, from);
         let storage = if self.without_room { Storage::Channel } else { Storage::Register };
         // switches of one tree are connected, those of several groups perhaps not
-        let ends: Vec<SwitchId> = trees[0].registers.keys().copied().take(MOST_ENDS).collect();
+        let ends: Vec<SwitchId> = trees[0].registers.keys().copied().take(MAX_ENDS).collect();
         let (routes, crossed) =
             judge_routes(network, &directions, &ends).map_err(|bad| Failure::Usage(bad.to_string()))?;
         let cases = prove(network, &directions, trees, storage);

@@ -212,7 +212,7 @@ pub(super) fn nodes(topology: &NetworkFile, list: &str) -> Result<Vec<NodeId>, S
 }
 
 /// More attributes than this are only counted.
-const MOST_NAMED: usize = 20;
+const MAX_NAMED: usize = 20;
 
 /// Prints on standard error the assumptions about a file and its ignored parts, one line each.
 pub(super) fn say(name: &str, report: &ReadReport) {
@@ -227,9 +227,9 @@ pub(super) fn say(name: &str, report: &ReadReport) {
         eprintln!("unisono: {name}: {note}");
     }
     if !report.unknown.is_empty() {
-        let named = report.unknown.iter().take(MOST_NAMED).map(|(what, times)| format!("{what} ({times})"));
+        let named = report.unknown.iter().take(MAX_NAMED).map(|(what, times)| format!("{what} ({times})"));
         let mut unknown: Vec<_> = named.collect();
-        if let Some(more) = report.unknown.len().checked_sub(MOST_NAMED).filter(|more| *more > 0) {
+        if let Some(more) = report.unknown.len().checked_sub(MAX_NAMED).filter(|more| *more > 0) {
             unknown.push(format!("and {more} more"));
         }
         eprintln!("unisono: {name}: left out, because it means nothing here: {}", unknown.join(", "));

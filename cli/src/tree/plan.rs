@@ -45,7 +45,7 @@ pub(crate) struct Args {
 }
 
 /// If a tree has more registers than this, the table shows only their number.
-const MOST_LINES: usize = 100;
+const MAX_LINES: usize = 100;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let trees = args.planning.trees(args.source.read()?, AskedGroups::One)?;
@@ -119,7 +119,7 @@ fn table(topology: &NetworkFile, group: &BarrierGroup, plan: &TreePlan) -> Strin
         group.members().len(),
         counted(with_members, "switch"),
     );
-    if tree.registers.len() > MOST_LINES {
+    if tree.registers.len() > MAX_LINES {
         let _ = write!(out, "\n{} registers are too many to list; --json prints them", tree.registers.len());
         return out;
     }

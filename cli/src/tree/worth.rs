@@ -9,11 +9,11 @@ use unisono_btin::NetworkFile;
 use unisono_btin::simulate::{Conditions, Scheme, Simulated, SimulatedBarrier, SimulatedTime, Simulator};
 
 /// With more members, a simulation takes much longer than the plan, so only `tree simulate` makes it.
-const MOST_MEMBERS: usize = 20_000;
+const MAX_MEMBERS: usize = 20_000;
 
 /// With more cables, the simulator's tables would take several times the memory of the network (12 bytes a
 /// port and 8 a direction of a cable), so only `tree simulate` makes them.
-const MOST_CABLES: usize = 500_000;
+const MAX_CABLES: usize = 500_000;
 
 /// The latency and traffic of each scheme. `None` if there are too many members or cables.
 pub(super) struct Worth(Option<Vec<Simulated>>);
@@ -22,7 +22,7 @@ impl Worth {
     pub(super) fn of(topology: &NetworkFile, PlannedGroup { group, plan, .. }: &PlannedGroup) -> Self {
         let network = &topology.network;
         let cables = network.links().len() + network.nodes().len();
-        if group.members().len() > MOST_MEMBERS || cables > MOST_CABLES {
+        if group.members().len() > MAX_MEMBERS || cables > MAX_CABLES {
             return Self(None);
         }
         let barrier = SimulatedBarrier::planned(group, plan);
@@ -41,7 +41,7 @@ impl Worth {
     pub(super) fn text(&self) -> String {
         let Some(simulated) = &self.0 else {
             return format!(
-                "more than {MOST_MEMBERS} members or {MOST_CABLES} cables: unisono tree simulate says what a barrier \
+                "more than {MAX_MEMBERS} members or {MAX_CABLES} cables: unisono tree simulate says what a barrier \
                  takes"
             );
         };

@@ -36,12 +36,12 @@ use unisono_measure::units::number;
 /// program on an idle host usually differ by 5 %, and a scheduler is not worth running for less. With 1.1, a
 /// gang that saves a tenth would never be advised. Chosen, not measured.
 pub const AS_GOOD: f64 = 1.05;
-/// In fewer than [`ENOUGH`] rounds, a way must take at most this share of plain Linux's time in every round.
-/// So must a way that is not known to act on the loaded runtimes. Two runs of one program seldom differ by
-/// half as much again by chance. Chosen for this reason, not measured.
+/// In fewer than [`MIN_ROUNDS`] rounds, a way must take at most this share of plain Linux's time in every
+/// round. So must a way that is not known to act on the loaded runtimes. Two runs of one program seldom
+/// differ by half as much again by chance. Chosen for this reason, not measured.
 const PLAINLY: f64 = 0.67;
 /// With fewer rounds, all rounds may agree by chance: with five, one trial of 16 does (two-sided sign test).
-const ENOUGH: usize = 6;
+const MIN_ROUNDS: usize = 6;
 /// Synchronization counts as fine-grained if threads sleep more often than this per second of work: once per
 /// millisecond, where the cost of blocking (7 us each in the paper, 14 to 63 us on virtual machines) begins
 /// to matter.
@@ -217,7 +217,7 @@ pub fn judge(trials: &TrialRuns, circumstances: &Circumstances) -> Advice {
         let Some(comparison) = against(way) else { continue };
         let Some(gain) = against_plain(trials, way).map(|clock| clock.ratio.inverse()) else { continue };
         let sure = match comparison.ratio.n {
-            ..ENOUGH => comparison.ratio.high < PLAINLY,
+            ..MIN_ROUNDS => comparison.ratio.high < PLAINLY,
             _ => comparison.finding(Better::Lower) == Finding::Better,
         };
         // processor time alone is no gain: a user waits for the programs to end
@@ -228,7 +228,7 @@ pub fn judge(trials: &TrialRuns, circumstances: &Circumstances) -> Advice {
     }
     match unsure.first() {
         // these ways have the best medians, but no gain over plain Linux in the same rounds
-        Some(_) if unsure.iter().all(|(_, gain)| gain.n >= ENOUGH && gain.value <= AS_GOOD) => {
+        Some(_) if unsure.iter().all(|(_, gain)| gain.n >= MIN_ROUNDS && gain.value <= AS_GOOD) => {
             advice(AdviceVerdict::Nothing, TriedRemedy::Plain, None, None)
         }
         Some(&(way, gain)) => advice(AdviceVerdict::Undecided, way, Some(gain), None),
@@ -317,10 +317,10 @@ pub(crate) fn sleeps(trials: &TrialRuns) -> f64 {
 }
 
 /// With more sleeps per second of work than this, the sleeps count as waits for other threads, not for files.
-pub(crate) const TELLING_SLEEPS: f64 = FINE / 10.0;
+pub(crate) const MIN_SLEEP_FRACTION: f64 = FINE / 10.0;
 
 fn fine(sleeps: f64, work: Option<WorkBetweenSleeps>) -> String {
-    if sleeps >= TELLING_SLEEPS {
+    if sleeps >= MIN_SLEEP_FRACTION {
         let times = work.map_or_else(String::new, |work| {
             let us = |time: Nanos| number(time.0 as f64 / 1e3);
             let (low, middle, high) = (us(work.low), us(work.median), us(work.high));

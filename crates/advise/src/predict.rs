@@ -11,7 +11,7 @@
 //!
 //! Cost: a fraction of a second for 16 processors. Reference: [`unisono_gang::simulate`].
 
-use crate::judge::{Circumstances, TELLING_SLEEPS, sleeps};
+use crate::judge::{Circumstances, MIN_SLEEP_FRACTION, sleeps};
 use crate::remedy::TriedRemedy;
 use crate::trial::TrialRuns;
 use unisono_gang::policy::Backfill;
@@ -53,7 +53,7 @@ pub fn shape(trials: &TrialRuns, circumstances: &Circumstances) -> Option<TeamSh
     let seen = trials.runs.iter().map(|run| &run.observation);
     let threads = seen.clone().map(|seen| seen.threads).max()?.div_ceil(programs);
     let sleeps = sleeps(trials);
-    if threads < 2 || sleeps < TELLING_SLEEPS {
+    if threads < 2 || sleeps < MIN_SLEEP_FRACTION {
         return None;
     }
     // the last thread of a team does not sleep; a sleep costs some of the work's time, but not all of it

@@ -13,7 +13,7 @@ use unisono_linux::clock::Nanos;
 use unisono_linux::switches::{Left, Recorder, Recording};
 
 /// The most processors that are recorded: each ring takes 260 KB of memory that is never swapped.
-const MOST: usize = 64;
+const MAX_PROCESSORS: usize = 64;
 
 /// Records the context switches of all processors that this thread may use.
 #[derive(Debug)]
@@ -60,8 +60,8 @@ impl SwitchWatch {
 fn started() -> Result<Vec<Recorder>, String> {
     let refused = |error| format!("the kernel does not record them for this user: {error}");
     let cpus = affinity::allowed(Tid::SELF).map_err(refused)?;
-    if cpus.len() > MOST {
-        return Err(format!("there are more than {MOST} processors"));
+    if cpus.len() > MAX_PROCESSORS {
+        return Err(format!("there are more than {MAX_PROCESSORS} processors"));
     }
     let mut recorders: Vec<Recorder> =
         cpus.iter().map(Recorder::new).collect::<Result<_, _>>().map_err(refused)?;

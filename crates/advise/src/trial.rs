@@ -43,13 +43,13 @@ const FAR: u32 = 10;
 /// Other slices are tried if gangs took at most this many times as long as the best way.
 const WORTH_A_SWEEP: f64 = 1.25;
 /// No run is stopped earlier than this: at ten times a run of 10 ms, a pause of the host would decide.
-const LEAST: Duration = Duration::from_secs(2);
+const MIN_RUN: Duration = Duration::from_secs(2);
 /// Rounds between two checks whether the trial can be decided. If nine of nine rounds agree, chance is
 /// excluded even for the best of ten ways (two-sided sign test: 0.4 %). Fewer rounds may agree by chance;
 /// twice as many take twice the time.
 const ROUNDS: usize = 9;
 /// The most rounds of a trial that cannot be decided earlier.
-pub const MOST_ROUNDS: usize = 3 * ROUNDS;
+pub const MAX_ROUNDS: usize = 3 * ROUNDS;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -131,7 +131,7 @@ pub fn run(
     let (others, mut left): (Vec<TriedRemedy>, Vec<TriedRemedy>) =
         ways.iter().partition(|way| way.is_other_slice());
     left.sort_by_key(|way| (*way != TriedRemedy::Fit, *way));
-    for round in 0..MOST_ROUNDS {
+    for round in 0..MAX_ROUNDS {
         let round_begins = Instant::now();
         let mut order = left.clone();
         if round % 2 == 1 {
@@ -172,7 +172,7 @@ pub fn run(
         if (round + 1).is_multiple_of(ROUNDS) && can_tell(&trials) {
             return Ok(trials);
         }
-        if round + 1 < MOST_ROUNDS && begin.elapsed() + round_begins.elapsed() > budget.total {
+        if round + 1 < MAX_ROUNDS && begin.elapsed() + round_begins.elapsed() > budget.total {
             trials.stopped_early = Some("the time was used up".into());
             return Ok(trials);
         }
@@ -190,7 +190,7 @@ fn limit(runs: &[TrialRun], round: usize, budget: TrialBudget) -> Duration {
     let best = runs.iter().filter(|run| run.ended == RunEnd::Well).map(|run| run.seconds).reduce(f64::min);
     match best {
         // ways that ended in round 0 need no tighter limit later
-        Some(best) if round == 0 => (Duration::from_secs_f64(best) * FAR).max(LEAST).min(budget.run),
+        Some(best) if round == 0 => (Duration::from_secs_f64(best) * FAR).max(MIN_RUN).min(budget.run),
         _ => budget.run,
     }
 }

@@ -15,10 +15,10 @@ use unisono_measure::quantile;
 const WORKS: f64 = 0.01;
 /// Seconds of the shortest run with a figure for other programs: the kernel counts the machine's time in
 /// ticks of 10 ms.
-const TELLING: f64 = 0.2;
+const MIN_RUN_S: f64 = 0.2;
 
 /// The most times between two sleeps kept for a run. The largest tenth of them are still 2,000.
-const MOST_WORK: usize = 20_000;
+const MAX_WORK: usize = 20_000;
 
 /// The recorded work of threads between two sleeps.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -100,7 +100,7 @@ impl RunWatch {
 
     /// Adds recorded work between two sleeps.
     pub fn add_work(&mut self, work: &[Nanos]) {
-        let room = MOST_WORK - self.work.len();
+        let room = MAX_WORK - self.work.len();
         self.work.extend(work.iter().take(room).map(|time| time.0 as f64));
     }
 
@@ -122,7 +122,7 @@ impl RunWatch {
             between_sleeps: self.between_sleeps(),
             imbalance: self.imbalance(totals.seconds),
             change: coefficient_of_variation(&self.rates).unwrap_or(0.0),
-            others: if totals.seconds < TELLING { 0.0 } else { (others / totals.seconds).max(0.0) },
+            others: if totals.seconds < MIN_RUN_S { 0.0 } else { (others / totals.seconds).max(0.0) },
         }
     }
 

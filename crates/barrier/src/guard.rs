@@ -12,7 +12,7 @@ use crate::roll_call::RollCall;
 use unisono_linux::clock::Nanos;
 use unisono_linux::futex::Scope;
 use unisono_sync::atomics::now;
-use unisono_sync::{LONGEST_SLEEP, SparseLooks, Watch, WatchVerdict};
+use unisono_sync::{MAX_SLEEP, SparseLooks, Watch, WatchVerdict};
 
 /// The reason why a wait ended before its episode.
 #[derive(Clone, Debug)]
@@ -78,11 +78,11 @@ impl<'a> Guard<'a> {
             return WatchVerdict::Continue;
         }
         let (next, roll_call) =
-            self.roll_call.get_or_insert_with(|| (LONGEST_SLEEP.after(now), RollCall::default()));
+            self.roll_call.get_or_insert_with(|| (MAX_SLEEP.after(now), RollCall::default()));
         if now < *next {
             return WatchVerdict::Continue;
         }
-        *next = LONGEST_SLEEP.after(now);
+        *next = MAX_SLEEP.after(now);
         roll_call.call(self.control, self.episode.unwrap_or(0));
         self.look_at_members()
     }

@@ -57,7 +57,7 @@ const REFRESH: u32 = 1 << 20;
 /// migration takes some episodes to be noticed: corrected at once, each migration would be counted twice.
 /// While a count is wrong, the core's members are released one episode's length later, so the number must not
 /// be large either. Chosen between the two, not measured.
-const PATIENCE: u32 = 8;
+const MIN_WRONG_EPISODES: u32 = 8;
 
 #[derive(Debug)]
 pub(crate) struct PerCore {
@@ -198,7 +198,7 @@ impl<'a> CoreLine<'a> {
             if times != 0 {
                 wrong.store(0, Ordering::Relaxed);
             }
-        } else if times < PATIENCE {
+        } else if times < MIN_WRONG_EPISODES {
             wrong.store(times + 1, Ordering::Relaxed);
         } else {
             wrong.store(0, Ordering::Relaxed);

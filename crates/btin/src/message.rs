@@ -27,14 +27,14 @@ pub struct SyncMessage {
 }
 
 impl SyncMessage {
-    pub const MOST_DATA: u8 = 63;
+    pub const MAX_DATA: u8 = 63;
 
     /// Makes a message.
     ///
     /// # Panics
     /// If the data need more than six bits.
     pub fn new(kind: MessageKind, group: GroupId, data: u8) -> Self {
-        assert!(data <= Self::MOST_DATA, "{data} does not fit into the six bits of data");
+        assert!(data <= Self::MAX_DATA, "{data} does not fit into the six bits of data");
         Self { kind, group, data }
     }
 
@@ -58,7 +58,7 @@ impl SyncMessage {
         };
         let [_, group] = (word >> 6).to_be_bytes();
         let [_, low] = word.to_be_bytes();
-        Self { kind, group: GroupId(group), data: low & Self::MOST_DATA }
+        Self { kind, group: GroupId(group), data: low & Self::MAX_DATA }
     }
 }
 

@@ -28,7 +28,7 @@ impl ReductionOperator {
             Self::And => one & other,
             Self::Min => one.min(other),
             Self::Max => one.max(other),
-            Self::Sum => one.saturating_add(other).min(SyncMessage::MOST_DATA),
+            Self::Sum => one.saturating_add(other).min(SyncMessage::MAX_DATA),
         }
     }
 
@@ -36,7 +36,7 @@ impl ReductionOperator {
     pub fn neutral(self) -> u8 {
         match self {
             Self::Or | Self::Max | Self::Sum => 0,
-            Self::And | Self::Min => SyncMessage::MOST_DATA,
+            Self::And | Self::Min => SyncMessage::MAX_DATA,
         }
     }
 }
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn order_and_grouping_do_not_show_and_the_neutral_value_changes_nothing() {
-        let most = SyncMessage::MOST_DATA;
+        let most = SyncMessage::MAX_DATA;
         for operation in ReductionOperator::ALL {
             for a in 0..=most {
                 assert_eq!(operation.combine(operation.neutral(), a), a);

@@ -22,7 +22,7 @@ const MARK: &str = "# Written by `unisono queue install`; removed by `unisono qu
 /// The directory of an administrator's units.
 const DIRECTORY: &str = "etc/systemd/system";
 /// Names of devices are shorter (`IFNAMSIZ`).
-const MOST_NAME: usize = 16;
+const MAX_NAME: usize = 16;
 
 #[derive(Clone, Debug)]
 pub struct DeviceUnit {
@@ -58,7 +58,7 @@ pub fn unit_name(side: &LinkSide) -> Result<String, UnitError> {
     let device = side.device.as_str();
     let is_part = |name: char| !name.is_whitespace() && !name.is_control() && !matches!(name, '/' | ':');
     if device.is_empty()
-        || device.len() >= MOST_NAME
+        || device.len() >= MAX_NAME
         || matches!(device, "." | "..")
         || !device.chars().all(is_part)
     {

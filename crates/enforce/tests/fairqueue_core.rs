@@ -129,7 +129,7 @@ fn hierarchy(most: usize) -> impl Strategy<Value = Hierarchy> {
         let mut specs = vec![ClassSpec::new("link")];
         for (at, (parent, weight, limit)) in classes.iter().enumerate() {
             let deep = if at % 4 < skew { at } else { parent.index(at + 1) };
-            let parent = if depths[deep] < layout::MOST_DEPTH { deep } else { 0 };
+            let parent = if depths[deep] < layout::MAX_DEPTH { deep } else { 0 };
             parents.push(parent);
             depths.push(depths[parent] + 1);
             let mut spec = ClassSpec::new(format!("c{at}")).weighing(*weight);
@@ -158,7 +158,7 @@ fn steps(most: usize, changes: u32) -> impl Strategy<Value = Vec<Step>> {
         6 => 1..1500_u32,
         2 => Just(1500_u32),
         2 => 0..4_u32,
-        1 => Just(Packet::<u32>::MOST_LENGTH),
+        1 => Just(Packet::<u32>::MAX_LENGTH),
     ];
     let arrive =
         (any::<prop::sample::Index>(), length).prop_map(|(leaf, length)| Step::Arrive { leaf, length });

@@ -20,7 +20,7 @@ use unisono_measure::paired;
 use unisono_measure::record::Better;
 
 /// The least barriers of a run; half of them if they would take more microseconds than [`TOO_LONG`].
-const FEWEST: u32 = 10;
+const MIN_BARRIERS: u32 = 10;
 const TOO_LONG: f64 = 1e6;
 /// Barriers of the first trial, and the least of any trial.
 const TRIAL: u32 = 3;
@@ -31,9 +31,9 @@ const COLD: u32 = 20;
 /// A trial is warm if it takes at least this part of the previous trial's time per barrier.
 const STEADY: f64 = 0.8;
 /// Microseconds of trials after which fewer barriers than [`COLD`] are enough.
-const MOST_TRYING: f64 = 4e6;
+const MAX_TRIAL_TIME: f64 = 4e6;
 /// After this many trials a variant is measured even if it is still getting faster.
-const MOST_TRIALS: u32 = 12;
+const MAX_TRIALS: u32 = 12;
 /// A barrier that takes longer than this (ms) counts as stuck.
 const STUCK_AFTER: u64 = 20_000;
 const LEVEL: f64 = 0.95;
@@ -144,19 +144,19 @@ pub fn advantage(rows: &[BenchRow]) -> Option<(BenchVariant, BenchVariant, Estim
 fn size(wanted: f64, mut trial: impl FnMut(u32) -> Result<f64, Error>) -> Result<(u32, f64), Error> {
     let mut micros = trial(TRIAL)?;
     let (mut done, mut spent) = (TRIAL, micros * f64::from(TRIAL));
-    for _ in 1..MOST_TRIALS {
+    for _ in 1..MAX_TRIALS {
         // a quarter of a run, but no more than twice the barriers done so far, because the time of a cold
         // barrier is not representative
         let count = ((wanted / 4.0 / micros) as u32).clamp(TRIAL, 2 * done);
         let before = std::mem::replace(&mut micros, trial(count)?);
         done += count;
         spent += micros * f64::from(count);
-        let took_long = spent > MOST_TRYING;
+        let took_long = spent > MAX_TRIAL_TIME;
         if (done - count >= COLD || took_long) && micros >= before * STEADY {
             break;
         }
     }
-    let fewest = if micros * f64::from(FEWEST) > TOO_LONG { FEWEST / 2 } else { FEWEST };
+    let fewest = if micros * f64::from(MIN_BARRIERS) > TOO_LONG { MIN_BARRIERS / 2 } else { MIN_BARRIERS };
     let barriers = (wanted / micros).clamp(f64::from(fewest), 1e6) as u32;
     Ok((barriers, micros))
 }

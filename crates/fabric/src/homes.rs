@@ -18,7 +18,7 @@ use unisono_btin::NodeId;
 use unisono_linux::affinity::{self, CpuSet, Tid};
 
 /// With fewer members for each processor, placement is left to the scheduler. Chosen, not measured.
-const MANY: usize = 16;
+const MIN_MEMBERS_PER_PROCESSOR: usize = 16;
 
 /// The processor of each member. Empty: there are few members.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +31,7 @@ impl Homes {
     }
 
     fn over(processors: &CpuSet, members: &[NodeId]) -> Self {
-        if processors.len() < 2 || members.len() < MANY * processors.len() {
+        if processors.len() < 2 || members.len() < MIN_MEMBERS_PER_PROCESSOR * processors.len() {
             return Self::default();
         }
         let all: Vec<usize> = processors.iter().collect();

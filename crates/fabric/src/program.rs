@@ -19,9 +19,9 @@ pub(crate) const SWITCH: CSource = CSource {
 /// Shared with user space; see [`crate::layout`].
 pub(crate) const HEADER: &str = include_str!("intf.h");
 /// The most switches: 256 registers of 16 bytes for each take 64 MiB.
-const MOST_SWITCHES: usize = 16_384;
+const MAX_SWITCHES: usize = 16_384;
 /// The most entries of the table of routes, one for each pair of switches: 128 MiB.
-const MOST_ROUTES: u64 = 4096 * 4096;
+const MAX_ROUTES: u64 = 4096 * 4096;
 
 #[derive(Debug)]
 pub struct SwitchProgram {
@@ -153,7 +153,7 @@ impl SwitchProgram {
 
 pub(crate) fn fits(network: &SwitchNetwork) -> Result<(), Error> {
     let switches = network.switch_count();
-    if switches > MOST_SWITCHES || (switches as u64).pow(2) > MOST_ROUTES {
+    if switches > MAX_SWITCHES || (switches as u64).pow(2) > MAX_ROUTES {
         return Err(Error::Input(format!(
             "{switches} switches are more than this data plane holds tables for (4096); simulate the network instead"
         )));

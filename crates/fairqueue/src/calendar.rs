@@ -36,12 +36,12 @@ pub(crate) struct Calendar {
     base: u64,
 }
 
-const MOST_PAGES: usize = 1 << 17;
+const MAX_PAGES: usize = 1 << 17;
 
 impl Calendar {
     /// A queue of at most `most` entries. Usually an entry is at most `span` tags ahead when it is inserted.
     pub(crate) fn new(most: usize, span: u64) -> Self {
-        let wanted = usize::try_from(span).unwrap_or(MOST_PAGES).min(16 * most).min(MOST_PAGES);
+        let wanted = usize::try_from(span).unwrap_or(MAX_PAGES).min(16 * most).min(MAX_PAGES);
         let pages = wanted.next_power_of_two().max(512);
         let mut shift = 0;
         while span >> shift > pages as u64 {

@@ -34,7 +34,7 @@ use unisono_linux::clock::Nanos;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DiskRequest<T> {
     pub position: u64,
-    /// Bytes; at most [`Packet::MOST_LENGTH`].
+    /// Bytes; at most [`Packet::MAX_LENGTH`].
     pub length: u32,
     /// The deadline, on the caller's clock; used in real-time classes only.
     pub deadline: Nanos,

@@ -107,8 +107,8 @@ impl<T> Discipline<T> for Exact<T> {
             return Err(EnqueueError::NotALeaf { class: self.hierarchy.class(class).name.clone() });
         }
         let length = packet.length;
-        if length > Packet::<T>::MOST_LENGTH {
-            return Err(EnqueueError::TooLong { length, most: Packet::<T>::MOST_LENGTH });
+        if length > Packet::<T>::MAX_LENGTH {
+            return Err(EnqueueError::TooLong { length, most: Packet::<T>::MAX_LENGTH });
         }
         self.waiting += Backlog { packets: 1, bytes: u64::from(length) };
         let mut at = class.index();

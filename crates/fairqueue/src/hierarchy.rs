@@ -114,7 +114,7 @@ pub struct Hierarchy {
 }
 
 /// The most classes; higher numbers have other uses (the bit that marks inner classes, `NONE`).
-const MOST: u32 = 1 << 30;
+const MAX_CLASSES: u32 = 1 << 30;
 
 impl Hierarchy {
     /// Checks a tree and numbers its classes. Fails if a name comes twice, or if there are too many classes.
@@ -123,8 +123,8 @@ impl Hierarchy {
         let mut names = HashMap::new();
         let mut open = vec![(ClassId::ROOT, root)];
         while let Some((parent, spec)) = open.pop() {
-            let id = u32::try_from(classes.len()).ok().filter(|id| *id < MOST).map(ClassId);
-            let id = id.ok_or(HierarchyError::TooMany { most: MOST })?;
+            let id = u32::try_from(classes.len()).ok().filter(|id| *id < MAX_CLASSES).map(ClassId);
+            let id = id.ok_or(HierarchyError::TooMany { most: MAX_CLASSES })?;
             if names.insert(spec.name.clone(), id).is_some() {
                 return Err(HierarchyError::NameTwice { name: spec.name });
             }
@@ -145,8 +145,8 @@ impl Hierarchy {
             Some(id) if self.is_leaf(*id) => *id,
             Some(_) => return Err(HierarchyError::Default { name: name.to_owned() }),
             None => {
-                let id = u32::try_from(self.classes.len()).ok().filter(|id| *id < MOST).map(ClassId);
-                let id = id.ok_or(HierarchyError::TooMany { most: MOST })?;
+                let id = u32::try_from(self.classes.len()).ok().filter(|id| *id < MAX_CLASSES).map(ClassId);
+                let id = id.ok_or(HierarchyError::TooMany { most: MAX_CLASSES })?;
                 let ClassSpec { name, weight, order, limit, .. } = ClassSpec::new(name);
                 self.names.insert(name.clone(), id);
                 self.classes.push(Class {

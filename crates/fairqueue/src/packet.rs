@@ -8,7 +8,7 @@ pub const NO_DEADLINE: Nanos = Nanos::NEVER;
 /// A packet, or a quantum of processor time, or a request to a disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packet<T> {
-    /// The service that it needs, in bytes or microseconds; at most [`Packet::MOST_LENGTH`].
+    /// The service that it needs, in bytes or microseconds; at most [`Packet::MAX_LENGTH`].
     pub length: u32,
     /// Packets of one flow never overtake each other, whatever their deadlines. The caller chooses the
     /// number.
@@ -21,7 +21,7 @@ pub struct Packet<T> {
 
 impl<T> Packet<T> {
     /// The longest packet: 16 MiB less one byte.
-    pub const MOST_LENGTH: u32 = (1 << 24) - 1;
+    pub const MAX_LENGTH: u32 = (1 << 24) - 1;
 
     /// A packet without a deadline, of flow 0.
     pub fn new(length: u32, item: T) -> Self {

@@ -24,10 +24,10 @@ pub struct Processor {
 
 impl Processor {
     /// A processor without runnable programs. `quantum` is in microseconds, from 1 to
-    /// [`Packet::MOST_LENGTH`].
+    /// [`Packet::MAX_LENGTH`].
     pub fn new(hierarchy: Hierarchy, quantum: u32) -> Self {
         let runnable = vec![false; hierarchy.classes().count()];
-        let quantum = quantum.clamp(1, Packet::<()>::MOST_LENGTH);
+        let quantum = quantum.clamp(1, Packet::<()>::MAX_LENGTH);
         Self { shares: Scheduler::new(hierarchy), quantum, runnable, running: None }
     }
 
@@ -51,7 +51,7 @@ impl Processor {
     /// The quantum has ended after `used` microseconds; `wants` says whether the program stays runnable.
     pub fn ran(&mut self, used: u32, wants: Wants) {
         let Some(class) = self.running.take() else { return };
-        self.shares.charge(used.min(Packet::<()>::MOST_LENGTH));
+        self.shares.charge(used.min(Packet::<()>::MAX_LENGTH));
         self.runnable[class.index()] = wants == Wants::More;
         if wants == Wants::More {
             self.shares
@@ -69,7 +69,7 @@ impl Processor {
         if self.running.is_none() {
             return false;
         }
-        self.shares.charge(used.min(Packet::<()>::MOST_LENGTH));
+        self.shares.charge(used.min(Packet::<()>::MAX_LENGTH));
         self.shares.serve_again(self.quantum)
     }
 

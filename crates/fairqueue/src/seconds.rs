@@ -14,7 +14,7 @@ pub(crate) struct Decimal {
 }
 
 /// The most decimal places of an input: picoseconds.
-pub(crate) const MOST_PLACES: u32 = 12;
+pub(crate) const MAX_PLACES: u32 = 12;
 /// The most decimal places of an output; a longer number is rounded.
 const WRITTEN_PLACES: usize = 18;
 
@@ -26,7 +26,7 @@ impl Decimal {
             && !text.ends_with('.')
             && [whole, part].iter().all(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()));
         let part = part.trim_end_matches('0');
-        let places = u32::try_from(part.len()).ok().filter(|places| *places <= MOST_PLACES && sound)?;
+        let places = u32::try_from(part.len()).ok().filter(|places| *places <= MAX_PLACES && sound)?;
         if whole.len() > 9 {
             return None; // more than thirty years
         }

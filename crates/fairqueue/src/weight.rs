@@ -73,7 +73,7 @@ impl fmt::Display for Weight {
 }
 
 /// Costs stay below this, so that a packet's tags stay within a quarter of 64 bits.
-const MOST_COST: u64 = 1 << 38;
+const MAX_COST: u64 = 1 << 38;
 
 /// The costs of a byte for a group of siblings.
 #[derive(Clone, PartialEq, Debug)]
@@ -88,8 +88,8 @@ impl WeightScale {
         let exact = exact_costs(weights);
         let costs = exact.clone().unwrap_or_else(|| {
             let least = weights.iter().map(|weight| weight.to_f64()).fold(f64::INFINITY, f64::min);
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most MOST_COST")]
-            let cost = |weight: &Weight| ((least / weight.to_f64() * MOST_COST as f64).round() as u64).max(1);
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most MAX_COST")]
+            let cost = |weight: &Weight| ((least / weight.to_f64() * MAX_COST as f64).round() as u64).max(1);
             weights.iter().map(cost).collect()
         });
         Self { costs, exact: exact.is_some() }
@@ -112,7 +112,7 @@ impl WeightScale {
 fn exact_costs(weights: &[Weight]) -> Option<Vec<u64>> {
     let whole = whole(weights);
     let unit = whole.iter().try_fold(1_u128, |unit, whole| lcm(unit, u128::from(*whole)))?;
-    let cost = |whole: &u64| u64::try_from(unit / u128::from(*whole)).ok().filter(|cost| *cost <= MOST_COST);
+    let cost = |whole: &u64| u64::try_from(unit / u128::from(*whole)).ok().filter(|cost| *cost <= MAX_COST);
     whole.iter().map(cost).collect()
 }
 
@@ -163,7 +163,7 @@ mod tests {
         }
         let near = WeightScale::of(&weights(&["999983", "1000003", "999979", "999961", "999959", "999953"]));
         assert!(!near.exact);
-        assert!(near.costs.iter().all(|cost| *cost > MOST_COST / 2));
+        assert!(near.costs.iter().all(|cost| *cost > MAX_COST / 2));
     }
 
     #[test]

@@ -317,7 +317,7 @@ fn a_long_run_moves_its_tags_back_and_stays_fair() {
     let (heavy, light) = (class(&hierarchy, "heavy"), class(&hierarchy, "light"));
     let mut scheduler = Scheduler::new(hierarchy);
     assert!(scheduler.is_exact());
-    let longest = Packet::<()>::MOST_LENGTH;
+    let longest = Packet::<()>::MAX_LENGTH;
     for round in 0..10_000_u32 {
         scheduler.enqueue(Nanos::ZERO, light, Packet::new(longest, ())).expect("a leaf");
         assert_eq!(scheduler.dequeue(Nanos::ZERO).expect("one waits").0, light, "round {round}");

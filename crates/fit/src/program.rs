@@ -41,7 +41,7 @@ pub struct MpiNames {
 }
 
 /// The largest file that is read, in bytes.
-const LARGEST: u64 = 256 << 20;
+const MAX_FILE_BYTES: u64 = 256 << 20;
 
 impl ProgramTraits {
     /// Reads the file of a command's program. Fails if exec(2) would not find a program.
@@ -51,7 +51,7 @@ impl ProgramTraits {
         let file = executable(written)?;
         let bytes = match fs::metadata(&file) {
             // a program that may be executed but not read counts as empty
-            Ok(metadata) if metadata.len() <= LARGEST => fs::read(&file).unwrap_or_default(),
+            Ok(metadata) if metadata.len() <= MAX_FILE_BYTES => fs::read(&file).unwrap_or_default(),
             _ => Vec::new(),
         };
         let libraries = elf::needed(&bytes);

@@ -17,7 +17,7 @@ use unisono_sync::{SpinBudget, Unwatched, Wait, WatchVerdict};
 
 /// What a child process of these tests does; see [`play`].
 const ROLE: &str = "UNISONO_EVENTS_ROLE";
-const LARGEST: u32 = 64 << 10;
+const MAX_EVENT_BYTES: u32 = 64 << 10;
 const WAY: (Wait, SpinBudget) = (Wait::Adaptive, SpinBudget::DEFAULT);
 
 /// A process with one end of a socket as its standard input.
@@ -58,7 +58,7 @@ impl Drop for Party {
 }
 
 fn supplier(consumers: u32) -> MemorySupplier {
-    let geometry = MemoryGeometry::new(64, LARGEST, consumers).expect("within the limits");
+    let geometry = MemoryGeometry::new(64, MAX_EVENT_BYTES, consumers).expect("within the limits");
     MemorySupplier::create(geometry, WAY).expect("a memfd")
 }
 

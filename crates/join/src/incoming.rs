@@ -14,7 +14,7 @@ use unisono_broker::{
 };
 use zenoh::liveliness::LivelinessToken;
 
-const GLANCE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The pause between two attempts to announce this host.
 const AGAIN: Duration = Duration::from_secs(1);
 /// The number of events that are handed to the broker before their outcomes are awaited.
@@ -102,7 +102,7 @@ impl AtBroker<'_> {
                     }
                 }
             }
-            let mut arrivals = self.sight.arrivals[self.class].take(BATCH, GLANCE);
+            let mut arrivals = self.sight.arrivals[self.class].take(BATCH, POLL_INTERVAL);
             let envelopes = std::mem::take(&mut arrivals.envelopes);
             hosts(self.sight, self.class, arrivals, (receiver, present));
             for (at, bytes) in &envelopes {

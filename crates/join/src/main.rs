@@ -84,7 +84,7 @@ fn name(text: &str) -> Result<String, String> {
 
 /// The time that the threads have to end: a stuck network gives up after five seconds.
 const FAREWELL: Duration = Duration::from_secs(7);
-const GLANCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 fn main() -> ExitCode {
     match run(&Args::parse()) {
@@ -123,7 +123,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
     let mut next = Instant::now() + Duration::from_secs(args.every);
     // a thread that ended early has printed the reason
     while interrupt::caught().is_none() && !threads.iter().any(std::thread::JoinHandle::is_finished) {
-        std::thread::sleep(GLANCE);
+        std::thread::sleep(POLL_INTERVAL);
         if args.json && Instant::now() >= next {
             next += Duration::from_secs(args.every);
             print(&sight)?;
@@ -133,7 +133,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
     sight.stop();
     let until = Instant::now() + FAREWELL;
     while Instant::now() < until && !threads.iter().all(std::thread::JoinHandle::is_finished) {
-        std::thread::sleep(GLANCE);
+        std::thread::sleep(POLL_INTERVAL);
     }
     if args.json {
         print(&sight)?;

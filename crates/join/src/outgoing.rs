@@ -10,7 +10,7 @@ use unisono_broker::join::JoinSender;
 use unisono_broker::{Client, Error, Reception, now};
 use zenoh::Wait;
 
-const GLANCE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(sight: &Sight, class: usize, network: &ClassNetwork) {
     let mut sender = JoinSender::new(class);
@@ -40,7 +40,7 @@ fn serve(
     client: &mut Client,
 ) -> Result<(), Error> {
     while !sight.stops() {
-        let bytes = match client.receive(Some(GLANCE))? {
+        let bytes = match client.receive(Some(POLL_INTERVAL))? {
             Some(Reception::Event(event)) => sender.event(now(), &event, &sight.settings),
             Some(Reception::Notice { topic, notice, .. }) => sender.notice(topic.as_ref(), &notice),
             _ => continue,

@@ -49,7 +49,7 @@ pub(crate) struct Sight {
 
 /// The pause between two attempts to reach the broker.
 const AGAIN: Duration = Duration::from_millis(500);
-const GLANCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Sight {
     pub(crate) fn new(at: BrokerAddress, host: String, settings: JoinSettings) -> Self {
@@ -133,7 +133,7 @@ impl Sight {
     pub(crate) fn pause(&self, time: Duration) {
         let until = Instant::now() + time;
         while !self.stops() && Instant::now() < until {
-            std::thread::sleep(GLANCE);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }

@@ -255,11 +255,11 @@ impl Ending {
 
     /// "rank 3", "ranks 0, 1, 2", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 92 others".
     fn those_left(&self) -> String {
-        const MOST: usize = 8;
+        const MAX_NAMED: usize = 8;
         let some: Vec<String> =
-            self.left.iter().take(MOST).map(|member| self.names[*member].clone()).collect();
+            self.left.iter().take(MAX_NAMED).map(|member| self.names[*member].clone()).collect();
         let word = format!("{}{}", self.word, if self.left.len() == 1 { "" } else { "s" });
-        match self.left.len().saturating_sub(MOST) {
+        match self.left.len().saturating_sub(MAX_NAMED) {
             0 => format!("{word} {}", some.join(", ")),
             others => format!("{word} {} and {}", some.join(", "), counted(others, "other")),
         }

@@ -32,7 +32,7 @@ pub(crate) const FAILED: u8 = b'F';
 pub(crate) const DONE: u8 = b'D';
 
 /// Longer than any frame that either side sends.
-const LONGEST: usize = 64 << 20;
+const MAX_FRAME_BYTES: usize = 64 << 20;
 
 /// Writes a frame with a single call, so that frames of several threads do not mix.
 pub(crate) fn write(to: &mut impl Write, kind: u8, bytes: &[u8]) -> io::Result<()> {
@@ -53,7 +53,7 @@ pub(crate) fn read(from: &mut impl Read) -> io::Result<Option<(u8, Vec<u8>)>> {
         Err(error) => return Err(error),
     }
     let length = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
-    if length > LONGEST {
+    if length > MAX_FRAME_BYTES {
         return Err(io::Error::other(format!("a frame of {length} bytes")));
     }
     let mut bytes = vec![0; length];
@@ -66,7 +66,7 @@ pub(crate) struct Framed(pub(crate) u8);
 
 impl Write for Framed {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let piece = &bytes[..bytes.len().min(LONGEST)];
+        let piece = &bytes[..bytes.len().min(MAX_FRAME_BYTES)];
         write(&mut io::stdout().lock(), self.0, piece)?;
         Ok(piece.len())
     }
@@ -99,7 +99,7 @@ impl Decoder {
         }
         while let [kind, a, b, c, d, rest @ ..] = &self.bytes[..] {
             let length = u32::from_le_bytes([*a, *b, *c, *d]) as usize;
-            if length > LONGEST {
+            if length > MAX_FRAME_BYTES {
                 frames.push((ERRORS, std::mem::take(&mut self.bytes)));
             } else if let Some(payload) = rest.get(..length) {
                 frames.push((*kind, payload.to_vec()));

@@ -1,14 +1,14 @@
 //! Output in whole lines: output of several ranks does not mix within a line.
 //!
-//! The idea: bytes of a pipe are kept until their line ends. A line longer than [`LONGEST`] is passed on in
-//! pieces, each as a line. An unfinished last line of a rank gets a line end. Cost: one copy. When not to
-//! use: for binary output; have each rank write a file.
+//! The idea: bytes of a pipe are kept until their line ends. A line longer than [`MAX_LINE_BYTES`] is passed
+//! on in pieces, each as a line. An unfinished last line of a rank gets a line end. Cost: one copy. When not
+//! to use: for binary output; have each rank write a file.
 
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 
 /// The maximum number of bytes of a line that is kept whole.
-pub(crate) const LONGEST: usize = 64 * 1024;
+pub(crate) const MAX_LINE_BYTES: usize = 64 * 1024;
 
 /// Whether each line begins with its rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +49,7 @@ impl LinePrefixer {
             bytes = rest;
         }
         self.unfinished.extend_from_slice(bytes);
-        if self.unfinished.len() >= LONGEST {
+        if self.unfinished.len() >= MAX_LINE_BYTES {
             self.finish(out);
         }
     }
@@ -92,8 +92,8 @@ mod tests {
     #[test]
     fn a_line_without_end_does_not_fill_the_memory() {
         let (mut lines, mut out) = (LinePrefixer::new(Prefix::None, 0, 1), Vec::new());
-        lines.feed(&vec![b'x'; 3 * LONGEST], &mut out);
-        assert!(out.len() >= LONGEST && lines.unfinished.is_empty());
+        lines.feed(&vec![b'x'; 3 * MAX_LINE_BYTES], &mut out);
+        assert!(out.len() >= MAX_LINE_BYTES && lines.unfinished.is_empty());
     }
 
     proptest! {

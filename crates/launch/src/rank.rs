@@ -219,7 +219,7 @@ impl Stream {
     /// read up to a limit.
     pub(crate) fn take_what_is_there(&mut self, buffer: &mut [u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        for _ in 0..MOST_READS {
+        for _ in 0..MAX_READS {
             if !self.is_readable() {
                 break;
             }
@@ -230,4 +230,4 @@ impl Stream {
 }
 
 /// The number of reads that empty the largest pipe of an ordinary user (1 MiB) at the buffer's size.
-const MOST_READS: usize = 16;
+const MAX_READS: usize = 16;

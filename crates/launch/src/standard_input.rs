@@ -14,7 +14,7 @@ use unisono_linux::process::readable;
 use unisono_linux::terminal::is_foreground;
 
 /// How often a launcher in the background checks whether it is in the foreground again.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The source of rank 0's standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,10 +69,10 @@ fn copy(mut terminal: File, mut take: impl FnMut(&[u8]) -> io::Result<()>) {
     let mut bytes = [0; 4096];
     loop {
         if !is_foreground(terminal.as_fd()) {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
             continue;
         }
-        match readable(&[terminal.as_fd()], Some(LOOK)) {
+        match readable(&[terminal.as_fd()], Some(POLL_INTERVAL)) {
             Ok(ready) if ready != [true] => continue,
             Ok(_) if is_foreground(terminal.as_fd()) => {}
             Ok(_) => continue,

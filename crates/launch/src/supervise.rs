@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::process::{PidFd, Signal, SignalFd, is_ignored, readable};
 use unisono_linux::topology::Topology;
-use unisono_rma::{Key, MOST_RANKS};
+use unisono_rma::{Key, MAX_RANKS};
 
 /// How long the launcher ignores the ranks' pipes while its output queue is full.
 const FULL: Duration = Duration::from_millis(5);
@@ -73,8 +73,8 @@ fn new_key() -> Result<Key, Error> {
 }
 
 fn checked(ranks: usize) -> Result<usize, Error> {
-    if ranks == 0 || ranks > MOST_RANKS as usize {
-        return Err(Error::Input(format!("a job of {ranks} ranks is not possible; give 1 to {MOST_RANKS}")));
+    if ranks == 0 || ranks > MAX_RANKS as usize {
+        return Err(Error::Input(format!("a job of {ranks} ranks is not possible; give 1 to {MAX_RANKS}")));
     }
     Ok(ranks)
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The number of the first socket.
 const FIRST: RawFd = 3;
 /// An upper bound: a service has fewer sockets.
-const MOST: RawFd = 64;
+const MAX_SOCKETS: RawFd = 64;
 
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
@@ -24,7 +24,7 @@ pub fn listeners() -> io::Result<Vec<OwnedFd>> {
     if number("LISTEN_PID") != Some(std::process::id()) || TAKEN.swap(true, Ordering::Relaxed) {
         return Ok(Vec::new());
     }
-    (FIRST..FIRST + count.min(MOST)).map(take).collect()
+    (FIRST..FIRST + count.min(MAX_SOCKETS)).map(take).collect()
 }
 
 fn take(number: RawFd) -> io::Result<OwnedFd> {

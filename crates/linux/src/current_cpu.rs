@@ -56,7 +56,7 @@ pub fn area_in_use() -> u32 {
 pub fn stop_noting() -> bool {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if let Some(offset) = rseq_offset() {
-        let size = area_in_use().max(SMALLEST_AREA);
+        let size = area_in_use().max(MIN_AREA);
         let thread: *mut u8;
         // SAFETY: the first word at the address in fs is its own address (System V ABI, x86-64, thread-local
         // storage).
@@ -75,7 +75,7 @@ pub fn stop_noting() -> bool {
 
 /// The smallest area that glibc registers, even if less of it is in use.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-const SMALLEST_AREA: u32 = 32;
+const MIN_AREA: u32 = 32;
 /// `RSEQ_FLAG_UNREGISTER` and glibc's `RSEQ_SIG` of this architecture.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const UNREGISTER: i32 = 1;

@@ -55,9 +55,9 @@ pub fn wait(word: &AtomicU32, expected: u32, deadline: Option<Nanos>, scope: Sco
 }
 
 /// The maximum number of words for [`wait_any`] (`FUTEX_WAITV_MAX`).
-pub const MOST_WORDS: usize = 128;
+pub const MAX_WORDS: usize = 128;
 
-/// Sleeps while each of up to [`MOST_WORDS`] words holds the value beside it, until a [`wake`] of any of them
+/// Sleeps while each of up to [`MAX_WORDS`] words holds the value beside it, until a [`wake`] of any of them
 /// or the `deadline`: futex_waitv.
 ///
 /// # Errors

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// The number of readings, and the pause between two: a thread that runs only briefly rarely appears in all
 /// of them.
-const LOOKS: usize = 3;
+const SAMPLES: usize = 3;
 const PAUSE: Duration = Duration::from_micros(300);
 
 /// The minimum number of other runnable threads in a few readings within a millisecond; `None` if the kernel
@@ -24,7 +24,7 @@ pub fn others() -> Option<usize> {
         // the reading thread itself is counted too
         Some(running.saturating_sub(1))
     };
-    (0..LOOKS).map(look).collect::<Option<Vec<_>>>()?.into_iter().min()
+    (0..SAMPLES).map(look).collect::<Option<Vec<_>>>()?.into_iter().min()
 }
 
 fn running(text: &str) -> Option<usize> {

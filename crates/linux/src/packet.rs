@@ -114,7 +114,7 @@ struct Large {
 
 impl LargePacketSocket {
     /// The maximum number of parts of a frame.
-    pub const MOST_PARTS: usize = 65;
+    pub const MAX_PARTS: usize = 65;
     /// The maximum number of bytes in flight to a device: some dozens of large frames.
     const ROOM: usize = 4 << 20;
 
@@ -135,7 +135,7 @@ impl LargePacketSocket {
     /// `EMSGSIZE` if the frame is too long for it.
     ///
     /// # Panics
-    /// If there are more parts than [`MOST_PARTS`](Self::MOST_PARTS).
+    /// If there are more parts than [`MAX_PARTS`](Self::MAX_PARTS).
     pub fn send(&self, cut: Option<Segmentation>, parts: &[IoSlice<'_>]) -> io::Result<()> {
         let large = cut.map_or_else(Large::default, |cut| Large {
             flags: 1, // the device has to fill in the checksum
@@ -148,7 +148,7 @@ impl LargePacketSocket {
         // SAFETY: ten bytes without padding between them, borrowed for as long as `large` lives.
         let large =
             unsafe { std::slice::from_raw_parts((&raw const large).cast::<u8>(), size_of::<Large>()) };
-        let mut all = [IoSlice::new(&[]); 1 + Self::MOST_PARTS];
+        let mut all = [IoSlice::new(&[]); 1 + Self::MAX_PARTS];
         all[0] = IoSlice::new(large);
         all[1..=parts.len()].copy_from_slice(parts);
         // writev takes no address, so a system call filter can allow this call without allowing other devices

@@ -51,9 +51,9 @@ pub struct Urgency(u8);
 
 impl Urgency {
     /// The least urgent real-time priority.
-    pub const LEAST: Urgency = Urgency(1);
+    pub const MIN: Urgency = Urgency(1);
     /// The most urgent priority; the kernel's own migration threads are above it.
-    pub const MOST: Urgency = Urgency(99);
+    pub const MAX: Urgency = Urgency(99);
 
     /// A priority, clamped to 1..=99.
     pub fn new(priority: u8) -> Self {
@@ -268,8 +268,8 @@ mod tests {
             period: Duration::from_millis(1),
         };
         assert!(set(Tid::SELF, backwards, Children::Reset).is_err());
-        assert_eq!(Urgency::new(0), Urgency::LEAST);
-        assert_eq!(Urgency::new(200), Urgency::MOST);
+        assert_eq!(Urgency::new(0), Urgency::MIN);
+        assert_eq!(Urgency::new(200), Urgency::MAX);
     }
 
     #[test]

@@ -38,11 +38,11 @@ use std::time::{Duration, Instant};
 const UNFINISHED: &str = ".new";
 /// The longest file that is read, in bytes: a journal with a line for each of 100,000 threads has a quarter
 /// of it.
-const MOST: u64 = 64 << 20;
+const MAX_JOURNAL_BYTES: u64 = 64 << 20;
 /// The pause between two attempts to take a lock that another process holds.
 const AGAIN: Duration = Duration::from_millis(2);
 /// The number of attempts to make a directory that another process removes at the same time.
-const MOST_TRIES: usize = 100;
+const MAX_TRIES: usize = 100;
 
 /// The number of files that this process has begun to write; makes their names unique.
 static WRITTEN: AtomicU64 = AtomicU64::new(0);
@@ -168,7 +168,7 @@ impl UndoDirectory {
         if found.mode() & 0o022 != 0 {
             return Err(refused(&path, "may be written by other users"));
         }
-        let bytes = read::all(file, MOST)?;
+        let bytes = read::all(file, MAX_JOURNAL_BYTES)?;
         String::from_utf8(bytes).map(Some).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
     }
 
@@ -179,7 +179,7 @@ impl UndoDirectory {
             tries += 1;
             match PrivateDirectory::open(&self.path) {
                 // the previous process has just removed the empty directory
-                Err(error) if error.kind() == ErrorKind::NotFound && tries < MOST_TRIES => {}
+                Err(error) if error.kind() == ErrorKind::NotFound && tries < MAX_TRIES => {}
                 made => return made,
             }
         }
@@ -192,7 +192,7 @@ impl UndoDirectory {
             tries += 1;
             let path = self.make()?.path().join(name);
             match OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path) {
-                Err(error) if error.kind() == ErrorKind::NotFound && tries < MOST_TRIES => {}
+                Err(error) if error.kind() == ErrorKind::NotFound && tries < MAX_TRIES => {}
                 opened => return opened,
             }
         }

@@ -15,7 +15,7 @@ pub struct Histogram {
     buckets: hdrhistogram::Histogram<u64>,
 }
 
-const LONGEST: u64 = 3_600_000_000_000;
+const MAX_VALUE: u64 = 3_600_000_000_000;
 
 impl Default for Histogram {
     fn default() -> Self {
@@ -25,18 +25,18 @@ impl Default for Histogram {
 
 impl Histogram {
     pub fn new() -> Self {
-        let buckets = hdrhistogram::Histogram::new_with_bounds(1, LONGEST, 3)
-            .expect("valid because 1 * 2 <= LONGEST and 3 digits are allowed");
+        let buckets = hdrhistogram::Histogram::new_with_bounds(1, MAX_VALUE, 3)
+            .expect("valid because 1 * 2 <= MAX_VALUE and 3 digits are allowed");
         Self { buckets }
     }
 
     pub fn record(&mut self, duration: Duration) {
-        self.record_nanos(u64::try_from(duration.as_nanos()).unwrap_or(LONGEST));
+        self.record_nanos(u64::try_from(duration.as_nanos()).unwrap_or(MAX_VALUE));
     }
 
     /// Counts one duration in nanoseconds.
     pub fn record_nanos(&mut self, nanos: u64) {
-        self.buckets.saturating_record(nanos.clamp(1, LONGEST));
+        self.buckets.saturating_record(nanos.clamp(1, MAX_VALUE));
     }
 
     /// Adds the counts of another histogram, for example of another thread.
@@ -50,7 +50,7 @@ impl Histogram {
 
     /// The number of samples of at most this duration, exact to the histogram's three digits.
     pub fn up_to(&self, longest: Duration) -> u64 {
-        self.buckets.count_between(0, u64::try_from(longest.as_nanos()).unwrap_or(LONGEST))
+        self.buckets.count_between(0, u64::try_from(longest.as_nanos()).unwrap_or(MAX_VALUE))
     }
 
     pub fn is_empty(&self) -> bool {

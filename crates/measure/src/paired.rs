@@ -14,7 +14,7 @@ use crate::record::Better;
 pub const TIE: f64 = 0.005;
 
 /// Fewer pairs than this give no verdict: two pairs agree by chance every second time.
-pub const FEWEST_PAIRS: usize = 3;
+pub const MIN_PAIRS: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Comparison {
@@ -48,12 +48,12 @@ pub enum Finding {
 impl Comparison {
     /// The conclusion at the comparison's level; `better` says which side of one is the good side.
     /// Differences below [`TIE`] are *the same*. An interval that contains one and is wider than ten per cent
-    /// is undecided, and so are fewer than [`FEWEST_PAIRS`] pairs.
+    /// is undecided, and so are fewer than [`MIN_PAIRS`] pairs.
     pub fn finding(&self, better: Better) -> Finding {
         let Estimate { low, high, .. } = self.ratio;
         let above = low > 1.0 + TIE;
         let below = high < 1.0 - TIE;
-        if self.ratio.n < FEWEST_PAIRS {
+        if self.ratio.n < MIN_PAIRS {
             return Finding::Undecided;
         }
         match (above, below, better) {

@@ -9,12 +9,12 @@ use std::time::Duration;
 pub enum BadDuration {
     #[error("{text:?} is not a duration; write a number and a unit, for example 50us, 20ms or 1.5s")]
     Unread { text: String },
-    #[error("{text:?} is too long; the longest duration is {}h", LONGEST_NANOS / 3600e9)]
+    #[error("{text:?} is too long; the longest duration is {}h", MAX_NANOS / 3600e9)]
     TooLong { text: String },
 }
 
 /// The longest duration: 10,000 hours, more than a year. Sums of a few such times fit 64 bits.
-const LONGEST_NANOS: f64 = 10_000.0 * 3600e9;
+const MAX_NANOS: f64 = 10_000.0 * 3600e9;
 
 /// Reads a duration: a decimal number with the unit `ns`, `us`, `ms`, `s`, `min` or `h`; a bare `0` needs no
 /// unit. Fails for anything else: negative, not finite, no unit, an unknown unit, or more than 10,000 hours.
@@ -40,7 +40,7 @@ pub fn duration(text: &str) -> Result<Duration, BadDuration> {
         return Err(bad());
     }
     let nanos = number.parse::<f64>().map_err(|_| bad())? * scale;
-    if !nanos.is_finite() || nanos > LONGEST_NANOS {
+    if !nanos.is_finite() || nanos > MAX_NANOS {
         return Err(BadDuration::TooLong { text: text.to_owned() });
     }
     Ok(Duration::from_nanos(nanos.round() as u64))

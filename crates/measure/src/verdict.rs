@@ -246,7 +246,7 @@ fn sentence(verdict: &Verdict, judgement: &Judgement) -> String {
 /// Tolerance around an expected value, as a share of the effect: a paper's figures have two digits.
 const VALUE_TOLERANCE: f64 = 0.1;
 /// Lower bound of the tolerance: effects of 1.5 % and 1.7 % count as equal.
-const LEAST_TOLERANCE: f64 = 0.02;
+const MIN_TOLERANCE: f64 = 0.02;
 
 /// Whether the ratio found meets the expected one, in the sense of [`ExpectedKind`]. `None` if no ratio is
 /// expected.
@@ -264,7 +264,7 @@ pub fn met(verdict: &Verdict, c: &Comparison) -> Option<bool> {
 pub fn is_same(ratio: &Estimate, expected: f64) -> bool {
     // effects are compared as factors: 2 and 1/2 are equally far from no effect
     let (effect, off) = (expected.ln().abs(), (ratio.value / expected).ln().abs());
-    ratio.contains(expected) || off <= (effect * VALUE_TOLERANCE).max(LEAST_TOLERANCE)
+    ratio.contains(expected) || off <= (effect * VALUE_TOLERANCE).max(MIN_TOLERANCE)
 }
 
 /// A comparison with a factor of at least one: `1.25 times as much`, or the inverse, `1.25 times less`.

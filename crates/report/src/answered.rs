@@ -13,9 +13,9 @@ use unisono_measure::record::{Better, Outcome, Verdict};
 use unisono_measure::verdict::Judgement;
 
 /// The least length of a bar, in per cent of the longest bar: a shorter bar would be invisible.
-const LEAST_LENGTH: f64 = 0.6;
+const MIN_LENGTH: f64 = 0.6;
 /// The most bars of a picture: the two sides, and as many others as fit into a card.
-const MOST_BARS: usize = 4;
+const MAX_BARS: usize = 4;
 
 pub(crate) struct AnsweredTopic {
     pub(crate) words: String,
@@ -74,7 +74,7 @@ impl AnswerPicture {
             quantile::median(&values.collect::<Vec<f64>>()).filter(|value| value.is_finite() && *value >= 0.0)
         };
         let values = variants.into_iter().filter_map(|variant| Some((variant, median(variant)?)));
-        let values: Vec<(&str, f64)> = values.take(MOST_BARS.max(first.len())).collect();
+        let values: Vec<(&str, f64)> = values.take(MAX_BARS.max(first.len())).collect();
         let most = values.iter().map(|(_, value)| *value).fold(0.0, f64::max);
         if values.len() < 2 || most <= 0.0 {
             return None;
@@ -83,7 +83,7 @@ impl AnswerPicture {
         let bar = |(variant, value): &(&str, f64)| AnswerBar {
             name: study.label(variant),
             value: number::quantity(*value, &unit),
-            length: (value / most * 100.0).max(LEAST_LENGTH),
+            length: (value / most * 100.0).max(MIN_LENGTH),
             class: study.looks.look(variant).class,
         };
         let better = if asked.better == Better::Lower { "less" } else { "more" };

@@ -9,7 +9,7 @@ use crate::study::Study;
 use askama::Template;
 
 /// The most bytes of an answer: five lines of a card.
-const MOST_OF_ANSWER: usize = 230;
+const MAX_ANSWER_LENGTH: usize = 230;
 
 #[derive(Template)]
 #[template(path = "answers.html")]
@@ -30,7 +30,7 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
 /// The sentences from the start that fit into a card; at least the first.
 fn first_sentences(text: &str) -> String {
     let ends = text.match_indices(". ").map(|(at, _)| at + 1).chain([text.len()]);
-    let fits = ends.clone().take_while(|end| *end <= MOST_OF_ANSWER).last();
+    let fits = ends.clone().take_while(|end| *end <= MAX_ANSWER_LENGTH).last();
     text[..fits.or(ends.clone().next()).unwrap_or_default()].to_owned()
 }
 

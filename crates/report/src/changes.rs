@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use unisono_linux::counted::counted;
 use unisono_measure::bootstrap::{Estimate, LEVEL, median_interval};
-use unisono_measure::paired::FEWEST_PAIRS;
+use unisono_measure::paired::MIN_PAIRS;
 use unisono_measure::record::{Better, Outcome, RunLine};
 use unisono_measure::verdict;
 
@@ -23,7 +23,7 @@ const SAME: f64 = 0.05;
 /// A change below this does not matter, however sure it is.
 const LITTLE: f64 = 0.02;
 /// The most changes listed for a study.
-const MOST_LINES: usize = 8;
+const MAX_LINES: usize = 8;
 /// A fixed seed, so that the same records give the same words.
 const SEED: u64 = 0x0075_6e69_736f_6e6f;
 
@@ -140,7 +140,7 @@ fn finding(ratio: &Estimate, better: Better) -> Tone {
         Better::Higher => (Tone::Better, Tone::Worse),
         Better::Lower => (Tone::Worse, Tone::Better),
     };
-    if ratio.n < FEWEST_PAIRS {
+    if ratio.n < MIN_PAIRS {
         Tone::Undecided
     } else if (ratio.value - 1.0).abs() < if ratio.contains(1.0) { SAME } else { LITTLE } {
         Tone::Same
@@ -173,11 +173,11 @@ pub(crate) fn in_words(changes: &[RecordsChange], first: &[Study<'_>], second: &
         let mut changed: Vec<&&RecordsChange> =
             of.iter().filter(|change| matches!(change.finding, Tone::Better | Tone::Worse)).collect();
         changed.sort_by(|a, b| b.ratio.ln().abs().total_cmp(&a.ratio.ln().abs()));
-        for change in changed.iter().take(MOST_LINES) {
+        for change in changed.iter().take(MAX_LINES) {
             let _infallible = writeln!(text, "  * {}", said::capital(&change.words));
         }
-        if changed.len() > MOST_LINES {
-            let more = counted(changed.len() - MOST_LINES, "more change");
+        if changed.len() > MAX_LINES {
+            let more = counted(changed.len() - MAX_LINES, "more change");
             let _infallible = writeln!(text, "  and {more}; all of them by --json");
         }
     }
@@ -201,7 +201,7 @@ pub(crate) fn in_words(changes: &[RecordsChange], first: &[Study<'_>], second: &
 /// all runs of the other.
 fn by_chance(runs: usize) -> String {
     let orders = (1..=runs).fold(1.0, |product, i| product * (runs + i) as f64 / i as f64);
-    if runs < FEWEST_PAIRS || orders > 400.0 {
+    if runs < MIN_PAIRS || orders > 400.0 {
         return String::new();
     }
     let (one_in, counted) = ((orders / 2.0).round(), counted(runs, "run"));

@@ -8,7 +8,7 @@ use crate::number::{self, THIN};
 use crate::study::Study;
 use serde::Serialize;
 use unisono_measure::modes::TwoModes;
-use unisono_measure::paired::{Comparison, FEWEST_PAIRS, Finding};
+use unisono_measure::paired::{Comparison, Finding, MIN_PAIRS};
 use unisono_measure::record::{Better, ExpectedKind, Verdict};
 use unisono_measure::verdict::{self, Answer, Judgement};
 
@@ -204,7 +204,7 @@ fn in_words(study: &Study<'_>, asked: &Verdict, judgement: &Judgement) -> String
         Tone::Better => format!("{claim} ({sure}): better."),
         Tone::Worse => format!("{claim} ({sure}): worse."),
         Tone::Same => format!("{claim} ({sure}): no difference."),
-        _ if c.ratio.n < FEWEST_PAIRS => {
+        _ if c.ratio.n < MIN_PAIRS => {
             let pairs = if c.ratio.n == 1 { "one pair of runs is" } else { "two pairs of runs are" };
             format!("{claim} (n{THIN}={THIN}{}), but {pairs} too few for a verdict.", c.ratio.n)
         }

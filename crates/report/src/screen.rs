@@ -22,7 +22,7 @@ const COLUMNS: usize = 80;
 const LINES: usize = 18;
 /// The column at which answers begin.
 const INDENT: usize = 12;
-const MOST_LINES_OF_AN_ANSWER: usize = 3;
+const MAX_ANSWER_LINES: usize = 3;
 
 struct ScreenTopic {
     topic: &'static str,
@@ -119,7 +119,7 @@ pub fn screen(lines: &[Line]) -> String {
         fitted(&block.answer, width, *most).len() + usize::from(block.command.is_some())
     };
     // the answers in turn get one more line each, as long as there is room
-    for round in 2..=MOST_LINES_OF_AN_ANSWER {
+    for round in 2..=MAX_ANSWER_LINES {
         for at in 0..blocks.len() {
             let had = std::mem::replace(&mut most[at], round);
             if blocks.iter().zip(&most).map(of).sum::<usize>() > LINES {

@@ -83,7 +83,7 @@ pub mod wire;
 pub use job::Job;
 pub use model::{
     Amount, Assert, Completion, Element, Error, ErrorClass, JobMembership, Key, Layout, Ledger, Lock, Locks,
-    MOST_RANKS, Medium, Meeting, Operation, Placement, Plain, Rank, Run, STATS, Sink, Source, Spec, Stats,
+    MAX_RANKS, Medium, Meeting, Operation, Placement, Plain, Rank, Run, STATS, Sink, Source, Spec, Stats,
     Style, Target, Traffic, Verb, WindowStats, environment,
 };
 pub use path::hook::Found;

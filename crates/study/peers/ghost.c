@@ -24,7 +24,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NEIGHBOURS = 4, MOST_REPETITIONS = 101, MOST_SIZES = 16, MOST_GROWTH = 64 };
+enum { NEIGHBOURS = 4, MAX_REPETITIONS = 101, MAX_SIZES = 16, MAX_GROWTH = 64 };
 
 static int crowded, rank, size, neighbour[NEIGHBOURS], from_side[NEIGHBOURS];
 static double seconds = 0.3;
@@ -247,7 +247,7 @@ static const char *implementation(void)
 
 static void measure(const char *method, const char *memory, step *step, int bytes)
 {
-	double time[MOST_REPETITIONS + 1], share = seconds / repetitions;
+	double time[MAX_REPETITIONS + 1], share = seconds / repetitions;
 	long steps = 1;
 	int measured = repetitions;
 
@@ -258,8 +258,8 @@ static void measure(const char *method, const char *memory, step *step, int byte
 	for (;;) {
 		double took = batch(step, bytes, steps), again;
 		if (took < share / 2 && steps < 1L << 24) {
-			double growth = took > 0 ? share / took : MOST_GROWTH;
-			steps *= growth < 2 ? 2 : growth > MOST_GROWTH ? MOST_GROWTH : (long)growth;
+			double growth = took > 0 ? share / took : MAX_GROWTH;
+			steps *= growth < 2 ? 2 : growth > MAX_GROWTH ? MAX_GROWTH : (long)growth;
 			continue;
 		}
 		/* far too long for an interruption to be the reason */
@@ -405,7 +405,7 @@ static void grid(void)
 
 int main(int argc, char **argv)
 {
-	int sizes[MOST_SIZES] = { 16, 64, 256, 1024, 16384, 65536, 262144 }, count = 7;
+	int sizes[MAX_SIZES] = { 16, 64, 256, 1024, 16384, 65536, 262144 }, count = 7;
 	const char *memories = "allocated,created";
 
 	MPI_Init(&argc, &argv);
@@ -419,7 +419,7 @@ int main(int argc, char **argv)
 			seconds = atof(argv[i + 1]);
 		} else if (!strcmp(argv[i], "--repetitions")) {
 			repetitions = atoi(argv[i + 1]);
-			if (repetitions < 1 || repetitions > MOST_REPETITIONS)
+			if (repetitions < 1 || repetitions > MAX_REPETITIONS)
 				repetitions = 7;
 		} else if (!strcmp(argv[i], "--only")) {
 			only = argv[i + 1];
@@ -434,7 +434,7 @@ int main(int argc, char **argv)
 			}
 		} else if (!strcmp(argv[i], "--sizes")) {
 			char *at = argv[i + 1];
-			for (count = 0; count < MOST_SIZES && *at; count++) {
+			for (count = 0; count < MAX_SIZES && *at; count++) {
 				sizes[count] = (int)strtol(at, &at, 10);
 				at += *at == ',';
 			}

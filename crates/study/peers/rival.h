@@ -24,7 +24,7 @@
 #include <time.h>
 
 #define HEAD 16
-#define MOST_DELAYS 20000
+#define MAX_DELAYS 20000
 
 /* A publisher connects, publishes events one by one, and waits until all of them
  * have left. */
@@ -91,7 +91,7 @@ static void supply(size_t bytes, double per_second, uint64_t from, uint64_t unti
 
 static void consume(size_t bytes, uint64_t from, uint64_t until, const char *path)
 {
-	uint64_t *delays = calloc(MOST_DELAYS, sizeof(*delays));
+	uint64_t *delays = calloc(MAX_DELAYS, sizeof(*delays));
 	uint64_t events = 0, wrong = 0, sent, here;
 	unsigned char head[HEAD];
 	FILE *result;
@@ -105,7 +105,7 @@ static void consume(size_t bytes, uint64_t from, uint64_t until, const char *pat
 		memcpy(&sent, head + sizeof(sent), sizeof(sent));
 		if (sent < from || here > until)
 			continue;
-		if (events < MOST_DELAYS)
+		if (events < MAX_DELAYS)
 			delays[events] = here - sent;
 		events++;
 		wrong += length != bytes;
@@ -115,7 +115,7 @@ static void consume(size_t bytes, uint64_t from, uint64_t until, const char *pat
 		fail(path, strerror(errno));
 	fprintf(result, "{\"events\": %" PRIu64 ", \"wrong_length\": %" PRIu64 ", \"delays_ns\": [", events,
 		wrong);
-	for (uint64_t at = 0; at < events && at < MOST_DELAYS; at++)
+	for (uint64_t at = 0; at < events && at < MAX_DELAYS; at++)
 		fprintf(result, "%s%" PRIu64, at ? "," : "", delays[at]);
 	fprintf(result, "]}\n");
 	if (fclose(result) != 0)

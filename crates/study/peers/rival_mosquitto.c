@@ -11,11 +11,11 @@
 static struct mosquitto *client;
 
 /* Events read from the socket in one call and not yet taken. */
-#define MOST_WAITING 4096
+#define MAX_WAITING 4096
 static struct {
 	size_t length;
 	unsigned char head[HEAD];
-} waiting[MOST_WAITING];
+} waiting[MAX_WAITING];
 static size_t next_waiting, waiting_count;
 
 static void check(const char *what, int code)
@@ -28,7 +28,7 @@ static void on_message(struct mosquitto *from, void *user, const struct mosquitt
 {
 	(void)from;
 	(void)user;
-	if (event->payloadlen < HEAD || waiting_count == MOST_WAITING)
+	if (event->payloadlen < HEAD || waiting_count == MAX_WAITING)
 		return;
 	waiting[waiting_count].length = (size_t)event->payloadlen;
 	memcpy(waiting[waiting_count].head, event->payload, HEAD);

@@ -112,11 +112,11 @@ impl EstimateCorrection {
     const TRUST: Duration = Duration::from_secs(5);
 
     /// A run counts at most this multiple of its estimate, because a hang says nothing about other runs.
-    const MOST: u32 = 4;
+    const MAX_ESTIMATE_FACTOR: u32 = 4;
 
     fn note(&mut self, estimate: Duration, taken: Duration) {
         self.estimated += estimate;
-        self.taken += taken.min(estimate * Self::MOST);
+        self.taken += taken.min(estimate * Self::MAX_ESTIMATE_FACTOR);
     }
 
     fn correct(&self, left: Duration) -> Duration {

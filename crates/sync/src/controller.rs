@@ -65,10 +65,10 @@ const PAUSE_AFTER_GIVING_UP: Nanos = Nanos(10_000_000);
 /// The first pause between probes. A bad probe costs about 2 ms, so it may take 4 % once; then pauses double.
 const PAUSE: Nanos = Nanos(50_000_000);
 /// The longest pause: the group notices a changed machine within a second, and a bad probe costs 0.2 %.
-const LONGEST_PAUSE: Nanos = Nanos(1_000_000_000);
+const MAX_PAUSE: Nanos = Nanos(1_000_000_000);
 /// About this much time passes between two observations. An observation reads the clock (20 to 40 ns), so the
 /// controller costs 0.02 %.
-const BETWEEN_LOOKS: Nanos = Nanos(250_000);
+const SCAN_INTERVAL: Nanos = Nanos(250_000);
 /// The mean cost of an episode below which sleeping is not probed: a wake-up alone costs more (5 us).
 const TOO_CHEAP_TO_SLEEP: Nanos = Nanos(2_000);
 /// The sums are halved when their time exceeds twice this: ten foreign slices of 2 ms, so that one slice does
@@ -184,7 +184,7 @@ impl Controller {
         if !gave_up && Nanos(new.0 / 10).after(new) < old {
             self.settle(now, self.mode, PAUSE);
         } else {
-            self.settle(now, self.mode.other(), self.pause.times(2).min(LONGEST_PAUSE));
+            self.settle(now, self.mode.other(), self.pause.times(2).min(MAX_PAUSE));
         }
     }
 
@@ -224,8 +224,8 @@ impl Controller {
         if self.probe.is_some() {
             return PROBE / 4;
         }
-        let each = self.cost(self.mode).unwrap_or(BETWEEN_LOOKS).0.max(1);
-        u32::try_from(BETWEEN_LOOKS.0 / each).unwrap_or(u32::MAX).clamp(1, 1 << 16)
+        let each = self.cost(self.mode).unwrap_or(SCAN_INTERVAL).0.max(1);
+        u32::try_from(SCAN_INTERVAL.0 / each).unwrap_or(u32::MAX).clamp(1, 1 << 16)
     }
 }
 

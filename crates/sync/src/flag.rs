@@ -333,7 +333,7 @@ impl Drop for CountedSleeper<'_> {
 /// afterwards.
 ///
 /// # Errors
-/// More flags than [`futex::MOST_WORDS`], or a kernel without futex_waitv(2) (Linux before 5.16).
+/// More flags than [`futex::MAX_WORDS`], or a kernel without futex_waitv(2) (Linux before 5.16).
 #[cfg(not(loom))]
 pub fn sleep_at_any(counted: &[CountedSleeper<'_>], until: Option<Nanos>, scope: Scope) -> io::Result<Sleep> {
     let words: Vec<_> = counted.iter().map(|one| (&one.sleepers.woken, one.woken)).collect();

@@ -27,7 +27,7 @@ use unisono_linux::clock::Ticks;
 
 /// Polls in a row: several times a line transfer between far cores; one in a model, where each poll is a
 /// branch.
-const LOOKS: u32 = if cfg!(loom) { 1 } else { 64 };
+const POLLS: u32 = if cfg!(loom) { 1 } else { 64 };
 
 /// How the first polls of a wait are made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -47,12 +47,12 @@ impl WaitPolicy for Glance {
     #[inline]
     fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, _watch: &mut W) -> WatchVerdict {
         let some = match self {
-            Self::Pausing => (0..LOOKS).any(|_| {
+            Self::Pausing => (0..POLLS).any(|_| {
                 pause();
                 flag.reached(target)
             }),
-            Self::Taking => (0..LOOKS).any(|_| flag.reached_taking(target) || pauses()),
-            Self::Reading => (0..LOOKS).any(|_| flag.reached(target) || pauses()),
+            Self::Taking => (0..POLLS).any(|_| flag.reached_taking(target) || pauses()),
+            Self::Reading => (0..POLLS).any(|_| flag.reached(target) || pauses()),
         };
         if some { WatchVerdict::Continue } else { WatchVerdict::Stop }
     }
@@ -82,7 +82,7 @@ pub struct Stretch {
 
 /// The shortest stretch (episodes) whose cost is measured: reading the clock twice costs as much as one
 /// episode.
-const LEAST: u32 = 32;
+const MIN_EPISODES: u32 = 32;
 
 impl Stretch {
     /// For two participants that exchange signals through one line.
@@ -96,7 +96,7 @@ impl Stretch {
     pub fn give(&mut self, episodes: u32, decides: bool, decision: &AtomicU32) {
         (self.given, self.left) = (episodes, episodes);
         let Some(trials) = &mut self.exchange else { return };
-        if cfg!(loom) || episodes < LEAST {
+        if cfg!(loom) || episodes < MIN_EPISODES {
             return;
         }
         if decides {
@@ -125,7 +125,7 @@ impl Stretch {
     #[inline]
     pub fn end(&mut self) -> u32 {
         let used = self.given - self.left;
-        if used >= LEAST
+        if used >= MIN_EPISODES
             && self.began != Ticks(0)
             && let Some(trials) = &mut self.exchange
         {
@@ -235,11 +235,11 @@ mod tests {
         let decision = AtomicU32::new(0);
         let (mut one, mut other) = (Stretch::of_exchange(), Stretch::of_exchange());
         for _ in 0..1000 {
-            one.give(LEAST, true, &decision);
-            other.give(LEAST, false, &decision);
+            one.give(MIN_EPISODES, true, &decision);
+            other.give(MIN_EPISODES, false, &decision);
             assert_eq!(one.glance, other.glance);
             while one.take() && other.take() {}
-            assert_eq!((one.end(), other.end()), (LEAST, LEAST));
+            assert_eq!((one.end(), other.end()), (MIN_EPISODES, MIN_EPISODES));
         }
     }
 }

@@ -59,6 +59,6 @@ pub use published::{ForeignWords, PublishedWords};
 pub use regime::{Learner, Regime, RegimeAdvice};
 pub use wait::{Wait, WaitPolicy, Waited};
 pub use waiter::{Fellows, Waiter, WaiterAmong};
-pub use watch::{LONGEST_SLEEP, SparseLooks, Until, Unwatched, Watch, WatchVerdict};
+pub use watch::{MAX_SLEEP, SparseLooks, Until, Unwatched, Watch, WatchVerdict};
 pub use whereabouts::{Notes, Whereabouts};
 pub use wide::{Wide, vectorized};

@@ -22,7 +22,7 @@ use crate::watch::{Watch, WatchVerdict};
 use unisono_linux::clock::{Nanos, Ticks};
 
 /// Polls between two calls of the watch: one in a model, where each poll is a branch.
-const POLLS_PER_LOOK: u32 = if cfg!(loom) { 1 } else { 64 };
+const POLLS_PER_CLOCK_READ: u32 = if cfg!(loom) { 1 } else { 64 };
 
 /// Polls and never gives the core away.
 #[derive(Clone, Copy, Debug, Default)]
@@ -163,10 +163,10 @@ impl WaitPolicy for SpinBlock {
     }
 }
 
-/// Polls [`POLLS_PER_LOOK`] times; returns whether the target was reached.
+/// Polls [`POLLS_PER_CLOCK_READ`] times; returns whether the target was reached.
 #[inline]
 pub(crate) fn poll(flag: Flag<'_>, target: u32) -> bool {
-    for _ in 0..POLLS_PER_LOOK {
+    for _ in 0..POLLS_PER_CLOCK_READ {
         if flag.reached(target) {
             return true;
         }

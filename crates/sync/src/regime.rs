@@ -27,7 +27,7 @@ const PROCESSORS: usize = 4;
 /// The word with the end of the last long yield, in milliseconds modulo 2^32.
 const LAST_LONG_YIELD: usize = 6;
 /// The word that tells both members of an exchange how to poll their line.
-const GLANCE: usize = 7;
+const INITIAL_POLL: usize = 7;
 
 /// Values of the mode besides [`Regime::ASLEEP`]; both are even.
 const AWAKE: u32 = 0;
@@ -113,7 +113,7 @@ impl<'a> Regime<'a> {
     /// The word that tells both members of an exchange how to poll their line; see [`crate::Stretch`].
     #[inline]
     pub fn glance(self) -> &'a AtomicU32 {
-        self.line.word(GLANCE)
+        self.line.word(INITIAL_POLL)
     }
 
     /// Sets the mode for all members, in place of the learner; for models.

@@ -57,7 +57,7 @@ impl Watch for Until {
 /// second, and ten wake-ups a second cost less than a thousandth of a processor. Twice as much would still
 /// keep the promise on an idle host; half as much would double the wake-ups without any gain. Chosen by this
 /// arithmetic, not measured.
-pub const LONGEST_SLEEP: Nanos = Nanos(100_000_000);
+pub const MAX_SLEEP: Nanos = Nanos(100_000_000);
 
 /// Makes one call of a watch in `EVERY` a thorough one, and each call after a sleep. `EVERY` is a power of 2.
 ///
@@ -78,7 +78,7 @@ impl<const EVERY: u32> SparseLooks<EVERY> {
     /// rarely, so its next call is thorough.
     pub fn sleep_until(&mut self, now: Nanos, until: Option<Nanos>) -> Nanos {
         self.0 |= EVERY - 1;
-        let slice = LONGEST_SLEEP.after(now);
+        let slice = MAX_SLEEP.after(now);
         until.map_or(slice, |until| until.min(slice))
     }
 }
@@ -93,7 +93,7 @@ mod tests {
         let thorough: Vec<bool> = (0..8).map(|_| looks.is_thorough()).collect();
         assert_eq!(thorough, [false, false, false, true, false, false, false, true]);
         assert!(!looks.is_thorough());
-        let slice = LONGEST_SLEEP.after(Nanos(5));
+        let slice = MAX_SLEEP.after(Nanos(5));
         assert_eq!(looks.sleep_until(Nanos(5), None), slice);
         assert!(looks.is_thorough());
         assert_eq!(looks.sleep_until(Nanos(5), Some(Nanos(7))), Nanos(7));

@@ -18,7 +18,7 @@ use unisono_broker::{
     Advertisement, Client, Error, EventDraft, FieldSet, ReceivedEvent, Reception, SubscriptionSpec,
     TopicHandle, default_socket,
 };
-use unisono_examples::events::{PATIENCE, Role, adler32, broker, whole};
+use unisono_examples::events::{Role, TIMEOUT, adler32, broker, whole};
 
 /// Serve a file, or download it and check each piece
 #[derive(Parser)]
@@ -61,7 +61,7 @@ fn supply(args: &Args) -> anyhow::Result<()> {
 /// The piece that begins at `offset`. Retries if there is no reply, because the supplier may not have started
 /// yet.
 fn piece(client: &mut Client, topic: TopicHandle, offset: i64) -> anyhow::Result<ReceivedEvent> {
-    let tries = PATIENCE.as_millis() / 100;
+    let tries = TIMEOUT.as_millis() / 100;
     for _ in 0..tries {
         let request = EventDraft::new(&[]).with_fields(FieldSet::new().with("offset", offset));
         match client.request(topic, request, Duration::from_millis(100)) {
@@ -69,7 +69,7 @@ fn piece(client: &mut Client, topic: TopicHandle, offset: i64) -> anyhow::Result
             other => return Ok(other?),
         }
     }
-    anyhow::bail!("nobody serves a file: no reply within {PATIENCE:?}")
+    anyhow::bail!("nobody serves a file: no reply within {TIMEOUT:?}")
 }
 
 fn consume(args: &Args) -> anyhow::Result<()> {

@@ -17,7 +17,7 @@ use unisono_broker::{
     Advertisement, EventDraft, FieldSet, InterestSpec, NoticeText, Reception, SubscriptionSpec, WhenFull,
     default_socket,
 };
-use unisono_examples::events::{PATIENCE, Role, broker, is_last, publish_once_heard, whole};
+use unisono_examples::events::{Role, TIMEOUT, broker, is_last, publish_once_heard, whole};
 
 /// Feed temperatures with deadlines, and check that every hot one arrives
 #[derive(Parser)]
@@ -82,7 +82,7 @@ fn consume(args: &Args) -> anyhow::Result<()> {
     })?;
     let (mut next, mut events, mut late) = (hot(0), 0, 0);
     loop {
-        match client.receive(Some(PATIENCE))? {
+        match client.receive(Some(TIMEOUT))? {
             Some(Reception::Event(event)) => {
                 let number = whole(&event.fields, "number")?;
                 if is_last(&event) {
@@ -94,7 +94,7 @@ fn consume(args: &Args) -> anyhow::Result<()> {
             }
             Some(Reception::Notice { notice: NoticeText::Gone { died: false, .. }, .. }) => {}
             Some(other) => bail!("{other:?}"),
-            None => bail!("nothing has come for {PATIENCE:?}"),
+            None => bail!("nothing has come for {TIMEOUT:?}"),
         }
     }
     writeln!(std::io::stdout(), "sensor feed: {events} hot events, none is missing, {late} were late")?;

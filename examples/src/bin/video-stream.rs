@@ -18,7 +18,7 @@ use unisono_broker::{
     Advertisement, EventDraft, FieldSet, NoticeText, Reception, SubscriptionSpec, WhenFull, WhenLate,
     default_socket,
 };
-use unisono_examples::events::{PATIENCE, Role, broker, is_last, publish_once_heard, whole};
+use unisono_examples::events::{Role, TIMEOUT, broker, is_last, publish_once_heard, whole};
 
 /// Stream frames with deadlines, and check that frames and gaps are the whole stream
 #[derive(Parser)]
@@ -95,7 +95,7 @@ fn consume(args: &Args) -> anyhow::Result<()> {
     })?;
     let (mut shown, mut missing, mut before) = (0, 0, -1);
     loop {
-        match client.receive(Some(PATIENCE))? {
+        match client.receive(Some(TIMEOUT))? {
             Some(Reception::Event(event)) => {
                 let number = whole(&event.fields, "number")?;
                 if is_last(&event) {
@@ -114,7 +114,7 @@ fn consume(args: &Args) -> anyhow::Result<()> {
             }
             Some(Reception::Notice { notice: NoticeText::Gone { died: false, .. }, .. }) => {}
             Some(other) => bail!("{other:?}"),
-            None => bail!("nothing has come for {PATIENCE:?}"),
+            None => bail!("nothing has come for {TIMEOUT:?}"),
         }
     }
     writeln!(

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
-use unisono_enforce::interposed::merge::{FrameRun, MOST_HEADERS};
+use unisono_enforce::interposed::merge::{FrameRun, MAX_HEADERS};
 use unisono_enforce::interposed::parse::{Frame, parse};
 use unisono_enforce::interposed::{Classifier, Named, untag};
 use unisono_fairqueue::Policy;
@@ -30,7 +30,7 @@ fuzz_target!(|bytes: &[u8]| {
     if let Some(mut run) = FrameRun::begin(first) {
         let frames = 1 + usize::from(run.takes(first, second));
         assert_eq!(run.frames(), frames);
-        let cut = run.header(first, &mut [0; MOST_HEADERS]);
+        let cut = run.header(first, &mut [0; MAX_HEADERS]);
         assert_eq!((cut.headers, cut.headers + cut.segment), (run.payload(), first.len()));
     }
 });

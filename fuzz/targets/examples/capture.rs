@@ -9,7 +9,7 @@ mod capture;
 use capture::Capture;
 use libfuzzer_sys::fuzz_target;
 use unisono_study::workload::monitor::packet::{TcpPacket, coordinates};
-use unisono_study::workload::stream_cluster::MOST_COORDINATE;
+use unisono_study::workload::stream_cluster::MAX_COORDINATE;
 
 fn read(bytes: &[u8]) -> Option<(Vec<TcpPacket>, bool)> {
     let mut capture = Capture::new(bytes, "a.pcap".to_owned()).ok()?;
@@ -31,7 +31,7 @@ fuzz_target!(|bytes: &[u8]| {
     for packet in &whole {
         assert!(packet.length as usize >= packet.payload.len());
         let point = coordinates(packet, packet.at);
-        assert!(point.iter().all(|number| (0..=MOST_COORDINATE).contains(number)), "{point:?}");
+        assert!(point.iter().all(|number| (0..=MAX_COORDINATE).contains(number)), "{point:?}");
     }
     if let Some((before, _)) = read(&bytes[..bytes.len() / 2]) {
         assert_eq!(before[..], whole[..before.len()]);

@@ -60,7 +60,7 @@ const TESTS: [GuestTest; 3] = [
 /// Programs that gangs run in the tests.
 const COMMANDS: [&str; 5] = ["sh", "sleep", "timeout", "true", "renice"];
 /// The limit for the whole run: generous, because only a hang should reach it.
-const PATIENCE: Duration = Duration::from_secs(15 * 60);
+const RUN_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
 /// A module of the host tests, and which of its tests the machine runs: all whose names contain one of these
 /// words; without a word, all.
@@ -206,7 +206,7 @@ fn boot(mut machine: Command, image: &[u8]) -> anyhow::Result<StepVerdict> {
     let initramfs = scratch.path().join("initramfs");
     std::fs::write(&initramfs, image).context("write the initramfs")?;
     machine.arg("-initrd").arg(&initramfs);
-    let StepOutput { hung, lines, .. } = TimedStep::new(QEMU, machine).within(PATIENCE).run()?;
+    let StepOutput { hung, lines, .. } = TimedStep::new(QEMU, machine).within(RUN_TIMEOUT).run()?;
     let mut verdict = test_output::read(&lines);
     let ended = lines.iter().find_map(|line| line.strip_prefix(guest::ENDED));
     if let Some(hung) = hung {

@@ -46,7 +46,7 @@ const PROGRESS_EVERY: Duration = Duration::from_micros(500);
 const MOVED_SOMETHING: Nanos = Nanos(1_000);
 /// The time limit for the other ranks to arrive. All of them are in the same collective call, but they may
 /// share a processor.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PEER_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn place(rank: c_int, size: c_int, key: Key) -> Result<JobMembership, Error> {
     let number = |what: &str, value: c_int| {
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn unisono_mpi_job_shared(
     answer(|| {
         // SAFETY: the shim passes 16 readable bytes.
         let key = unsafe { *key.cast::<[u8; 16]>() };
-        let mut made = Job::shared(&place(rank, size, Key::from_bytes(key))?, PATIENCE)?;
+        let mut made = Job::shared(&place(rank, size, Key::from_bytes(key))?, PEER_TIMEOUT)?;
         let moved = MOVED_SOMETHING.to_ticks();
         let call = move || {
             let before = ticks();

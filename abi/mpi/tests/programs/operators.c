@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <wchar.h>
 
-enum { N = 5, MOST = 64 };
+enum { N = 5, MAX_BYTES = 64 };
 
 /* Kinds of types in the standard's table; an operation lists the kinds that it applies to. */
 enum { INTEGER = 1, FORTRAN = 2, REAL = 4, LOGICAL = 8, COMPLEX = 16, BYTE = 32, MULTI = 64, PAIR = 128 };
@@ -253,7 +253,7 @@ static void done(const char *call, int code)
 
 static void pair(MPI_Win win, char *memory)
 {
-	static char old[N * MOST], origin[N * MOST], expected[N * MOST], result[N * MOST];
+	static char old[N * MAX_BYTES], origin[N * MAX_BYTES], expected[N * MAX_BYTES], result[N * MAX_BYTES];
 
 	for (int i = 0; i < N; i++) {
 		fill(old + i * extent, i + rank);
@@ -321,7 +321,7 @@ int main(int argc, char **argv)
 
 	begin(&argc, &argv);
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-	MPI_Win_allocate(N * MOST, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);
+	MPI_Win_allocate(N * MAX_BYTES, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);
 	MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
 	for (size_t i = 0; i < sizeof types / sizeof *types; i++)
 		for (size_t j = 0; j < sizeof operations / sizeof *operations; j++) {

@@ -9,7 +9,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use std::time::Duration;
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::futex::Scope;
-use unisono_sync::{LONGEST_SLEEP, sleep_at_any};
+use unisono_sync::{MAX_SLEEP, sleep_at_any};
 
 /// How often a consumer tells the broker what it took from rings: the broker's counters may be so far behind
 /// (docs/events.md). Each telling is a frame, so that ten a second cost nothing that shows.
@@ -266,9 +266,7 @@ impl Client {
             let uncounted = self.is_uncounted();
             let wake = if uncounted { Some(COUNTED_EVERY.after(self.direct.counted_at)) } else { None };
             let wake = [until, wake].into_iter().flatten().min();
-            if !over
-                && let Some(slept) = self.doze(LONGEST_SLEEP.after(now).min(wake.unwrap_or(Nanos::NEVER)))
-            {
+            if !over && let Some(slept) = self.doze(MAX_SLEEP.after(now).min(wake.unwrap_or(Nanos::NEVER))) {
                 // what only a system call shows is not urgent where something is there
                 if slept && !self.ring_has_something() {
                     self.take_bells()?;

@@ -5,7 +5,7 @@
 //!        |  \--1----2--[ 0 ] o o o         |            o: a member; filled: the root node
 //!        .............[ 2 ]................             thin: cables that the tree does not use
 //! ```
-//! Up to [`MOST_BOXES`] switches have a box each, with their registers. With more switches the boxes would
+//! Up to [`MAX_BOXES`] switches have a box each, with their registers. With more switches the boxes would
 //! hide each other, and each depth becomes a bar. The layout depends on the tree alone, without randomness:
 //! the same tree gives the same picture.
 //!
@@ -20,7 +20,7 @@ use std::fmt::{self, Write};
 use unisono_linux::counted::counted;
 
 /// Trees with more switches are drawn as one bar for each depth.
-pub const MOST_BOXES: usize = 120;
+pub const MAX_BOXES: usize = 120;
 
 const STYLE: &str = "\
 svg{font:12px system-ui,sans-serif;--page:#fff;--ink:#1b1f24;--soft:#6b7280;--line:#c8cdd4;--tree:#1d6fa5;--member:#c2571a;--fill:#f3f6f9}\
@@ -34,7 +34,7 @@ svg{font:12px system-ui,sans-serif;--page:#fff;--ink:#1b1f24;--soft:#6b7280;--li
 /// Draws a group's tree in its network, below a heading and the lines of `notes`.
 pub fn svg(topology: &NetworkFile, group: &BarrierGroup, tree: &Tree, notes: &[String]) -> String {
     let shape = DrawnTree::new(topology, group, tree);
-    if topology.network.switch_count() > MOST_BOXES {
+    if topology.network.switch_count() > MAX_BOXES {
         levels::draw(&shape, notes)
     } else {
         boxes::draw(&shape, notes)

@@ -5,7 +5,7 @@
 //! names are appended to one string. Checks that need the whole file come afterwards. Their errors give the
 //! position of the element, too.
 
-use super::topology::{FORMAT, Generated, MOST_SWITCHES, NetworkFile};
+use super::topology::{FORMAT, Generated, MAX_SWITCHES, NetworkFile};
 use super::{JsonStep, ReadError};
 use crate::names::{Names, PortNames};
 use crate::network::NetworkElement;
@@ -18,9 +18,9 @@ use unisono_linux::counted::counted;
 
 /// The most groups in a file, because a message has 8 bits for the group. The reader keeps one more, to
 /// report that there are too many.
-const MOST_GROUPS: usize = 256;
+const MAX_GROUPS: usize = 256;
 
-const MOST_UNKNOWN: usize = 1000;
+const MAX_UNKNOWN: usize = 1000;
 
 const REQUIRED: [&str; 5] = ["format", "ports", "switches", "links", "nodes"];
 
@@ -124,7 +124,7 @@ impl TopologyDocument {
             "generated" => self.generated = map.next_value()?,
             _ => {
                 map.next_value::<IgnoredAny>()?;
-                if self.unknown.len() < MOST_UNKNOWN {
+                if self.unknown.len() < MAX_UNKNOWN {
                     self.unknown.insert(key.to_owned());
                 }
                 return Ok(false);
@@ -230,7 +230,7 @@ impl<'de> Deserialize<'de> for GroupLists {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut groups = Vec::new();
         each(deserializer, "groups, each a list of nodes", |group: Vec<u32>| {
-            if groups.len() < MOST_GROUPS {
+            if groups.len() < MAX_GROUPS {
                 groups.push(members(group));
             }
         })?;
@@ -307,9 +307,9 @@ impl TopologyDocument {
             let problem = format!("{:?} is not the format {FORMAT:?}", self.format);
             return Err(wrong(&[JsonStep::Key("format")], problem));
         }
-        if self.switches > MOST_SWITCHES {
+        if self.switches > MAX_SWITCHES {
             let problem =
-                format!("{}, but at most {MOST_SWITCHES} can be read", counted(self.switches, "switch"));
+                format!("{}, but at most {MAX_SWITCHES} can be read", counted(self.switches, "switch"));
             return Err(wrong(&[JsonStep::Key("switches")], problem));
         }
         let ports = match self.ports {

@@ -20,7 +20,7 @@ use std::fmt::Write;
 pub(super) const FORMAT: &str = "btin-topo-1";
 
 /// The most switches in a file: a typing error must not take all memory.
-pub(super) const MOST_SWITCHES: u32 = 1 << 24;
+pub(super) const MAX_SWITCHES: u32 = 1 << 24;
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct NetworkFile {

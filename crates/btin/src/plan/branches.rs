@@ -30,7 +30,7 @@ use std::sync::{Mutex, PoisonError};
 use unisono_sync::{Wide, vectorized};
 
 /// The most bits (roots times switches) in memory: 2 GiB.
-const MOST_BITS: usize = 16 << 30;
+const MAX_BITS: usize = 16 << 30;
 
 /// By switch and lane: the number of the branch, in D binary digits.
 struct Branch<const D: usize>(Vec<[Bits; D]>);
@@ -87,7 +87,7 @@ pub(super) fn walks(graph: &Graph, roots: usize) -> usize {
 
 /// The number of roots that one walk over the whole network serves.
 pub(super) fn portion(graph: &Graph) -> usize {
-    (MOST_BITS / graph.len() / LANES).max(1) * LANES
+    (MAX_BITS / graph.len() / LANES).max(1) * LANES
 }
 
 /// Measures the height and the leaves by queue of each root's tree, if all reached switches have members.

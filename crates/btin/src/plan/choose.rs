@@ -44,11 +44,11 @@ pub(super) struct RootChoice {
     pub(super) root: u32,
 }
 
-/// Bounding stops after this many consecutive pairs of searches that each dropped less than 1/[`FEW`] of the
-/// candidates.
-pub(super) const PATIENCE: u32 = 2;
+/// Bounding stops after this many consecutive pairs of searches that each dropped less than
+/// 1/[`MIN_DROP_DIVISOR`] of the candidates.
+pub(super) const MAX_FUTILE_PAIRS: u32 = 2;
 /// The inverse of the smallest fraction of candidates that makes a pair of searches worth its time.
-pub(super) const FEW: usize = 16;
+pub(super) const MIN_DROP_DIVISOR: usize = 16;
 
 /// If the height times `NARROW` exceeds the number of switches (rings, paths), the searches of a walk visit a
 /// switch at different steps, so that a walk saves no work.
@@ -66,11 +66,11 @@ const WORTH_SYMMETRY: f64 = 1e6;
 
 /// An estimate of the time to visit one edge in one search, in nanoseconds. These three estimates select the
 /// method and the number of threads.
-const LOOK: f64 = 0.75;
+const EDGE_COST: f64 = 0.75;
 /// Nanoseconds to visit one edge in all searches of a walk at once.
-const LOOK_TOGETHER: f64 = 2.0;
+const EDGE_COST_BATCHED: f64 = 2.0;
 /// Nanoseconds that each binary digit of a branch adds to that.
-const LOOK_A_DIGIT: f64 = 2.0;
+const EDGE_COST_PER_DIGIT: f64 = 2.0;
 
 /// The best of these candidates. All candidates reach all members.
 pub(super) fn choose(
@@ -212,7 +212,7 @@ impl<'a> Bounds<'a> {
         let alike = Alike::find(self.graph, self.scan, self.crew)?;
         let mut taken = vec![false; self.graph.len()];
         self.alive.retain(|&root| !std::mem::replace(&mut taken[alike.lowest(root) as usize], true));
-        (self.alive.len() * FEW < before).then_some(alike)
+        (self.alive.len() * MIN_DROP_DIVISOR < before).then_some(alike)
     }
 
     fn choice(&mut self, root: u32) -> RootChoice {
@@ -226,7 +226,7 @@ impl<'a> Bounds<'a> {
 
     fn narrow(&mut self) {
         let mut in_vain = 0;
-        while in_vain < PATIENCE {
+        while in_vain < MAX_FUTILE_PAIRS {
             let key = |&&root: &&u32| (self.at_least[root as usize], self.away[root as usize], root);
             let Some(&centre) = self.alive.iter().min_by_key(key) else { return };
             let before = self.alive.len();
@@ -235,7 +235,7 @@ impl<'a> Bounds<'a> {
             if rim != centre {
                 self.search_from(rim);
             }
-            in_vain = if (before - self.alive.len()) * FEW > before { 0 } else { in_vain + 1 };
+            in_vain = if (before - self.alive.len()) * MIN_DROP_DIVISOR > before { 0 } else { in_vain + 1 };
         }
     }
 
@@ -276,7 +276,7 @@ impl<'a> Bounds<'a> {
         // If the first block drops no candidate, later blocks will not either: the network is regular.
         let regular = !decides && found.len() == ordered.len().min(LANES) && all > 1;
         if !regular {
-            let crew = self.crew.for_steps((looks as f64 * (all - 1) as f64 * LOOK_TOGETHER) as usize);
+            let crew = self.crew.for_steps((looks as f64 * (all - 1) as f64 * EDGE_COST_BATCHED) as usize);
             let mut tell = |block: usize| watch.tell((block + 1) * LANES, ordered.len());
             let others = crew.each(all - 1, &mut tell, state, |own, block| measure(own, block + 1));
             found.extend(others.into_iter().flat_map(|(_, found)| found));
@@ -310,7 +310,7 @@ impl<'a> Bounds<'a> {
         let all = &members.switches;
         let Some(digits) = branches::digits(graph) else { return false };
         let together = looks as f64
-            * (LOOK_TOGETHER + LOOK_A_DIGIT * digits as f64)
+            * (EDGE_COST_BATCHED + EDGE_COST_PER_DIGIT * digits as f64)
             * (all.len().div_ceil(LANES) * branches::walks(graph, alive.len())) as f64;
         if together > self.one_by_one() {
             return false;
@@ -326,7 +326,7 @@ impl<'a> Bounds<'a> {
 
     /// An estimate of the time to measure the remaining candidates individually, in nanoseconds.
     fn one_by_one(&self) -> f64 {
-        self.alive.len() as f64 * (self.graph.looks() + self.graph.len()) as f64 * LOOK
+        self.alive.len() as f64 * (self.graph.looks() + self.graph.len()) as f64 * EDGE_COST
     }
 
     /// Measures the remaining candidates individually; valid if every switch has a member.

@@ -28,7 +28,7 @@
 //! walk.
 
 use super::Certainty;
-use super::choose::{Bounds, FEW, PATIENCE, RootChoice};
+use super::choose::{Bounds, MAX_FUTILE_PAIRS, MIN_DROP_DIVISOR, RootChoice};
 use super::farthest::{Farthest, TARGETS};
 use super::search::TreeMeasure;
 use super::symmetry;
@@ -42,7 +42,7 @@ const SEARCHES: usize = 24;
 const ALWAYS: usize = 20_000_000;
 
 /// With more orbits than this, one search for each does not pay: the network has too little symmetry.
-const MOST_ORBITS: usize = 64;
+const MAX_ORBITS: usize = 64;
 
 pub(super) struct WorkBudget {
     /// Edge visits that are left.
@@ -112,7 +112,7 @@ impl Bounds<'_> {
     /// candidates.
     fn search_in_turn(&mut self, budget: &mut WorkBudget) {
         let mut in_vain = 0;
-        while in_vain < PATIENCE {
+        while in_vain < MAX_FUTILE_PAIRS {
             let key = |&root: &u32| (self.at_least[root as usize], self.away[root as usize], root);
             let Some(centre) = self.lower().min_by_key(key) else { return };
             let before = self.lower().count();
@@ -122,13 +122,14 @@ impl Bounds<'_> {
             if rim != centre && budget.take_search() {
                 self.search_from(rim);
             }
-            in_vain = if (before - self.lower().count()) * FEW > before { 0 } else { in_vain + 1 };
+            in_vain =
+                if (before - self.lower().count()) * MIN_DROP_DIVISOR > before { 0 } else { in_vain + 1 };
         }
     }
 
     /// Applies the bounds of one switch to all switches that symmetries map it onto.
     fn compare_by_symmetry(&mut self, budget: &mut WorkBudget) {
-        if self.lower().nth(FEW).is_none() {
+        if self.lower().nth(MIN_DROP_DIVISOR).is_none() {
             return;
         }
         let found = symmetry::orbits(self.graph, &self.members.is_member, self.crew, budget.looks);
@@ -138,7 +139,7 @@ impl Bounds<'_> {
         let mut open: Vec<u32> = self.lower().collect();
         open.sort_unstable_by_key(|&root| (orbits[root as usize], root));
         open.dedup_by_key(|root| orbits[*root as usize]);
-        if open.len() > MOST_ORBITS {
+        if open.len() > MAX_ORBITS {
             return;
         }
         for root in open {
@@ -190,7 +191,7 @@ impl Bounds<'_> {
                 self.search_from(root);
             }
             self.drop_higher();
-            if (before - self.lower().count()) * FEW <= before {
+            if (before - self.lower().count()) * MIN_DROP_DIVISOR <= before {
                 return;
             }
         }

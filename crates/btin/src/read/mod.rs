@@ -42,7 +42,7 @@ named! {
 }
 
 /// The most lines before the first line that identifies the language: error messages of a failed discovery.
-const LINES_LOOKED_AT: usize = 1000;
+const MAX_LINES_SCANNED: usize = 1000;
 
 impl Language {
     /// The probable language of a text, by its beginning.
@@ -57,13 +57,15 @@ impl Language {
         }
         // a line that begins with # is a comment in DOT and in ibnetdiscover's output
         let is_text = |line: &&str| !line.is_empty() && !line.starts_with('#');
-        let mut lines = text.lines().map(str::trim).filter(is_text).take(LINES_LOOKED_AT);
+        let mut lines = text.lines().map(str::trim).filter(is_text).take(MAX_LINES_SCANNED);
         let first = lines.clone().next()?;
         let word = first.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
         match word.to_ascii_lowercase().as_str() {
             "graph" | "digraph" | "strict" => Some(Self::Dot),
             _ if first.starts_with("/*") || first.starts_with("//") => Some(Self::Dot),
-            _ if text.lines().take(LINES_LOOKED_AT).any(containerlab::is_telling) => Some(Self::Containerlab),
+            _ if text.lines().take(MAX_LINES_SCANNED).any(containerlab::is_telling) => {
+                Some(Self::Containerlab)
+            }
             // error messages may come first, if standard error was written into the file
             _ => lines.any(ibnetdiscover::is_telling).then_some(Self::Ibnetdiscover),
         }

@@ -9,7 +9,7 @@ use crate::{End, Port, SwitchId};
 use std::collections::{BTreeSet, HashMap};
 
 /// Most cables of one switch: port numbers have 16 bits, from 0, and so has the number of ports.
-pub(super) const MOST_PORTS: usize = u16::MAX as usize;
+pub(super) const MAX_PORTS: usize = u16::MAX as usize;
 
 /// The ports of all switches while cables are plugged in.
 pub(super) struct Plugs<'a> {
@@ -77,7 +77,7 @@ impl<'a> Plugs<'a> {
         Ok(Self { numbers, named, taken, said, next: vec![0; switches.len()], assigned: 0 })
     }
 
-    /// The end for a plug at a switch. There is a free port, because no switch has more than [`MOST_PORTS`]
+    /// The end for a plug at a switch. There is a free port, because no switch has more than [`MAX_PORTS`]
     /// cables.
     pub(super) fn end(&mut self, plug: &Plug) -> End {
         let switch = self.numbers[plug.vertex] as usize;
@@ -137,9 +137,9 @@ fn count(
             }
             let here = &mut cables[numbers[plug.vertex] as usize];
             *here += 1;
-            if *here > MOST_PORTS {
+            if *here > MAX_PORTS {
                 let problem = format!(
-                    "switch {} has more than {MOST_PORTS} cables, the most a switch can have",
+                    "switch {} has more than {MAX_PORTS} cables, the most a switch can have",
                     vertex.name
                 );
                 return Err(ReadError::at(text, cable.at, "cable", problem));

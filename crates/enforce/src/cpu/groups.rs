@@ -11,7 +11,7 @@ use unisono_linux::schedstat;
 
 /// The number of threads of a group whose state is read. Reading takes 2 us a thread, 64 us in all for a
 /// sleeping group. Twice as many would make the check of a large sleeping group as expensive as a switch.
-const MOST_ASKED: usize = 32;
+const MAX_ASKED: usize = 32;
 
 pub(crate) fn below(root: &Path, cgroup: &str) -> PathBuf {
     root.join(cgroup.trim_start_matches('/'))
@@ -108,10 +108,10 @@ impl HeldGroup {
         whole
     }
 
-    /// Whether any of the first [`MOST_ASKED`] threads wants to run.
+    /// Whether any of the first [`MAX_ASKED`] threads wants to run.
     pub(super) fn wants(&self) -> bool {
         let threads = self.found.stop.threads().unwrap_or_default();
-        threads.into_iter().take(MOST_ASKED).any(schedstat::is_runnable)
+        threads.into_iter().take(MAX_ASKED).any(schedstat::is_runnable)
     }
 
     /// Opens a group again that was removed and made anew.

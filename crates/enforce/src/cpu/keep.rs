@@ -22,10 +22,10 @@ use unisono_linux::undo::Author;
 const NAME: &str = "cpu";
 /// The interval between look-ups of groups that have gone. A group that was made anew under its old name has
 /// no share until the next look-up.
-const LOOK: Nanos = Nanos::SECOND;
+const CHECK_INTERVAL: Nanos = Nanos::SECOND;
 /// The time for a process to let all groups run and to end. It writes one file for each group. If it takes
 /// longer, it is stopped or stuck, and the command fails.
-const PATIENCE: Duration = Duration::from_secs(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -151,19 +151,17 @@ impl Keeper {
         })?;
         let now = clock::now();
         let quantum = Nanos(1000).times(quantum.into());
-        Ok(
-            Self {
-                turns,
-                groups,
-                quantum,
-                last: now,
-                look: LOOK.after(now),
-                taken: 0,
-                times,
-                journal,
-                guard,
-            },
-        )
+        Ok(Self {
+            turns,
+            groups,
+            quantum,
+            last: now,
+            look: CHECK_INTERVAL.after(now),
+            taken: 0,
+            times,
+            journal,
+            guard,
+        })
     }
 
     /// Ends a turn and begins the next one. Returns the end of the new turn, on the monotonic clock.
@@ -202,7 +200,7 @@ impl Keeper {
         }
         if now >= self.look {
             self.groups.iter_mut().for_each(HeldGroup::look);
-            self.look = LOOK.after(now);
+            self.look = CHECK_INTERVAL.after(now);
         }
         self.quantum.after(clock::now())
     }
@@ -337,7 +335,7 @@ pub fn end(running: &Running) -> Result<(), Error> {
         {
             return Err(Error::System { what: "end the process that shares out processor time", source });
         }
-        if !held.has_ended(Some(PATIENCE)).map_err(system("wait for a process"))? {
+        if !held.has_ended(Some(STOP_TIMEOUT)).map_err(system("wait for a process"))? {
             let source = std::io::ErrorKind::TimedOut.into();
             return Err(Error::System { what: "end the process that shares out processor time", source });
         }

@@ -12,12 +12,12 @@ use unisono_fairqueue::Live;
 
 /// The longest line in bytes. A policy has at most 1 MiB, and JSON writes a quote or the end of a line as two
 /// bytes.
-pub(super) const MOST: u64 = 4 << 20;
+pub(super) const MAX_LINE_BYTES: u64 = 4 << 20;
 /// A guard that does not answer within this time is stuck.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// A worker that does not answer within this time is stopped or stuck. At its end it may still send waiting
 /// frames for 2 s.
-pub(super) const PATIENCE_WITH_WORKER: Duration = Duration::from_secs(4);
+pub(super) const WORKER_TIMEOUT: Duration = Duration::from_secs(4);
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case")]
@@ -46,7 +46,7 @@ pub(super) enum QueueAnswer {
 /// Asks the guard that listens at a path.
 pub(super) fn ask_at(path: &Path, question: &QueueQuestion) -> io::Result<QueueAnswer> {
     let stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
     say(&stream, question)?;
     hear(&stream)
 }
@@ -60,7 +60,7 @@ pub(super) fn say(mut stream: &UnixStream, what: &impl Serialize) -> io::Result<
 /// Reads one message. Messages never overlap, so there are no bytes beyond the line.
 fn hear<T: for<'a> Deserialize<'a>>(stream: &UnixStream) -> io::Result<T> {
     let mut line = String::new();
-    BufReader::new(stream.take(MOST)).read_line(&mut line)?;
+    BufReader::new(stream.take(MAX_LINE_BYTES)).read_line(&mut line)?;
     if !line.ends_with('\n') {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }

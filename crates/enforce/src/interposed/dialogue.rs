@@ -8,7 +8,7 @@
 //! Each message is one JSON object a line. If the time limit ends in the middle of a line, the received or
 //! sent part is kept here and completed later. Cost: one or two system calls for each message.
 
-use super::control::{MOST, QueueAnswer, QueueQuestion};
+use super::control::{MAX_LINE_BYTES, QueueAnswer, QueueQuestion};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -115,7 +115,7 @@ impl Dialogue {
                 self.heard.drain(..=end);
                 return message.map(Some);
             }
-            if self.heard.len() as u64 > MOST {
+            if self.heard.len() as u64 > MAX_LINE_BYTES {
                 return Err(io::ErrorKind::InvalidData.into());
             }
             match socket::receive_now(&self.stream, &mut piece) {

@@ -79,7 +79,7 @@ pub static KIND: PlaceKind = PlaceKind {
 };
 /// The time for a queue to send its waiting frames and to end: the worker sends for 2 s at most, the guard
 /// waits 4 s for it and then restores the device. The rest is for a busy host.
-const PATIENCE: Duration = Duration::from_secs(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How frames come to the queue and leave it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -266,12 +266,12 @@ impl EnforcingPlace for Interposed {
         };
         drop(lock); // the queue takes it
         match self.ask(&QueueQuestion::End) {
-            Ok(QueueAnswer::Done) if record.author.has_ended(PATIENCE) => Ok(()),
+            Ok(QueueAnswer::Done) if record.author.has_ended(STOP_TIMEOUT) => Ok(()),
             Ok(QueueAnswer::Refused { why }) => Err(Error::Refused { device: self.named(), why }.into()),
             _ => {
                 self.note_force();
                 let journal = Journal::of(&self.options.device)?;
-                // a working queue holds the lock for less time than `PATIENCE`
+                // a working queue holds the lock for less time than `STOP_TIMEOUT`
                 let _lock = journal.lock()?;
                 Ok(restore::put_back_leftovers(&journal, &self.options.device)?)
             }
@@ -320,7 +320,7 @@ impl EnforcingPlace for Interposed {
         let Some(record) = aside.read::<serde_json::Value>()? else { return Ok(()) };
         if record.author.lives() {
             match ask_at(&restore::socket_of(aside), &QueueQuestion::GiveWay) {
-                Ok(QueueAnswer::Done) if record.author.has_ended(PATIENCE) => {}
+                Ok(QueueAnswer::Done) if record.author.has_ended(STOP_TIMEOUT) => {}
                 _ => self.note_force(),
             }
         }

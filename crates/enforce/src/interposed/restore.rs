@@ -2,7 +2,7 @@
 //! before, and the queue's own device.
 
 use super::options::Options;
-use super::{NAME, PATIENCE};
+use super::{NAME, STOP_TIMEOUT};
 use crate::error::interposed::{Error, failed};
 use crate::journal::{Journal, Record};
 use serde::{Deserialize, Serialize};
@@ -45,7 +45,7 @@ pub(super) fn put_back_leftovers(journal: &Journal, device: &str) -> Result<(), 
     let Some(record) = journal.read::<BeforeQueue>()? else { return Ok(()) };
     // the guard first: it would notice the worker's end, and restore the device by itself
     for process in [Some(record.author), record.before.worker].into_iter().flatten() {
-        if process.process != std::process::id() && !process.kill(PATIENCE) {
+        if process.process != std::process::id() && !process.kill(STOP_TIMEOUT) {
             let what = format!("does not end (process {})", process.process);
             return Err(Error::Worker { device: device.to_owned(), what });
         }

@@ -17,7 +17,7 @@
 
 use super::classify::Named;
 use super::confine;
-use super::control::{PATIENCE_WITH_WORKER, QueueAnswer, QueueQuestion, say};
+use super::control::{QueueAnswer, QueueQuestion, WORKER_TIMEOUT, say};
 use super::dialogue::Dialogue;
 use super::follow::{DeviceChange, Followed};
 use super::namespace::Namespace;
@@ -52,7 +52,7 @@ use unisono_linux::{descriptors, poll, privilege};
 /// The byte that orders the worker to begin.
 const BEGIN: u8 = b'!';
 /// The interval of checks for control groups: a group that was made anew has another number.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Sets a queue up and supervises it until it is told to end. Calls `ready` when the policy holds. From then
 /// on the calling process can do little else (`confine.rs`), so it must end when this returns. If the queue
@@ -143,7 +143,7 @@ fn hold(
         let _ = worker.kill();
         Error::Worker { device: options.device.clone(), what: why }
     };
-    let mut master = Dialogue::that_asks(master, PATIENCE_WITH_WORKER).map_err(failed("set a time limit"))?;
+    let mut master = Dialogue::that_asks(master, WORKER_TIMEOUT).map_err(failed("set a time limit"))?;
     match master.answer_to_last(None) {
         Ok(QueueAnswer::Done) => {}
         Ok(QueueAnswer::Refused { why }) => {
@@ -213,14 +213,14 @@ struct QueueGuard<'a> {
 
 impl QueueGuard<'_> {
     fn watch(&mut self) -> Result<(), Error> {
-        let mut look = Instant::now() + LOOK;
+        let mut look = Instant::now() + CHECK_INTERVAL;
         let before_it_listened = self.followed.compare(self.netlink)?;
         self.follow(before_it_listened)?;
         loop {
             let mut waited = vec![self.process.as_fd(), self.signals.as_fd(), self.followed.as_fd()];
             waited.extend(self.visitors.descriptors());
-            let ready =
-                process::readable(&waited, Some(LOOK)).map_err(failed("wait for the queue's process"))?;
+            let ready = process::readable(&waited, Some(CHECK_INTERVAL))
+                .map_err(failed("wait for the queue's process"))?;
             if ready[0] {
                 let how = self.worker.ended().map_or_else(String::new, |how| how.to_string());
                 return Err(Error::Worker {
@@ -253,7 +253,7 @@ impl QueueGuard<'_> {
             }
             if now >= look {
                 self.look_at_groups();
-                look = now + LOOK;
+                look = now + CHECK_INTERVAL;
                 if self.namespace.is_left_by_all_others(self.worker.process()) {
                     return self.end();
                 }
@@ -270,7 +270,7 @@ impl QueueGuard<'_> {
                 Ok(QueueAnswer::Refused { why: "the device says how long packets are".to_owned() })
             }
             QueueQuestion::Live => {
-                self.master.ask(&question, PATIENCE_WITH_WORKER).map(|answer| self.with_lost(answer))
+                self.master.ask(&question, WORKER_TIMEOUT).map(|answer| self.with_lost(answer))
             }
             QueueQuestion::Apply { policy } => Ok(self.change(policy).map_or_else(
                 |error| QueueAnswer::Refused { why: error.to_string() },
@@ -323,7 +323,7 @@ impl QueueGuard<'_> {
     }
 
     fn have_worker_apply(&mut self, policy: String) -> Result<(), Error> {
-        match self.master.ask(&QueueQuestion::Apply { policy }, PATIENCE_WITH_WORKER) {
+        match self.master.ask(&QueueQuestion::Apply { policy }, WORKER_TIMEOUT) {
             Ok(QueueAnswer::Done) => Ok(()),
             Ok(QueueAnswer::Refused { why }) => {
                 Err(Error::Refused { device: self.options.device.clone(), why })
@@ -358,7 +358,7 @@ impl QueueGuard<'_> {
             WayName::AfXdp => mtu.min(AfXdp::most(self.device.mtu)),
         };
         // the worker first: frames of the queue's device have to fit into its memory
-        let carried = self.master.ask(&QueueQuestion::Carry { mtu: most }, PATIENCE_WITH_WORKER);
+        let carried = self.master.ask(&QueueQuestion::Carry { mtu: most }, WORKER_TIMEOUT);
         if matches!(carried, Ok(QueueAnswer::Done)) {
             let _ = plumbing::carry(self.netlink, self.queue, most);
         }
@@ -382,7 +382,7 @@ impl QueueGuard<'_> {
         // a stopped worker cannot send the waiting frames
         let _ = self.process.send(Signal::Continue);
         // a worker that does not answer is killed below
-        let _ = self.master.ask(&QueueQuestion::End, PATIENCE_WITH_WORKER);
+        let _ = self.master.ask(&QueueQuestion::End, WORKER_TIMEOUT);
         self.worker.kill();
         Ok(())
     }
@@ -465,8 +465,8 @@ pub(super) fn find(options: &Options) -> Result<Interface, Error> {
             "{device} is no Ethernet device: its frames cannot be carried through another one"
         )));
     }
-    if options.way == WayName::AfXdp && found.mtu > AfXdp::MOST_MTU {
-        let (mtu, most) = (found.mtu, AfXdp::MOST_MTU);
+    if options.way == WayName::AfXdp && found.mtu > AfXdp::MAX_MTU {
+        let (mtu, most) = (found.mtu, AfXdp::MAX_MTU);
         return Err(Error::Unfit(format!(
             "{device} carries packets of {mtu} bytes, and AF_XDP takes at most {most}: use --way tun"
         )));

@@ -1,8 +1,8 @@
 //! Connections to the guard's socket for questions. The guard never waits for a connection, so a silent
 //! visitor delays no other.
 //!
-//! A visitor has [`PATIENCE`] to send its question. With more than [`MOST`] visitors the oldest is dropped.
-//! Cost: one system call for each visitor whenever any has sent bytes.
+//! A visitor has [`REQUEST_TIMEOUT`] to send its question. With more than [`MAX_VISITORS`] visitors the
+//! oldest is dropped. Cost: one system call for each visitor whenever any has sent bytes.
 
 use super::control::{self, QueueQuestion};
 use std::io;
@@ -14,10 +14,10 @@ use unisono_linux::{local_socket, socket};
 
 /// The time for a visitor to send its question, and the time to take the answer. `unisono queue` sends at
 /// once.
-const PATIENCE: Duration = Duration::from_secs(1);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// The most visitors. Each costs a descriptor; a process has 1,024 by default, and the queue needs some
 /// dozens.
-const MOST: usize = 512;
+const MAX_VISITORS: usize = 512;
 
 #[derive(Debug)]
 pub(super) struct Visitors {
@@ -56,17 +56,17 @@ impl Visitors {
         // as many as the kernel's backlog, so that a flood of connections ends
         for _ in 0..local_socket::BACKLOG {
             let Ok((stream, _)) = self.listener.accept() else { break };
-            if self.all.len() == MOST {
+            if self.all.len() == MAX_VISITORS {
                 self.all.remove(0);
             }
-            self.all.push(Visitor { stream, said: Vec::new(), until: now + PATIENCE });
+            self.all.push(Visitor { stream, said: Vec::new(), until: now + REQUEST_TIMEOUT });
         }
         let mut asked = Vec::new();
         for mut visitor in std::mem::take(&mut self.all) {
             match visitor.listen() {
                 HeardQuestion::Question(question) => {
                     // a visitor that does not read its answer must not delay others for long
-                    if visitor.stream.set_write_timeout(Some(PATIENCE)).is_ok() {
+                    if visitor.stream.set_write_timeout(Some(REQUEST_TIMEOUT)).is_ok() {
                         asked.push((visitor.stream, question));
                     }
                 }
@@ -101,7 +101,7 @@ impl Visitor {
                 return serde_json::from_slice(question)
                     .map_or(HeardQuestion::Nonsense, HeardQuestion::Question);
             }
-            if self.said.len() as u64 > control::MOST {
+            if self.said.len() as u64 > control::MAX_LINE_BYTES {
                 return HeardQuestion::Nonsense;
             }
         }
@@ -135,9 +135,9 @@ mod tests {
         let speaks = UnixStream::connect(&path).expect("it listens");
         ask(&speaks);
         assert_eq!(visitors.questions(start).len(), 1, "one look is enough");
-        assert!(visitors.all.len() <= MOST, "the others are few");
+        assert!(visitors.all.len() <= MAX_VISITORS, "the others are few");
         assert!(
-            visitors.questions(start + PATIENCE).is_empty() && visitors.all.is_empty(),
+            visitors.questions(start + REQUEST_TIMEOUT).is_empty() && visitors.all.is_empty(),
             "and have gone"
         );
     }

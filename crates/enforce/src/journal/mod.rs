@@ -38,7 +38,7 @@ const SHARES: &str = "cpu-";
 /// The time to wait for another command that changes a queue. Draining the classes of the previous policy
 /// takes up to 3 s, everything else milliseconds. Two such commands and a busy host fit in; a person does not
 /// wait longer without a message.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Suffix of a journal's name.
 const ENDING: &str = "json";
 /// Suffix while another backend comes into force: see [`Journal::aside`].
@@ -60,7 +60,7 @@ pub enum JournalError {
     )]
     Form { path: PathBuf, why: String },
     /// Another command changes a queue of this host, and does not end.
-    #[error("another `unisono queue` is at work ({path} has been locked for {} s); wait for it to end", PATIENCE.as_secs())]
+    #[error("another `unisono queue` is at work ({path} has been locked for {} s); wait for it to end", LOCK_TIMEOUT.as_secs())]
     Busy { path: PathBuf },
 }
 
@@ -202,7 +202,7 @@ impl Journal {
     /// Prevents other processes from changing queues of this host until the lock is dropped. Waits for its
     /// present holder.
     pub fn lock(&self) -> Result<DirectoryLock, JournalError> {
-        self.lock_within(PATIENCE)
+        self.lock_within(LOCK_TIMEOUT)
     }
 
     fn lock_within(&self, patience: Duration) -> Result<DirectoryLock, JournalError> {

@@ -126,8 +126,8 @@ impl Kernel {
         pieces: Option<SegmentSize>,
     ) -> Result<PlannedPolicy, Error> {
         let tree = &policy.hierarchy;
-        if tree::levels(tree) > htb::MOST_LEVELS {
-            let most = htb::MOST_LEVELS - 1;
+        if tree::levels(tree) > htb::MAX_LEVELS {
+            let most = htb::MAX_LEVELS - 1;
             let what = format!(
                 "the kernel nests classes at most {most} deep; the interposed backend has no such limit"
             );

@@ -16,9 +16,9 @@ use unisono_linux::netlink::{Refused, htb, qdisc, traffic};
 const ENOENT: i32 = Errno::NOENT.raw_os_error();
 const EOPNOTSUPP: i32 = Errno::OPNOTSUPP.raw_os_error();
 /// The time in which removed classes must become empty: at a device that is down no packet ever leaves.
-const MOST_DRAIN: Duration = Duration::from_secs(3);
+const MAX_DRAIN: Duration = Duration::from_secs(3);
 /// The interval of checks. Each is a request to the kernel, some tens of microseconds: about 1 % of the time.
-const DRAIN_LOOK: Duration = Duration::from_millis(2);
+const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 impl Kernel {
     /// Executes steps until one fails or the change is interrupted.
@@ -53,7 +53,7 @@ impl Kernel {
         self.site.go_on()
     }
 
-    /// Waits until classes that get no more packets are empty. After [`MOST_DRAIN`] the rest is dropped with
+    /// Waits until classes that get no more packets are empty. After [`MAX_DRAIN`] the rest is dropped with
     /// the classes, and counted.
     fn drain(&mut self, host: &mut HostDevice, classes: &[u32]) -> Result<(), Error> {
         let begin = Instant::now();
@@ -64,15 +64,15 @@ impl Kernel {
             if waiting == 0 {
                 return Ok(());
             }
-            if begin.elapsed() > MOST_DRAIN {
+            if begin.elapsed() > MAX_DRAIN {
                 self.site.note(format!(
                     "{waiting} packets still waited in classes that are gone after {} s, and were dropped with them",
-                    MOST_DRAIN.as_secs()
+                    MAX_DRAIN.as_secs()
                 ));
                 return Ok(());
             }
             self.site.go_on()?;
-            std::thread::sleep(DRAIN_LOOK);
+            std::thread::sleep(DRAIN_POLL_INTERVAL);
         }
     }
 }

@@ -47,7 +47,7 @@ const INTERVAL_NS: f64 = 100e6;
 /// to the other end of the world.
 const CODEL_ROOM_NS: f64 = 100e6;
 /// The default memory limit of `fq_codel`.
-const MOST_MEMORY: u64 = 32 << 20;
+const MAX_MEMORY: u64 = 32 << 20;
 /// Bytes of an Ethernet frame.
 const FRAME: u64 = 1514;
 /// The quanta that `tc` accepts: the bytes of a tenth of a second, within these bounds.
@@ -271,7 +271,7 @@ fn codel(
     let target = TARGET_NS.max(longest as f64 / rate as f64 * 1e9);
     let most = limit.map_or(u64::MAX, |limit| limit.bytes);
     let memory =
-        whole_bytes(ceiling as f64 * CODEL_ROOM_NS / 1e9).clamp(4 * longest, MOST_MEMORY.max(4 * longest));
+        whole_bytes(ceiling as f64 * CODEL_ROOM_NS / 1e9).clamp(4 * longest, MAX_MEMORY.max(4 * longest));
     FairCodel {
         target_us: micros(target),
         interval_us: micros(INTERVAL_NS.max(10.0 * target)),

@@ -1,9 +1,9 @@
 //! Answers monitoring programs over HTTP: only `GET /metrics`.
 //!
-//! Each connection has a thread, at most [`MOST`] at a time. A request may take [`PATIENCE`] and
-//! [`MOST_REQUEST`] bytes, and each connection is closed after one answer. So a silent client delays no other
-//! one and holds no memory. There is no password: every client that can connect can read. Listen at a
-//! loopback address or a Unix socket.
+//! Each connection has a thread, at most [`MAX_CONNECTIONS`] at a time. A request may take
+//! [`REQUEST_TIMEOUT`] and [`MAX_REQUEST`] bytes, and each connection is closed after one answer. So a silent
+//! client delays no other one and holds no memory. There is no password: every client that can connect can
+//! read. Listen at a loopback address or a Unix socket.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -19,13 +19,13 @@ use unisono_linux::poll;
 /// The type that the specification requires.
 const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Connections at the same time; a monitoring program opens one.
-const MOST: usize = 16;
+const MAX_CONNECTIONS: usize = 16;
 /// The time for one request and its answer. Monitoring programs give up after 10 s by default.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// A request of a monitoring program has some hundred bytes.
-const MOST_REQUEST: usize = 8192;
+const MAX_REQUEST: usize = 8192;
 /// The interval at which `is_over` is called.
-const LOOK: Duration = Duration::from_millis(100);
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The address for monitoring programs. Dropping it removes a Unix socket.
 #[derive(Debug)]
@@ -98,10 +98,10 @@ pub fn serve(
     let open = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         while !is_over() {
-            let [asked] = poll::readable([listener.as_fd()], Some(LOOK))?;
+            let [asked] = poll::readable([listener.as_fd()], Some(STOP_POLL_INTERVAL))?;
             // a client may have gone before it was accepted
             let Some(mut stream) = asked.then(|| listener.accept().ok()).flatten() else { continue };
-            if open.fetch_add(1, Ordering::Relaxed) >= MOST {
+            if open.fetch_add(1, Ordering::Relaxed) >= MAX_CONNECTIONS {
                 open.fetch_sub(1, Ordering::Relaxed);
                 continue;
             }
@@ -152,7 +152,7 @@ impl Scraper {
 }
 
 fn answer(stream: &mut Scraper, text: &impl Fn() -> Result<String, String>) -> io::Result<()> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + REQUEST_TIMEOUT;
     let request = head(stream, until)?;
     let mut words = request.split(' ');
     let (status, kind, body) = match (words.next(), words.next()) {
@@ -170,7 +170,7 @@ fn answer(stream: &mut Scraper, text: &impl Fn() -> Result<String, String>) -> i
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
     );
     let body = if request.starts_with("HEAD ") { "" } else { &body };
-    stream.set_timeouts(PATIENCE)?;
+    stream.set_timeouts(REQUEST_TIMEOUT)?;
     stream.writer().write_all([head.as_str(), body].concat().as_bytes())
 }
 
@@ -179,7 +179,7 @@ fn head(stream: &mut Scraper, until: Instant) -> io::Result<String> {
     let (mut read, mut piece) = (Vec::new(), [0; 1024]);
     while !read.windows(4).any(|end| end == b"\r\n\r\n") {
         let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() || read.len() > MOST_REQUEST {
+        if left.is_zero() || read.len() > MAX_REQUEST {
             return Err(io::ErrorKind::InvalidData.into());
         }
         stream.set_timeouts(left)?;

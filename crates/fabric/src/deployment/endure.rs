@@ -21,9 +21,9 @@ pub const CHECKED: u32 = 20;
 /// Barriers between two readings of the clock: at 50 us to 5 ms each, 10 ms to a second.
 const ROUND: u32 = 200;
 /// The most repairs around lossy links, and chances for slow members, in one run.
-const MOST_REPAIRS: usize = 16;
+const MAX_REPAIRS: usize = 16;
 /// The most stuck barriers in a row without a missing process or a suspected link.
-const MOST_CHANCES: usize = 3;
+const MAX_RETRIES: usize = 3;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Endured {
@@ -125,7 +125,7 @@ impl Setbacks {
     fn allow(&mut self, setback: Setback) -> bool {
         self.chances = if setback == Setback::Slow { self.chances + 1 } else { 0 };
         self.repairs += usize::from(setback != Setback::Pulled);
-        setback != Setback::Ended && self.chances <= MOST_CHANCES && self.repairs <= MOST_REPAIRS
+        setback != Setback::Ended && self.chances <= MAX_RETRIES && self.repairs <= MAX_REPAIRS
     }
 }
 

@@ -30,7 +30,7 @@ use unisono_linux::clock::Nanos;
 use unisono_linux::interrupt;
 
 /// The interval between two checks for a signal.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The most time that a node may take to carry out an order.
 const OBEDIENCE: Duration = Duration::from_secs(60);
 
@@ -237,7 +237,7 @@ impl<'a> Deployment<'a> {
         let start = Instant::now();
         while expected > 0 {
             let mut trouble = None;
-            for (node, heard) in self.crew.hear(LOOK, self.cables.as_fd())? {
+            for (node, heard) in self.crew.hear(POLL_INTERVAL, self.cables.as_fd())? {
                 match heard {
                     NodeNews::Report(NodeReport::Stuck { job, episode }) => {
                         trouble.get_or_insert_with(|| self.stuck(job, episode));
@@ -277,7 +277,7 @@ impl<'a> Deployment<'a> {
         let mut told = self.crew.tell(&NodeOrder::Stop, |_| true)?;
         let start = Instant::now();
         while told > 0 && start.elapsed() < OBEDIENCE {
-            for (_, heard) in self.crew.hear(LOOK, self.cables.as_fd())? {
+            for (_, heard) in self.crew.hear(POLL_INTERVAL, self.cables.as_fd())? {
                 told -=
                     usize::from(matches!(heard, NodeNews::Report(NodeReport::Stopped) | NodeNews::Ended(_)));
             }

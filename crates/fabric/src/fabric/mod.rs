@@ -38,7 +38,7 @@ pub const NODE_DEVICE: Index = Index(2);
 pub const HARDWARE: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 /// The most threads that build; more would only wait for the kernel's single lock of network settings.
-const MOST_BUILDERS: usize = 4;
+const MAX_BUILDERS: usize = 4;
 
 /// A network that is up as long as this value lives.
 #[derive(Debug)]
@@ -173,7 +173,7 @@ fn shared_out<T: Send>(
     count: usize,
     work: impl Fn(Range<usize>) -> Result<Vec<T>, Error> + Sync,
 ) -> Result<Vec<T>, Error> {
-    let threads = thread::available_parallelism().map_or(1, usize::from).clamp(1, MOST_BUILDERS);
+    let threads = thread::available_parallelism().map_or(1, usize::from).clamp(1, MAX_BUILDERS);
     let begin = |part: usize| count * part / threads;
     thread::scope(|scope| {
         let work = &work;

@@ -16,10 +16,10 @@ use std::time::Duration;
 /// The estimate before the first barrier: this long, or [`A_MEMBER`] for each member if that is longer.
 const AT_FIRST: Duration = Duration::from_millis(10);
 const A_MEMBER: Duration = Duration::from_micros(50);
-const LEAST: Duration = Duration::from_millis(30);
-const MOST: Duration = Duration::from_millis(500);
+const MIN_TIMEOUT: Duration = Duration::from_millis(30);
+const MAX_TIMEOUT: Duration = Duration::from_millis(500);
 /// Barriers between two timed ones.
-const LOOKS: u32 = 15;
+const BARRIERS_PER_CLOCK_READ: u32 = 15;
 
 #[derive(Clone, Debug)]
 pub(super) struct BarrierPatience {
@@ -33,7 +33,7 @@ impl BarrierPatience {
     /// The timeout before the first barrier of a group of `members`.
     pub(super) fn of(members: usize) -> Self {
         let usual = A_MEMBER.saturating_mul(u32::try_from(members).unwrap_or(u32::MAX)).max(AT_FIRST);
-        Self { usual, now: (usual * 8).clamp(LEAST, MOST), unseen: 0 }
+        Self { usual, now: (usual * 8).clamp(MIN_TIMEOUT, MAX_TIMEOUT), unseen: 0 }
     }
 
     pub(super) fn now(&self) -> Duration {
@@ -42,18 +42,19 @@ impl BarrierPatience {
 
     /// Backs off after a timeout. The next wait is at most `left`, because the member has to report then.
     pub(super) fn lost(&mut self, left: Duration) {
-        self.now = (self.now * 2).min(MOST).min(left.max(LEAST));
+        self.now = (self.now * 2).min(MAX_TIMEOUT).min(left.max(MIN_TIMEOUT));
     }
 
     /// Shortens the timeout to wait for something other than a release.
     pub(super) fn hurry(&mut self) {
-        self.now = LEAST;
+        self.now = MIN_TIMEOUT;
     }
 
-    /// Whether to time the next barrier: one in [`LOOKS`] + 1, because reading the clock costs time.
+    /// Whether to time the next barrier: one in [`BARRIERS_PER_CLOCK_READ`] + 1, because reading the clock
+    /// costs time.
     pub(super) fn looks(&mut self) -> bool {
-        self.unseen = self.unseen.checked_sub(1).unwrap_or(LOOKS);
-        self.unseen == LOOKS
+        self.unseen = self.unseen.checked_sub(1).unwrap_or(BARRIERS_PER_CLOCK_READ);
+        self.unseen == BARRIERS_PER_CLOCK_READ
     }
 
     /// A barrier has ended, after `took` if it was timed, with `repeated` repetitions. Returns whether the
@@ -65,11 +66,11 @@ impl BarrierPatience {
             }
             (None, 0) => {}
             _ => {
-                self.usual = (self.usual + self.usual / 4).min(MOST / 8);
+                self.usual = (self.usual + self.usual / 4).min(MAX_TIMEOUT / 8);
                 self.unseen = 0;
             }
         }
-        let wanted = (self.usual * 8).clamp(LEAST, MOST);
+        let wanted = (self.usual * 8).clamp(MIN_TIMEOUT, MAX_TIMEOUT);
         // changing it costs a system call, so only large changes count
         let changes = repeated > 0 || wanted > self.now || wanted * 2 < self.now;
         if changes {
@@ -90,10 +91,10 @@ mod tests {
             patience.ended(Some(Duration::from_millis(10)), 0);
         });
         let usual = patience.now();
-        patience.lost(MOST);
+        patience.lost(MAX_TIMEOUT);
         assert_eq!(patience.now(), usual * 2);
-        (0..20).for_each(|_| patience.lost(MOST));
-        assert_eq!(patience.now(), MOST);
+        (0..20).for_each(|_| patience.lost(MAX_TIMEOUT));
+        assert_eq!(patience.now(), MAX_TIMEOUT);
         patience.ended(Some(Duration::from_secs(9)), 21);
         assert_eq!(
             patience.now(),
@@ -137,6 +138,6 @@ mod tests {
         (0..99).for_each(|_| {
             patience.ended(Some(Duration::from_micros(20)), 0);
         });
-        assert!(patience.now() >= LEAST && patience.now() < 2 * LEAST);
+        assert!(patience.now() >= MIN_TIMEOUT && patience.now() < 2 * MIN_TIMEOUT);
     }
 }

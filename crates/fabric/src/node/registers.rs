@@ -12,9 +12,9 @@ use unisono_btin::repair::around_links;
 use unisono_btin::setup::{RegisterOrder, SetupAgent, SetupAnswer, SetupReply, SetupRequest};
 use unisono_btin::{GroupMember, MemberRole, NodeId, SwitchId, SwitchNetwork, TreePlan, TurnPoint};
 
-const PATIENCE: Duration = Duration::from_millis(100);
+const RETRANSMIT_AFTER: Duration = Duration::from_millis(100);
 /// After this time the error names a switch that does not answer.
-const ENOUGH: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The registers that this node has to set up for one group.
 pub(super) struct NodeDuty {
@@ -73,7 +73,7 @@ impl MemberNode<'_> {
     /// Repeats requests until all are answered. Reports the number of registers that the first `counted`
     /// duties set up.
     fn ask_all(&mut self, counted: usize) -> Result<OrderDone, Error> {
-        self.requests.set_patience(PATIENCE).map_err(Error::io("set a timer"))?;
+        self.requests.set_patience(RETRANSMIT_AFTER).map_err(Error::io("set a timer"))?;
         let registers = self.duties[..counted].iter().map(|duty| duty.agent.duties().count()).sum();
         let start = Instant::now();
         loop {
@@ -85,7 +85,7 @@ impl MemberNode<'_> {
                 }
             }
             let Some((_, _, first)) = asked.first() else { break };
-            if start.elapsed() > ENOUGH {
+            if start.elapsed() > ANSWER_TIMEOUT {
                 return Err(Error::Barrier(format!(
                     "switch {} does not answer a request from node {}: is a link between them down?",
                     first.switch.0, self.id.0

@@ -11,7 +11,7 @@ use unisono_btin::{BarrierFrame, NodeId, SyncMessage};
 use unisono_linux::clock::Nanos;
 
 /// The most messages that a member keeps for a run that it has not begun. More would belong to older runs.
-const MOST_EARLY: usize = 8192;
+const MAX_EARLY: usize = 8192;
 
 impl MemberNode<'_> {
     /// Runs barriers of several groups at once.
@@ -210,7 +210,7 @@ impl MemberNode<'_> {
         let released = match &mut self.software {
             Some(ranks) if ranks.tag == *of => ranks.part.take(message, &mut out),
             _ => {
-                if self.early.len() < MOST_EARLY {
+                if self.early.len() < MAX_EARLY {
                     self.early.push((*of, message));
                 }
                 false
@@ -239,5 +239,5 @@ impl MemberNode<'_> {
 }
 
 fn data_of(episode: u16) -> u8 {
-    (episode & u16::from(SyncMessage::MOST_DATA)) as u8
+    (episode & u16::from(SyncMessage::MAX_DATA)) as u8
 }

@@ -1,7 +1,7 @@
 //! Turns the classes that were read into a policy: checks the rules that concern several classes.
 
 use super::error::{Position, Wrong, wrong};
-use super::read::{MOST_DEPTH, Placed, Written, WrittenClass, is_name};
+use super::read::{MAX_DEPTH, Placed, Written, WrittenClass, is_name};
 use super::shadow::shadows_of;
 use super::units::Rate;
 use super::{CpuPolicy, CpuShare, Flows, LeafQueue, Policy, ROOT, Rule};
@@ -13,7 +13,7 @@ use unisono_linux::nearest::{misspelt, nearest};
 /// The name of the default class if the policy names none.
 const DEFAULT: &str = "default";
 /// The most matches in a policy; each is compared with all others.
-const MOST_RULES: usize = 4096;
+const MAX_RULES: usize = 4096;
 /// The range of weights for processor time; control groups of both versions support it.
 const CPU_WEIGHTS: std::ops::RangeInclusive<f64> = 0.01..=100.0;
 
@@ -149,11 +149,11 @@ fn parents(classes: &[WrittenClass], names: &HashMap<&str, usize>) -> Result<Vec
             line.push(parent);
             at = parent;
         }
-        if line.len() > MOST_DEPTH {
+        if line.len() > MAX_DEPTH {
             let class = &classes[start].name;
             return wrong(
                 class.at,
-                format!("`{}`: classes are nested more than {MOST_DEPTH} deep", class.value),
+                format!("`{}`: classes are nested more than {MAX_DEPTH} deep", class.value),
             );
         }
     }
@@ -278,10 +278,10 @@ fn rules(
     written.sort_by_key(|(at, _, _)| *at);
     let mut rules: Vec<Rule> = Vec::new();
     for (at, class, matcher) in written {
-        if rules.len() == MOST_RULES {
+        if rules.len() == MAX_RULES {
             return wrong(
                 at,
-                format!("there are more than {MOST_RULES} matches; use networks and ranges of ports"),
+                format!("there are more than {MAX_RULES} matches; use networks and ranges of ports"),
             );
         }
         let shadows = shadows_of(matcher, &rules);

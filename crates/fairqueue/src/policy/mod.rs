@@ -50,7 +50,7 @@ use unisono_linux::clock::Nanos;
 
 const ROOT: &str = "root";
 /// The longest text of a policy, in bytes.
-const MOST_TEXT: usize = 1 << 20;
+const MAX_TEXT: usize = 1 << 20;
 
 /// The order among the packets of a leaf.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -117,8 +117,8 @@ impl Policy {
     /// Reads and checks a policy. The error names the first mistake, its position and a correction.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         let policy = match text.len() {
-            0..=MOST_TEXT => read::read(text).and_then(|written| check::check(text, written)),
-            long => error::wrong(0, format!("{long} bytes are too many for a policy; at most {MOST_TEXT}")),
+            0..=MAX_TEXT => read::read(text).and_then(|written| check::check(text, written)),
+            long => error::wrong(0, format!("{long} bytes are too many for a policy; at most {MAX_TEXT}")),
         };
         policy.map_err(|Wrong { at, what }| PolicyError { at: Position::of(text, at), what })
     }

@@ -11,14 +11,14 @@ use unisono_linux::clock::Nanos;
 pub struct Rate(NonZeroU64);
 
 /// The highest rate in a policy, in bits a second.
-const MOST_RATE: u128 = 1_000_000_000_000_000;
+const MAX_RATE: u128 = 1_000_000_000_000_000;
 /// The greatest length of a queue in a policy, in bytes.
-const MOST_BYTES: u128 = 1 << 40;
+const MAX_BYTES: u128 = 1 << 40;
 
 impl Rate {
     /// A rate in bits a second, at least 1.
     pub fn new(bits_per_second: u64) -> Option<Self> {
-        NonZeroU64::new(bits_per_second).filter(|rate| u128::from(rate.get()) <= MOST_RATE).map(Self)
+        NonZeroU64::new(bits_per_second).filter(|rate| u128::from(rate.get()) <= MAX_RATE).map(Self)
     }
 
     pub fn bits_per_second(self) -> u64 {
@@ -39,12 +39,12 @@ pub enum RateError {
     )]
     Form { text: String },
     /// The rate is below one byte a second; the kernel's classes count whole bytes a second.
-    #[error("`{text}` is less than a byte a second; write at least \"{LEAST_RATE}bit\"")]
+    #[error("`{text}` is less than a byte a second; write at least \"{MIN_RATE}bit\"")]
     TooLow { text: String },
 }
 
 /// Bits a second.
-const LEAST_RATE: u64 = 8;
+const MIN_RATE: u64 = 8;
 
 impl FromStr for Rate {
     type Err = RateError;
@@ -52,11 +52,11 @@ impl FromStr for Rate {
     fn from_str(text: &str) -> Result<Self, RateError> {
         const UNITS: [(&str, u128); 4] =
             [("kbit", 1_000), ("mbit", 1_000_000), ("gbit", 1_000_000_000), ("bit", 1)];
-        let rate = measured(text, &UNITS).filter(|rate| *rate <= MOST_RATE);
+        let rate = measured(text, &UNITS).filter(|rate| *rate <= MAX_RATE);
         let rate = rate.and_then(|rate| Self::new(u64::try_from(rate).ok()?));
         match rate {
             None => Err(RateError::Form { text: text.to_owned() }),
-            Some(rate) if rate.bits_per_second() < LEAST_RATE => {
+            Some(rate) if rate.bits_per_second() < MIN_RATE => {
                 Err(RateError::TooLow { text: text.to_owned() })
             }
             Some(rate) => Ok(rate),
@@ -79,7 +79,7 @@ impl fmt::Display for Rate {
 /// Reads a number of bytes with its unit.
 pub(super) fn bytes(text: &str) -> Option<u64> {
     const UNITS: [(&str, u128); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("B", 1)];
-    measured(text, &UNITS).filter(|bytes| *bytes <= MOST_BYTES).and_then(|bytes| u64::try_from(bytes).ok())
+    measured(text, &UNITS).filter(|bytes| *bytes <= MAX_BYTES).and_then(|bytes| u64::try_from(bytes).ok())
 }
 
 /// Reads a duration with its unit; at most a thousand seconds.

@@ -11,7 +11,7 @@
 //! [`serve_again`](Scheduler::serve_again) advances the tags as usual without touching a queue.
 
 use super::class::Leaf;
-use super::{INNER, MOST_NOW, NONE, Scheduler, Sibling};
+use super::{INNER, MAX_NOW, NONE, Scheduler, Sibling};
 use crate::discipline::Discipline;
 use crate::few::TaggedSlot;
 use crate::hierarchy::ClassId;
@@ -74,7 +74,7 @@ impl<T> Scheduler<T> {
         let mut child = *child;
         while let Some(inner) = self.inner.get(child.parent as usize) {
             let tag = inner.last_tag.wrapping_add(due.wrapping_mul(child.cost));
-            if child.held || inner.child.many || tag > MOST_NOW || !self.nobody_waits(inner) {
+            if child.held || inner.child.many || tag > MAX_NOW || !self.nobody_waits(inner) {
                 return false;
             }
             child = inner.child;

@@ -11,7 +11,7 @@
 //!
 //! Cost: as much as making a new scheduler, plus a move of every packet that waits.
 
-use super::{INNER, Inner, MOST_NOW, NONE, ROOT, Scheduler, Served, Sibling, number};
+use super::{INNER, Inner, MAX_NOW, NONE, ROOT, Scheduler, Served, Sibling, number};
 use crate::calendar::Calendar;
 use crate::few::TaggedSlot;
 use crate::hierarchy::{ClassId, Hierarchy};
@@ -284,5 +284,5 @@ impl NewSlots {
 /// Converts a distance between tags to another cost of a byte; the distance in bytes stays the same.
 fn in_unit(ahead: u64, cost: u64, new_cost: u64) -> u64 {
     let ahead = u128::from(ahead) * u128::from(new_cost) / u128::from(cost);
-    u64::try_from(ahead).unwrap_or(MOST_NOW).min(MOST_NOW)
+    u64::try_from(ahead).unwrap_or(MAX_NOW).min(MAX_NOW)
 }

@@ -63,7 +63,7 @@ impl std::ops::AddAssign for Served {
 const INNER: u32 = 1 << 31;
 const ROOT: u32 = INNER;
 /// Beyond this virtual time all tags of a class are reduced by the same amount.
-const MOST_NOW: u64 = 1 << 62;
+const MAX_NOW: u64 = 1 << 62;
 
 #[derive(Clone, Debug)]
 pub struct Scheduler<T> {
@@ -249,7 +249,7 @@ impl<T> Scheduler<T> {
             false => self.fews[inner.queue as usize].take()?,
         };
         (inner.last, inner.last_tag, inner.now) = (next.slot, next.tag, next.tag);
-        if next.tag > MOST_NOW {
+        if next.tag > MAX_NOW {
             self.move_tags(at);
         }
         Some(next.slot)
@@ -406,8 +406,8 @@ impl<T> Discipline<T> for Scheduler<T> {
             return Err(EnqueueError::NotALeaf { class: self.hierarchy.class(class).name.clone() });
         }
         let length = packet.length;
-        if length > Packet::<T>::MOST_LENGTH {
-            return Err(EnqueueError::TooLong { length, most: Packet::<T>::MOST_LENGTH });
+        if length > Packet::<T>::MAX_LENGTH {
+            return Err(EnqueueError::TooLong { length, most: Packet::<T>::MAX_LENGTH });
         }
         if !self.limits.is_empty() {
             if self.limits.refuse(at, length) {

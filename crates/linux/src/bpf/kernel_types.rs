@@ -19,7 +19,7 @@ const UNION: u8 = 5;
 const FUNCTION: u8 = 12;
 const MAGIC: u16 = 0xeb9f;
 /// Anonymous structures are nested less deeply than this.
-const MOST_DEPTH: usize = 8;
+const MAX_DEPTH: usize = 8;
 
 /// The position of a type's description.
 #[derive(Clone, Copy, Debug)]
@@ -156,7 +156,7 @@ impl KernelTypes {
 
     /// Members of an anonymous structure count as members of the structure around it.
     fn direct_member(&self, id: u32, name: &str, depth: usize) -> Option<BtfMember> {
-        let BtfType { at, kind, .. } = *self.get(id).filter(|_| depth < MOST_DEPTH)?;
+        let BtfType { at, kind, .. } = *self.get(id).filter(|_| depth < MAX_DEPTH)?;
         if kind != STRUCTURE && kind != UNION {
             return None;
         }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Requests `SCHED_FIFO` at priority 1 in a thread that ends at once.
 pub(super) fn real_time(host: &ProbedHost) -> TrialFinding {
-    let first = SchedulingPolicy::Fifo(Urgency::LEAST);
+    let first = SchedulingPolicy::Fifo(Urgency::MIN);
     let errno = in_thread(|| errno(scheduling::set(Tid::SELF, first, Children::Inherit)));
     match errno {
         0 => TrialFinding::found("SCHED_FIFO and SCHED_RR, priorities 1 to 99"),

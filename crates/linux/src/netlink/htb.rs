@@ -34,7 +34,7 @@ const ETHERNET: u8 = 1;
 /// The kernel counts the time of a burst in units of this many nanoseconds (`PSCHED_SHIFT`).
 const TICK_NS: u64 = 64;
 /// The maximum number of nested levels of classes (`TC_HTB_MAXDEPTH`).
-pub const MOST_LEVELS: usize = 8;
+pub const MAX_LEVELS: usize = 8;
 
 /// Bytes per second, as the kernel counts rates. Policies count bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -16,8 +16,8 @@ const CREATE_NEW: u16 = 0x400 | 0x200;
 const ADDRESS: u16 = 1;
 const NAME: u16 = 3;
 const MTU: u16 = 4;
-const MOST_AT_ONCE: u16 = 41;
-const MOST_AT_ONCE_4: u16 = 63;
+const MAX_PER_REQUEST: u16 = 41;
+const MAX_PER_REQUEST_IPV4: u16 = 63;
 const LINK_INFO: u16 = 18;
 const NAMESPACE: u16 = 28;
 const TRANSMIT_QUEUES: u16 = 31;
@@ -158,8 +158,8 @@ pub fn all(socket: &mut NetlinkSocket) -> Result<Vec<NetworkDevice>, Refused> {
             carrier: Carrier::of(entry.word(8)),
             mtu: entry.attribute(MTU).and_then(number).and_then(|mtu| u32::try_from(mtu).ok())?,
             // kernels before 4.16 do not report it, and use this value
-            most_at_once: entry.attribute(MOST_AT_ONCE).and_then(number).unwrap_or(65_536),
-            most_at_once_4: entry.attribute(MOST_AT_ONCE_4).and_then(number),
+            most_at_once: entry.attribute(MAX_PER_REQUEST).and_then(number).unwrap_or(65_536),
+            most_at_once_4: entry.attribute(MAX_PER_REQUEST_IPV4).and_then(number),
         })
     };
     Ok(entries.iter().filter_map(link).collect())
@@ -184,9 +184,9 @@ pub fn dropped(socket: &mut NetlinkSocket, device: Index) -> Result<u64, Refused
 pub fn limit(device: Index, most_at_once: u32, most_at_once_4: Option<u32>) -> NetlinkRequest {
     let what = format!("limit packets of device {} to {most_at_once} bytes", device.0);
     let mut request = NetlinkRequest::new(what, NEW_LINK, 0, &head(Some(device), 0, 0));
-    request.attribute(MOST_AT_ONCE, &most_at_once.to_ne_bytes());
+    request.attribute(MAX_PER_REQUEST, &most_at_once.to_ne_bytes());
     if let Some(most) = most_at_once_4 {
-        request.attribute(MOST_AT_ONCE_4, &most.to_ne_bytes());
+        request.attribute(MAX_PER_REQUEST_IPV4, &most.to_ne_bytes());
     }
     request
 }

@@ -38,7 +38,7 @@ use std::time::Duration;
 /// The number of bytes sent at a time; the kernel queues the answers in the meantime.
 const BATCH: usize = 16 * 1024;
 /// The time limit for the kernel's answer to a batch.
-const PATIENCE: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The number of times that a table is read again if it changes during the reading.
 const TRIES: usize = 20;
@@ -85,7 +85,7 @@ impl NetlinkSocket {
         // explanations are optional: old kernels lack them
         let _ = crate::socket::set_option(&descriptor, libc::SOL_NETLINK, libc::NETLINK_EXT_ACK, &1_i32);
         let _ = crate::socket::set_option(&descriptor, libc::SOL_NETLINK, libc::NETLINK_CAP_ACK, &1_i32);
-        set_socket_timeout(&descriptor, Timeout::Recv, Some(PATIENCE))?;
+        set_socket_timeout(&descriptor, Timeout::Recv, Some(ANSWER_TIMEOUT))?;
         Ok(Self { descriptor, sequence: 0 })
     }
 

@@ -7,7 +7,7 @@ use crate::study::Study;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use unisono_measure::bootstrap::Estimate;
-use unisono_measure::paired::FEWEST_PAIRS;
+use unisono_measure::paired::MIN_PAIRS;
 use unisono_measure::record::{Outcome, RunLine, Verdict};
 use unisono_measure::verdict::{self, Answer};
 
@@ -43,7 +43,7 @@ impl PaperClaim {
             Err(reason) => return ClaimAnswer::Missing(reason),
         };
         let FoundFigure { found, words, is_ratio } = figure;
-        let result = if found.n < FEWEST_PAIRS && !study.is_simulated() {
+        let result = if found.n < MIN_PAIRS && !study.is_simulated() {
             ClaimResult::Undecided
         } else {
             self.result(&found, is_ratio)

@@ -88,7 +88,7 @@ const SAID_BY_BAND: usize = 3;
 const APART: f64 = 0.4;
 
 /// Names wider than this (in pixels) stand above the plot, which keeps two thirds of the width.
-const MOST_OF_NAMES: f64 = 220.0;
+const MAX_NAMES_WIDTH: f64 = 220.0;
 
 pub(crate) fn draw(chart: &LineSeries<'_>, window: ViewPort) -> String {
     let mut canvas = Canvas::new(window);
@@ -106,7 +106,7 @@ pub(crate) fn draw(chart: &LineSeries<'_>, window: ViewPort) -> String {
     let names = chart.series.iter().map(|s| &s.name).chain(chart.paper.iter().map(|s| &s.name));
     let names = names.map(|name| bold(name, SIZE)).fold(0.0, f64::max);
     let is_few = chart.series.len() + chart.paper.len() <= 12;
-    let labels_at_ends = window == ViewPort::Wide && is_few && names <= MOST_OF_NAMES;
+    let labels_at_ends = window == ViewPort::Wide && is_few && names <= MAX_NAMES_WIDTH;
     if !labels_at_ends {
         let ours = chart.series.iter().map(|s| (s.look, s.name.as_str()));
         let entries: Vec<_> = ours.chain(chart.paper.iter().map(|s| (s.look, s.name.as_str()))).collect();

@@ -20,7 +20,7 @@ pub(crate) struct VariantLook {
 
 const COLOURS: [&str; 8] = ["c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7"];
 const SHAPES: [MarkerShape; 8] = MarkerShape::ALL;
-const LOOKS: usize = COLOURS.len() * SHAPES.len();
+const APPEARANCES: usize = COLOURS.len() * SHAPES.len();
 
 /// The `nth` look. Each round of eight has all colors and all shapes, paired differently from the earlier
 /// rounds.
@@ -61,8 +61,8 @@ impl Looks {
 
     /// The `index`-th look that no variant of the study has, for lines that are no variant.
     pub(crate) fn spare(&self, index: usize) -> VariantLook {
-        let free = (0..LOOKS).filter(|look| !self.of.values().any(|used| used == look));
-        nth(free.cycle().nth(index % LOOKS).unwrap_or(index))
+        let free = (0..APPEARANCES).filter(|look| !self.of.values().any(|used| used == look));
+        nth(free.cycle().nth(index % APPEARANCES).unwrap_or(index))
     }
 }
 
@@ -117,10 +117,10 @@ impl LooksOfReport {
         let times = |look: usize| {
             looks.of.values().filter(|used| *used % COLOURS.len() == look % COLOURS.len()).count()
         };
-        let free = (0..LOOKS).filter(|look| !self.taken.contains_key(look) && !of_study(*look));
+        let free = (0..APPEARANCES).filter(|look| !self.taken.contains_key(look) && !of_study(*look));
         let least = free.min_by_key(|look| times(*look));
-        let again = || (0..LOOKS).filter(|look| !of_study(*look)).min_by_key(|look| times(*look));
-        least.or_else(again).unwrap_or(looks.of.len() % LOOKS)
+        let again = || (0..APPEARANCES).filter(|look| !of_study(*look)).min_by_key(|look| times(*look));
+        least.or_else(again).unwrap_or(looks.of.len() % APPEARANCES)
     }
 }
 
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn no_two_of_64_variants_of_a_topic_look_alike_and_eight_of_a_study_differ_in_colour() {
-        let names: Vec<String> = (0..LOOKS).map(|i| format!("variant {i}")).collect();
+        let names: Vec<String> = (0..APPEARANCES).map(|i| format!("variant {i}")).collect();
         let mut of_report = LooksOfReport::default();
         let mut seen: Vec<VariantLook> = Vec::new();
         for study in names.chunks(8) {

@@ -71,7 +71,7 @@ pub(crate) struct HostMembers {
 /// The largest job whose members open each other's memory. A descriptor for each saves 0.6 us of each
 /// short copy by the kernel (16 bytes: 1.0 us instead of 1.6). But a process has 1,024 descriptors by
 /// default, and the program needs most of them.
-const MOST_HELD: usize = 64;
+const MAX_HELD: usize = 64;
 
 const MEMBERS: usize = 1;
 
@@ -189,7 +189,7 @@ impl HostMembers {
 
     /// Opens a member's memory, if the kernel lets this process read `word` at `address` there.
     pub(crate) fn hold_memory(&self, rank: Rank, address: usize, word: u64) {
-        if self.size <= MOST_HELD
+        if self.size <= MAX_HELD
             && let Some(kin) = self.hold_process(rank)
         {
             kin.hold_memory(address, word);

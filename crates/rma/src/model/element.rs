@@ -53,7 +53,7 @@ coded! {
 
 impl Element {
     /// The size of the largest element (bytes).
-    pub(crate) const LARGEST: usize = 32;
+    pub(crate) const MAX_BYTES: usize = 32;
 
     /// Bytes from one element to the next, padding included.
     #[inline]
@@ -108,7 +108,7 @@ mod tests {
     fn codes_lead_back_to_their_types_and_nothing_else_is_a_code() {
         for element in Element::ALL {
             assert_eq!(Element::from_code(element as u8), Some(element));
-            assert!(element.size() <= Element::LARGEST);
+            assert!(element.size() <= Element::MAX_BYTES);
         }
         assert_eq!(Element::from_code(0), None);
         assert_eq!(Element::from_code(27), None);

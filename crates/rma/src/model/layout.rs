@@ -57,10 +57,10 @@ struct Flattened {
 }
 
 /// The largest number of runs of a layout: it bounds the memory that a hostile description can ask for.
-const MOST_RUNS: usize = 1 << 22;
+const MAX_RUNS: usize = 1 << 22;
 
 /// The length of the longest description that [`Layout::encode`] writes (bytes).
-pub(crate) const MOST_DESCRIPTION: u64 = 16 + 32 * MOST_RUNS as u64;
+pub(crate) const MAX_DESCRIPTION: u64 = 16 + 32 * MAX_RUNS as u64;
 
 impl Layout {
     pub const fn of(element: Element) -> Self {
@@ -82,7 +82,7 @@ impl Layout {
     /// for runs with offsets beyond 2^63, for blocks that split an element, for too many runs.
     pub fn from_runs(runs: Vec<Run>, extent: i64, element: Option<Element>) -> Result<Self, Error> {
         let refuse = |what: &str| Err(Error::Type(format!("not a layout: {what}")));
-        if runs.len() > MOST_RUNS {
+        if runs.len() > MAX_RUNS {
             return refuse("more runs than any type needs");
         }
         let runs: Vec<Run> = runs.into_iter().filter(|run| run.bytes > 0 && run.count > 0).collect();

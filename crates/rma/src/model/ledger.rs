@@ -4,8 +4,8 @@
 //! of one window at several ranks. A ledger travels as bytes ([`Ledger::encode`]); the rank that prints the
 //! table merges the ledgers of all ranks. A native program with [`STATS`] in its environment prints the job's
 //! table at [`Job::finalize`](crate::Job::finalize); a binding merges the ledgers itself. Cost: nothing
-//! before a window ends; a ledger of [`MOST`] names has at most half a megabyte. When not to use: for the
-//! counts of one window there is [`Window::stats`](crate::Window::stats).
+//! before a window ends; a ledger of [`MAX_NAMES`] names has at most half a megabyte. When not to use: for
+//! the counts of one window there is [`Window::stats`](crate::Window::stats).
 
 use crate::model::{Amount, Medium, Stats, Verb, WindowStats};
 use std::collections::BTreeMap;
@@ -17,10 +17,10 @@ use unisono_linux::counted::counted;
 pub const STATS: &str = "UNISONO_STATS";
 
 /// The largest number of names in a ledger; windows with further names are entered under [`OTHERS`].
-const MOST: usize = 1000;
+const MAX_NAMES: usize = 1000;
 const OTHERS: &str = "(others)";
 /// The longest name in a ledger (bytes); the rest is cut off.
-const LONGEST: usize = 64;
+const MAX_NAME_LENGTH: usize = 64;
 
 /// The number of integers in an encoded row.
 const NUMBERS: usize = 1 + 3 * 5 + Verb::ALL.len() * Medium::ALL.len() * 2;
@@ -73,11 +73,14 @@ impl Ledger {
 
     fn add(&mut self, name: &str, entered: Entered) {
         let mut kept: String = name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-        while kept.len() > LONGEST {
+        while kept.len() > MAX_NAME_LENGTH {
             kept.pop();
         }
-        let name =
-            if self.rows.len() < MOST || self.rows.contains_key(&kept) { kept } else { OTHERS.to_owned() };
+        let name = if self.rows.len() < MAX_NAMES || self.rows.contains_key(&kept) {
+            kept
+        } else {
+            OTHERS.to_owned()
+        };
         let row = self.rows.entry(name).or_default();
         row.windows += entered.windows;
         row.stats += entered.stats;
@@ -268,10 +271,11 @@ mod tests {
     #[test]
     fn any_number_of_names_takes_bounded_room() {
         let mut ledger = Ledger::new();
-        (0..3 * MOST).for_each(|name| ledger.enter(&format!("{name}{}", "\u{1b}x".repeat(99)), stats(1)));
-        assert!(ledger.rows.len() == MOST + 1 && ledger.encode().len() < 512 << 10);
-        assert_eq!(ledger.rows[OTHERS].windows, 2 * MOST as u64);
-        assert!(ledger.rows.keys().all(|name| name.len() <= LONGEST && !name.contains('\u{1b}')));
+        (0..3 * MAX_NAMES)
+            .for_each(|name| ledger.enter(&format!("{name}{}", "\u{1b}x".repeat(99)), stats(1)));
+        assert!(ledger.rows.len() == MAX_NAMES + 1 && ledger.encode().len() < 512 << 10);
+        assert_eq!(ledger.rows[OTHERS].windows, 2 * MAX_NAMES as u64);
+        assert!(ledger.rows.keys().all(|name| name.len() <= MAX_NAME_LENGTH && !name.contains('\u{1b}')));
     }
 
     proptest! {

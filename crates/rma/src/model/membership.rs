@@ -150,9 +150,9 @@ impl JobMembership {
             text.parse::<u32>().map_err(|_| Error::Job(format!("{name}={text}: a number was expected")))
         };
         let (rank, size) = (number(environment::RANK, rank)?, number(environment::SIZE, size)?);
-        if rank >= size || size > MOST_RANKS {
+        if rank >= size || size > MAX_RANKS {
             return Err(Error::Job(format!(
-                "{}={rank} and {}={size}: ranks are below the size, which is at most {MOST_RANKS}",
+                "{}={rank} and {}={size}: ranks are below the size, which is at most {MAX_RANKS}",
                 environment::RANK,
                 environment::SIZE
             )));
@@ -162,7 +162,7 @@ impl JobMembership {
 }
 
 /// The largest number of members of a job.
-pub const MOST_RANKS: u32 = 4096;
+pub const MAX_RANKS: u32 = 4096;
 
 #[cfg(test)]
 mod tests {

@@ -12,7 +12,7 @@ impl Rank {
         self.0 as usize
     }
 
-    /// The rank with this index. A job has at most [`MOST_RANKS`](super::MOST_RANKS) members, so every index
+    /// The rank with this index. A job has at most [`MAX_RANKS`](super::MAX_RANKS) members, so every index
     /// fits.
     pub const fn at(index: usize) -> Self {
         Self(index as u32)

@@ -153,7 +153,7 @@ impl Window {
         target: (Rank, i64),
         operation: Operation,
     ) -> Result<(), Error> {
-        let nothing = [0_u8; Element::LARGEST];
+        let nothing = [0_u8; Element::MAX_BYTES];
         let brought = if operation == Operation::NoOp { nothing.as_ptr() } else { source };
         // SAFETY: the caller promises one readable and one writable element; none is longer than `nothing`.
         if unsafe { self.combine_at_once((element, operation), (brought, result), element.size(), target) }? {

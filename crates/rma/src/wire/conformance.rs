@@ -17,7 +17,7 @@ use unisono_linux::clock::{Nanos, now};
 pub type Ends = Vec<Box<dyn Transport>>;
 
 /// The longest wait before an awaited event counts as lost.
-const PATIENCE: Nanos = Nanos(60_000_000_000);
+const TIMEOUT: Nanos = Nanos(60_000_000_000);
 
 pub fn check(make: impl Fn(usize) -> Ends) {
     ends_know_who_they_are(&make);
@@ -44,13 +44,13 @@ fn send(end: &mut dyn Transport, to: Rank, tag: u32, payload: &[u8]) {
     end.send(to, &header, &[IoSlice::new(first), IoSlice::new(second)]).expect("sending works");
 }
 
-/// Receives until `enough` says so; panics after [`PATIENCE`].
+/// Receives until `enough` says so; panics after [`TIMEOUT`].
 fn receive_until(
     end: &mut dyn Transport,
     mut take: impl FnMut(Rank, WirePacket<'_>),
     mut enough: impl FnMut(&dyn Transport) -> bool,
 ) {
-    let (mut bytes, limit) = (Vec::new(), PATIENCE.after(now()));
+    let (mut bytes, limit) = (Vec::new(), TIMEOUT.after(now()));
     loop {
         while let Some(from) = end.receive(&mut bytes).expect("receiving works") {
             take(from, WirePacket::parse(&bytes).expect("packets arrive whole"));
@@ -95,7 +95,7 @@ pub fn packets_arrive_in_order_whole_and_once(make: &impl Fn(usize) -> Ends) {
                 };
                 let done = |_: &dyn Transport| peers().all(|peer| expected.borrow()[peer.index()] == PACKETS);
                 receive_until(&mut *end, take, done);
-                let limit = PATIENCE.after(now());
+                let limit = TIMEOUT.after(now());
                 while !end.flush().expect("flushing works") {
                     assert!(now() < limit, "what is kept is passed on");
                 }
@@ -193,7 +193,7 @@ pub fn a_bell_ends_a_wait(make: &impl Fn(usize) -> Ends) {
     let Some(bell) = ends[0].bell() else { return };
     thread::scope(|threads| {
         let waiter = threads.spawn(|| {
-            ends[0].wait(Some(PATIENCE.after(now()))).expect("waiting works");
+            ends[0].wait(Some(TIMEOUT.after(now()))).expect("waiting works");
         });
         while !waiter.is_finished() {
             bell.ring();
@@ -208,7 +208,7 @@ pub fn whoever_listens_learns_of_what_others_receive_and_ring(make: &impl Fn(usi
     let mut ends = make(2);
     let Some(bell) = ends[0].bell() else { return };
     let (here, there) = ends.split_at_mut(1);
-    let limit = PATIENCE.after(now());
+    let limit = TIMEOUT.after(now());
     let listen = |seen| {
         while bell.events() == seen {
             assert!(now() < limit, "a listener was not told");

@@ -3,8 +3,8 @@
 //! The idea: an origin describes a layout to a target once, and sends its id from then on. A description
 //! longer than a message travels in pieces, one after the other. Each piece has the length of the whole and
 //! its own position, so there is only one way to put them together; the target refuses anything else.
-//! Before the target would have to keep more than [`MOST`] layouts or [`MOST_BYTES`], the origin tells it to
-//! forget them all. A single longer description is kept alone.
+//! Before the target would have to keep more than [`MAX_DESCRIPTIONS`] layouts or [`MAX_BYTES`], the origin
+//! tells it to forget them all. A single longer description is kept alone.
 //!
 //! ```text
 //!   [layout 7: 0.. of 3.2 MB] [7: 1 MB..] [7: 2 MB..] [7: 3 MB..] [put, layout 7] ... [forget 7] [layout 8]
@@ -12,14 +12,14 @@
 //! Cost: one message of 48 bytes and 32 bytes for each run, and a copy at the target. When not to use:
 //! contiguous layouts have no id and need no description. Reference: the paper, section 6 (cached datatypes).
 
-use crate::model::{Layout, MOST_DESCRIPTION};
+use crate::model::{Layout, MAX_DESCRIPTION};
 use crate::wire::packet::Header;
 use std::collections::HashMap;
 
 /// The largest number of layouts that a target keeps for one origin.
-const MOST: usize = 1024;
+const MAX_DESCRIPTIONS: usize = 1024;
 /// The most bytes of descriptions that a target keeps for one origin. A single description may have more.
-const MOST_BYTES: u64 = 32 << 20;
+const MAX_BYTES: u64 = 32 << 20;
 
 /// The layouts that an origin has described to a target.
 #[derive(Debug, Default)]
@@ -112,7 +112,7 @@ impl Descriptions {
         if id == 0 || self.known.contains_key(&id) {
             return Err(format!("layout {id} cannot be described anew"));
         }
-        if total > MOST_DESCRIPTION || !has_room(self.known.len(), self.bytes, total) {
+        if total > MAX_DESCRIPTION || !has_room(self.known.len(), self.bytes, total) {
             return Err(format!("no room for the description of layout {id}, {total} bytes long"));
         }
         // Memory is allocated only for bytes that have arrived, whatever the total is.
@@ -122,13 +122,16 @@ impl Descriptions {
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn check(&self) {
         assert_eq!(self.bytes, self.known.values().map(|(_, bytes)| bytes).sum::<u64>(), "counted");
-        assert!(self.known.len() <= MOST && (self.known.len() < 2 || self.bytes <= MOST_BYTES), "bounded");
+        assert!(
+            self.known.len() <= MAX_DESCRIPTIONS && (self.known.len() < 2 || self.bytes <= MAX_BYTES),
+            "bounded"
+        );
         assert!(self.arriving.as_ref().is_none_or(|begun| (begun.bytes.len() as u64) < begun.total));
     }
 }
 
 fn has_room(known: usize, bytes: u64, more: u64) -> bool {
-    known == 0 || known < MOST && bytes.saturating_add(more) <= MOST_BYTES
+    known == 0 || known < MAX_DESCRIPTIONS && bytes.saturating_add(more) <= MAX_BYTES
 }
 
 #[cfg(test)]

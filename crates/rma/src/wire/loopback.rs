@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::futex::{self, Scope, WakeCount};
-use unisono_sync::LONGEST_SLEEP;
+use unisono_sync::MAX_SLEEP;
 
 #[derive(Debug, Default)]
 struct Mailbox {
@@ -151,7 +151,7 @@ impl Transport for Loopback {
     }
 
     fn wait(&mut self, until: Option<Nanos>) -> Result<(), Error> {
-        let slice = LONGEST_SLEEP.after(now());
+        let slice = MAX_SLEEP.after(now());
         let until = until.map_or(slice, |until| until.min(slice));
         self.own().listen(self.seen, Some(until));
         self.look_who_is_gone();

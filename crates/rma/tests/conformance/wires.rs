@@ -11,7 +11,7 @@ use unisono_rma::wire::ring::RingTransport;
 use unisono_rma::wire::tcp::{ListeningSeat, Tcp};
 use unisono_rma::{Assert, Error, Flavor, Job, JobMembership, Key, Lock, Rank, Spec, Style};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Connected transports between loopback addresses, in the order of ranks.
 fn ends(size: usize) -> Vec<Tcp> {
@@ -23,7 +23,7 @@ fn ends(size: usize) -> Vec<Tcp> {
     let seats: Vec<ListeningSeat> = (0..size).map(seat).collect();
     let root = seats[0].address();
     let meeting: Vec<_> =
-        seats.into_iter().map(|seat| thread::spawn(move || seat.gather(root, PATIENCE))).collect();
+        seats.into_iter().map(|seat| thread::spawn(move || seat.gather(root, TIMEOUT))).collect();
     meeting.into_iter().map(|thread| thread.join().expect("no panic").expect("all come")).collect()
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn faulty_loopback(size: usize, plan: FaultPlan) -> Vec<Job> {
 /// Over shared memory, of threads that each map the segment, as processes do.
 fn faulty_shared(size: usize, plan: FaultPlan) -> Vec<Job> {
     let key = Key::random().expect("the kernel has random bytes");
-    let meet = |rank| RingTransport::meet(&JobMembership { rank: Rank::at(rank), size, key }, PATIENCE);
+    let meet = |rank| RingTransport::meet(&JobMembership { rank: Rank::at(rank), size, key }, TIMEOUT);
     thread::scope(|threads| {
         let meeting: Vec<_> = (0..size).map(|rank| threads.spawn(move || meet(rank))).collect();
         let ends = meeting.into_iter().map(|thread| thread.join().expect("no panic").expect("all come"));

@@ -10,7 +10,7 @@ const PART: &str = "UNISONO_TEST_PART";
 /// Exit code of a child whose part went well.
 pub(crate) const WELL: i32 = 17;
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A place in a job.
 pub(crate) fn place(rank: u32, size: usize, key: Key) -> JobMembership {
@@ -61,11 +61,11 @@ fn plays_a_part() {
             drop(orphan);
         }
         "joins" => {
-            let job = Job::shared(&place, PATIENCE).expect("all come");
+            let job = Job::shared(&place, TIMEOUT).expect("all come");
             assert_eq!((job.rank(), job.size()), (place.rank, place.size));
         }
         "stays" => {
-            let _job = Job::shared(&place, PATIENCE).expect("all come");
+            let _job = Job::shared(&place, TIMEOUT).expect("all come");
             // Until it is killed, or until the parent is gone.
             let _ = std::io::stdin().read(&mut [0; 1]);
         }

@@ -1,6 +1,6 @@
 //! SIGKILL of a rank in the middle of each synchronization: the errors of the others name it.
 
-use crate::children::{PATIENCE, WELL, place, start_with};
+use crate::children::{TIMEOUT, WELL, place, start_with};
 use crate::watchdog::watched;
 use std::io::Read;
 use std::process::Child;
@@ -23,7 +23,7 @@ struct Part {
 
 impl Part {
     fn new(place: &JobMembership, how: &str) -> Self {
-        let mut job = Job::shared(place, PATIENCE).expect("all come");
+        let mut job = Job::shared(place, TIMEOUT).expect("all come");
         if how.contains("hooked") {
             // The waits of a binding: each lasts half a millisecond, and then begins anew.
             job.while_waiting(Duration::from_micros(500), Box::new(|| unisono_rma::Found::Nothing));

@@ -1,6 +1,6 @@
 //! Windows take no descriptors, and an exhausted limit gives the same error class at all members.
 
-use crate::children::{PATIENCE, WELL, command, place};
+use crate::children::{TIMEOUT, WELL, command, place};
 use crate::watchdog::watched;
 use std::fs::File;
 use std::process::Command;
@@ -28,7 +28,7 @@ fn passes_on(window: &mut Window, word: u64) -> Result<(), Error> {
 
 /// Has many windows at a time, of both kinds of memory, and uses and frees them.
 pub(crate) fn has_many_windows(place: &JobMembership) {
-    let mut job = Job::shared(place, PATIENCE).expect("all come");
+    let mut job = Job::shared(place, TIMEOUT).expect("all come");
     let make = |job: &mut Job, number: usize| {
         if number.is_multiple_of(16) {
             job.create_static(vec![0; 8].leak(), Spec::new())
@@ -54,7 +54,7 @@ pub(crate) fn has_many_windows(place: &JobMembership) {
 
 /// Rank 1 has no descriptor left when it makes a window.
 pub(crate) fn runs_out(place: &JobMembership) {
-    let mut job = Job::shared(place, PATIENCE).expect("all come");
+    let mut job = Job::shared(place, TIMEOUT).expect("all come");
     job.allocate(8, Spec::new()).and_then(|mut window| window.free()).expect("a small window");
     for without in [Rank(1), Rank(0)] {
         let mut taken = Vec::new();

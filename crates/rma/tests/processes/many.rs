@@ -1,6 +1,6 @@
 //! Far more ranks than processors: they meet, make a window, fence, and take little memory for it.
 
-use crate::children::{PATIENCE, WELL, command, place, start, went_well};
+use crate::children::{TIMEOUT, WELL, command, place, start, went_well};
 use crate::watchdog::watched;
 use std::process::Stdio;
 use unisono_rma::{Assert, Job, JobMembership, Key, Rank, STATS, Spec};
@@ -11,7 +11,7 @@ const RANKS: usize = 64;
 /// that this process has touched, in kilobytes.
 pub(crate) fn passes_its_number_on(place: &JobMembership) -> Option<u64> {
     let (rank, size) = (place.rank.index(), place.size);
-    let mut job = Job::shared(place, PATIENCE).expect("all come");
+    let mut job = Job::shared(place, TIMEOUT).expect("all come");
     let mut window = job.allocate(8, Spec::new()).expect("a small window");
     for round in 0..3_u64 {
         window.fence(Assert::NO_PRECEDE).expect("all live");

@@ -1,7 +1,7 @@
 //! Memory of a process that has ended, or has executed another program: no rank writes there, and errors name
 //! the rank.
 
-use crate::children::{PATIENCE, WELL, command, place, start};
+use crate::children::{TIMEOUT, WELL, command, place, start};
 use crate::watchdog::watched;
 use std::io::{BufRead, BufReader, Read};
 use std::ops::{Deref, DerefMut};
@@ -23,7 +23,7 @@ fn exposed() -> &'static mut [u8] {
 }
 
 fn window(place: &JobMembership) -> (Job, Window) {
-    let mut job = Job::shared(place, PATIENCE).expect("all come");
+    let mut job = Job::shared(place, TIMEOUT).expect("all come");
     let window = job.create_static(exposed(), Spec::new()).expect("a small window");
     (job, window)
 }

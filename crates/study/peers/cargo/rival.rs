@@ -15,7 +15,7 @@ pub type Failed = Box<dyn std::error::Error>;
 
 /// Bytes of the number and the send time at the start of an event.
 pub const STAMP: usize = 16;
-const MOST_DELAYS: usize = 20_000;
+const MAX_DELAYS: usize = 20_000;
 const USAGE: &str = "usage: publish|subscribe|stopped ADDRESS BYTES EVENTS_PER_S FROM UNTIL RESULT";
 
 /// The operations that a middleware must provide.
@@ -109,7 +109,7 @@ impl PeerEnd {
             if sent < self.from || here > self.until {
                 continue;
             }
-            if delays.len() < MOST_DELAYS {
+            if delays.len() < MAX_DELAYS {
                 delays.push(here - sent);
             }
             events += 1;

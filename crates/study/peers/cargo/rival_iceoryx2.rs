@@ -11,7 +11,7 @@ use rival::{Failed, Rival, STAMP, now, stamp};
 /// Bytes of the events that may wait at a subscriber. In containers, shared memory has 64 MB.
 const WAITING: usize = 8 << 20;
 /// A subscriber spins for this time (ns) before it reads the clock.
-const LOOK: u64 = 1_000_000;
+const SPIN_NS: u64 = 1_000_000;
 
 type IceoryxService = iceoryx2::service::port_factory::publish_subscribe::PortFactory<ipc::Service, [u8], ()>;
 
@@ -57,7 +57,7 @@ impl Rival for Iceoryx2 {
     }
 
     fn receive((subscriber, _, _): &mut Self::Subscriber) -> Result<Option<(usize, [u8; STAMP])>, Failed> {
-        let until = now() + LOOK;
+        let until = now() + SPIN_NS;
         loop {
             if let Some(event) = subscriber.receive()? {
                 return Ok(Some((event.payload().len(), stamp(event.payload()))));

@@ -20,10 +20,10 @@ use std::process::ExitCode;
 use std::sync::LazyLock;
 
 /// The largest file served.
-const LARGEST: usize = 16 << 20;
+const MAX_BODY_BYTES: usize = 16 << 20;
 
 /// All files are prefixes of this one.
-static FILE: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(vec![0x5a; LARGEST]));
+static FILE: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(vec![0x5a; MAX_BODY_BYTES]));
 
 #[derive(Clone, Copy, PartialEq)]
 enum HyperServing {
@@ -84,7 +84,7 @@ async fn respond(
 
 fn answer(path: &str) -> Response<Full<Bytes>> {
     let mut words = path.trim_start_matches('/').split('/');
-    let bytes = words.next().and_then(|word| word.parse::<usize>().ok()).filter(|bytes| *bytes <= LARGEST);
+    let bytes = words.next().and_then(|word| word.parse::<usize>().ok()).filter(|bytes| *bytes <= MAX_BODY_BYTES);
     let passes = words.next().map_or(Some(0), |word| word.parse::<u32>().ok());
     let (Some(bytes), Some(passes), None) = (bytes, passes, words.next()) else {
         return refusal(StatusCode::NOT_FOUND);

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 use unisono_measure::record::Figure;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const END_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Runs the programs with the scheduler's `options`. Returns each program's measurement and the scheduler's
 /// own figures. If the host lacks a requirement, the run is skipped with the scheduler's reason.
@@ -37,7 +37,7 @@ pub fn run(
     }
     let mut children = [StudyChild::start(command)?];
     let expected = lead + Duration::from_secs_f64(seconds);
-    child::wait_all(&mut children, expected + PATIENCE, context.interrupted)?;
+    child::wait_all(&mut children, expected + END_TIMEOUT, context.interrupted)?;
     let measured = prepared.iter().map(PreparedProgram::read).collect::<Result<Vec<_>, _>>()?;
     let figures = read_summary(&summary)?;
     Ok((measured, figures))

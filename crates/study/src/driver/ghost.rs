@@ -41,7 +41,7 @@ const OPERATIONS: [&str; 3] = ["put-flush", "get-flush", "accumulate-flush"];
 const LENGTHS: usize = 4;
 
 /// A run is killed after its expected time and this.
-const PATIENCE: Duration = Duration::from_secs(30);
+const OVERRUN_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn ending(method: &str, window: &str) -> String {
     let method = method.replace('_', "-");
@@ -220,8 +220,9 @@ impl Driver for GhostDriver {
         command.args(self.arguments(context, seconds)).arg("--result").arg(&result);
         let beside = launch::competitors(context, self.competitors, &Pin::Spread)?;
         let expected = self.around(seconds) + Duration::from_secs_f64(seconds);
-        let ended = StudyChild::start(command)
-            .and_then(|child| child::wait_all(&mut [child], expected * 4 + PATIENCE, context.interrupted));
+        let ended = StudyChild::start(command).and_then(|child| {
+            child::wait_all(&mut [child], expected * 4 + OVERRUN_TIMEOUT, context.interrupted)
+        });
         drop(beside);
         let text = std::fs::read_to_string(&result).unwrap_or_default();
         // if the program never created the file, there is nothing to remove

@@ -4,7 +4,7 @@
 use super::NoResult;
 use super::apart::RunHost;
 use super::stage::{LinkStage, SENDER};
-use super::web::{PATIENCE, await_listener, program};
+use super::web::{START_TIMEOUT, await_listener, program};
 use crate::child::{self, StudyChild};
 use crate::peer::PeerFile;
 use crate::workload::service::Serving;
@@ -71,7 +71,7 @@ impl HttpLoad<'_> {
             Some(stage) => stage.at_the_receiver(clients),
             None => clients(),
         }?;
-        let longest = Duration::from_secs_f64(seconds) + PATIENCE * 2;
+        let longest = Duration::from_secs_f64(seconds) + START_TIMEOUT * 2;
         child::wait_all(&mut [clients], longest, interrupted)?;
         figures(&std::fs::read_to_string(&path).map_err(failed)?)
     }

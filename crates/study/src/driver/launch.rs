@@ -19,7 +19,7 @@ use std::time::Duration;
 use unisono_linux::clock;
 
 /// A program counts as hung after the measured time and this.
-const PATIENCE: Duration = Duration::from_secs(20);
+const OVERRUN_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A program that meets at barriers, as settings describe it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -167,7 +167,7 @@ pub fn concurrently(
         children.push(child);
         results.push(PreparedProgram { command: Command::new("true"), result, program });
     }
-    child::wait_all(&mut children, expected + PATIENCE, context.interrupted)?;
+    child::wait_all(&mut children, expected + OVERRUN_TIMEOUT, context.interrupted)?;
     results.iter().map(PreparedProgram::read).collect()
 }
 

@@ -17,7 +17,7 @@ pub const MONITOR: DriverKind = DriverKind::of::<MonitorDriver>("monitor");
 
 /// The paper's number of threads per stream. More would be wrong even on a machine with more processors,
 /// because a stream has little work.
-const MOST_THREADS: usize = 8;
+const MAX_THREADS: usize = 8;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -79,7 +79,7 @@ impl Driver for MonitorDriver {
 }
 
 fn threads(context: Context) -> usize {
-    (context.cpus.len() / 2).clamp(2, MOST_THREADS)
+    (context.cpus.len() / 2).clamp(2, MAX_THREADS)
 }
 
 fn streams(context: Context, threads: usize) -> usize {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use unisono_measure::record::Figure;
 
 /// The most programs beside the first.
-const MOST_OTHERS: usize = 64;
+const MAX_OTHERS: usize = 64;
 
 pub const PAIR: DriverKind = DriverKind::of::<PairDriver>("pair");
 
@@ -54,9 +54,9 @@ impl Driver for PairDriver {
 
     fn run(&self, context: Context, seconds: f64, seed: u64) -> Result<RunResult, NoResult> {
         let others = self.regime.others.unwrap_or(1);
-        if !(1..=MOST_OTHERS).contains(&others) {
+        if !(1..=MAX_OTHERS).contains(&others) {
             return Err(NoResult::Failed(format!(
-                "{others} programs beside the first; 1 to {MOST_OTHERS} are possible"
+                "{others} programs beside the first; 1 to {MAX_OTHERS} are possible"
             )));
         }
         let mut apps = vec![App::new(context, &self.first, seed)?];

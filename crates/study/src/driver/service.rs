@@ -49,9 +49,9 @@ const LEAD: Duration = Duration::from_millis(50);
 const LEAD_BESIDE_WEB: Duration = Duration::from_millis(400);
 /// Time for an end of a conversation to appear and to answer. A busy machine may take seconds to start a
 /// program.
-const PATIENCE: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for opening all conversations.
-const LONGEST_OPENING: Duration = Duration::from_secs(120);
+const MAX_OPENING: Duration = Duration::from_secs(120);
 /// Time for making a certificate, which usually takes some milliseconds.
 const OPENSSL: Duration = Duration::from_secs(30);
 const PORT: u16 = 5101;
@@ -59,7 +59,7 @@ const BROKER_PORT: u16 = 5100;
 /// The broker accepts 128 programs of one user by default, and a conversation has two.
 const FEW_CLIENTS: u16 = 60;
 /// A download that takes this many times its measured seconds is aborted.
-const LONGEST_DOWNLOAD: u32 = 20;
+const MAX_DOWNLOAD: u32 = 20;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(default)]
@@ -239,7 +239,7 @@ impl ServiceDriver {
     fn scene(&self, seconds: f64, seed: u64, video: Option<PathBuf>) -> ServiceScene {
         let measured = Duration::from_secs_f64(seconds);
         let longest = match self.application {
-            Application::Download => measured * LONGEST_DOWNLOAD,
+            Application::Download => measured * MAX_DOWNLOAD,
             _ => measured,
         };
         ServiceScene {
@@ -253,7 +253,7 @@ impl ServiceDriver {
             from: Nanos::ZERO,
             until: longest.into(),
             meeting: None,
-            patience: PATIENCE,
+            patience: ANSWER_TIMEOUT,
             message_bytes: self.message_bytes,
             events_per_s: self.events_per_s,
             file_bytes: (self.file_mb * 1e6) as u64,
@@ -372,7 +372,7 @@ impl ServiceDriver {
             let web = web.map(load).transpose()?;
             let told = meeting.begin_at(Nanos::from(lead).after(clock::now()));
             told.map_err(|error| NoResult::Failed(error.to_string()))?;
-            let longest = lead + measured * 2 + PATIENCE;
+            let longest = lead + measured * 2 + ANSWER_TIMEOUT;
             child::wait_all(&mut ends, longest, interrupted)?;
             web.map_or(Ok(Vec::new()), WebLoad::end)
         });
@@ -455,9 +455,9 @@ fn opened(
         if let Some(failed) = ends.iter_mut().find_map(StudyChild::failure) {
             return Err(failed.into());
         }
-        if start.elapsed() > LONGEST_OPENING {
+        if start.elapsed() > MAX_OPENING {
             return Err(NoResult::Failed(format!(
-                "the ends have not opened their conversations within {LONGEST_OPENING:?}; let the machine rest"
+                "the ends have not opened their conversations within {MAX_OPENING:?}; let the machine rest"
             )));
         }
         std::thread::sleep(child::STEP);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use unisono_linux::programs::on_path;
 
 /// Time limit for ffmpeg, which needs about a second.
-const PATIENCE: Duration = Duration::from_secs(60);
+const ENCODE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Options of ffmpeg: a moving pattern with noise, so that frames do not compress to nothing. The rate is
 /// constant, as in the paper's video; a group of pictures is half a second.
 const OPTIONS: &str = "-v error -y -f lavfi -i testsrc2=size=352x240:rate=30:duration=20,noise=alls=20:allf=t \
@@ -28,7 +28,7 @@ pub(super) fn encoded(context: Context) -> Result<Option<PathBuf>, NoResult> {
         let unfinished = video.with_extension("part");
         let mut command = Command::new(ffmpeg);
         command.args(OPTIONS.split_whitespace()).arg(&unfinished);
-        child::wait_all(&mut [StudyChild::start(command)?], PATIENCE, context.interrupted)?;
+        child::wait_all(&mut [StudyChild::start(command)?], ENCODE_TIMEOUT, context.interrupted)?;
         std::fs::rename(&unfinished, &video)
             .map_err(|error| NoResult::Failed(format!("cannot rename {}: {error}", unfinished.display())))?;
     }

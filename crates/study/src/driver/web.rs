@@ -15,7 +15,7 @@ const PORT: u16 = 8080;
 /// Size of the requested file: the largest of the paper's web workload (section 3.3).
 const FILE_BYTES: usize = 1_300_000;
 /// The server must listen within this time.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const START_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) fn program(name: &str, package: &str) -> Result<PathBuf, NoResult> {
     on_path(name).ok_or_else(|| {
@@ -26,7 +26,7 @@ pub(super) fn program(name: &str, package: &str) -> Result<PathBuf, NoResult> {
 }
 
 pub(super) fn await_listener(address: Ipv4Addr, port: u16) -> Result<(), NoResult> {
-    let by = Instant::now() + PATIENCE;
+    let by = Instant::now() + START_TIMEOUT;
     while let Err(error) = TcpStream::connect((address, port)) {
         if Instant::now() > by {
             return Err(NoResult::Failed(format!("the web server does not listen: {error}")));

@@ -17,13 +17,13 @@ pub struct Competitors {
 }
 
 /// More would measure the scheduler's queues, not a competing user.
-pub const MOST_COMPETITORS: usize = 1024;
+pub const MAX_COMPETITORS: usize = 1024;
 
 impl Competitors {
     /// Starts `unisono workload busy-loop` `count` times; `unisono` is the path of the program.
     pub fn start(unisono: &Path, count: usize, pin: &Pin) -> Result<Self, Error> {
-        if count > MOST_COMPETITORS {
-            return Err(Error::Options(format!("{count} competitors are more than {MOST_COMPETITORS}")));
+        if count > MAX_COMPETITORS {
+            return Err(Error::Options(format!("{count} competitors are more than {MAX_COMPETITORS}")));
         }
         let placement = pin.placement()?;
         let mut competitors = Self { children: Vec::new() };

@@ -20,7 +20,7 @@ use unisono_measure::record::Distribution;
 
 const SHORT: Nanos = Nanos(4_000);
 const LONG: Nanos = Nanos(10_000);
-const MOST: u64 = 4096;
+const MAX_THREADS: u64 = 4096;
 
 #[derive(Debug)]
 pub struct LeaderNotes {
@@ -107,7 +107,7 @@ impl LeaderNotes {
         }
         self.batch = match self.batch {
             _ if self.iterations.is_some() => 1,
-            batch if took < SHORT && batch < MOST => batch * 2,
+            batch if took < SHORT && batch < MAX_THREADS => batch * 2,
             batch if took > LONG && batch > 1 => batch / 2,
             batch => batch,
         };

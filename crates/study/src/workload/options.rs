@@ -8,7 +8,7 @@ use std::time::Duration;
 use unisono_linux::affinity::{self, CpuSet, Tid};
 
 /// The most participants that one program starts. With more, the start-up of threads would dominate.
-pub const MOST_THREADS: usize = 1024;
+pub const MAX_THREADS: usize = 1024;
 
 /// The options of a workload. The peers in C and C++ take the same flags.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,8 +93,8 @@ impl Options {
         if self.threads == 0 {
             return refuse("a barrier needs at least one thread, not 0".into());
         }
-        if self.threads > MOST_THREADS {
-            return refuse(format!("{} threads are more than {MOST_THREADS}", self.threads));
+        if self.threads > MAX_THREADS {
+            return refuse(format!("{} threads are more than {MAX_THREADS}", self.threads));
         }
         if !(self.seconds > 0.0 && self.seconds <= 3600.0) {
             return refuse(format!("{} seconds: measure more than 0 and at most 3600", self.seconds));

@@ -86,12 +86,12 @@ pub struct RivalStream {
 }
 
 /// The most delays that are kept.
-const MOST_DELAYS: usize = 20_000;
+const MAX_DELAYS: usize = 20_000;
 const TOPIC: &str = "rival";
 /// The other end must appear within this time.
-const PATIENCE: Duration = Duration::from_secs(5);
+const START_TIMEOUT: Duration = Duration::from_secs(5);
 /// A subscriber reads the clock at least this often.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 impl RivalEnd {
     /// Does this end's part; a publisher returns an empty stream.
@@ -143,7 +143,7 @@ impl RivalEnd {
             if sent < self.from || here > self.until {
                 return;
             }
-            if stream.delays_ns.len() < MOST_DELAYS {
+            if stream.delays_ns.len() < MAX_DELAYS {
                 stream.delays_ns.push(here.since(sent).0);
             }
             stream.events += 1;
@@ -161,7 +161,7 @@ impl RivalEnd {
                 client.subscribe(&spec).map_err(io::Error::other)?;
                 while clock::now() < self.until {
                     if let Some(Reception::Event(event)) =
-                        client.receive(Some(LOOK)).map_err(io::Error::other)?
+                        client.receive(Some(POLL_INTERVAL)).map_err(io::Error::other)?
                     {
                         match event.payload.in_place() {
                             Some(bytes) => {
@@ -180,7 +180,7 @@ impl RivalEnd {
                 }
             }
             RivalCarrier::Tcp => {
-                let stream = patiently(PATIENCE, || TcpStream::connect(&self.address))?;
+                let stream = patiently(START_TIMEOUT, || TcpStream::connect(&self.address))?;
                 let mut publisher = TcpConversation::over(stream)?;
                 let mut event = Vec::new();
                 while clock::now() < self.until
@@ -196,7 +196,7 @@ impl RivalEnd {
     fn client(&self) -> io::Result<Client> {
         let address: BrokerAddress =
             self.address.parse().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        let mut client = patiently(PATIENCE, || Client::at(&address)).map_err(io::Error::other)?;
+        let mut client = patiently(START_TIMEOUT, || Client::at(&address)).map_err(io::Error::other)?;
         client.set_wait(self.wait);
         Ok(client)
     }
@@ -250,7 +250,7 @@ impl TcpOutlet {
         let listener = TcpListener::bind(&end.address)?;
         listener.set_nonblocking(true)?;
         let mut subscribers = Vec::new();
-        while Nanos::from(LOOK).after(clock::now()) <= end.from {
+        while Nanos::from(POLL_INTERVAL).after(clock::now()) <= end.from {
             match listener.accept() {
                 Ok((stream, _)) => {
                     stream.set_nonblocking(false)?;

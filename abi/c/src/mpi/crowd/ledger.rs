@@ -16,9 +16,9 @@ use unisono_linux::counted::counted;
 /// Samples may take 1/50 (2 %) of a rank's time, so that sampling hardly changes the measured program.
 const SAMPLED: u64 = 50;
 /// With fewer samples of a call, their mean is meaningless.
-const FEWEST_SAMPLES: u64 = 3;
+const MIN_SAMPLES: u64 = 3;
 /// Maximum number of ranks with a row in the table, because a screen has 24 rows. The JSON has all ranks.
-const MOST_LINES: usize = 16;
+const MAX_LINES: usize = 16;
 
 impl WaitCall {
     const ALL: [Self; 11] = [
@@ -107,7 +107,7 @@ impl CallAccount {
 
     /// The mean length of the host MPI's own crowded waits, in seconds, if enough were sampled.
     fn host_mean(self) -> Option<f64> {
-        (self.samples >= FEWEST_SAMPLES).then(|| seconds(self.sampled) / self.samples as f64)
+        (self.samples >= MIN_SAMPLES).then(|| seconds(self.sampled) / self.samples as f64)
     }
 
     /// Seconds that the host MPI's own waits would have taken in addition. Negative: they would have been
@@ -297,7 +297,7 @@ impl fmt::Display for JobWaits {
         }
         let mut ranks: Vec<&WaitLedger> = self.0.iter().collect();
         ranks.sort_by_key(|ledger| (std::cmp::Reverse(ledger.sum().waited), ledger.rank));
-        ranks.truncate(MOST_LINES);
+        ranks.truncate(MAX_LINES);
         ranks.sort_by_key(|ledger| ledger.rank);
         for ledger in &ranks {
             let sum = ledger.sum();
@@ -380,7 +380,7 @@ mod tests {
 
     #[test]
     fn few_samples_say_nothing_and_a_loss_is_shown_as_one() {
-        let few = CallAccount { samples: FEWEST_SAMPLES - 1, ..account() };
+        let few = CallAccount { samples: MIN_SAMPLES - 1, ..account() };
         assert_eq!(few.gained(), None);
         let loss = CallAccount { sampled: Nanos(3), ..account() };
         assert!(loss.gained().is_some_and(|gained| gained < 0.0));

@@ -53,12 +53,12 @@ const QUESTIONS_PER_CLOCK: u32 = 8;
 const FIRST_NAP: Nanos = Nanos(100_000);
 /// Each nap of a wait is twice as long as the nap before, up to this limit. Two wake-ups per millisecond take
 /// 1 % of a processor (a wake-up by the timer takes 10 us in a virtual machine).
-const LONGEST_NAP: Nanos = Nanos(2_000_000);
+const MAX_NAP: Nanos = Nanos(2_000_000);
 /// The longest nap if messages may come from another host, whose ranks cannot ring.
-const LONGEST_NAP_AMONG_HOSTS: Nanos = Nanos(200_000);
+const MAX_NAP_AMONG_HOSTS: Nanos = Nanos(200_000);
 
 /// The longest undirected nap: fewer bells ring for it.
-const LONGEST_UNDIRECTED_NAP: Nanos = Nanos(400_000);
+const MAX_UNDIRECTED_NAP: Nanos = Nanos(400_000);
 /// How often an undirected wait rings before it naps. A question may complete a stage of a collective, and
 /// other ranks may sleep until that stage. Without a limit, two ranks that wait for a third rank would wake
 /// each other for ever. A collective of 8 ranks has 3 stages and an end.
@@ -160,7 +160,7 @@ impl MpiCrowd {
         let nap = self.regime().is_asleep().then(|| Nap::begin(self, kind));
         let (longest, rings_left) = match kind {
             WaitKind::Directed => (self.longest_nap, 0),
-            WaitKind::Undirected => (self.longest_nap.min(LONGEST_UNDIRECTED_NAP), RINGS),
+            WaitKind::Undirected => (self.longest_nap.min(MAX_UNDIRECTED_NAP), RINGS),
         };
         let mut watch = Questions { crowd: self, question, nap: FIRST_NAP, longest, rings_left };
         let flag = self.lines[SHARED + self.member].flag(0);
@@ -314,7 +314,7 @@ pub unsafe extern "C" fn unisono_mpi_crowd_join(
     answer_or((), || {
         // SAFETY: the shim passes that many lines of zeroed memory, aligned to a page and never unmapped.
         let lines = unsafe { std::slice::from_raw_parts(memory.cast::<CacheLine>(), SHARED + members) };
-        let longest_nap = if one_host != 0 { LONGEST_NAP } else { LONGEST_NAP_AMONG_HOSTS };
+        let longest_nap = if one_host != 0 { MAX_NAP } else { MAX_NAP_AMONG_HOSTS };
         let crowd = MpiCrowd { lines, member, longest_nap, full: AtomicBool::new(false) };
         crowd.regime().announce_processors();
         // for the test of naps and bells; has no other use

@@ -13,7 +13,7 @@ fn crowd(members: usize, full: bool) -> Vec<MpiCrowd> {
     let first: *const CacheLine = lines.line(0);
     // SAFETY: these are the lines of the array, which was leaked.
     let lines = unsafe { std::slice::from_raw_parts(first, SHARED + members) };
-    let of = |member| MpiCrowd { lines, member, longest_nap: LONGEST_NAP, full: AtomicBool::new(full) };
+    let of = |member| MpiCrowd { lines, member, longest_nap: MAX_NAP, full: AtomicBool::new(full) };
     (0..members).map(of).collect()
 }
 

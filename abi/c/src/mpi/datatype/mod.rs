@@ -15,7 +15,7 @@ use std::ffi::c_int;
 use unisono_rma::{Element, Error, Layout, Run};
 
 /// A description with more runs would take more memory than the data of any type in use.
-const MOST_RUNS: usize = 1 << 22;
+const MAX_RUNS: usize = 1 << 22;
 
 /// The runs of a layout. A contiguous layout, which stores none, yields a single run.
 fn runs_of(layout: &Layout) -> Cow<'_, [Run]> {
@@ -68,7 +68,7 @@ impl Runs {
                 }
             }
         }
-        if self.0.len() >= MOST_RUNS {
+        if self.0.len() >= MAX_RUNS {
             return Err(Error::Type("a datatype with more than 4 million separate blocks".to_owned()));
         }
         self.0.push(run);

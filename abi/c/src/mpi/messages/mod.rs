@@ -8,7 +8,7 @@
 //! waiter polls with growing pauses: a short wait ends at once, a long wait costs little.
 //!
 //! Cost: one message for each packet, copied once at each end. After a quiet time a packet may be noticed up
-//! to [`LONGEST_PAUSE`] late. When not to use it: on one host, where memory is shared. The transport does not
+//! to [`MAX_PAUSE`] late. When not to use it: on one host, where memory is shared. The transport does not
 //! notice the death of a rank: a host MPI then ends the whole job.
 
 use std::collections::VecDeque;
@@ -24,9 +24,9 @@ use unisono_rma::{Error, Rank};
 /// Polls before the first pause. They take about as long as a message between idle hosts.
 const POLLS: u32 = 200;
 const FIRST_PAUSE: Duration = Duration::from_micros(5);
-const LONGEST_PAUSE: Duration = Duration::from_micros(200);
+const MAX_PAUSE: Duration = Duration::from_micros(200);
 /// MPIs send longer messages by a rendezvous; several packets in flight are faster than one long packet.
-const MOST_PAYLOAD: usize = 256 * 1024;
+const MAX_PAYLOAD: usize = 256 * 1024;
 
 /// The host MPI's messages, for jobs of several hosts. Each function returns 0 or an MPI error code.
 #[repr(C)]
@@ -162,7 +162,7 @@ impl Transport for HostMessages {
     }
 
     fn max_payload(&self) -> usize {
-        MOST_PAYLOAD
+        MAX_PAYLOAD
     }
 
     fn send(&mut self, to: Rank, header: &[u8; HEADER], payload: &[IoSlice<'_>]) -> Result<(), Error> {
@@ -213,7 +213,7 @@ impl Transport for HostMessages {
             polls += 1;
             if polls > POLLS {
                 std::thread::sleep(pause);
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                pause = (pause * 2).min(MAX_PAUSE);
             }
         }
         Ok(())

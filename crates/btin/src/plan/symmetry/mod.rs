@@ -33,11 +33,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ways::{AllWays, OriginWays, Slots};
 
 /// With more kinds than this, one search for each kind costs more than symmetries save.
-const MOST_KINDS: u32 = 64;
+const MAX_KINDS: u32 = 64;
 
 /// The list of roots that a symmetry fails for may have this many entries for each switch of the network; a
 /// longer list means that the symmetry does not help.
-const MOST_LEFT_OUT: usize = 4;
+const MAX_LEFT_OUT: usize = 4;
 
 /// If one switch rules out more than one root in this many, the symmetry does not help.
 const HOPELESS: usize = 32;
@@ -54,7 +54,7 @@ impl Alike {
     /// `None`: the network has no symmetries that help.
     pub(super) fn find(graph: &Graph, scan: Scan, crew: Workers) -> Option<Self> {
         let numbers = SymmetricDigits::guess(graph)?;
-        if numbers.kinds() > MOST_KINDS {
+        if numbers.kinds() > MAX_KINDS {
             return None;
         }
         let count = graph.len() as u32;
@@ -185,7 +185,7 @@ impl<'a> SymmetryJudge<'a> {
     fn fails_for(mut self, images: &[u32]) -> Option<Vec<bool>> {
         let AllWays { graph, numbers, kinds } = *self.ways;
         let mut fails = vec![false; graph.len()];
-        let mut left = MOST_LEFT_OUT * graph.len();
+        let mut left = MAX_LEFT_OUT * graph.len();
         let mut key = Vec::new();
         for (switch, &image) in (0..).zip(images) {
             let near = graph.near(switch);
@@ -236,7 +236,7 @@ fn concerned(ways: &AllWays, scan: Scan, kind: u8, first: Slots) -> Option<Vec<u
     }
     match scan {
         Scan::Level => Some(targets),
-        Scan::Queue => ways.over(kind, targets, MOST_LEFT_OUT * ways.graph.len()),
+        Scan::Queue => ways.over(kind, targets, MAX_LEFT_OUT * ways.graph.len()),
     }
 }
 

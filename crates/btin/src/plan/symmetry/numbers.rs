@@ -41,7 +41,7 @@ pub(super) struct SymmetricDigits {
 const TRIED: u32 = 128;
 
 /// A digit with more values than this is only turned, because there are as many swaps as values.
-const MOST_SWAPPED: u32 = 64;
+const MAX_SWAPPED: u32 = 64;
 
 impl Digit {
     fn of(self, switch: u32) -> u32 {
@@ -99,7 +99,7 @@ impl SymmetricDigits {
                 .iter()
                 .rev()
                 .copied()
-                .filter(|&radix| (2..=MOST_SWAPPED).contains(&radix) && count / stride % radix == 0);
+                .filter(|&radix| (2..=MAX_SWAPPED).contains(&radix) && count / stride % radix == 0);
             if let Some(found) = few.filter_map(swapped).next().or_else(|| radices().find_map(turned)) {
                 digits.push(found[0].digit);
                 stride *= found[0].digit.radix;

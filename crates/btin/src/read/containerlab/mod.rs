@@ -39,10 +39,10 @@ const OUTSIDE: [&str; 5] = ["host", "mgmt-net", "macvlan", "vxlan", "dummy"];
 /// Most keys of a node, of its labels, and of a link. An alias repeats all of them in two bytes, so that
 /// without a limit the time to read them would grow with the square of the file. Containerlab knows about 50
 /// keys of a node.
-const MOST_KEYS: usize = 256;
+const MAX_KEYS: usize = 256;
 
 /// Most kinds that the report names.
-const MOST_NAMED: usize = 20;
+const MAX_NAMED: usize = 20;
 
 /// Whether a line begins a topology of containerlab.
 pub(super) fn is_telling(line: &str) -> bool {
@@ -102,7 +102,7 @@ pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError>
         }
     }
     if !doubtful.is_empty() {
-        let named: Vec<&str> = doubtful.iter().map(String::as_str).take(MOST_NAMED).collect();
+        let named: Vec<&str> = doubtful.iter().map(String::as_str).take(MAX_NAMED).collect();
         let more = doubtful.len() - named.len();
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let named = named.join(", ");
@@ -127,8 +127,8 @@ fn settings<'y>(
     of: YamlValue<'y>,
 ) -> Result<impl Iterator<Item = (&'y str, YamlValue<'y>)> + use<'y>, ReadError> {
     let all = of.entries();
-    if all.len() > MOST_KEYS {
-        return Err(of.wrong(element, format!("it has more than {MOST_KEYS} keys")));
+    if all.len() > MAX_KEYS {
+        return Err(of.wrong(element, format!("it has more than {MAX_KEYS} keys")));
     }
     Ok(all)
 }

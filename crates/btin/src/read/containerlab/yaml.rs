@@ -14,7 +14,7 @@ const DEEPEST: usize = 64;
 
 /// Most values of a file. Each takes about 60 bytes in memory, and a link of containerlab at least four
 /// values.
-const MOST_VALUES: usize = 4_000_000;
+const MAX_VALUES: usize = 4_000_000;
 
 pub(super) struct Yaml<'t> {
     text: &'t str,
@@ -90,10 +90,10 @@ impl<'t> Yaml<'t> {
                 }
                 _ => continue,
             };
-            if yaml.values.len() == MOST_VALUES {
-                return Err(yaml.wrong(start, format!("more than {MOST_VALUES} values")));
+            if yaml.values.len() == MAX_VALUES {
+                return Err(yaml.wrong(start, format!("more than {MAX_VALUES} values")));
             }
-            let number = u32::try_from(yaml.values.len()).expect("fits because MOST_VALUES does");
+            let number = u32::try_from(yaml.values.len()).expect("fits because MAX_VALUES does");
             yaml.values.push((start, content));
             anchors.insert(anchor, number);
             if let Some(outer) = unfinished.last_mut() {

@@ -19,11 +19,11 @@ use std::collections::BTreeMap;
 const DEEPEST: usize = 64;
 
 /// Most cables made by edges between subgraphs, which join each vertex of one with each vertex of the other.
-const MOST_CABLES: usize = 1_000_000;
+const MAX_CABLES: usize = 1_000_000;
 
 /// Most attributes that `node [...]` may set. Every vertex takes them all, so the time grows with the product
 /// of their number and the number of vertices. Graphviz knows about 180.
-const MOST_DEFAULTS: usize = 256;
+const MAX_DEFAULTS: usize = 256;
 
 pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError> {
     let mut parser = Parser { lexer: Lexer::new(text), draft: Draft::new(roles), depth: 0, products: 0 };
@@ -106,8 +106,8 @@ impl Parser<'_> {
                     self.lexer.next()?;
                     for (at, key, value) in self.attributes()? {
                         defaults.insert(key, value);
-                        if defaults.len() > MOST_DEFAULTS {
-                            let most = MOST_DEFAULTS;
+                        if defaults.len() > MAX_DEFAULTS {
+                            let most = MAX_DEFAULTS;
                             let problem =
                                 format!("more than {most} attributes of vertices in effect at once");
                             return self.wrong(at, problem);
@@ -136,8 +136,8 @@ impl Parser<'_> {
             if product > 1 {
                 self.products = self.products.saturating_add(product);
             }
-            if self.products > MOST_CABLES {
-                return self.wrong(at, format!("more than {MOST_CABLES} cables between subgraphs"));
+            if self.products > MAX_CABLES {
+                return self.wrong(at, format!("more than {MAX_CABLES} cables between subgraphs"));
             }
             for (a, a_port) in &before {
                 for (b, b_port) in &after {

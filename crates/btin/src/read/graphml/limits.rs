@@ -12,7 +12,7 @@ use crate::format::ReadError;
 const DEEPEST: usize = 64;
 
 /// Most attributes of one element. The GraphML schema knows ten; programs add a few of their own.
-const MOST_ATTRIBUTES: usize = 256;
+const MAX_ATTRIBUTES: usize = 256;
 
 pub(super) fn check(text: &str) -> Result<(), ReadError> {
     let mut depth = 0_usize;
@@ -34,8 +34,8 @@ pub(super) fn check(text: &str) -> Result<(), ReadError> {
             rest.find('>')
         } else {
             let tag = ElementTag::read(rest);
-            if tag.attributes > MOST_ATTRIBUTES {
-                return wrong(format!("an element with more than {MOST_ATTRIBUTES} attributes"));
+            if tag.attributes > MAX_ATTRIBUTES {
+                return wrong(format!("an element with more than {MAX_ATTRIBUTES} attributes"));
             }
             depth += usize::from(tag.opens);
             if depth > DEEPEST {

@@ -16,14 +16,14 @@ use std::collections::HashMap;
 /// Most elements and text nodes in a file. Each takes about 70 bytes in memory, so this many take 1.1 GiB; an
 /// edge on a line of its own takes three, so a file of 256 MiB stays below the limit unless its elements are
 /// bare.
-const MOST_ELEMENTS: u32 = 16_000_000;
+const MAX_ELEMENTS: u32 = 16_000_000;
 
 pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError> {
     limits::check(text)?;
-    let options = ParsingOptions { nodes_limit: MOST_ELEMENTS, ..ParsingOptions::default() };
+    let options = ParsingOptions { nodes_limit: MAX_ELEMENTS, ..ParsingOptions::default() };
     let document = Document::parse_with_options(text, options).map_err(|error| {
         if error == Error::NodesLimitReached {
-            let problem = format!("more than {MOST_ELEMENTS} elements and stretches of text");
+            let problem = format!("more than {MAX_ELEMENTS} elements and stretches of text");
             return ReadError::at(text, 0, "", problem);
         }
         let place = error.pos();

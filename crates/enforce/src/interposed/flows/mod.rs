@@ -26,7 +26,7 @@ const BUCKETS: usize = 1024;
 /// Chosen, not measured.
 const DELAY: f64 = 0.020;
 /// A leaf's limit is at least this, because programs send this much at once.
-const LEAST_LIMIT: u64 = 64 * 1024;
+const MIN_LIMIT: u64 = 64 * 1024;
 
 /// The hash of a frame's flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -122,7 +122,7 @@ fn spec(policy: &Policy, id: ClassId, above: LimitedFlows) -> ClassSpec {
     let limited = if class.limit.is_some() { LimitedFlows::Yes } else { above };
     let mut limit = class.limit.or_else(|| {
         let bytes = policy.rate.bytes_per_second() * policy.hierarchy.share(id) * DELAY;
-        let bytes = (bytes as u64).max(LEAST_LIMIT);
+        let bytes = (bytes as u64).max(MIN_LIMIT);
         let wanted = limited == LimitedFlows::No && class.children.is_empty();
         wanted.then_some(Limit { packets: u64::MAX, bytes, overflow: Overflow::DropTail })
     });

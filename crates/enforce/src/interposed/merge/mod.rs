@@ -8,8 +8,8 @@
 //! A device (or the kernel before it) segments a large frame in a way that is known to the byte. So frames
 //! that are exactly the result of such a segmentation can be passed to the device as one large frame. No
 //! frame waits for more frames: only frames that may leave at the same moment are merged, and the scheduler
-//! has decided about each. With segmentation offload, or a receiver on this host, up to [`MOST`] frames then
-//! cost as much as one.
+//! has decided about each. With segmentation offload, or a receiver on this host, up to [`MAX_SEGMENTS`]
+//! frames then cost as much as one.
 //!
 //! A frame with wrong checksums, other options or any other difference stays single, because segmentation
 //! would repair or lose the difference. Merged are TCP over IPv4 without options and over IPv6 without
@@ -20,11 +20,11 @@
 //! mirroring device. Reference: Documentation/networking/segmentation-offloads.rst; RFC 1071, 9293.
 
 /// The most frames in a run.
-pub const MOST: usize = 64;
+pub const MAX_SEGMENTS: usize = 64;
 /// Ethernet, IPv6, and TCP with all its options.
-pub const MOST_HEADERS: usize = 14 + 40 + 60;
+pub const MAX_HEADERS: usize = 14 + 40 + 60;
 const ETHERNET: usize = 14;
-const LONGEST: usize = u16::MAX as usize;
+const MAX_PACKET_BYTES: usize = u16::MAX as usize;
 const TCP: u8 = 6;
 const ACKNOWLEDGES: u8 = 0x10;
 const PUSH: u8 = 0x08;
@@ -100,12 +100,13 @@ impl FrameRun {
     /// run.
     pub fn takes(&mut self, first: &[u8], frame: &[u8]) -> bool {
         let Some((version, payload)) = headers(frame) else { return false };
-        if !self.is_open || self.frames >= MOST || (version, payload) != (self.version, self.payload) {
+        if !self.is_open || self.frames >= MAX_SEGMENTS || (version, payload) != (self.version, self.payload)
+        {
             return false;
         }
         let bytes = frame.len() - payload;
         let at = version.transport();
-        let fits = bytes <= self.segment && payload - ETHERNET + self.bytes + bytes <= LONGEST;
+        let fits = bytes <= self.segment && payload - ETHERNET + self.bytes + bytes <= MAX_PACKET_BYTES;
         let sequence = word(first, at + 4).wrapping_add(self.bytes as u32);
         if !fits || word(frame, at + 4) != sequence || !self.is_alike(first, frame) {
             return false;
@@ -148,7 +149,7 @@ impl FrameRun {
     }
 
     /// Writes the header of the large frame into `into`; returns how to segment the frame.
-    pub fn header(&self, first: &[u8], into: &mut [u8; MOST_HEADERS]) -> RunSegmentation {
+    pub fn header(&self, first: &[u8], into: &mut [u8; MAX_HEADERS]) -> RunSegmentation {
         let (at, end) = (self.version.transport(), self.payload);
         let into = &mut into[..end];
         into.copy_from_slice(&first[..end]);
@@ -180,7 +181,7 @@ fn headers(frame: &[u8]) -> Option<(Version, usize)> {
         _ => return None,
     };
     let at = version.transport();
-    if frame.len() < at + 20 || frame.len() - ETHERNET > LONGEST {
+    if frame.len() < at + 20 || frame.len() - ETHERNET > MAX_PACKET_BYTES {
         return None;
     }
     let is_whole = match version {

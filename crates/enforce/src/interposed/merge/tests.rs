@@ -93,7 +93,7 @@ fn merged(frames: &[Vec<u8>]) -> Vec<Merged> {
             continue;
         };
         while at + run.frames() < frames.len() && run.takes(&frames[at], &frames[at + run.frames()]) {}
-        let mut header = [0; MOST_HEADERS];
+        let mut header = [0; MAX_HEADERS];
         let made = (run.frames() > 1).then(|| {
             let cut = run.header(&frames[at], &mut header);
             let mut whole = header[..cut.headers].to_vec();
@@ -208,7 +208,7 @@ fn a_stream_of_full_frames_is_merged_as_far_as_ip_can_say_its_length() {
         assert_eq!(counts, [45, 45], "{version:?}");
         let counts: Vec<usize> =
             merged(&plain(version).frames(&[100; 70])).iter().map(|(count, _)| *count).collect();
-        assert_eq!(counts, [MOST, 6], "{version:?}");
+        assert_eq!(counts, [MAX_SEGMENTS, 6], "{version:?}");
     }
 }
 

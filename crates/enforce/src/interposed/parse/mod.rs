@@ -48,12 +48,12 @@ pub enum Malformed {
     Version(u8),
     #[error("the length {length} in the {header} header is impossible")]
     Length { header: &'static str, length: usize },
-    #[error("more than {MOST_TAGS} VLAN tags")]
+    #[error("more than {MAX_TAGS} VLAN tags")]
     Tags,
 }
 
 /// The most VLAN tags of the frame's own.
-const MOST_TAGS: usize = 4;
+const MAX_TAGS: usize = 4;
 const VLAN: u16 = 0x8100;
 const SERVICE_VLAN: u16 = 0x88a8;
 const IPV4: u16 = 0x0800;
@@ -85,7 +85,7 @@ pub fn parse(frame: &[u8]) -> Result<ParsedFrame, Malformed> {
         if !matches!(kind, VLAN | SERVICE_VLAN) {
             break;
         }
-        if tag == MOST_TAGS {
+        if tag == MAX_TAGS {
             return Err(Malformed::Tags);
         }
         kind = half(frame, at + 2).ok_or(Malformed::Short("VLAN"))?;

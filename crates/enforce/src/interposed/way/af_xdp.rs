@@ -6,8 +6,8 @@
 //! most of a frame's cost arises in the kernel after sending, and an `AF_XDP` ring to the device would pay it
 //! for every frame.
 
-use super::{HEADERS, Lost, MOST_TRIES, Way, is_full, is_too_long};
-use crate::interposed::merge::{FrameRun, MOST_HEADERS, Version};
+use super::{HEADERS, Lost, MAX_TRIES, Way, is_full, is_too_long};
+use crate::interposed::merge::{FrameRun, MAX_HEADERS, Version};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -26,7 +26,7 @@ const HEADROOM: u32 = 256;
 /// The most frames that the scheduler has released and the device has not taken. These frames keep their
 /// order whatever the policy says, so they must be few: 256 full frames are 0.3 ms at 10 Gbit/s. With far
 /// fewer, a device that takes frames in bursts idles between two turns of the worker. Chosen, not measured.
-const MOST_LEAVING: usize = 256;
+const MAX_LEAVING: usize = 256;
 
 #[derive(Debug)]
 pub(in super::super) struct AfXdp {
@@ -52,7 +52,7 @@ pub(in super::super) struct AfXdp {
 /// After this many refused runs in a row, frames are not merged any more: the device cannot segment, and each
 /// try is a wasted system call. Some refusals happen by chance (no memory, a device that goes down), but not
 /// 16 in a row.
-const MOST_REFUSED: u32 = 16;
+const MAX_REFUSED: u32 = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Merges {
@@ -76,11 +76,11 @@ impl RingFrame {
 
 impl AfXdp {
     /// The longest packet that fits.
-    pub(in super::super) const MOST_MTU: u32 = 3400;
+    pub(in super::super) const MAX_MTU: u32 = 3400;
 
     /// The longest packet that fits into memory that was made for packets of length `mtu`.
     pub(in super::super) fn most(mtu: u32) -> u32 {
-        Self::MOST_MTU.min(chunk(mtu) as u32 - HEADERS - HEADROOM)
+        Self::MAX_MTU.min(chunk(mtu) as u32 - HEADERS - HEADROOM)
     }
 
     /// Opens both sockets; `enter_far` and `enter_home` change this thread's network namespace.
@@ -99,7 +99,7 @@ impl AfXdp {
         enter_home()?;
         let device = LargePacketSocket::open(device)?;
         arrivals.fill(&mut free);
-        let leaving = VecDeque::with_capacity(MOST_LEAVING);
+        let leaving = VecDeque::with_capacity(MAX_LEAVING);
         Ok(Self {
             umem,
             arrivals,
@@ -127,7 +127,7 @@ impl AfXdp {
         let first = self.leaving[0].bytes(&self.umem);
         let merges = self.merges == Merges::Yes && self.alone == 0;
         let mut run = if merges { FrameRun::begin(first) } else { None };
-        let mut parts = [IoSlice::new(&[]); LargePacketSocket::MOST_PARTS];
+        let mut parts = [IoSlice::new(&[]); LargePacketSocket::MAX_PARTS];
         if let Some(run) = &mut run {
             for frame in self.leaving.iter().skip(1) {
                 let frame = frame.bytes(&self.umem);
@@ -140,7 +140,7 @@ impl AfXdp {
         }
         match run {
             Some(run) if run.frames() > 1 => {
-                let mut header = [0; MOST_HEADERS];
+                let mut header = [0; MAX_HEADERS];
                 let cut = run.header(first, &mut header);
                 parts[0] = IoSlice::new(&header[..cut.headers]);
                 parts[1] = IoSlice::new(&first[run.payload()..]);
@@ -195,7 +195,7 @@ impl Way for AfXdp {
     }
 
     fn can_send(&mut self) -> bool {
-        !self.is_full && self.leaving.len() < MOST_LEAVING
+        !self.is_full && self.leaving.len() < MAX_LEAVING
     }
 
     fn send(&mut self, frame: RingFrame) -> io::Result<()> {
@@ -217,13 +217,13 @@ impl Way for AfXdp {
                 // way
                 Err(error) if count > 1 && (is_full(&error) || is_unable(&error)) => {
                     self.refused += 1;
-                    if self.refused == MOST_REFUSED {
+                    if self.refused == MAX_REFUSED {
                         self.merges = Merges::No;
                     }
                     self.alone = count;
                     continue;
                 }
-                Err(error) if is_full(&error) && self.tries < MOST_TRIES => {
+                Err(error) if is_full(&error) && self.tries < MAX_TRIES => {
                     self.tries += 1;
                     self.is_full = true;
                     break;

@@ -21,7 +21,7 @@ pub(super) const HEADERS: u32 = 14 + 4 + 4;
 /// A frame is lost after this many tries without room at the device: some devices report "no room" for frames
 /// that they never take. A spinning worker tries about every microsecond, a sleeping worker every 0.1 ms. So
 /// the frame is given up after 10 ms to a second; a working device has had room long before.
-const MOST_TRIES: u32 = 10_000;
+const MAX_TRIES: u32 = 10_000;
 
 pub(super) trait Way {
     type Frame;

@@ -1,6 +1,6 @@
 //! The simple way: a TAP device receives, and a packet socket sends.
 
-use super::{HEADERS, Lost, MOST_TRIES, Way, is_full, is_too_long};
+use super::{HEADERS, Lost, MAX_TRIES, Way, is_full, is_too_long};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use unisono_linux::netlink::link::Index;
@@ -8,7 +8,7 @@ use unisono_linux::packet::PacketSocket;
 use unisono_linux::tun::Tap;
 
 /// The most frames that may wait; further ones are dropped.
-const MOST: usize = 32 * 1024;
+const MAX_QUEUED_FRAMES: usize = 32 * 1024;
 
 #[derive(Debug)]
 pub(in super::super) struct Tun {
@@ -52,7 +52,7 @@ impl Tun {
     fn try_send(&mut self, frame: TunFrame) -> io::Result<()> {
         match self.device.send(&frame.bytes[frame.start..]) {
             Ok(()) => {}
-            Err(error) if is_full(&error) && self.tries < MOST_TRIES => {
+            Err(error) if is_full(&error) && self.tries < MAX_TRIES => {
                 self.tries += 1;
                 self.stuck = Some(frame);
                 return Ok(());
@@ -82,7 +82,7 @@ impl Way for Tun {
                 self.free.push(bytes);
                 break;
             };
-            if self.used >= MOST {
+            if self.used >= MAX_QUEUED_FRAMES {
                 self.lost.overrun += 1;
                 self.free.push(bytes);
                 continue;

@@ -17,7 +17,7 @@ use unisono_linux::bpf::Array;
 use unisono_linux::bpf::compile::ProgramError;
 
 /// Classes of two generations may have histograms at a time.
-const HISTOGRAMS: usize = 2 * layout::MOST_CLASSES;
+const HISTOGRAMS: usize = 2 * layout::MAX_CLASSES;
 /// `struct plan`: the rate, the default class, classes by priority, and the classes themselves.
 const PLAN: usize = 16 + 4 * PRIORITIES + layout::PLAN_SIZE;
 /// The bits of a class's minor number above these are its generation.

@@ -5,7 +5,7 @@
 //! adds.
 
 /// As in `fairqueue.bpf.c`.
-const SHORTEST: u32 = 9;
+const MIN_DELAY_LOG2: u32 = 9;
 const BUCKETS: usize = 96;
 /// Bytes of a histogram.
 pub(super) const SIZE: usize = BUCKETS * size_of::<u64>();
@@ -37,7 +37,7 @@ impl DelayHistogram {
             left <= 0.0
         })?;
         let at = at as u64 + 1; // the start of the next bucket
-        Some((4 + at % 4) << (u64::from(SHORTEST) - 2 + at / 4))
+        Some((4 + at % 4) << (u64::from(MIN_DELAY_LOG2) - 2 + at / 4))
     }
 }
 

@@ -88,9 +88,9 @@ _Static_assert(sizeof(struct link) == 96 && sizeof(struct hsfq) == 565296 && siz
 #define SECOND 1000000000ULL
 #define MILLISECOND 1000000ULL
 /* A timer that is late by up to this is made up for; a longer pause is not. */
-#define MOST_LATE (10 * MILLISECOND)
+#define MAX_LATE (10 * MILLISECOND)
 /* The most packets that are dropped for one that arrives. */
-#define MOST_VICTIMS 1024
+#define MAX_VICTIMS 1024
 
 static __always_inline void *only(void *map)
 {
@@ -259,7 +259,7 @@ int enqueue(u64 *arguments)
 	if (skb)
 		bpf_qdisc_skb_drop(skb, to_free); /* never happens: the entry was empty */
 	waits(sch, 1, length);
-	hsfq_repeat(times, MOST_VICTIMS)
+	hsfq_repeat(times, MAX_VICTIMS)
 	{
 		victim = hsfq_drop_longest(queue, leaf);
 		if (victim == HSFQ_NONE)
@@ -304,8 +304,8 @@ u64 dequeue(u64 *arguments)
 	if (line->rate) {
 		u64 work = length * 8 * SECOND + line->rest;
 
-		if (now - line->free_at > MOST_LATE)
-			line->free_at = now - MOST_LATE;
+		if (now - line->free_at > MAX_LATE)
+			line->free_at = now - MAX_LATE;
 		line->free_at += work / line->rate;
 		line->rest = work % line->rate;
 	}

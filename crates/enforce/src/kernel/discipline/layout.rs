@@ -8,11 +8,11 @@
 use unisono_fairqueue::{ClassId, Hierarchy, Limit, Overflow};
 
 /// The most classes, including the root.
-pub const MOST_CLASSES: usize = 1024;
+pub const MAX_CLASSES: usize = 1024;
 /// The most levels below the root.
-pub const MOST_DEPTH: usize = 8;
+pub const MAX_DEPTH: usize = 8;
 /// The most packets that may wait at a time, in all classes together.
-pub const MOST_PACKETS: usize = 16_384;
+pub const MAX_PACKETS: usize = 16_384;
 /// "None" among the program's numbers.
 pub const NONE: u32 = u32::MAX;
 
@@ -27,9 +27,9 @@ const MAPS: usize = 32;
 const CLASS: usize = 160;
 const PACKET: usize = 24;
 /// Bytes of the whole structure.
-pub const SIZE: usize = HEADER + MOST_CLASSES * (CLASS + 2 * size_of::<u32>()) + MOST_PACKETS * PACKET;
+pub const SIZE: usize = HEADER + MAX_CLASSES * (CLASS + 2 * size_of::<u32>()) + MAX_PACKETS * PACKET;
 /// Bytes of a plan for other classes.
-pub const PLAN_SIZE: usize = 8 + MOST_CLASSES * (CLASS + 3 * size_of::<u32>());
+pub const PLAN_SIZE: usize = 8 + MAX_CLASSES * (CLASS + 3 * size_of::<u32>());
 
 const LEAF: u32 = 1;
 const LIMITED: u32 = 2;
@@ -40,11 +40,11 @@ const DROP_LONGEST: u32 = 4;
 #[non_exhaustive]
 pub enum TooLarge {
     #[error(
-        "there are {count} classes with the root, and the BPF queueing discipline has room for {MOST_CLASSES}"
+        "there are {count} classes with the root, and the BPF queueing discipline has room for {MAX_CLASSES}"
     )]
     Classes { count: usize },
     #[error(
-        "class {name} is more than {MOST_DEPTH} levels below the root, which the BPF queueing discipline does not follow"
+        "class {name} is more than {MAX_DEPTH} levels below the root, which the BPF queueing discipline does not follow"
     )]
     Depth {
         /// The first class that is too deep.
@@ -100,10 +100,10 @@ pub fn plan(
     let mut bytes = Vec::with_capacity(PLAN_SIZE);
     put32(&mut bytes, &[from.len() as u32, 0]);
     put_classes(&mut bytes, new, room, |_| numbers.next().unwrap_or(NONE))?;
-    bytes.resize(8 + MOST_CLASSES * CLASS, 0);
+    bytes.resize(8 + MAX_CLASSES * CLASS, 0);
     for (at, numbers) in [from, to, home].iter().enumerate() {
         put32(&mut bytes, numbers);
-        bytes.resize(8 + MOST_CLASSES * (CLASS + (at + 1) * size_of::<u32>()), 0);
+        bytes.resize(8 + MAX_CLASSES * (CLASS + (at + 1) * size_of::<u32>()), 0);
     }
     Ok(bytes)
 }
@@ -115,13 +115,13 @@ fn put_classes(
     mut histogram: impl FnMut(usize) -> u32,
 ) -> Result<(), TooLarge> {
     let count = hierarchy.classes().count();
-    if count > MOST_CLASSES {
+    if count > MAX_CLASSES {
         return Err(TooLarge::Classes { count });
     }
     let (mut depths, mut ends) = (vec![0; count], (1..=count).collect::<Vec<_>>());
     for (id, class) in hierarchy.classes().skip(1) {
         depths[id.index()] = depths[class.parent.index()] + 1;
-        if depths[id.index()] > MOST_DEPTH {
+        if depths[id.index()] > MAX_DEPTH {
             return Err(TooLarge::Depth { name: class.name.clone() });
         }
     }
@@ -245,13 +245,13 @@ fn word(structure: &[u8], at: usize) -> u32 {
 pub fn all_counted(structure: &[u8]) -> Vec<Counted> {
     let count = word(structure, COUNT);
     let classes = structure.get(HEADER..).unwrap_or_default().chunks_exact(CLASS);
-    classes.take(MOST_CLASSES.min(count as usize)).map(read).collect()
+    classes.take(MAX_CLASSES.min(count as usize)).map(read).collect()
 }
 
 /// The initial counters of a plan's classes.
 pub(super) fn all_counted_in_plan(plan: &[u8]) -> Vec<Counted> {
     let classes = plan.get(8..).unwrap_or_default().chunks_exact(CLASS);
-    classes.take(MOST_CLASSES.min(word(plan, 0) as usize)).map(read).collect()
+    classes.take(MAX_CLASSES.min(word(plan, 0) as usize)).map(read).collect()
 }
 
 #[cfg(test)]
@@ -267,13 +267,13 @@ mod tests {
             });
             Hierarchy::new(ClassSpec::new("link").with(below)).expect("names are unique")
         };
-        assert!(encode(&chain(MOST_DEPTH)).is_ok());
-        let error = encode(&chain(MOST_DEPTH + 1)).expect_err("one level too many");
+        assert!(encode(&chain(MAX_DEPTH)).is_ok());
+        let error = encode(&chain(MAX_DEPTH + 1)).expect_err("one level too many");
         assert_eq!(error, TooLarge::Depth { name: "level 0".to_owned() });
-        let leaves = (1..MOST_CLASSES).map(|at| ClassSpec::new(at.to_string()));
+        let leaves = (1..MAX_CLASSES).map(|at| ClassSpec::new(at.to_string()));
         let wide = Hierarchy::new(ClassSpec::new("link").with(leaves)).expect("names are unique");
-        assert_eq!(encode(&wide).expect("it just fits").len(), HEADER + MOST_CLASSES * CLASS);
+        assert_eq!(encode(&wide).expect("it just fits").len(), HEADER + MAX_CLASSES * CLASS);
         let wider = wide.with_default("one more").expect("a new name");
-        assert_eq!(encode(&wider), Err(TooLarge::Classes { count: MOST_CLASSES + 1 }));
+        assert_eq!(encode(&wider), Err(TooLarge::Classes { count: MAX_CLASSES + 1 }));
     }
 }

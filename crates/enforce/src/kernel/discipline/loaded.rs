@@ -63,13 +63,9 @@ impl LoadedDiscipline {
         };
         let link = map("link", LINK)?;
         let clock = map("clock", 8)?;
-        let held = Array::with_types(
-            "held",
-            HELD,
-            layout::MOST_PACKETS as u32,
-            (&information, HELD_KEY, HELD_VALUE),
-        )
-        .map_err(ProgramError::io("make the BPF map held, which owns packets"))?;
+        let held =
+            Array::with_types("held", HELD, layout::MAX_PACKETS as u32, (&information, HELD_KEY, HELD_VALUE))
+                .map_err(ProgramError::io("make the BPF map held, which owns packets"))?;
         link.write(0, &setup.link()).map_err(ProgramError::io("write what the link can do"))?;
 
         let maps = [

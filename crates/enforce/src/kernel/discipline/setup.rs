@@ -19,7 +19,7 @@ pub struct Setup<'a> {
     /// the number of the device's discipline, and the class's number plus 1.
     pub by_priority: [Option<ClassId>; PRIORITIES],
     /// The most bytes in each class, by number, if neither the class nor one above it has a limit; further
-    /// packets are dropped. Without `room` only [`MOST_PACKETS`](super::layout::MOST_PACKETS) limits them.
+    /// packets are dropped. Without `room` only [`MAX_PACKETS`](super::layout::MAX_PACKETS) limits them.
     pub room: Option<&'a [u64]>,
 }
 

@@ -39,7 +39,7 @@ const CLSACT: &str = "clsact";
 /// The backlog of a class, unless the policy limits it, as time at the class's guaranteed rate (ns).
 const WAIT_NS: f64 = 20e6;
 /// A class has room for at least two of the longest packets.
-const LEAST_ROOM: u64 = 2 * (65_536 + 1514);
+const MIN_ROOM: u64 = 2 * (65_536 + 1514);
 
 pub static BPF: PlaceKind = PlaceKind {
     name: FairQueue::NAME,
@@ -334,7 +334,7 @@ fn setup<'a>(policy: &'a Policy, room: &'a [u64]) -> Setup<'a> {
 /// The most bytes in each class, unless the policy limits them.
 fn rooms(policy: &Policy) -> Vec<u64> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; `as` saturates")]
-    let room = |class| ((policy.guarantee(class) / 8.0 * WAIT_NS / 1e9) as u64).max(LEAST_ROOM);
+    let room = |class| ((policy.guarantee(class) / 8.0 * WAIT_NS / 1e9) as u64).max(MIN_ROOM);
     policy.hierarchy.classes().map(|(id, _)| room(id)).collect()
 }
 

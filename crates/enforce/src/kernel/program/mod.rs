@@ -65,7 +65,7 @@ const CGROUPS: i16 = -64;
 const NO_VLAN: i32 = 1 << 12;
 /// On the stack below the control groups: the fields that all fragments of a packet share ([`KEY_BYTES`]),
 /// the class of the first fragment, whether this is the first, and the reference point for reading headers.
-const KEY: i16 = CGROUPS - 8 * MOST_DEPTHS as i16 - KEY_BYTES as i16;
+const KEY: i16 = CGROUPS - 8 * MAX_DEPTHS as i16 - KEY_BYTES as i16;
 const VALUE: i16 = KEY - 8;
 const FIRST: i16 = VALUE - 8;
 const FROM: i16 = FIRST - 8;
@@ -75,11 +75,11 @@ const KEY_BYTES: u32 = 40;
 /// three fragments. The fragments of a packet leave a host in a row.
 const REMEMBERED: u32 = 1024;
 /// A frame with more VLAN tags counts as not IP.
-const MOST_TAGS: usize = 4;
+const MAX_TAGS: usize = 4;
 /// The most extension headers of IPv6 that are skipped.
-const MOST_EXTENSIONS: usize = 6;
+const MAX_EXTENSIONS: usize = 6;
 /// The most depths of control groups that fit on the stack.
-pub(super) const MOST_DEPTHS: usize = 48;
+pub(super) const MAX_DEPTHS: usize = 48;
 
 /// A control group's depth (the root is 0), and its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -264,7 +264,7 @@ fn read(code: &mut Assembler, fragments: Option<&Recent>, end: ClassUse) {
     load(code, HEADER, 40, nothing);
     code.set(FAMILY, 6).load(LoadSize::One, CARRIES, STACK, HEADER + 6);
     code.number(AluOperation::Add, PORTS, 40);
-    for _ in 0..MOST_EXTENSIONS {
+    for _ in 0..MAX_EXTENSIONS {
         extension(code, ports, nothing, fragments, end);
     }
 
@@ -301,7 +301,7 @@ fn pass_over_tags(code: &mut Assembler, too_many: Label) {
         code.jump_if(JumpWhen::Equal, R0, network(tag), tagged);
     }
     code.jump(untagged).here(tagged).store_number(STACK, FROM, FROM_MAC_HEADER).set(PORTS, 14);
-    for _ in 0..MOST_TAGS {
+    for _ in 0..MAX_TAGS {
         let another = code.label();
         load(code, MORE, 4, too_many);
         code.number(AluOperation::Add, PORTS, 4).load(LoadSize::Two, R0, STACK, MORE + 2);

@@ -14,9 +14,9 @@ use toml::de::{DeTable, DeValue};
 use unisono_linux::clock::Nanos;
 
 /// The smallest limit in bytes: one full Ethernet frame.
-const LEAST_BYTES: u64 = 1514;
+const MIN_BYTES: u64 = 1514;
 /// The most levels of classes in a policy.
-pub(super) const MOST_DEPTH: usize = 64;
+pub(super) const MAX_DEPTH: usize = 64;
 const KEYS: [&str; 10] =
     ["weight", "ceiling", "limit", "packets", "overflow", "order", "flows", "ecn", "match", "parent"];
 
@@ -108,8 +108,8 @@ fn read_class(
     let DeValue::Table(table) = value.get_ref() else {
         return wrong(at, format!("`{name}` is no class; a class is a table, as in [class.{name}]"));
     };
-    if depth > MOST_DEPTH {
-        return wrong(at, format!("`{name}`: classes are nested more than {MOST_DEPTH} deep"));
+    if depth > MAX_DEPTH {
+        return wrong(at, format!("`{name}`: classes are nested more than {MAX_DEPTH} deep"));
     }
     if !is_name(name) {
         return wrong(at, format!("{name:?} is no name for a class; use 1 to 64 of a-z, A-Z, 0-9, - and _"));
@@ -268,10 +268,10 @@ fn number_of(value: &WrittenValue<'_>) -> Option<u64> {
 fn read_limit(value: &WrittenValue<'_>) -> Result<Placed<u64>, Wrong> {
     let text = text_of("limit", "a size such as \"64KiB\"", value)?;
     match units::bytes(&text.value) {
-        Some(bytes) if bytes >= LEAST_BYTES => Ok(Placed { value: bytes, at: text.at }),
+        Some(bytes) if bytes >= MIN_BYTES => Ok(Placed { value: bytes, at: text.at }),
         Some(_) => wrong(
             text.at,
-            format!("a limit of {} holds no packet; write at least \"{LEAST_BYTES}B\"", text.value),
+            format!("a limit of {} holds no packet; write at least \"{MIN_BYTES}B\"", text.value),
         ),
         None => wrong(
             text.at,

@@ -15,13 +15,13 @@ use crate::model::{Element, Error, Operation};
 use unisono_linux::clock::{Nanos, now, ticks};
 use unisono_linux::futex::{self, Scope, WakeCount};
 use unisono_sync::atomics::{AtomicU32, Ordering};
-use unisono_sync::{LONGEST_SLEEP, poll_briefly};
+use unisono_sync::{MAX_SLEEP, poll_briefly};
 
 /// The number of elements up to which atomic instructions are faster than the gate's lock. 128 elements took
 /// 980 ns by atomic instructions, 8 ns each, and 39 ns behind the lock; a single element takes 30 ns past the
 /// gate (unisono study one-sided, quick, n = 3, medians, AMD EPYC). So the two are equal at four or five
 /// elements; that point itself was not measured.
-const FEW: usize = 4;
+const MAX_ATOMIC_ELEMENTS: usize = 4;
 
 impl TargetPart<'_> {
     /// Combines `brought` into the part from byte `offset` on, and stores the old values in `result`.
@@ -41,7 +41,7 @@ impl TargetPart<'_> {
         }
         let address = self.address(offset);
         let back = result.map_or(std::ptr::null_mut(), <[u8]>::as_mut_ptr);
-        let few = brought.len() <= FEW * element.size();
+        let few = brought.len() <= MAX_ATOMIC_ELEMENTS * element.size();
         let work = || {
             if !back.is_null() {
                 // SAFETY: the result is a slice of this length; the range was checked.
@@ -214,7 +214,7 @@ impl TargetPart<'_> {
             let holder = gate.holder.load(Ordering::Relaxed);
             if holder != 0 {
                 let before = now();
-                futex::wait(gate.holder, holder, Some(LONGEST_SLEEP.after(before)), Scope::Shared);
+                futex::wait(gate.holder, holder, Some(MAX_SLEEP.after(before)), Scope::Shared);
                 *asleep = now().since(before).after(*asleep);
                 if let Some(gone) = self.host.who_is_gone() {
                     break Err(gone.into());

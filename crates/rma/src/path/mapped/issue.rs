@@ -7,12 +7,12 @@
 //!
 //! "Known" costs nothing: it follows from the fence or the lock. A check of the target's flag costs the
 //! transfer of a line between two processors, so it is made only where the operation is worth it: always for
-//! post-start-complete-wait data above [`MOST`], whose flag lies in a line of the origin's own, and before an
-//! operation is queued. Staged entries go before queued operations, and a queue that is not empty takes all
-//! later operations, so that the order of accumulates stays.
+//! post-start-complete-wait data above [`MAX_STAGED_BYTES`], whose flag lies in a line of the origin's own,
+//! and before an operation is queued. Staged entries go before queued operations, and a queue that is not
+//! empty takes all later operations, so that the order of accumulates stays.
 
-use super::passive::LONGEST;
-use super::staging::{Head, MOST, Stamp, room};
+use super::passive::MAX_OFFERED_BYTES;
+use super::staging::{Head, MAX_STAGED_BYTES, Stamp, room};
 use super::{After, LockHeld, MappedPath};
 use crate::memory::copy::copy;
 use crate::memory::op::Op;
@@ -22,7 +22,7 @@ use unisono_sync::poll_briefly;
 /// Bytes of a put from which it is worth checking whether the target has posted. A check is a line
 /// transfer, 30 to 100 ns; staging copies the data twice, which takes as long for about 256 bytes. Computed,
 /// not measured.
-const FEW: usize = 256;
+const MIN_CHECKED_BYTES: usize = 256;
 /// Polls for the post of a target that is about to make it. They take half a microsecond. Two ranks that post
 /// and put at the same time otherwise each find the other's post on its way, queue, and copy only in
 /// complete. Step of four puts, 2 pinned ranks, three interleaved runs: 16 KB 0.94 to 1.07 us without polls
@@ -55,7 +55,8 @@ impl MappedPath {
         // check of it costs a transfer.
         let looks = reach == EpochKind::Started
             && self.mapped
-            && (self.is_open(reach, target) || (op.total > MOST as u64 && self.opens_soon(target)));
+            && (self.is_open(reach, target)
+                || (op.total > MAX_STAGED_BYTES as u64 && self.opens_soon(target)));
         if !looks && stages && self.peers[target].queue.is_empty() && self.stage(reach, target, &op) {
             return Ok(());
         }
@@ -79,7 +80,7 @@ impl MappedPath {
     #[inline]
     fn most_staged(&self) -> usize {
         let ring_bytes = self.region.plan.ring_bytes;
-        if self.mapped { MOST.min(ring_bytes / 4) } else { room(ring_bytes) }
+        if self.mapped { MAX_STAGED_BYTES.min(ring_bytes / 4) } else { room(ring_bytes) }
     }
 
     pub(super) fn stamp(&self, reach: EpochKind, target: usize) -> Stamp {
@@ -203,9 +204,9 @@ impl MappedPath {
             // Short puts are staged whether or not the target has posted: a check costs more than their copy.
             EpochKind::Started => {
                 !self.peers[target].opened
-                    && (!self.mapped || data.len() <= FEW || !self.is_open(reach, target))
+                    && (!self.mapped || data.len() <= MIN_CHECKED_BYTES || !self.is_open(reach, target))
             }
-            EpochKind::Locked => self.hands_over && data.len() <= LONGEST && self.may_offer(target),
+            EpochKind::Locked => self.hands_over && data.len() <= MAX_OFFERED_BYTES && self.may_offer(target),
         };
         stages && target != self.me && self.peers[target].queue.is_empty() && {
             let stamp = self.stamp(reach, target);

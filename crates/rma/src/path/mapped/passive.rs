@@ -16,7 +16,7 @@ use crate::model::{EpochKind, Error, Lock};
 use unisono_linux::clock::{Nanos, now, ticks};
 use unisono_linux::futex::{self, Scope, WakeCount};
 use unisono_sync::atomics::{Ordering, fence};
-use unisono_sync::{BriefBudget, LONGEST_SLEEP, poll_briefly};
+use unisono_sync::{BriefBudget, MAX_SLEEP, poll_briefly};
 
 /// The largest job whose members check for offers. A check reads one line of each other member whenever an
 /// epoch begins or ends, some 20 ns for a line that is in no near cache: 16 members cost a third of a
@@ -27,13 +27,14 @@ pub(super) const MANY: usize = 16;
 /// and are a quarter of the longest ring (2 MB): an origin can stage the next put while another is offered.
 /// Chosen, not measured; 256 KB handed over took 0.81 times as long as Open MPI's copy by the kernel (0.77 to
 /// 0.82, n = 7, as in `patience.rs`).
-pub(super) const LONGEST: usize = 512 << 10;
+pub(super) const MAX_OFFERED_BYTES: usize = 512 << 10;
 /// The number of epochs without an offer to a target that did not take the last. A target that computes costs
 /// each 32nd epoch the time of an offer in vain, that of two copies by the kernel, so 6 %. With 16 it would
 /// be twice that; with 64 a target that has come back is missed for longer. Chosen by this sum, not measured.
 const PASSED_OVER: u8 = 32;
 /// The longest sleep until a claimed offer is applied: the target wakes no origin, so the sleep ends by
-/// itself. The target copies at most [`LONGEST`] bytes, so it takes 0.1 ms only if it has lost its processor.
+/// itself. The target copies at most [`MAX_OFFERED_BYTES`] bytes, so it takes 0.1 ms only if it has lost its
+/// processor.
 const APPLYING: Nanos = Nanos(100_000);
 
 impl MappedPath {
@@ -89,7 +90,7 @@ impl MappedPath {
             return Ok(());
         }
         let patience = self.shared.patience();
-        let longest = patience.map_or(LONGEST_SLEEP, |patience| patience.min(LONGEST_SLEEP));
+        let longest = patience.map_or(MAX_SLEEP, |patience| patience.min(MAX_SLEEP));
         let over = patience.map(|patience| patience.after(now()));
         let mut slept = false;
         loop {

@@ -22,11 +22,11 @@ use unisono_linux::clock::Nanos;
 const SHORT_COPY: Nanos = Nanos(1_000);
 /// The upper bound: a longer short copy was interrupted. With it an offer in vain takes 16 us, once in 33
 /// epochs.
-const LONGEST_SHORT_COPY: Nanos = Nanos(8_000);
+const MAX_SHORT_COPY: Nanos = Nanos(8_000);
 /// The time of each further KiB before the first measurement, and the lower bound. 22 bytes a nanosecond.
 const KIB: Nanos = Nanos(46);
 /// The upper bound of the time of a KiB: a longer one was interrupted. 2 bytes a nanosecond.
-const LONGEST_KIB: Nanos = Nanos(500);
+const MAX_COPY_PER_KIB: Nanos = Nanos(500);
 /// From this length on a copy shows the time of its bytes. A shorter copy shows the time of the call.
 const LONG: usize = 16 << 10;
 
@@ -59,10 +59,10 @@ impl OfferPatience {
     pub(super) fn copied(&mut self, bytes: usize, time: Nanos) {
         if bytes < LONG {
             let short = time.0.saturating_sub(self.beyond_short(bytes));
-            self.short = follow(self.short, short, SHORT_COPY, LONGEST_SHORT_COPY);
+            self.short = follow(self.short, short, SHORT_COPY, MAX_SHORT_COPY);
         } else {
             let kib = time.0.saturating_sub(self.short.0) / (bytes as u64 / 1024);
-            self.kib = follow(self.kib, kib, KIB, LONGEST_KIB);
+            self.kib = follow(self.kib, kib, KIB, MAX_COPY_PER_KIB);
         }
     }
 }

@@ -46,7 +46,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use unisono_linux::clock::{Nanos, now};
-use unisono_sync::LONGEST_SLEEP;
+use unisono_sync::MAX_SLEEP;
 
 /// The shared state of all windows of a job.
 pub(crate) struct MessageEngine {
@@ -179,7 +179,7 @@ impl MessageEngine {
         ready: impl FnMut(&mut EngineState) -> Result<Option<T>, Error>,
     ) -> Result<T, Error> {
         self.waiters.fetch_add(1, Ordering::Relaxed);
-        let answer = self.wait_and_serve(LONGEST_SLEEP, ready);
+        let answer = self.wait_and_serve(MAX_SLEEP, ready);
         self.waiters.fetch_sub(1, Ordering::Relaxed);
         answer
     }

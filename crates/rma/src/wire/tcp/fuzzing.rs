@@ -1,4 +1,5 @@
-//! The fuzz targets, called by `cargo test` with mutated samples and by `fuzz/targets/rma` guided by coverage.
+//! The fuzz targets, called by `cargo test` with mutated samples and by `fuzz/targets/rma` guided by
+//! coverage.
 //!
 //! The idea: each function takes any bytes and compares the result of the code under test with an obvious
 //! expectation. A violation panics. Cost: none in a usual build, which does not contain this file.

@@ -31,7 +31,7 @@ use crate::model::{Error, Rank};
 use crate::wire::packet::{HEADER, PacketKind};
 use bell::Ready;
 use patience::LearntPatience;
-use pulse::{LOOK, PeerFinding, Pulse};
+use pulse::{POLL_INTERVAL, PeerFinding, Pulse};
 use socket::Socket;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -122,7 +122,7 @@ impl Tcp {
             events: Vec::new(),
             gone: Vec::new(),
             patience: LearntPatience::new(here),
-            next_look: LOOK.after(now()),
+            next_look: POLL_INTERVAL.after(now()),
         })
     }
 
@@ -238,7 +238,7 @@ impl Tcp {
         if now < self.next_look {
             return;
         }
-        self.next_look = LOOK.after(now);
+        self.next_look = POLL_INTERVAL.after(now);
         for index in 0..self.peers.len() {
             let peer = &mut self.peers[index];
             let Some(socket) = &mut peer.socket else { continue };

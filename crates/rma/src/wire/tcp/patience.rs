@@ -16,9 +16,9 @@ use unisono_sync::SpinBudget;
 /// The price of a wake-up across processors, the same in all crates.
 const BUDGET: Nanos = SpinBudget::DEFAULT.nanos();
 /// The smallest useful budget: below it, polling is not worth its first system call.
-const LEAST: Nanos = Nanos(5_000);
-/// Waits that sleep at once before polling is tried again: a try costs [`LEAST`], 0.3 % of 32 sleeps of 50
-/// us.
+const MIN_BUDGET: Nanos = Nanos(5_000);
+/// Waits that sleep at once before polling is tried again: a try costs [`MIN_BUDGET`], 0.3 % of 32 sleeps of
+/// 50 us.
 const PROBE: u32 = 32;
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl LearntPatience {
         Self {
             roomy,
             most,
-            least: LEAST.to_ticks(),
+            least: MIN_BUDGET.to_ticks(),
             budget: most,
             started: Ticks(0),
             polling: false,

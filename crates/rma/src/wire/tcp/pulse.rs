@@ -3,18 +3,18 @@
 //! A killed process closes its connections, and its peers read their end at once. After a power failure or a
 //! cut cable no such end comes. So a waiter sends a heartbeat to each peer from which nothing has arrived
 //! since the last check. The heartbeat is for the peer's kernel, which acknowledges it even if the peer's
-//! process computes for minutes. A peer that acknowledges nothing for [`PATIENCE`] cannot be reached.
+//! process computes for minutes. A peer that acknowledges nothing for [`SILENCE_TIMEOUT`] cannot be reached.
 //!
 //! ```text
-//!   cut    check: silent, heartbeat       check: unacknowledged for PATIENCE -> gone
+//!   cut    check: silent, heartbeat       check: unacknowledged for SILENCE_TIMEOUT -> gone
 //!    |---------|---------|-- ... --|----------|
-//!         LOOK           (the kernel repeats it after ~0.2, 0.6 s)
+//!       POLL_INTERVAL    (the kernel repeats it after ~0.2, 0.6 s)
 //! ```
-//! Cost: while a rank waits or polls, one system call for each peer every [`LOOK`], and 48 bytes for each
-//! idle peer; nothing on the path of packets. Limit: a peer whose receive buffer is full (it computes while
-//! others send megabytes) takes no heartbeat, and the kernel's own probes become rare. If its machine dies
-//! *then*, [`PROBES`] probes have to stay unanswered first, which may take a minute. `TCP_USER_TIMEOUT` is no
-//! alternative: it would end the connection of such a peer while it lives. Reference: RFC 1122 section
+//! Cost: while a rank waits or polls, one system call for each peer every [`POLL_INTERVAL`], and 48 bytes for
+//! each idle peer; nothing on the path of packets. Limit: a peer whose receive buffer is full (it computes
+//! while others send megabytes) takes no heartbeat, and the kernel's own probes become rare. If its machine
+//! dies *then*, [`PROBES`] probes have to stay unanswered first, which may take a minute. `TCP_USER_TIMEOUT`
+//! is no alternative: it would end the connection of such a peer while it lives. Reference: RFC 1122 section
 //! 4.2.2.17 (probes of a closed window), tcp(7).
 
 use unisono_linux::clock::Nanos;
@@ -22,9 +22,9 @@ use unisono_linux::tcp::Silence;
 
 /// The time between two checks: a dead peer has to be reported within a second, and ten checks a second cost
 /// nothing.
-pub(super) const LOOK: Nanos = Nanos(100_000_000);
+pub(super) const POLL_INTERVAL: Nanos = Nanos(100_000_000);
 /// The time for which sent bytes may stay unacknowledged. Three transmissions fit into it.
-pub(super) const PATIENCE: Nanos = Nanos(650_000_000);
+pub(super) const SILENCE_TIMEOUT: Nanos = Nanos(650_000_000);
 /// The number of unanswered probes of a closed window that counts as death.
 pub(super) const PROBES: u32 = 4;
 
@@ -72,7 +72,7 @@ impl Pulse {
         let heard_at = now.since(Nanos::from(silence.heard));
         let since = self.silent_since.map_or(now, |since| since.max(heard_at));
         self.silent_since = Some(since);
-        if now.since(since) >= PATIENCE { PeerFinding::Gone } else { PeerFinding::Alive }
+        if now.since(since) >= SILENCE_TIMEOUT { PeerFinding::Gone } else { PeerFinding::Alive }
     }
 }
 

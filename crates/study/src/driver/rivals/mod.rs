@@ -39,7 +39,7 @@ const MORE_TIME: u32 = 4;
 /// Number of attempts with more time.
 const MORE_TIMES: u32 = 2;
 /// Time for a subscriber to write its result.
-const PATIENCE: Duration = Duration::from_secs(5);
+const RESULT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for a broker to begin listening. Once a broker took more than five seconds, for an unknown reason.
 const LISTENING: Duration = Duration::from_secs(30);
 const PORT: u16 = 5190;
@@ -223,7 +223,7 @@ impl RivalRun<'_> {
             std::thread::sleep(processes.from.since(clock::now()).into());
             stopped.tell(Signal::Stop).map_err(|error| NoResult::Failed(error.to_string()))?;
         }
-        let longest = lead + self.measured + PATIENCE;
+        let longest = lead + self.measured + RESULT_TIMEOUT;
         child::wait_all(&mut processes.subscribers[..1], longest, self.interrupted)?;
         if company == OtherSubscriber::Alone {
             // the publisher cleans up; if it does not end, it is killed below

@@ -27,7 +27,7 @@ const WINDOW: usize = 1;
 /// More events than ever wait in one class: half a second of arrivals.
 const QUEUE: usize = 16_384;
 /// The consumer's interval for checking whether all events have been published.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Receiving and acknowledging count as part of an event's execution time. If the consumer becomes ready more
 /// than this after the previous event's end, execution starts at that moment.
 const BETWEEN: Nanos = Nanos(EXECUTION.0 / 2);
@@ -149,7 +149,7 @@ fn streams_of(class: usize) -> usize {
 fn consume(consumer: &mut Client, start: Nanos, supplied: &Supplied) -> Result<u64, unisono_broker::Error> {
     let (mut came, mut late, mut end) = (0, 0, Nanos::ZERO);
     loop {
-        let Some(reception) = consumer.receive(Some(LOOK))? else {
+        let Some(reception) = consumer.receive(Some(POLL_INTERVAL))? else {
             // the supplier stores its counts before `is_over`
             let is_over = supplied.is_over.load(Ordering::Relaxed);
             if is_over && came >= supplied.taken.load(Ordering::Relaxed) {

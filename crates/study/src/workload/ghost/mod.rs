@@ -26,10 +26,10 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use unisono_rma::Style;
 
-pub const MOST_PROCESSES: usize = 256;
+pub const MAX_PROCESSES: usize = 256;
 
 /// The limit of the peer in C.
-pub const MOST_REPETITIONS: usize = 101;
+pub const MAX_REPETITIONS: usize = 101;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exchange {
@@ -51,14 +51,14 @@ pub struct Exchange {
 impl Exchange {
     pub fn check(&self) -> Result<(), super::Error> {
         let refuse = |text: String| Err(super::Error::Options(text));
-        if !(1..=MOST_PROCESSES).contains(&self.processes) {
-            return refuse(format!("{} processes; 1 to {MOST_PROCESSES} are possible", self.processes));
+        if !(1..=MAX_PROCESSES).contains(&self.processes) {
+            return refuse(format!("{} processes; 1 to {MAX_PROCESSES} are possible", self.processes));
         }
         if !(self.seconds > 0.0 && self.seconds <= 600.0) {
             return refuse(format!("{} seconds: measure more than 0 and at most 600", self.seconds));
         }
-        if !(1..=MOST_REPETITIONS).contains(&self.repetitions) {
-            return refuse(format!("{} repetitions; 1 to {MOST_REPETITIONS} are possible", self.repetitions));
+        if !(1..=MAX_REPETITIONS).contains(&self.repetitions) {
+            return refuse(format!("{} repetitions; 1 to {MAX_REPETITIONS} are possible", self.repetitions));
         }
         if let Some(size) = self.sizes.iter().find(|size| !(1..=1 << 20).contains(*size)) {
             return refuse(format!("{size} bytes to each neighbour; 1 to 1048576 are possible"));

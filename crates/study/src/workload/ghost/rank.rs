@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 use unisono_rma::{Assert, Job, JobMembership, Lock, Operation, Rank, Spec, Window};
 
 /// Time for which ranks wait for each other at the start.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PEER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The least size of a window: the longest single operation.
-const LEAST: usize = 1 << 20;
+const MIN_WINDOW_BYTES: usize = 1 << 20;
 
 /// The most steps of a batch, whatever the time.
-const MOST_STEPS: u64 = 1 << 24;
+const MAX_STEPS: u64 = 1 << 24;
 /// The number of steps grows at most by this factor, because the first steps may have been slow for other
 /// reasons, or too fast for the clock.
-const MOST_GROWTH: f64 = 64.0;
+const MAX_GROWTH: f64 = 64.0;
 
 /// Lengths of single operations.
 const LENGTHS: [usize; 4] = [8, 1024, 65_536, 1 << 20];
@@ -46,9 +46,9 @@ type ExchangeStep<'s> = &'s mut dyn FnMut(Option<&mut Window>, &mut Job) -> Resu
 pub fn run(place: &JobMembership, exchange: &Exchange) -> Result<(), Error> {
     exchange.check()?;
     pin_participant(&exchange.pin.placement()?, place.rank.index())?;
-    let job = Job::shared(place, PATIENCE).map_err(said)?;
+    let job = Job::shared(place, PEER_TIMEOUT).map_err(said)?;
     let rank = place.rank.index();
-    let longest = exchange.sizes.iter().copied().max().unwrap_or(1).max(LEAST);
+    let longest = exchange.sizes.iter().copied().max().unwrap_or(1).max(MIN_WINDOW_BYTES);
     let sent = [0, 1, 2, 3].map(|side| &*vec![pattern(rank, side); longest].leak());
     let out: Box<dyn Write> = match &exchange.result {
         Some(path) if rank == 0 => {
@@ -57,7 +57,7 @@ pub fn run(place: &JobMembership, exchange: &Exchange) -> Result<(), Error> {
         Some(_) => Box::new(std::io::sink()),
         None => Box::new(std::io::stdout()),
     };
-    let numbers = vec![1.0; LEAST / 8].leak();
+    let numbers = vec![1.0; MIN_WINDOW_BYTES / 8].leak();
     let grid = Grid::around(rank, place.size);
     let mut member = GhostSide { job, exchange, grid, sent, numbers, out };
     if exchange.wants("barrier") {
@@ -145,7 +145,7 @@ impl GhostSide<'_> {
         }
         let (target, is_origin) = (self.grid.neighbour[1], self.job.rank() == Rank(0));
         let (data, numbers) = (self.sent[0], self.numbers);
-        let mut into = vec![0_u8; LEAST];
+        let mut into = vec![0_u8; MIN_WINDOW_BYTES];
         window.lock_all(Assert::NONE).map_err(said)?;
         for name in NAMES.into_iter().filter(|name| self.exchange.wants(name)) {
             let lengths = if name == "fetch_flush" { &LENGTHS[..1] } else { &LENGTHS[..] };
@@ -234,8 +234,8 @@ impl GhostSide<'_> {
         // faster of two batches decides, because one may have been interrupted
         loop {
             let took = self.batch(steps, window.as_deref_mut(), step)?;
-            if took < share / 2.0 && steps < MOST_STEPS {
-                steps *= (share / took.max(1e-9)).clamp(2.0, MOST_GROWTH) as u64;
+            if took < share / 2.0 && steps < MAX_STEPS {
+                steps *= (share / took.max(1e-9)).clamp(2.0, MAX_GROWTH) as u64;
                 continue;
             }
             // far too long for an interruption to be the reason
@@ -246,7 +246,7 @@ impl GhostSide<'_> {
                 times.extend([took * 1e9, again * 1e9]);
                 break;
             }
-            if least >= share / 2.0 || steps >= MOST_STEPS {
+            if least >= share / 2.0 || steps >= MAX_STEPS {
                 steps = ((steps as f64 * share / least.max(1e-9)) as u64).max(1);
                 break;
             }

@@ -8,7 +8,7 @@ use crate::workload::stream_cluster::{Coordinates, WeightedPoints, distance};
 pub const NOVEL: i64 = 3 * 512 * 512;
 
 /// The least share of a chunk's packets in an alert: fewer packets are noise.
-pub const LEAST_SHARE: f64 = 0.05;
+pub const MIN_SHARE: f64 = 0.05;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterAlert {
@@ -44,7 +44,7 @@ pub fn alerts(known: &WeightedPoints, chunk: &WeightedPoints) -> Vec<ClusterAler
             distance,
             what: describe(centre),
         })
-        .filter(|alert| alert.share >= LEAST_SHARE)
+        .filter(|alert| alert.share >= MIN_SHARE)
         .collect()
 }
 

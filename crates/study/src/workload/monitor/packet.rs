@@ -4,7 +4,7 @@
 //! of one kind (acknowledgements, requests, the bytes of a file) lie close together; packets of a new kind
 //! lie far away.
 
-use crate::workload::stream_cluster::{Coordinates, DIMENSIONS, MOST_COORDINATE};
+use crate::workload::stream_cluster::{Coordinates, DIMENSIONS, MAX_COORDINATE};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ pub fn coordinates(packet: &TcpPacket, gap: Duration) -> Coordinates {
         let mut counts = [0usize; 64];
         packet.payload.iter().for_each(|byte| counts[usize::from(byte / 4)] += 1);
         for (group, count) in counts.into_iter().enumerate() {
-            point[BYTES + group] = (count * MOST_COORDINATE as usize / packet.payload.len()) as i16;
+            point[BYTES + group] = (count * MAX_COORDINATE as usize / packet.payload.len()) as i16;
         }
     }
     for flag in 0..8 {
@@ -106,7 +106,7 @@ pub fn describe(centre: &Coordinates) -> String {
         Some(0) => ", without payload".to_owned(),
         Some(power) => format!(", {} to {} bytes of payload", 1u32 << (power - 1), (1u32 << power) - 1),
     };
-    let bytes = strongest(BYTES, 64).filter(|group| centre[BYTES + group] > MOST_COORDINATE / 2);
+    let bytes = strongest(BYTES, 64).filter(|group| centre[BYTES + group] > MAX_COORDINATE / 2);
     let bytes = bytes.map(|group| format!(", mostly bytes {:#04x} to {:#04x}", group * 4, group * 4 + 3));
     format!("{flags}, {from}{length}{}", bytes.unwrap_or_default())
 }
@@ -136,7 +136,7 @@ mod tests {
         let sled = point(ACK | PSH, &[0x90; 48]);
         let syn = point(SYN, b"");
         assert!(distance(&page, &other_page) * 4 < distance(&page, &sled).min(distance(&page, &syn)));
-        assert!(page.iter().all(|c| (0..=MOST_COORDINATE).contains(c)));
+        assert!(page.iter().all(|c| (0..=MAX_COORDINATE).contains(c)));
     }
 
     #[test]

@@ -14,7 +14,7 @@ const PATTERN: &[u8] = b"IBBPBBPBBPBBPBB";
 /// Standard deviation of the logarithm of a frame's size.
 const SPREAD: f64 = 0.25;
 /// Smallest frame, in bytes: a picture's header without any change.
-const LEAST: f64 = 64.0;
+const MIN_FRAME_BYTES: f64 = 64.0;
 
 /// Sizes in bytes, without end, equal for equal seeds.
 pub(super) struct FrameSizes {
@@ -47,7 +47,7 @@ impl Iterator for FrameSizes {
         // Box-Muller transform; a uniform number of 0 has no logarithm
         let (u, v): (f64, f64) = (1.0 - self.random.random::<f64>(), self.random.random());
         let normal = (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos();
-        Some((mean * (SPREAD * normal - SPREAD * SPREAD / 2.0).exp()).max(LEAST) as usize)
+        Some((mean * (SPREAD * normal - SPREAD * SPREAD / 2.0).exp()).max(MIN_FRAME_BYTES) as usize)
     }
 }
 

@@ -7,10 +7,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 /// A blocked read returns after this time, so that the end of the waiting time is noticed.
-pub(super) const LOOK: Duration = Duration::from_millis(20);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The longest message that is accepted.
-pub(super) const LONGEST: usize = 16 << 20;
+pub(super) const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
 pub(super) fn address(scene: &ServiceScene, number: u16) -> SocketAddr {
     SocketAddr::new(scene.server, scene.port + number)

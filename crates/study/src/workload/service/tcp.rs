@@ -1,6 +1,6 @@
 //! Conversations over TCP, with a length before each message.
 
-use super::socket::{LONGEST, LOOK, address, any, failed, outcome};
+use super::socket::{MAX_MESSAGE_BYTES, POLL_INTERVAL, address, any, failed, outcome};
 use super::{Conversation, NextMessage, ServiceEnd, ServiceScene};
 use crate::workload::Error;
 use crate::workload::patience::patiently;
@@ -65,7 +65,7 @@ pub(in crate::workload) struct TcpConversation {
 impl TcpConversation {
     pub(in crate::workload) fn over(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(LOOK))?;
+        stream.set_read_timeout(Some(POLL_INTERVAL))?;
         Ok(Self { stream, buffer: vec![0; 64 << 10], from: 0, to: 0 })
     }
 
@@ -74,7 +74,7 @@ impl TcpConversation {
         let read = &self.buffer[self.from..self.to];
         let Some((length, rest)) = read.split_first_chunk::<LENGTH>() else { return Ok(false) };
         let length = u32::from_le_bytes(*length) as usize;
-        if length > LONGEST {
+        if length > MAX_MESSAGE_BYTES {
             return Err(io::Error::new(ErrorKind::InvalidData, format!("a message of {length} bytes")));
         }
         let Some(body) = rest.get(..length) else {

@@ -1,6 +1,6 @@
 //! Conversations over UDP; each datagram carries a part of a message.
 
-use super::socket::{LONGEST, LOOK, address, any, failed, outcome};
+use super::socket::{MAX_MESSAGE_BYTES, POLL_INTERVAL, address, any, failed, outcome};
 use super::{Conversation, NextMessage, ServiceEnd, ServiceScene};
 use crate::workload::Error;
 use crate::workload::patience::patiently;
@@ -33,7 +33,7 @@ pub(super) fn udp(
             ServiceEnd::Server => any(scene.server, address.port()),
             ServiceEnd::Client => any(scene.server, 0),
         })?;
-        socket.set_read_timeout(Some(LOOK))?;
+        socket.set_read_timeout(Some(POLL_INTERVAL))?;
         patiently(scene.patience, || match end {
             ServiceEnd::Server => {
                 let (_, client) = socket.recv_from(&mut [0; PART_HEAD])?;
@@ -73,7 +73,7 @@ impl Partial {
         let Some((head, body)) = datagram.split_first_chunk::<PART_HEAD>() else { return false };
         let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let (number, length, at) = (word(0), word(4) as usize, word(8) as usize);
-        if number == HELLO || length > LONGEST {
+        if number == HELLO || length > MAX_MESSAGE_BYTES {
             return false;
         }
         if self.number != Some(number) {

@@ -38,6 +38,6 @@ mod search;
 mod table;
 mod team;
 
-pub use points::{Coordinates, DIMENSIONS, MOST_COORDINATE, WeightedPoints, distance};
+pub use points::{Coordinates, DIMENSIONS, MAX_COORDINATE, WeightedPoints, distance};
 pub use search::{CentreRange, LocalSearch};
 pub use team::{ClusterTeam, StreamClusters};

@@ -4,9 +4,9 @@ pub const DIMENSIONS: usize = 128;
 
 /// The greatest coordinate. Differences fit in 16 bits, and the squares of all dimensions add up to less than
 /// 2^27, so that compilers can compute a distance in vectors of 16-bit numbers.
-pub const MOST_COORDINATE: i16 = 1023;
+pub const MAX_COORDINATE: i16 = 1023;
 
-/// Coordinates from 0 to [`MOST_COORDINATE`].
+/// Coordinates from 0 to [`MAX_COORDINATE`].
 pub type Coordinates = [i16; DIMENSIONS];
 
 /// Points with their weights. A weight is the number of points of the stream that a point represents.
@@ -18,7 +18,7 @@ pub struct WeightedPoints {
 
 impl WeightedPoints {
     pub fn push(&mut self, coordinates: Coordinates, weight: i64) {
-        self.coordinates.push(coordinates.map(|c| c.clamp(0, MOST_COORDINATE)));
+        self.coordinates.push(coordinates.map(|c| c.clamp(0, MAX_COORDINATE)));
         self.weights.push(weight.max(1));
     }
 

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// The most centers that are kept before they are merged: those of ten chunks or more. Merging loses a little
 /// precision each time, and searching the kept centers takes longer the more there are.
-const MOST_KEPT: usize = 200;
+const MAX_KEPT: usize = 200;
 
 /// Weights are halved above this, so that sums of costs fit in 64 bits however long the stream is.
-const MOST_WEIGHT: i64 = 1 << 32;
+const MAX_WEIGHT: i64 = 1 << 32;
 
 /// The clusters after a chunk.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -94,10 +94,10 @@ impl KeptCentres {
     /// Replaces the kept centers by their clusters if there are too many, and halves weights that are too
     /// large.
     fn fold(&mut self, clusters: &WeightedPoints) {
-        if self.centres.len() > MOST_KEPT {
+        if self.centres.len() > MAX_KEPT {
             self.centres.clone_from(clusters);
         }
-        if self.centres.total_weight() > MOST_WEIGHT {
+        if self.centres.total_weight() > MAX_WEIGHT {
             self.centres.halve();
         }
     }
@@ -168,10 +168,10 @@ mod tests {
     #[test]
     fn old_weights_are_halved_before_they_grow_too_large() {
         let mut kept = KeptCentres::default();
-        kept.centres.push([1; 128], MOST_WEIGHT);
+        kept.centres.push([1; 128], MAX_WEIGHT);
         kept.centres.push([2; 128], 3);
         kept.fold(&WeightedPoints::default());
-        assert_eq!(kept.centres.total_weight(), MOST_WEIGHT / 2 + 1);
+        assert_eq!(kept.centres.total_weight(), MAX_WEIGHT / 2 + 1);
     }
 
     #[test]
@@ -179,7 +179,7 @@ mod tests {
         let mut clusters = WeightedPoints::default();
         clusters.push([1; 128], 1000);
         let mut kept = KeptCentres::default();
-        for (centres, expected) in [(MOST_KEPT, MOST_KEPT), (1, 1)] {
+        for (centres, expected) in [(MAX_KEPT, MAX_KEPT), (1, 1)] {
             (0..centres).for_each(|_| kept.centres.push([1; 128], 5));
             kept.fold(&clusters);
             assert_eq!(kept.centres.len(), expected);

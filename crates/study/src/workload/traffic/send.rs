@@ -32,7 +32,7 @@ const BROKER_CHUNK: usize = 4 * 1448 - 4;
 /// A timer may be late by less than this.
 const LATE: Nanos = Nanos(1_000_000);
 /// The receiver must appear within this time.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Sends as source `number` of the scene until it is over. Its threads end with the process.
 pub fn send(scene: &Scene, number: usize) -> Result<SentBy, Error> {
@@ -78,8 +78,8 @@ fn bulk(scene: &Scene, source: &TrafficSource) -> Result<(), Error> {
 fn bulk_by_socket(scene: &Scene, source: &TrafficSource) -> Result<(), Error> {
     let to = source.receiver(scene);
     let congestion = scene.congestion.as_deref();
-    let mut stream =
-        patiently(PATIENCE, || connect(to, congestion)).map_err(|error| failed("connect", source, error))?;
+    let mut stream = patiently(CONNECT_TIMEOUT, || connect(to, congestion))
+        .map_err(|error| failed("connect", source, error))?;
     let chunk = vec![0; CHUNK];
     while clock::now() < scene.until {
         stream.write_all(&chunk).map_err(|error| failed("send", source, error))?;
@@ -106,7 +106,7 @@ fn channel(
     destination: &Destination,
 ) -> Result<(Client, PathHandle), Error> {
     let path = scene.broker.as_deref().unwrap_or(std::path::Path::new("broker"));
-    let mut client = patiently(PATIENCE, || Client::connect_unix(path))
+    let mut client = patiently(CONNECT_TIMEOUT, || Client::connect_unix(path))
         .map_err(|error| failed("broker", source, error))?;
     let channel =
         client.open(&source.class, destination.clone()).map_err(|error| failed("broker", source, error))?;
@@ -118,7 +118,7 @@ fn bulk_by_broker(scene: &Scene, source: &TrafficSource) -> Result<(), Error> {
         Destination { congestion: scene.congestion.clone(), ..Destination::tcp(source.receiver(scene)) };
     // the broker connects at once, so the receiver must be there before
     drop(
-        patiently(PATIENCE, || TcpStream::connect(source.receiver(scene)))
+        patiently(CONNECT_TIMEOUT, || TcpStream::connect(source.receiver(scene)))
             .map_err(|error| failed("connect", source, error))?,
     );
     let (mut client, channel) = channel(scene, source, &destination)?;

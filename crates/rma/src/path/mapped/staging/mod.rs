@@ -37,7 +37,7 @@ const HEAD: usize = 16;
 /// otherwise; it begins at a cache line. Staging copies twice, at 10 bytes a nanosecond or so: beyond 1 KB
 /// the second copy (100 ns) costs more than the check of the target's flag that it saves. Computed, not
 /// measured.
-pub(crate) const MOST: usize = 1024;
+pub(crate) const MAX_STAGED_BYTES: usize = 1024;
 const LINE: usize = 64;
 /// Bytes after which a position that is seldom written is written anew. Positions are 32 bits wide and
 /// compared by their difference: a position that is 2^31 bytes behind seems to lie ahead, and the reader
@@ -101,7 +101,7 @@ const fn data_of(at: usize, is_long: bool) -> usize {
 
 /// The position of the entry after the one at `at`.
 const fn after(at: usize, length: usize) -> usize {
-    data_of(at, length > MOST) + length.next_multiple_of(HEAD)
+    data_of(at, length > MAX_STAGED_BYTES) + length.next_multiple_of(HEAD)
 }
 
 /// A head as stored in the ring.

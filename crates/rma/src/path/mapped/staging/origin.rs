@@ -2,7 +2,7 @@
 //! them, or takes them back.
 
 use super::In;
-use super::{FILLER, HEAD, Head, LONG, MOST, OLD, StagingRing, Stamp, after, data_of, encode};
+use super::{FILLER, HEAD, Head, LONG, MAX_STAGED_BYTES, OLD, StagingRing, Stamp, after, data_of, encode};
 use crate::memory::copy::copy;
 use crate::path::mapped::hand_off::{CARRIED, OfferedSpan};
 use unisono_sync::atomics::Ordering;
@@ -99,7 +99,7 @@ impl Out {
     ) -> bool {
         let at = self.written as usize & (size - 1);
         let needed = HEAD + head.length.next_multiple_of(HEAD);
-        if head.length > MOST
+        if head.length > MAX_STAGED_BYTES
             || at + needed > size
             || self.used() + needed > size
             || (at >= LAP && self.is_empty())
@@ -129,7 +129,7 @@ impl Out {
         data: *const u8,
     ) -> bool {
         let size = ring.size;
-        let is_long = head.length > MOST;
+        let is_long = head.length > MAX_STAGED_BYTES;
         let mut at = self.written as usize & (size - 1);
         if self.is_empty() && at >= if is_long { 1 } else { LAP } && self.is_idle(ring) {
             self.written = self.written.wrapping_add((size - at) as u32);

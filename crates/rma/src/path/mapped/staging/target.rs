@@ -1,7 +1,7 @@
 //! The target's end of a ring. It visits the entries of an epoch in order, and gives their room back. Another
 //! process wrote them, so it checks their contents before it uses them.
 
-use super::{FILLER, HEAD, Head, LINE, LONG, MOST, OLD, StagingRing, Stamp, data_of};
+use super::{FILLER, HEAD, Head, LINE, LONG, MAX_STAGED_BYTES, OLD, StagingRing, Stamp, data_of};
 use crate::model::{Element, Operation};
 use unisono_sync::atomics::Ordering;
 
@@ -145,7 +145,7 @@ impl In {
             // this word, and may write it again: only the copy is used.
             usize::try_from(unsafe { from.read_volatile() }).unwrap_or(0)
         } else {
-            usize::from(length).min(MOST)
+            usize::from(length).min(MAX_STAGED_BYTES)
         };
         let data = data_of(at, is_long).min(size);
         let length = length.min(size - data);

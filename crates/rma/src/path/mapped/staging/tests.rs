@@ -89,16 +89,16 @@ fn a_beginning_so_old_that_its_number_seems_to_lie_ahead_is_none() {
     let words = Words::default();
     let ring = words.beside(memory.0.as_mut_ptr(), SIZE);
     let (mut out, mut came) = (Out::default(), In::default());
-    let (data, mut bytes) = ([7; MOST], 0_u64);
+    let (data, mut bytes) = ([7; MAX_STAGED_BYTES], 0_u64);
     for epoch in 1.. {
-        let (stamp, head) = (Stamp::fence(epoch), Head { how: None, offset: 0, length: MOST });
+        let (stamp, head) = (Stamp::fence(epoch), Head { how: None, offset: 0, length: MAX_STAGED_BYTES });
         // SAFETY: the data is an array of this length, the ring is the test's.
         assert!(unsafe { out.stage(ring, stamp, head, data.as_ptr()) }, "room after {bytes} bytes");
         out.commit(ring);
         let mut came_out = 0;
         came.drain(ring, stamp, |_, _| came_out += 1);
         assert_eq!(came_out, 1, "after {bytes} bytes");
-        bytes += (HEAD + MOST) as u64;
+        bytes += (HEAD + MAX_STAGED_BYTES) as u64;
         if bytes > (1 << 31) + 8 * SIZE as u64 {
             break;
         }
