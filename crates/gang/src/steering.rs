@@ -1,11 +1,11 @@
 //! Steers the gangs' weight against other programs, so that those programs receive their share.
 //!
 //! A weight alone is no share. Linux counts a whole session as one program, and it spreads a program's weight
-//! over the cores on which the program runs. A gang weight high enough to restrain a heavy build also delays a
-//! short command by tens of milliseconds. So the weight follows the measured times. As long as other programs
-//! use less than their reserve, the gangs weigh little and a new process runs almost at once. When other
-//! programs use more, the gangs weigh more, up to a bound. This module only computes; `host/reserve.rs` reads
-//! the times and writes the weight.
+//! over the cores on which the program runs. A gang weight high enough to restrain a heavy build also delays
+//! a short command by tens of milliseconds. So the weight follows the measured times. As long as other
+//! programs use less than their reserve, the gangs weigh little and a new process runs almost at once. When
+//! other programs use more, the gangs weigh more, up to a bound. This module only computes; `host/reserve.rs`
+//! reads the times and writes the weight.
 //!
 //! Reference: Documentation/admin-guide/cgroup-v2.rst, `cpu.weight`; sched-design-CFS.rst, autogroups in
 //! sched(7).

@@ -1,4 +1,4 @@
-//! Counters of inboxes, open and closed: the totals never fall, because the counters of closed inboxes are kept.
+//! Counters of inboxes, open and closed: the totals never fall, because closed inboxes stay in them.
 
 use super::EventChannel;
 use crate::event::EventPayload;
