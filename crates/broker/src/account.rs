@@ -14,7 +14,7 @@ pub struct Statistics {
     pub clients: u64,
     /// Number of paths that are open or still drain.
     pub paths: u64,
-    /// Number of direct rings: they lead from a supplier to a consumer without the broker.
+    /// Number of direct links from a supplier to a consumer, without the broker.
     #[serde(default)]
     pub direct: u64,
     /// Maximum bytes that queues and the credit of paths may come to hold.

@@ -39,12 +39,12 @@ struct LooseCount {
     sent: u64,
     /// The supplier's number of the last delivery.
     last: u64,
-    /// The count that the program is known to have. A consumer with best-effort delivery.
+    /// The count that the program is known to have.
     told: u64,
     at: Nanos,
 }
 
-/// A consumer whose deliveries may be lost on the way.
+/// A consumer with best-effort delivery.
 #[derive(Debug)]
 struct LooseConsumer {
     client: ClientId,

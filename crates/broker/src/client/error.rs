@@ -20,7 +20,7 @@ pub enum Error {
     /// A broker listens there, but no memory could be shared with it.
     #[error("cannot share memory with the broker at {}: {source}; connect to unix:{}, without shared memory", path.display(), path.display())]
     Unshared { path: PathBuf, source: TransportError },
-    /// The socket exists, but does not belong to this user.
+    /// The socket exists, but this user may not use it.
     #[error("cannot use {}: {why}", path.display())]
     NotForUs { path: PathBuf, why: String },
     #[error("no broker at {address}: {source}; start one: unisono events serve --listen tcp:{address}")]

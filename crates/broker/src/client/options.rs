@@ -120,7 +120,7 @@ impl ClientOptions {
     /// Connects to this user's broker, at [`default_socket`]; if there is none, to the host's broker.
     ///
     /// # Errors
-    /// Neither broker is there, or one of them does not belong to this user.
+    /// No broker listens at either address, or this user may not use its socket.
     pub fn connect_default(&self) -> Result<Client, Error> {
         match self.connect(&BrokerAddress::Shared(default_socket())) {
             Err(Error::Nobody { path, source }) => {
@@ -189,7 +189,7 @@ impl Client {
     /// Connects to this user's broker, at [`default_socket`]; if there is none, to the host's broker.
     ///
     /// # Errors
-    /// Neither broker is there, or one of them does not belong to this user.
+    /// No broker listens at either address, or this user may not use its socket.
     pub fn connect_default() -> Result<Self, Error> {
         ClientOptions::new().connect_default()
     }

@@ -222,7 +222,8 @@ impl Client {
 
     /// Reconnects if necessary; returns false if that has not succeeded by `until`.
     ///
-    /// # Errors The time limit for reconnecting has passed.
+    /// # Errors
+    /// The time limit for reconnecting has passed.
     pub(super) fn is_back(&mut self, until: Option<Instant>) -> Result<bool, Error> {
         loop {
             let Some(comeback) = &mut self.comeback else { return Ok(true) };

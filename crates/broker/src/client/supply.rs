@@ -32,8 +32,8 @@ const LEAST_DEPTH: usize = 4;
 /// many events its cost vanishes. Chosen by this argument, not measured.
 const LOOK_EVERY: u32 = 1024;
 /// Maximum events in a ring that an event with an earlier deadline may have to wait for. Through the broker
-/// it may be more: up to 256 events that have left for the consumer. The number that the broker takes from a
-/// program at a time.
+/// it may be more: up to 256 events that have left for the consumer. Chosen as the number that the broker
+/// takes from a program at a time.
 const NOT_OVERTAKEN: u64 = 64;
 /// How long a supplier waits for room before it polls the broker. The broker's orders are not urgent, and
 /// each poll is a system call. Chosen, not measured.

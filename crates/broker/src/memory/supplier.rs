@@ -6,7 +6,7 @@
 //! ```text
 //!   free --loan--> lent --publish--> in the ring --overwritten, or read by all--> retired
 //!    ^                                                                               |
-//!    +----------------------------------- no holds left ---------------------------+
+//!    +------------------------------------ no holds left ----------------------------+
 //! ```
 //! No consumer takes a retired slot any more: its entry announces another event, or all consumers have passed
 //! it. A consumer that took the slot before has marked it in its holds; a consumer without a mark reads the

@@ -83,7 +83,7 @@ impl Broker {
                     && (*unconfirmed > 0 || position.is_some_and(|at| at >= durable.log.synced())) =>
             {
                 *unconfirmed += 1;
-                // a failed sync does not make a message new that is not in the log, or came before
+                // after a failed sync only a message with a position of its own counts as new again
                 let exactly_once = exactly_once.filter(|_| position.is_some());
                 let position = position.unwrap_or(durable.log.next() - 1);
                 let what = SyncedAnswer::Message { session, exactly_once, packet };
