@@ -41,10 +41,10 @@ impl fmt::Display for HistoryDepth {
     }
 }
 
-/// The supplier whose events count when several suppliers publish on a topic (DDS: OWNERSHIP).
+/// Whose events consumers get when several suppliers publish on a topic (DDS: OWNERSHIP).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Ownership {
-    /// All suppliers.
+    /// Consumers get the events of all suppliers.
     #[default]
     Shared,
     /// The strongest live supplier; the other ones are its hot standby.
