@@ -4,10 +4,10 @@ use std::fmt;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// An error with an exit code of its own. Every other error has the code 1.
+/// An error with its own exit code. Every other error has the code 1.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Bad usage or bad input: what was wrong, where, what was expected.
+    /// Bad usage or bad input: the error, its place, the expected form.
     Usage(String),
     /// This host cannot do it: the missing capability and the remedy.
     Host(String),
@@ -44,7 +44,7 @@ pub(crate) fn code_of(error: &anyhow::Error) -> ExitCode {
 /// Prints a line on standard error with one write(2), because ranks of one program may print at the same time
 /// and their lines must not mix.
 pub(crate) fn say(text: &str) {
-    // A closed standard error is nobody's problem.
+    // a failed write to standard error cannot be reported anywhere
     let _ = std::io::stderr().write_all(format!("unisono: {text}\n").as_bytes());
 }
 
@@ -61,7 +61,7 @@ fn in_words(error: &anyhow::Error) -> String {
     in_lower_case(&text)
 }
 
-/// Puts an error of the standard library (`Permission denied (os error 13)`) into the style of other
+/// Converts an error of the standard library (`Permission denied (os error 13)`) to the style of other
 /// messages.
 fn in_lower_case(text: &str) -> String {
     let Some((before, after)) = text.split_once(" (os error ") else { return text.to_owned() };

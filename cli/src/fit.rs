@@ -1,4 +1,4 @@
-//! `unisono fit`: runs a program with as many threads as there really are processors.
+//! `unisono fit`: runs a program with as many threads as it really has processors.
 
 use crate::exit::{self, Failure};
 use crate::output;
@@ -67,8 +67,8 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-/// The programs of `CMD ARGS ::: CMD ARGS`, each with what its file says, for the command `unisono WORDS`.
-/// Fails if one of them could not be started.
+/// The programs of `CMD ARGS ::: CMD ARGS`, each with the traits of its file; `command` is the subcommand for
+/// error messages. Fails if a program could not be started.
 pub(crate) fn programs(
     words: &[OsString],
     command: &str,
@@ -89,7 +89,7 @@ pub(crate) fn programs(
     commands.into_iter().map(one).collect()
 }
 
-/// What a variable of the environment is set to.
+/// The value of an environment variable, if it is set.
 pub(crate) fn user(name: &str) -> Option<String> {
     std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
@@ -131,7 +131,7 @@ fn worded(error: Error) -> anyhow::Error {
     }
 }
 
-/// What the command prints: the settings of one reason in one line, then what it left alone.
+/// The command's output: one line for all settings with the same reason, then the settings left alone.
 fn lines(host: &FitHost, fitted: &[FittedProgram], dry_run: bool) -> Vec<String> {
     let mut lines: Vec<String> = host
         .limits

@@ -1,4 +1,4 @@
-//! The flags of all workloads, which are those of the peers; and parsers that several commands share.
+//! The flags of all workloads and peers, and parsers that several commands share.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use std::path::PathBuf;
@@ -49,13 +49,13 @@ pub(crate) struct WorkloadFlags {
     pub(crate) die_with_parent: bool,
 }
 
-/// Reads a number where only one value is allowed.
+/// Parses a number for a flag that takes a single value.
 pub(crate) fn one_number(text: &str) -> Result<usize, String> {
     let refuse = |_| "write one whole number; to compare several, run the command once for each".to_owned();
     text.parse().map_err(refuse)
 }
 
-/// Reads one of these values by its name.
+/// A parser for names of the given values.
 pub(crate) fn one_of<T: Copy + Send + Sync + 'static>(
     all: &'static [(T, &'static str, &'static str)],
 ) -> impl TypedValueParser<Value = T> {
@@ -67,7 +67,8 @@ pub(crate) fn one_of<T: Copy + Send + Sync + 'static>(
 }
 
 impl WorkloadFlags {
-    /// Options for a run in this process. If asked, first makes it end with its parent.
+    /// Options for a run in this process. With `--die-with-parent`, first asks the kernel to kill this
+    /// process with its parent.
     pub(crate) fn options(&self) -> anyhow::Result<Options> {
         if self.die_with_parent {
             die_with_parent(None)?;

@@ -1,5 +1,5 @@
-//! `unisono gang`: runs programs as gangs, serves gangs, simulates the policy, and undoes what a killed
-//! scheduler left.
+//! `unisono gang`: runs programs as gangs, serves gangs, simulates the policy, and undoes the changes of a
+//! killed scheduler.
 
 use crate::exit::Failure;
 use crate::gang_install;

@@ -1,4 +1,4 @@
-//! `unisono gang install` and `uninstall`: the daemon as a unit of systemd.
+//! `unisono gang install` and `uninstall`: the daemon as a systemd unit.
 
 use crate::exit::Failure;
 use crate::gang_service::DaemonArgs;

@@ -74,7 +74,7 @@ pub(crate) struct DaemonArgs {
 }
 
 impl DaemonArgs {
-    /// The command line that gives these.
+    /// The command-line options with these values.
     pub(crate) fn options(&self) -> anyhow::Result<Vec<String>> {
         let slice = self.slice.map(|slice| ["--slice".to_owned(), format!("{}us", slice.as_micros())]);
         let mut options: Vec<String> = slice.into_iter().flatten().collect();
@@ -298,7 +298,7 @@ pub(crate) fn add(args: AddArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A group as a path of the file system. As `/proc/PID/cgroup` names it, it is below one of the mounts.
+/// A control group as a path of the file system. `/proc/PID/cgroup` names a group relative to a mount.
 fn group(path: PathBuf) -> anyhow::Result<PathBuf> {
     let all = hierarchies()?;
     if all.iter().any(|hierarchy| path.starts_with(&hierarchy.root)) {

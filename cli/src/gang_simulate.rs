@@ -80,7 +80,7 @@ fn kernel(text: &str) -> Result<KernelModel, String> {
     text.parse()
 }
 
-/// Silence until a simulation has taken this long, and between two words about it.
+/// Progress is shown after this time, and then again after the same time.
 const QUIET: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -119,7 +119,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A simulation fails only if what it was given is wrong.
+/// A simulation fails only because of invalid input.
 fn wrong(error: unisono_gang::Error) -> Failure {
     Failure::Usage(error.to_string())
 }
@@ -137,7 +137,7 @@ fn json(reports: &[(String, Report)]) -> anyhow::Result<serde_json::Value> {
     })
 }
 
-/// Says on a terminal how far a long simulation is.
+/// Shows on a terminal the progress of a long simulation.
 fn watch(scheduler: &str, simulation: &Simulation) -> impl FnMut(Nanos) -> bool {
     let (begin, end) = (Instant::now(), simulation.length);
     let (scheduler, is_terminal) = (scheduler.to_owned(), std::io::stderr().is_terminal());

@@ -9,7 +9,7 @@ use unisono_gang::simulate::Report;
 use unisono_linux::counted::counted;
 use unisono_measure::units::number;
 
-/// The summary of a run: a line for each gang and two more. The rest is in the JSON.
+/// The summary of a run: a line for each gang and two more. Further figures are in the JSON.
 pub(crate) fn summary(summary: &RunSummary) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "\n  gang  weight  slices    cpu s   ended s  exit  command");
@@ -43,7 +43,7 @@ pub(crate) fn summary(summary: &RunSummary) -> String {
     text
 }
 
-/// The gangs of the daemon, a line each. With an earlier view, also what happened since.
+/// The daemon's gangs, one line each. With an earlier view, also the changes since.
 pub(crate) fn served(view: &ServiceView, earlier: Option<(&ServiceView, Duration)>) -> String {
     let mut text = String::new();
     let gangs = counted(view.gangs.len(), "gang");
@@ -97,7 +97,7 @@ fn shown(value: Option<f64>, digits: usize) -> String {
     value.map_or("-".into(), |value| format!("{value:.digits$}"))
 }
 
-/// How often the running gang changed, and how long a change took.
+/// The number of gang switches, and their duration.
 fn switches(summary: &RunSummary) -> String {
     let count = counted(usize::try_from(summary.switches).unwrap_or(usize::MAX), "switch");
     let Some(time) = &summary.switch_us else {
@@ -109,7 +109,7 @@ fn switches(summary: &RunSummary) -> String {
     format!("{count} of {:.0} us (99 %: {:.0} us){leak}", time.median, time.p99)
 }
 
-/// What other programs got, and what they are guaranteed.
+/// The processor time of other programs, and their guarantee.
 fn others(summary: &RunSummary) -> String {
     let got = summary.others.map_or(String::new(), |others| {
         format!("other programs got {:.1} % of the time; ", others * 100.0)

@@ -1,5 +1,5 @@
-//! Parts of the help of all commands: values that shells complete, a hint if a subcommand is typed without
-//! its group, and what to write where a number is expected.
+//! Common parts of all commands' help: values that shells complete, a hint if a subcommand is typed without
+//! its group, and the expected form of numbers.
 
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{Arg, Command, builder::PossibleValue, builder::TypedValueParser};
@@ -7,7 +7,7 @@ use std::error::Error as _;
 use std::ffi::OsStr;
 use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 
-/// The error with what to do next, where clap does not say it.
+/// Adds the next step to an error, if clap does not name it.
 pub(crate) fn explained(error: Error, program: &Command) -> Error {
     match error.kind() {
         ErrorKind::InvalidSubcommand => with_groups(error, program),
@@ -16,8 +16,8 @@ pub(crate) fn explained(error: Error, program: &Command) -> Error {
     }
 }
 
-/// The standard library says of a number only what is wrong ("invalid digit found in string"), and clap of a
-/// range only `300 is not in 0..=255`.
+/// Replaces an error about a number. The standard library names only the defect ("invalid digit found in
+/// string"), and clap only the range (`300 is not in 0..=255`).
 fn with_expected_number(error: Error, program: &Command) -> Error {
     let Some(expected) = error.source().and_then(expected_number) else { return error };
     let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
@@ -46,8 +46,8 @@ fn expected_number(cause: &(dyn std::error::Error + 'static)) -> Option<String> 
     Some(format!("write a whole number from {least} to {greatest}"))
 }
 
-/// For an unknown subcommand of `program`, suggests the groups that have one of this name: for `unisono plan`
-/// it suggests `unisono tree plan`. It does not suggest similar names, as clap does.
+/// For an unknown subcommand of `program`, suggests the groups with a subcommand of this name: for `unisono
+/// plan` it suggests `unisono tree plan`. It does not suggest similar names, because clap does that.
 fn with_groups(mut error: Error, program: &Command) -> Error {
     let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else { return error };
     let groups = |command: &&Command| command.has_subcommands() && !command.is_hide_set();
@@ -66,7 +66,7 @@ fn with_groups(mut error: Error, program: &Command) -> Error {
     error
 }
 
-/// A parser that accepts what `parse` accepts, and offers names to shells for completion.
+/// A parser that accepts the same texts as `parse`, and offers names to shells for completion.
 #[derive(Clone)]
 pub(crate) struct Completed<P> {
     /// Called only for completion scripts: some of the lists take milliseconds, and every rank of a job
@@ -122,8 +122,9 @@ mod tests {
             .map(ToString::to_string)
     }
 
-    /// clap wraps these texts but does not join their lines. In a terminal narrower than the source, each
-    /// long line of a broken paragraph would be followed by a short one.
+    /// Checks that no paragraph is broken in the source. clap wraps these texts but does not join their
+    /// lines. In a terminal narrower than the source, each long line of a broken paragraph would be followed
+    /// by a short one.
     #[test]
     fn paragraphs_of_help_are_one_line_in_the_source_so_that_they_wrap_evenly() {
         let mut broken = Vec::new();
@@ -201,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_subcommand_without_its_group_is_pointed_to_its_group() {
-        // a command of its own is called like the second one
+        // a top-level command has the same name as the second one
         for (typed, meant) in [("undeploy", "tree undeploy"), ("restore", "gang restore")] {
             let error =
                 crate::Cli::command().try_get_matches_from(["unisono", typed]).expect_err("it is in a group");

@@ -1,5 +1,5 @@
-//! Tables that are shown again at every interval, in place on a terminal. `q`, Esc or a signal ends them, and
-//! the terminal is then as it was.
+//! Tables that are printed again at every interval, in place on a terminal. `q`, Esc or a signal ends them,
+//! and the terminal then has its earlier settings.
 
 use crate::output;
 use rustix::stdio::{stdin, stdout};
@@ -22,7 +22,7 @@ pub(crate) struct LiveViewFlags {
     interval: Duration,
 }
 
-/// What a live view prints. A terminal shows one table in the place of the one before.
+/// The form of a live view. On a terminal, each table replaces the one before.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum LiveOutput {
     Table,
@@ -30,15 +30,15 @@ pub(crate) enum LiveOutput {
 }
 
 impl LiveViewFlags {
-    /// Prints what `text` answers, first after one interval, until somebody ends the view or nobody reads it
-    /// any more. The argument of `text` is how many characters a line may have.
+    /// Prints the results of `text`, first after one interval, until the user ends the view or the reader
+    /// closes the output. `text` gets the maximum number of characters in a line.
     pub(crate) fn show(
         &self,
         output: LiveOutput,
         mut text: impl FnMut(usize) -> anyhow::Result<String>,
     ) -> anyhow::Result<ExitCode> {
         let redraw = output == LiveOutput::Table && !self.once && std::io::stdout().is_terminal();
-        // signals are caught before the terminal is changed, so that none ends the program in between
+        // signals are caught before the terminal is changed, so that no signal ends the program in between
         let keys = if redraw { interrupt::catch().map(|()| Keys::begin())? } else { None };
         while !is_enough(keys.as_ref(), self.interval) {
             let text = text(columns().filter(|_| redraw).unwrap_or(usize::MAX))?;
@@ -55,20 +55,20 @@ impl LiveViewFlags {
 
 const ESCAPE: u8 = 0x1b;
 
-/// Until this is dropped, keys reach the program at once and are not shown. Ctrl-C stays a signal. The caller
-/// has to catch it first, because it would end the program and leave the terminal changed.
+/// Until this is dropped, keys reach the program at once and are not echoed. Ctrl-C stays a signal. The
+/// caller must catch it first, because it would end the program and leave the terminal changed.
 struct Keys {
     before: Termios,
 }
 
 impl Keys {
-    /// None if standard input is no terminal, or another process is in its foreground.
+    /// `None` if standard input is no terminal, or if this process is not in the terminal's foreground.
     fn begin() -> Option<Self> {
         let before = tcgetattr(stdin()).ok().filter(|_| terminal::is_foreground(stdin()))?;
         let mut single = before.clone();
         single.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
-        // Ctrl-C takes away the keys before it, also one that poll has just announced: a read that waited for
-        // it would miss the signal, which has come already
+        // Ctrl-C discards earlier keys, including a key that poll has just announced: a blocking read would
+        // then wait on, although the signal has already come
         single.special_codes[SpecialCodeIndex::VMIN] = 0;
         single.special_codes[SpecialCodeIndex::VTIME] = 0;
         tcsetattr(stdin(), OptionalActions::Now, &single).ok()?;
@@ -82,7 +82,7 @@ impl Drop for Keys {
     }
 }
 
-/// Waits until the next reading is due. True if the view was ended meanwhile.
+/// Waits until the next reading is due. Returns true if the view was ended meanwhile.
 fn is_enough(keys: Option<&Keys>, interval: Duration) -> bool {
     let until = Instant::now() + interval;
     let mut in_vain = false;
@@ -94,16 +94,16 @@ fn is_enough(keys: Option<&Keys>, interval: Duration) -> bool {
         if left.is_zero() {
             return false;
         }
-        // a signal interrupts both
+        // a signal interrupts both waits
         if keys.is_none() {
             std::thread::sleep(left);
         } else if poll::readable([stdin()], Some(left)).is_ok_and(|ready| ready == [true]) {
             let mut pressed = [0; 16];
             match rustix::io::read(stdin(), &mut pressed) {
-                // a terminal that is gone announces nothing again and again
+                // a closed terminal is readable again and again, but has no bytes
                 Ok(0) if !in_vain => in_vain = true,
                 Ok(0) | Err(_) => return true,
-                // other keys begin with an Escape, too
+                // sequences of other keys begin with an Escape, too
                 Ok(length) if pressed[..length].ends_with(&[ESCAPE]) || pressed[..length].contains(&b'q') => {
                     return true;
                 }

@@ -1,5 +1,5 @@
-//! The `unisono` program: arguments and words only. Each subcommand is one file with an `Args` type
-//! and a `run` function; what it does lives in the crates.
+//! The `unisono` program: parses arguments and prints words. Each subcommand is one file with an `Args` type
+//! and a `run` function; the crates do the work.
 //!
 //! Exit codes: 0 done; 1 the work failed; 2 bad usage or bad input; 3 this host cannot do it.
 #![forbid(unsafe_code)]

@@ -1,9 +1,9 @@
-//! Standard output of the program: where answers go; progress and warnings go to standard error.
+//! Standard output of the program: answers go there; progress and warnings go to standard error.
 //!
-//! What is printed may hold text of others: names from files, what other processes say, paths. A terminal
-//! obeys control characters in it, so that they are written as escapes ([`plain`]): everything that this
-//! program prints in words passes that one function, standard error by the macros of `main.rs` that take the
-//! place of the standard library's.
+//! The output may contain foreign text: names from files, messages of other processes, paths. A terminal
+//! would obey control characters in it, so they are written as escapes ([`plain`]). All words that this
+//! program prints pass through that function; for standard error, macros in `main.rs` replace those of the
+//! standard library.
 
 use anyhow::Context;
 use std::borrow::Cow;
@@ -11,12 +11,13 @@ use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
-/// Prints an answer and a line end. It is no error if the reader has gone away (`unisono doctor | head`).
+/// Prints an answer and a line end. A reader that has closed the output (`unisono doctor | head`) is no
+/// error.
 pub(crate) fn answer(text: &str) -> io::Result<()> {
     is_read(text).map(|_| ())
 }
 
-/// Prints one of several answers and a line end. False if nobody reads them any more.
+/// Prints one of several answers and a line end. Returns false if the reader has closed the output.
 pub(crate) fn is_read(text: &str) -> io::Result<bool> {
     match writeln!(io::stdout().lock(), "{}", plain(text)) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
@@ -40,12 +41,12 @@ pub(crate) fn start_again() -> io::Result<()> {
 /// Prints a remark on standard error. Very long words are cut.
 pub(crate) fn remark(what: fmt::Arguments<'_>) {
     let text = what.to_string();
-    // a terminal that is gone hears nothing
+    // a failed write to standard error cannot be reported anywhere
     let _ = io::stderr().lock().write_all(plain(&shortened(&text)).as_bytes());
 }
 
-/// A text that cannot control a terminal: control characters, and those that change the direction of writing,
-/// become JSON escapes, so that JSON keeps its meaning. Line ends and tabs stay.
+/// A text that cannot control a terminal: control characters, and characters that change the direction of
+/// writing, become JSON escapes, so that JSON keeps its meaning. Line ends and tabs stay.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     let obeyed = |character: char| {
         (character.is_control() && !matches!(character, '\n' | '\t'))
@@ -66,17 +67,17 @@ pub(crate) fn plain(text: &str) -> Cow<'_, str> {
 }
 
 fn shortened(text: &str) -> Cow<'_, str> {
-    /// The longest word that is printed whole: a path that people still read.
-    const LONGEST_WORD: usize = 512;
-    /// How much of a longer word is printed.
+    /// The most bytes of a word that is printed whole: a path that people still read.
+    const MAX_WORD_LENGTH: usize = 512;
+    /// The number of characters that are printed of a longer word.
     const SHOWN: usize = 64;
-    if text.split_whitespace().all(|word| word.len() <= LONGEST_WORD) {
+    if text.split_whitespace().all(|word| word.len() <= MAX_WORD_LENGTH) {
         return Cow::Borrowed(text);
     }
     let words = text.split_inclusive(char::is_whitespace).map(|word| {
         let letters = word.trim_end();
         let count = letters.chars().count();
-        if count <= LONGEST_WORD {
+        if count <= MAX_WORD_LENGTH {
             return word.to_owned();
         }
         let start: String = letters.chars().take(SHOWN).collect();

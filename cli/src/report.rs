@@ -62,7 +62,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         );
     }
     match say(&args, &lines, &summary, &page) {
-        // whoever reads has read enough; the page is written
+        // the reader has closed the output, but the page is written
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         said => Ok(said.map(|()| ExitCode::SUCCESS)?),
     }
@@ -100,7 +100,7 @@ fn refused(error: Error) -> anyhow::Error {
     }
 }
 
-/// Prints what the records have about a topic or a study.
+/// Prints the figures and verdicts of a topic or a study.
 fn text(lines: &[Line], wanted: &str) -> anyhow::Result<ExitCode> {
     let names = |line: &Line| match line {
         Line::Study(study) => [study.topic.clone(), study.study.clone()],

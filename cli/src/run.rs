@@ -92,8 +92,8 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-/// Each rank of an MPI program would be alone here. Refuses such a program if it needs the preload, and
-/// otherwise warns. A program that uses both may be right.
+/// Detects MPI programs, because each of their ranks would be alone here. Refuses a program that needs the
+/// preload, and otherwise only warns, because a program may use both.
 fn look_for_mpi(args: &Args) -> Result<(), Failure> {
     let words: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
     let name = |word: &str| Path::new(word).file_name().map(|name| name.to_string_lossy().into_owned());

@@ -1,5 +1,5 @@
-//! A command as a service of systemd: it says that it is ready and alive; calling systemctl. Reference:
-//! sd_notify(3), systemd.service(5) on `WatchdogSec`.
+//! A command as a systemd service: notifications that it is ready and alive, and calls of systemctl.
+//! Reference: sd_notify(3), systemd.service(5) on `WatchdogSec`.
 
 use crate::exit::Failure;
 use anyhow::Context;
@@ -14,17 +14,17 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Tells systemd what this service does. Without systemd nobody is told.
+/// Notifies systemd of this service's state. Without systemd it does nothing.
 pub(crate) struct ServiceNotices {
     /// Connected when the service began: a broker that has become another user may not reach it any more.
     manager: Option<UnixDatagram>,
-    /// How often the watchdog wants to hear, if it does.
+    /// Interval of the watchdog's notifications, if there is a watchdog.
     every: Option<Duration>,
     last: Cell<Instant>,
 }
 
 impl ServiceNotices {
-    /// Finds out who listens, and says nothing yet.
+    /// Connects to the service manager, if there is one; sends nothing yet.
     pub(crate) fn connect() -> Self {
         // half of the time, as sd_watchdog_enabled(3) asks
         let every = sd_notify::watchdog_enabled().map(|patience| patience / 2);
@@ -32,12 +32,12 @@ impl ServiceNotices {
         Self { manager, every, last: Cell::new(Instant::now()) }
     }
 
-    /// The service can be used.
+    /// Announces that the service can be used.
     pub(crate) fn ready(&self) {
         self.tell(&NotifyState::Ready);
     }
 
-    /// The service has had a turn.
+    /// Announces that the service is alive. Called in every turn; sends only once per interval.
     pub(crate) fn alive(&self) {
         if self.every.is_some_and(|every| self.last.get().elapsed() >= every) {
             self.last.set(Instant::now());
@@ -47,7 +47,7 @@ impl ServiceNotices {
 
     fn tell(&self, state: &NotifyState<'_>) {
         if let Some(manager) = &self.manager {
-            // a service manager that does not listen ends the service by its own rules
+            // if the service manager does not listen, it ends the service by its own rules
             let _ = manager.send(format!("{state}\n").as_bytes());
         }
     }
@@ -73,7 +73,8 @@ fn manager(place: &OsStr) -> io::Result<UnixDatagram> {
 /// This directory exists if the host was started by systemd.
 const SYSTEMD: &str = "/run/systemd/system";
 
-/// Where units are written: below a directory for another host, or on this host, if systemd runs it.
+/// The root directory for units: the given directory for another host, or this host's root if systemd runs
+/// it.
 pub(crate) fn root_of(root: Option<&Path>) -> anyhow::Result<&Path> {
     if root.is_none() && !Path::new(SYSTEMD).exists() {
         return Err(Failure::Host(

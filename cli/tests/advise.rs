@@ -1,10 +1,10 @@
-//! `unisono advise` on programs whose speed depends on how they are run, so that the right answer is known.
+//! `unisono advise` on programs whose speed depends on how they run, so that the right answer is known.
 
 use serde_json::Value;
 use std::fs;
 use std::process::{Child, Command, Output};
 
-/// A program that is fast if this is true in a shell, and slow otherwise.
+/// A program that is fast if this condition holds in a shell, and slow otherwise.
 fn fast_if(condition: &str) -> String {
     format!("if {condition}; then sleep 0.05; else sleep 1; fi")
 }
@@ -25,7 +25,7 @@ fn advise(options: &[&str], programs: &[&str]) -> Output {
     command.output().expect("unisono starts")
 }
 
-/// What is told of a process that is watched for a second, and then killed.
+/// The report on a process that is watched for a second and then killed.
 fn watched(mut child: Child) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_unisono"))
         .args(["advise", "--json", "--for", "1s", "--pid", &child.id().to_string()])
@@ -72,7 +72,8 @@ fn programs_that_hinder_each_other_run_one_after_the_other() {
 fn a_program_that_no_remedy_changes_is_left_alone() {
     let output = advise(&["--json"], &["sleep 0.3"]);
     let told = object(&output);
-    // sleeping takes as long whatever is set; beside much load, times differ too much to say even that
+    // sleeping takes the same time with every setting; under much load, times differ too much to decide even
+    // that
     assert!(["nothing", "undecided"].iter().any(|verdict| told["verdict"] == *verdict), "{told}");
     assert_eq!(told["command"], Value::Null, "{told}");
 }
@@ -97,7 +98,7 @@ fn a_program_that_does_not_end_is_stopped_with_what_it_started() {
     assert!(said.contains("no run ended. Give a longer --limit"), "{said}");
     let numbers = fs::read_to_string(&numbers).expect("written by the program");
     for number in numbers.lines() {
-        // one that has ended may wait for its new parent to notice
+        // an ended process may wait for its new parent to notice
         assert!(unisono_linux::process_stat::is_gone(number), "{number} goes on");
     }
 }
@@ -125,7 +126,7 @@ fn a_running_process_is_watched_and_nothing_is_started() {
 
 #[test]
 fn the_work_between_two_sleeps_is_told_where_the_kernel_records_it() {
-    // a shell that waits for input which never comes, 2 ms a time
+    // a shell that waits for input that never comes, 2 ms at a time
     let script = "exec 3<> <(:); while :; do read -t 0.002 -u 3; done";
     let sleeps = Command::new("bash").args(["-c", script]).spawn().expect("bash");
     let told = watched(sleeps);
@@ -137,7 +138,7 @@ fn the_work_between_two_sleeps_is_told_where_the_kernel_records_it() {
     }
     let [n, low, median, high] =
         ["n", "low", "median", "high"].map(|name| work[name].as_u64().expect("a number"));
-    // it works for some microseconds each time; a ring that was full or a busy machine leaves fewer
+    // it works for some microseconds each time; a full ring or a busy machine leaves fewer
     assert!((20..1000).contains(&n), "{told}");
     assert!(0 < low && low <= median && median <= high && median < 2_000_000, "{told}");
 }

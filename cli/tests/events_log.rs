@@ -1,5 +1,5 @@
-//! `unisono events` with a log: what was acknowledged outlives `kill -9` of the broker, sessions are recorded
-//! and replayed, and the broker says what it does.
+//! `unisono events` with a log: acknowledged events survive `kill -9` of the broker, sessions are recorded
+//! and replayed, and the broker reports its state.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -32,7 +32,7 @@ impl Serving {
         self.restart_with(&[]);
     }
 
-    /// Answers where it serves MQTT, if it does.
+    /// Restarts with options; returns its MQTT address, if it has one.
     fn restart_with(&mut self, options: &[&str]) -> Option<String> {
         self.kill();
         let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
@@ -49,7 +49,7 @@ impl Serving {
             serves.is_none()
         });
         assert!(first.as_ref().is_some_and(|line| line.starts_with("serving at")), "{first:?}");
-        // what it says later must find a reader
+        // its later output needs a reader
         std::thread::spawn(move || lines.for_each(drop));
         mqtt
     }
@@ -69,13 +69,14 @@ impl Serving {
         output
     }
 
-    /// What a program has acknowledged is noted when the broker has seen it go.
+    /// Waits until no consumer is connected, because the broker records a consumer's acknowledgements when it
+    /// leaves.
     fn wait_for_no_follower(&self) {
         let counts = ["top", "--once", "--json", "--interval", "10ms"];
         while lines(&self.events(&counts))[0]["log"]["consumers"] != serde_json::json!({}) {}
     }
 
-    /// A program has subscribed when the broker counts it.
+    /// Waits until the broker counts a consumer, because only then the program has subscribed.
     fn wait_for_a_consumer(&self) {
         self.wait_for_consumers(1);
     }
@@ -161,7 +162,7 @@ fn a_named_consumer_goes_on_after_kill_9_of_the_broker_and_a_writer_publishes_on
         let arguments: Vec<&str> = resume.iter().copied().chain([count]).collect();
         payloads(&serving.events(&arguments))
     };
-    // the name has to be known before the first event
+    // the name must be known before the first event
     let mut early = serving.command(&["subscribe", "orders/#", "--resume", "billing", "--timeout", "50ms"]);
     assert!(early.status().expect("it runs").success());
     let publish = |serving: &Serving, numbers: &str| {
@@ -215,7 +216,7 @@ fn who_reconnects_goes_on_when_the_broker_was_killed_and_nothing_is_missing_or_i
         match line["payload"].as_str() {
             Some(payload) => {
                 let number: u64 = payload.parse().expect("a number");
-                // an event comes at least once
+                // an event arrives at least once
                 if !came.contains(&number) {
                     came.push(number);
                 }
@@ -313,7 +314,7 @@ fn a_service_takes_the_socket_that_was_opened_for_it_and_says_that_it_is_ready_a
     let listener = UnixListener::bind(&socket).expect("it binds");
     let heard = UnixDatagram::bind(&notices).expect("it binds");
     heard.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
-    // what systemd does: the socket is descriptor 3, and the process is named
+    // as systemd does it: the socket is descriptor 3, and LISTEN_PID names the process
     let script = "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" events serve --listen \"$1\" --listen \"$2\" 3<&0";
     let another = directory.path().join("another");
     let mut service = Command::new("sh")
@@ -350,7 +351,7 @@ fn a_retained_mqtt_message_outlives_kill_9_of_the_broker_and_so_does_its_end() {
         eprintln!("skipped: mosquitto_pub and mosquitto_sub are not installed (Debian: mosquitto-clients)");
         return;
     }
-    // each broker has a port that nobody else has; a fixed one may be taken while none runs
+    // each broker gets a free port; a fixed port might be taken while no broker runs
     let options = ["--mqtt", "127.0.0.1:0", "--log-topics", "lamp/#"];
     let mut serving = Serving::start();
     let restart = |serving: &mut Serving| {
@@ -367,7 +368,7 @@ fn a_retained_mqtt_message_outlives_kill_9_of_the_broker_and_so_does_its_end() {
         command.args(["-h", "127.0.0.1", "-p", port, "-t", "#", "-F", "%t %r %p"]);
         let mut subscriber = command.stdout(Stdio::piped()).spawn().expect("it is installed");
         serving.wait_for_consumers(1);
-        // what is retained comes before what is published after the subscription
+        // retained events come before those published after the subscription
         publish(port, &["-t", "end", "-m", "-"]);
         let lines = BufReader::new(subscriber.stdout.take().expect("a pipe")).lines();
         let lines = lines.map(|line| line.expect("a text"));

@@ -1,17 +1,17 @@
-//! What several ranks say at the same time comes in whole lines, and what all would say is said once for a
-//! host.
+//! Messages of several ranks at the same time appear in whole lines, and a message common to all ranks
+//! appears once per host.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 
-/// A program that starts `unisono`, its name in `$0`, and then answers its exit code.
+/// A program that starts `unisono`, whose path is `$0`, and then returns its exit code.
 const ALONE: &str = "\"$0\" mpi ./nothere; exit $?";
-/// The same with another program beside it.
+/// As `ALONE`, with another program beside it.
 const BESIDE: &str = "sleep 60 & \"$0\" mpi ./nothere; code=$?; kill $!; exit $code";
 
-/// The exit code of a program, and what each write(2) to its standard error wrote: each to a socket of
-/// datagrams is a datagram.
+/// The exit code of a program, and the text of each write(2) to its standard error: on a datagram socket each
+/// write is a datagram.
 fn writes(command: &mut Command) -> (Option<i32>, Vec<String>) {
     let (ours, theirs) = UnixDatagram::pair().expect("two sockets");
     let code = command.stderr(OwnedFd::from(theirs)).status().expect("the program starts").code();

@@ -1,4 +1,4 @@
-//! `unisono study` from outside: records that conform to their schema, Ctrl-C that keeps them.
+//! `unisono study` from outside: records that conform to their schema, and are kept after Ctrl-C.
 #![allow(missing_docs)]
 
 mod schema;

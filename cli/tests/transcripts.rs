@@ -1,13 +1,13 @@
-//! What the program says, word for word: help texts, and every kind of bad input with its exit code.
+//! The program's output, word for word: help texts, and every kind of bad input with its exit code.
 //!
-//! After a change on purpose: `TRYCMD=overwrite cargo test -p unisono --test transcripts`, and read the
-//! difference before it is committed.
+//! After an intended change: `TRYCMD=overwrite cargo test -p unisono --test transcripts`, and read the
+//! difference before you commit it.
 
 #[test]
 fn the_program_says_what_the_transcripts_say() {
     trycmd::TestCases::new()
         .case("tests/transcripts/*.trycmd")
-        // the same on every machine, whatever language and terminal it has
+        // the same on every machine, in any language and terminal
         .env("LC_ALL", "C")
         .env("COLUMNS", "100")
         .env("NO_COLOR", "1");

@@ -1,4 +1,4 @@
-//! What `unisono tree` writes into files.
+//! The files that `unisono tree` writes.
 #![allow(missing_docs)]
 
 use std::path::Path;
@@ -26,7 +26,7 @@ fn the_picture_shows_the_tree_after_the_repair_and_says_what_was_done() {
     }
 }
 
-/// Whether a process has a handler for SIGINT; none if the process has ended.
+/// Whether a process has a handler for SIGINT; `None` if the process has ended.
 fn catches_interrupt(process: u32) -> Option<bool> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
@@ -51,7 +51,7 @@ fn an_exact_plan_that_is_interrupted_is_the_best_so_far_and_says_so() {
         .stderr(std::process::Stdio::piped())
         .spawn()
         .expect("it starts");
-    // the plan is interrupted once it shows its progress, when it begins to catch the signal
+    // the plan is interrupted once it shows its progress, because it then catches the signal
     while catches_interrupt(planning.id()) == Some(false)
         && planning.try_wait().expect("it is ours").is_none()
     {
@@ -67,8 +67,8 @@ fn an_exact_plan_that_is_interrupted_is_the_best_so_far_and_says_so() {
     assert!(text.contains("\"ties\":\"exact\"") && text.contains("\"stopped\":true"), "{said}");
 }
 
-/// A network of a few MiB as a file: switches of 48 ports, each with links to its neighbours in a ring, and
-/// nodes.
+/// Writes a network of a few MiB: switches of 48 ports, each with links to its neighbors in a ring, and
+/// nodes. Returns the file's size in bytes.
 fn large(file: &Path) -> u64 {
     use std::fmt::Write as _;
     const SWITCHES: usize = 60_000;
@@ -91,8 +91,8 @@ fn large(file: &Path) -> u64 {
     text.len() as u64
 }
 
-/// What a process of a command may address, in KiB: a limit that the kernel keeps, so that nothing needs
-/// measuring.
+/// Whether a command succeeds within this address space, in KiB: a limit that the kernel enforces, so that
+/// nothing needs measuring.
 fn runs_within(kib: u64, arguments: &[&str], file: &Path) -> bool {
     let mut command = Command::new("sh");
     command.args([
@@ -116,7 +116,7 @@ fn a_large_network_takes_at_most_four_times_its_file_in_memory() {
     .expect("there is room");
     let kib = large(&big) / 1024;
     for arguments in [&["convert", "--out", "/dev/null"][..], &["plan", "--threads", "1"]] {
-        // what the program addresses without a network, to within a MiB
+        // the address space that the program needs without a network, to within a MiB
         let itself = (1..1024).map(|mib| mib * 1024).find(|kib| runs_within(*kib, arguments, &small));
         let itself = itself.expect("it runs within a GiB");
         assert!(

@@ -1,4 +1,4 @@
-//! Puts the built-in studies and the commit into the build. The commit is `unknown` without git or a
+//! Puts the built-in studies and the commit into the build. The commit is `unknown` without git or outside a
 //! repository.
 
 use std::path::Path;

@@ -1,4 +1,5 @@
-/* What the examples need: calls that must work, numbers from the command line, time; for events, a broker. */
+/* Helpers of the examples: calls that must succeed, numbers from the command line, time; for events, a
+ * broker. */
 #ifndef EXAMPLE_H
 #define EXAMPLE_H
 
@@ -9,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Ends the program with the library's own words when a call fails. */
+/* Ends the program with the library's error text if a call fails. */
 #define MUST(call)                                                                                           \
 	do {                                                                                                 \
 		if ((call) != UNISONO_STATUS_OK) {                                                           \
@@ -61,7 +62,7 @@ static inline void read_options(int argc, char **argv, const char *about, const 
 	}
 }
 
-/* The broker at an address that is the last argument, or else this user's. */
+/* Connects to the broker at the address in the last argument, or else to this user's. */
 static inline unisono_client *broker(const char *address)
 {
 	unisono_client *client;
@@ -70,7 +71,7 @@ static inline unisono_client *broker(const char *address)
 	return client;
 }
 
-/* The field of an event; ends the program if it is not there. */
+/* The field of an event; ends the program if the event lacks it. */
 static inline const unisono_field *field(const unisono_event *event, const char *name)
 {
 	for (size_t i = 0; i < event->field_count; i++)

@@ -3,8 +3,8 @@
  *	unisono events serve &
  *	./file_download supply README.md & ./file_download consume copy.md
  *
- * Who downloads says where the next piece begins; the reply has the file's size and the piece's checksum.
- *Supplier and consumer may as well be the examples in Rust and in Python.
+ * The client's request names the offset of the next piece; the reply has the file's size and the piece's
+ * checksum. Supplier and consumer may also be the examples in Rust and in Python.
  */
 #include "example.h"
 
@@ -24,7 +24,7 @@ static int64_t adler32(const unsigned char *bytes, size_t count)
 	return (int64_t)(high << 16 | low);
 }
 
-/* For ever: until it is stopped, or the broker is. */
+/* Serves until it is stopped, or the broker ends. */
 static void supply(unisono_client *client, FILE *file)
 {
 	unisono_field fields[] = {

@@ -1,6 +1,6 @@
-/* A hash table spread over all ranks: who inserts a key claims a slot by compare-and-swap, wherever the slot
- * is, and the slot's owner does nothing. All ranks insert keys of their own, and besides the same few keys
- * all at once; in the end every key has to be in the table exactly once.
+/* A hash table spread over all ranks: a rank claims a slot for a key by compare-and-swap, on any rank. The
+ * slot's owner does nothing. All ranks insert their own keys, and at the same time a few keys common to all;
+ * in the end every key must be in the table exactly once.
  */
 #include "example.h"
 
@@ -22,19 +22,19 @@ static uint64_t mix(uint64_t number)
 	return number ^ number >> 31;
 }
 
-/* Key number `index` of rank `rank`: no two are the same, and none is empty. */
+/* Key number `index` of rank `rank`: all keys are different, and none is empty. */
 static uint64_t key_of(uint64_t rank, uint64_t index)
 {
 	return mix(((rank + 1) << 40) + index + 1);
 }
 
-/* What belongs to a key, so that a wrong one is noticed. */
+/* The value of a key, by which a wrong entry is noticed. */
 static uint64_t value_of(uint64_t key)
 {
 	return mix(~key);
 }
 
-/* Returns 1 if this call has put the key there, 0 if it was there already. */
+/* Returns 1 if this call has inserted the key, 0 if it was there already. */
 static int insert(uint64_t key)
 {
 	const unisono_layout *u64 = unisono_layout_of(UNISONO_ELEMENT_U64);
@@ -108,7 +108,7 @@ int main(int argc, char **argv)
 	MUST(unisono_job_join(&job, 30));
 	uint64_t rank = (uint64_t)unisono_job_rank(job);
 	ranks = (uint64_t)unisono_job_size(job);
-	/* all keys fill two thirds of the table at most */
+	/* all keys together fill at most two thirds of the table */
 	distinct = (uint64_t)keys * ranks + (uint64_t)common;
 	slots = distinct * 3 / 2 / ranks + 2;
 	MUST(unisono_window_allocate(job, slots * sizeof(struct slot), NULL, (void **)&mine, &table));

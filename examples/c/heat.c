@@ -1,8 +1,8 @@
-/* The heat equation on a square plate, by rows. Each rank's window holds its rows twice (this step's and the
- * next one's), with a ghost row above and below; a step puts the first and the last row into the neighbours'
- * ghost rows and computes in place: the window is ordinary memory.
+/* The heat equation on a square plate, divided by rows. Each rank's window holds its rows twice (for this
+ * step and the next one), with a ghost row above and below. A step puts the first and the last row into the
+ * neighbors' ghost rows, and computes in place: the window is ordinary memory.
  *
- * One fence a step is enough: a neighbour that is a step ahead writes ghost rows of the other copy.
+ * One fence per step is enough: a neighbor that is a step ahead writes ghost rows of the other copy.
  */
 #include "example.h"
 
@@ -133,7 +133,7 @@ int main(int argc, char **argv)
 		       check ? "; equal to the sequential solution" : "");
 	MUST(unisono_window_free(&window));
 	MUST(unisono_job_finalize(&job));
-	/* the same additions in the same order: not a bit may differ */
+	/* the same additions in the same order: the results must be equal bit for bit */
 	if (most != 0) {
 		fprintf(stderr, "the plate differs from the sequential solution by up to %g\n", most);
 		return 1;

@@ -3,8 +3,8 @@
  *	unisono events serve &
  *	./sensor_feed consume & ./sensor_feed supply 300
  *
- * The consumer checks that no hot event is missing, doubled or out of order, and counts those that were late.
- * Supplier and consumer may as well be the examples in Rust and in Python.
+ * The consumer checks that no hot event is missing, doubled or out of order, and counts late ones. Supplier
+ * and consumer may also be the examples in Rust and in Python.
  */
 #include "example.h"
 
@@ -34,7 +34,7 @@ static void supply(unisono_client *client, int64_t count)
 	unisono_published published = { 0, 0, 0 };
 	uint32_t heat;
 
-	/* each event is due 20 ms after the broker has it */
+	/* each event is due 20 ms after the broker gets it */
 	MUST(unisono_advertise(client, &(unisono_topic){ .name = "sensor/1/heat", .deadline_ns = 20000000 },
 			       &heat));
 	for (int64_t number = 0; number < count; number++) {
@@ -42,7 +42,7 @@ static void supply(unisono_client *client, int64_t count)
 		fields[1].whole = celsius(number);
 		if (number > 0) {
 			MUST(unisono_publish(client, heat, &draft));
-		} else { /* until somebody has subscribed */
+		} else { /* until a consumer has subscribed */
 			MUST(unisono_try_publish(client, heat, &draft, &published));
 			number -= published.consumers == 0;
 		}
@@ -55,7 +55,7 @@ static void supply(unisono_client *client, int64_t count)
 
 static int consume(unisono_client *client)
 {
-	/* it may lose nothing: if it is too slow, the sensor waits */
+	/* no event may be lost: if the consumer is too slow, the sensor waits */
 	unisono_subscription hot_ones = { .topics = "sensor/+/heat",
 					  .filter = "celsius > 40 or last",
 					  .full = UNISONO_FULL_BLOCK_SUPPLIER };

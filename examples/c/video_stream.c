@@ -3,9 +3,9 @@
  *	unisono events serve &
  *	./video_stream consume & ./video_stream supply 300
  *
- * A frame that is late is not worth its way: the broker drops it and tells the consumer, which checks that
- *frames and gaps together are the whole stream. When its queue is full, frames that others depend on stay:
- *they are more critical. Supplier and consumer may as well be the examples in Rust and in Python.
+ * A late frame is useless: the broker drops it and notifies the consumer, which checks that frames and gaps
+ * together are the whole stream. If its queue is full, frames that other frames depend on stay: they are more
+ * critical. Supplier and consumer may also be the examples in Rust and in Python.
  */
 #include "example.h"
 
@@ -14,7 +14,7 @@
 
 static const uint64_t PERIOD_NS = 1000000000 / 30; /* frames are shown at 30 Hz */
 
-/* Every twelfth frame stands alone, every third depends on that, the others on both. */
+/* Every twelfth frame stands alone, every third depends on it, the others on both. */
 static size_t bytes_of(int64_t number)
 {
 	return number % 12 == 0 ? 20000 : number % 3 == 0 ? 9000 : 3500;
@@ -53,13 +53,13 @@ static void supply(unisono_client *client, int64_t count)
 			thrd_sleep(&(struct timespec){ .tv_nsec = (long)(shown - now) }, NULL);
 		if (number > 0) {
 			MUST(unisono_publish(client, video, &draft));
-		} else { /* until somebody has subscribed */
+		} else { /* until a consumer has subscribed */
 			MUST(unisono_try_publish(client, video, &draft, &published));
 			number -= published.consumers == 0;
 		}
 	}
 	fields[0].whole = count;
-	/* without a deadline of its own it could be dropped as the others */
+	/* without its own deadline it could be dropped like the others */
 	MUST(unisono_publish(client, video,
 			     &(unisono_draft){ .fields = fields,
 					       .field_count = 2,
@@ -67,7 +67,7 @@ static void supply(unisono_client *client, int64_t count)
 					       .deadline_ns = unisono_now() + 3600 * UINT64_C(1000000000) }));
 }
 
-/* Whether a frame is the one of this number. */
+/* Whether the event is frame `number`, with all its bytes. */
 static int is_right(const unisono_event *event, int64_t number)
 {
 	const unsigned char *payload = event->payload;

@@ -1,4 +1,4 @@
-//! Captures: reads the TCP packets of a pcap file, and writes made-up ones.
+//! Captures: reads the TCP packets of a pcap file, and writes synthetic ones.
 
 use anyhow::{Context, bail};
 use etherparse::{LaxNetSlice, LaxSlicedPacket, PacketBuilder, TcpHeader, TransportSlice};
@@ -26,7 +26,7 @@ pub(crate) fn open(path: &Path) -> anyhow::Result<Capture<BufReader<File>>> {
 }
 
 impl<R: Read> Capture<R> {
-    /// `name` is for messages.
+    /// `name` is for messages only.
     pub(crate) fn new(reader: R, name: String) -> anyhow::Result<Self> {
         let Ok(reader) = PcapReader::new(reader) else {
             bail!(
@@ -42,12 +42,12 @@ impl<R: Read> Capture<R> {
         Ok(Self { reader, name, number: 0, is_cut_off: false })
     }
 
-    /// Whether the capture ended in the middle of a packet, as when the program that wrote it was killed.
+    /// Whether the capture ended in the middle of a packet, for example because its writer was killed.
     pub(crate) fn is_cut_off(&self) -> bool {
         self.is_cut_off
     }
 
-    /// The next TCP packet; everything else is left out.
+    /// The next TCP packet; other packets are left out.
     pub(crate) fn next_packet(&mut self) -> anyhow::Result<Option<TcpPacket>> {
         let is_ethernet = self.reader.header().datalink == DataLink::ETHERNET;
         loop {
@@ -72,7 +72,7 @@ impl<R: Read> Capture<R> {
         }
     }
 
-    /// The services with the most packets, at most `count`, and whether any other was left out.
+    /// The services with the most packets, at most `count`, and the number of services left out.
     pub(crate) fn busiest(mut self, count: usize) -> anyhow::Result<(Vec<SocketAddr>, usize)> {
         let mut packets: BTreeMap<SocketAddr, u64> = BTreeMap::new();
         while let Some(packet) = self.next_packet()? {
@@ -95,7 +95,8 @@ fn is_end(error: &PcapError) -> bool {
     }
 }
 
-/// The TCP packet in these bytes. `missing`: bytes that were on the wire but are not here.
+/// Decodes the TCP packet in these bytes. `missing` is the number of bytes that were on the wire but are not
+/// here.
 fn decode(bytes: &[u8], is_ethernet: bool, at: Duration, missing: usize) -> Option<TcpPacket> {
     let sliced = if is_ethernet {
         LaxSlicedPacket::from_ethernet(bytes).ok()?
@@ -119,7 +120,7 @@ fn decode(bytes: &[u8], is_ethernet: bool, at: Duration, missing: usize) -> Opti
     })
 }
 
-/// Writes packets as an Ethernet capture with times to the nanosecond; answers how many.
+/// Writes packets as an Ethernet capture with times in nanoseconds; returns their number.
 pub(crate) fn write(path: &Path, packets: impl Iterator<Item = TcpPacket>) -> anyhow::Result<u64> {
     let cannot = || format!("cannot write the capture {}", path.display());
     let file = File::create(path).with_context(cannot)?;
@@ -183,7 +184,7 @@ mod tests {
         assert_eq!(read(&bytes[..]).expect("a capture"), (packets.clone(), false));
         let (busiest, others) = open(&path).and_then(|capture| capture.busiest(4)).expect("readable");
         assert_eq!((busiest, others), (vec![packets[0].service()], 0));
-        // a capture that was cut off gives what is whole
+        // a truncated capture gives its complete packets
         let (whole, cut_off) = read(&bytes[..bytes.len() - 3]).expect("a capture");
         assert_eq!((whole.len(), cut_off), (299, true));
     }
@@ -199,7 +200,7 @@ mod tests {
     }
 
     proptest! {
-        /// A byte of a good capture is changed, or the packets are anything.
+        /// A valid capture with one changed byte, and packets of random bytes.
         #[test]
         fn no_bytes_are_a_surprise(at in 0..2000usize, byte: u8, noise in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut bytes = Vec::new();

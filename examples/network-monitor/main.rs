@@ -1,12 +1,12 @@
-//! Clusters the packets of TCP streams while they arrive, and says what is new in them: the application of
-//! *Gang scheduling isn't worth it... yet* (ETH TR 745, section 4). `unisono study monitor` measures the same
-//! computation under several ways to share processors.
+//! Clusters the packets of TCP streams while they arrive, and reports new kinds of packets: the application
+//! of *Gang scheduling isn't worth it... yet* (ETH TR 745, section 4). `unisono study monitor` measures the
+//! same computation under several ways to share processors.
 //!
 //! ```sh
-//! network-monitor --attack 1              # made-up traffic with an attack on stream 1
+//! network-monitor --attack 1              # synthetic traffic with an attack on stream 1
 //! network-monitor --attack 1 --write a.pcap && network-monitor a.pcap
 //! ```
-//! Read `watch` for how a team of threads follows a stream, and `capture` for files.
+//! Read `watch` for a team of threads that follows a stream, and `capture` for files.
 #![forbid(unsafe_code)]
 
 mod capture;
@@ -27,8 +27,8 @@ use unisono_study::workload::monitor::generator::{AttackPlan, StreamPackets, Str
 use unisono_study::workload::monitor::packet::TcpPacket;
 use watch::{StreamCollector, Update};
 
-/// The paper's threads of a stream.
-const MOST_THREADS: usize = 8;
+/// The paper's number of threads per stream.
+const MAX_THREADS: usize = 8;
 
 /// Cluster the packets of TCP streams while they arrive, and say what is new in them
 ///
@@ -103,7 +103,7 @@ fn main() -> ExitCode {
         Ok(Err(BadInput(error))) => (error, 2),
         Err(error) => (error, 1),
     };
-    // a closed standard error is nobody's problem
+    // a failed write to standard error cannot be reported anywhere
     let _ = writeln!(std::io::stderr(), "network-monitor: {error:#}");
     ExitCode::from(code)
 }
@@ -129,7 +129,7 @@ fn run(args: &Args) -> anyhow::Result<Result<(), BadInput>> {
     watch(args, traffic).map(Ok)
 }
 
-/// Packets in the order of their times, and the services that they are about.
+/// Packets in the order of their times, and their services.
 struct Traffic {
     services: Vec<SocketAddr>,
     packets: Box<dyn Iterator<Item = anyhow::Result<TcpPacket>>>,
@@ -179,17 +179,17 @@ fn made_up(args: &Args) -> anyhow::Result<Traffic> {
     Ok(Traffic { services, packets: Box::new(packets) })
 }
 
-/// What the summary says.
+/// The totals for the summary.
 #[derive(Default)]
 struct Totals {
     latencies: Vec<Duration>,
     alerts: usize,
-    /// Standard output is gone.
+    /// The error, if standard output was closed.
     failed: Option<anyhow::Error>,
 }
 
 fn watch(args: &Args, traffic: Traffic) -> anyhow::Result<()> {
-    let available = thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
+    let available = thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
     let threads = args.threads.map_or(available, |threads| threads as usize);
     let (collectors, teams): (Vec<_>, Vec<_>) = traffic
         .services
@@ -225,7 +225,7 @@ fn watch(args: &Args, traffic: Traffic) -> anyhow::Result<()> {
     }
 }
 
-/// Gives each packet to its stream's collector, until packets or collectors end.
+/// Gives each packet to its stream's collector, until the packets end or no team works any more.
 fn feed(
     pace: Pace,
     packets: impl Iterator<Item = anyhow::Result<TcpPacket>>,

@@ -14,24 +14,24 @@ use unisono_study::workload::monitor::alert::{ClusterAlert, alerts};
 use unisono_study::workload::monitor::packet::{TcpPacket, coordinates};
 use unisono_study::workload::stream_cluster::{CentreRange, ClusterTeam, WeightedPoints};
 
-/// Chunks that may wait for a stream's team. Then reading waits, so that memory is bounded.
+/// Chunks that may wait for a stream's team. Then reading blocks, so that memory is bounded.
 const QUEUE: usize = 8;
 
-/// A full chunk, and when its last packet arrived.
+/// A full chunk, and the arrival of its last packet.
 struct ArrivedChunk {
     points: WeightedPoints,
     number: u64,
     arrived: Instant,
 }
 
-/// What a stream's team found in a chunk.
+/// A team's result for a chunk.
 #[derive(Debug)]
 pub(crate) struct Update {
     pub(crate) service: SocketAddr,
-    /// From 1.
+    /// Number of the chunk, from 1.
     pub(crate) number: u64,
     pub(crate) clusters: usize,
-    /// From the arrival of the last packet.
+    /// Time from the arrival of the last packet to the result.
     pub(crate) latency: Duration,
     pub(crate) alerts: Vec<ClusterAlert>,
 }
@@ -46,7 +46,8 @@ pub(crate) struct StreamCollector {
 }
 
 impl StreamCollector {
-    /// `arrived` is now, or when the packet should have come. Answers whether the stream's team still works.
+    /// Adds a packet. `arrived` is now, or the packet's scheduled arrival. Returns whether the stream's team
+    /// still works.
     pub(crate) fn take(&mut self, packet: &TcpPacket, arrived: Instant) -> bool {
         let gap = packet.at.saturating_sub(self.last.unwrap_or(packet.at));
         self.last = Some(packet.at);
@@ -85,7 +86,7 @@ pub(crate) fn stream(
 }
 
 impl StreamTeam {
-    /// Clusters chunks until the collector is gone. `report` says whether to go on.
+    /// Clusters chunks until the collector is gone or `report` returns false.
     pub(crate) fn work(self, report: &(dyn Fn(Update) -> bool + Sync)) {
         let barrier = Barrier::new(self.threads);
         let team = ClusterTeam::new(self.threads, CentreRange::default(), self.seed);

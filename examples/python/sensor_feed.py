@@ -26,10 +26,10 @@ def hot(number):
 
 
 def supply(args):
-    # each event is due 20 ms after the broker has it
+    # each event is due 20 ms after the broker gets it
     with unisono.Publisher("sensor/1/heat", at=args.at, due_in=0.02) as heat:
         while not heat.try_publish(fields={"number": 0, "celsius": celsius(0)}).consumers:
-            time.sleep(0.01)  # until somebody has subscribed
+            time.sleep(0.01)  # until a consumer has subscribed
         for number in range(1, args.count):
             heat.publish(fields={"number": number, "celsius": celsius(number)})
             time.sleep(0.001)
@@ -38,7 +38,7 @@ def supply(args):
 
 def consume(args):
     expected, events, late = hot(0), 0, 0
-    # it may lose nothing: if it is too slow, the sensor waits
+    # no event may be lost: if the consumer is too slow, the sensor waits
     with unisono.Subscriber(
         "sensor/+/heat", at=args.at, filter="celsius > 40 or last", full="block-supplier", on_notice=lambda _: None
     ) as heat:

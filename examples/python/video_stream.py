@@ -34,13 +34,13 @@ def supply(args):
     with unisono.Publisher("video", at=args.at, due_in=PERIOD) as video:
         payload, criticality = frame(0)
         while not video.try_publish(payload, fields={"number": 0}, criticality=criticality).consumers:
-            time.sleep(0.01)  # until somebody has subscribed
+            time.sleep(0.01)  # until a consumer has subscribed
         start = time.monotonic()
         for number in range(1, args.count):
             payload, criticality = frame(number)
             time.sleep(max(start + number * PERIOD - time.monotonic(), 0))
             video.publish(payload, fields={"number": number}, criticality=criticality)
-        # without a deadline of its own it could be dropped as the others
+        # without its own deadline it could be dropped like the others
         video.publish(fields={"number": args.count, "last": True}, criticality=255, due_in=3600)
 
 

@@ -1,4 +1,4 @@
-//! For the examples about events: the broker that is meant, what they have in common.
+//! Common parts of the examples about events: the connection to the broker, checks of events.
 
 use anyhow::Context;
 use clap::ValueEnum;
@@ -8,10 +8,10 @@ use unisono_broker::{
     BrokerAddress, Client, EventDraft, FieldSet, FieldValue, PublishOutcome, ReceivedEvent, TopicHandle,
 };
 
-/// How long a consumer waits for what comes next.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Time that a consumer waits for the next event.
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Which half of an example a process is.
+/// The role of a process in an example.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Role {
     Supply,
@@ -21,13 +21,13 @@ pub enum Role {
 /// Connects to the broker at a path, or at `tcp:HOST:PORT`.
 ///
 /// # Errors
-/// Nobody is there.
+/// The broker does not answer.
 pub fn broker(at: &Path) -> anyhow::Result<Client> {
     let address: BrokerAddress = at.to_str().context("the address is no text")?.parse()?;
     Ok(Client::at(&address)?)
 }
 
-/// Publishes an event again and again until somebody has subscribed and gets it.
+/// Publishes an event again and again until a subscriber gets it.
 ///
 /// # Errors
 /// The broker refuses it, or is gone.
@@ -42,10 +42,10 @@ pub fn publish_once_heard<'a>(
     Ok(())
 }
 
-/// A field that is a whole number.
+/// The value of a field that is a whole number.
 ///
 /// # Errors
-/// The event has none of this name.
+/// The event has no whole number of this name.
 pub fn whole(fields: &FieldSet, name: &str) -> anyhow::Result<i64> {
     match fields.field(name) {
         Some(FieldValue::Number(number)) => number.to_whole(),
@@ -60,7 +60,7 @@ pub fn is_last(event: &ReceivedEvent) -> bool {
     event.fields.field("last") == Some(&FieldValue::Bool(true))
 }
 
-/// The checksum of RFC 1950, which shows whether a piece has arrived as it left.
+/// The checksum of RFC 1950, which detects a damaged piece.
 #[must_use]
 pub fn adler32(bytes: &[u8]) -> i64 {
     let step = |(low, high): (u32, u32), byte: &u8| {

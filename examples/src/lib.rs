@@ -1,5 +1,5 @@
-//! What the examples share: for windows, how a program becomes a member of its job, and how ranks divide
-//! work; for events, [`events`].
+//! Common parts of the examples: for windows, how a program joins its job, and how ranks divide work; for
+//! events, [`events`].
 #![forbid(unsafe_code)]
 
 pub mod events;
@@ -9,24 +9,25 @@ use std::ops::Range;
 use std::time::Duration;
 use unisono_rma::{Assert, Error, Job, Operation, Plain, Rank, Spec};
 
-/// How long a rank waits for the others to come.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time that a rank waits for the others to join.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Joins the job that `unisono run` started this process for. Started by itself, a process is a job of one.
+/// Joins the job for which `unisono run` started this process. Without `unisono run`, a process is a job of
+/// one.
 pub fn join() -> anyhow::Result<Job> {
-    match Job::join(PATIENCE).context("cannot join the job")? {
+    match Job::join(TIMEOUT).context("cannot join the job")? {
         Some(job) => Ok(job),
         None => Job::threads(1).pop().context("a job of one has a member"),
     }
 }
 
-/// The part of `all` things that is `rank`'s, when `size` ranks have as equal parts as possible.
+/// The part of `all` items that belongs to `rank`, divided as evenly as possible among `size` ranks.
 pub fn part(all: usize, rank: usize, size: usize) -> Range<usize> {
     all * rank / size..all * (rank + 1) / size
 }
 
-/// What the ranks' values combine to, at every rank. The operation has to leave zero out, with which a window
-/// begins: a sum, or the greatest of what is not negative.
+/// Combines the ranks' values; every rank gets the result. The operation must have zero as its neutral
+/// element, because the window begins with it: a sum, or the maximum of values that are not negative.
 pub fn combined<T: Plain>(job: &mut Job, mine: T, operation: Operation) -> Result<T, Error> {
     let mut window = job.allocate(size_of::<T>() as u64, Spec::new())?;
     window.fence(Assert::NO_PRECEDE)?;

@@ -1,4 +1,4 @@
-//! The example that needs no broker checks itself.
+//! Tests the example that needs no broker and checks itself.
 
 use std::process::Command;
 

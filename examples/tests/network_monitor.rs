@@ -1,4 +1,4 @@
-//! The network monitor as its users start it.
+//! Tests the network monitor as a user starts it.
 
 use serde_json::Value;
 use std::path::Path;
@@ -17,7 +17,7 @@ fn objects(arguments: &[&str]) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("an object")).collect()
 }
 
-/// What was found, without the times.
+/// The objects without the times.
 fn found(mut objects: Vec<Value>) -> Vec<String> {
     let mut texts: Vec<String> = objects
         .iter_mut()
@@ -27,7 +27,7 @@ fn found(mut objects: Vec<Value>) -> Vec<String> {
             serde_json::to_string(object).expect("text")
         })
         .collect();
-    // streams are watched at the same time
+    // sorted, because streams are watched at the same time
     texts.sort();
     texts
 }
@@ -65,7 +65,7 @@ fn packets_come_at_their_times_if_asked() {
     let begin = std::time::Instant::now();
     let output = monitor(&[&at[..], &["--pace", "recorded"]].concat());
     assert!(output.status.success());
-    // a hundred packets at a thousand a second
+    // a hundred packets at a thousand per second
     assert!(begin.elapsed().as_secs_f64() > 0.05, "{:?}", begin.elapsed());
     assert!(String::from_utf8_lossy(&output.stdout).contains("updates: 2, alerts: 0"));
 }

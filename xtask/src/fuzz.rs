@@ -1,10 +1,9 @@
-//! `cargo xtask fuzz`: runs the fuzz targets of `crates/*/fuzz` and `examples/fuzz`, guided by
-//! coverage, for a given time.
+//! `cargo xtask fuzz`: runs the fuzz targets of `fuzz/targets`, guided by coverage, for a given time.
 //!
-//! Stable Rust instruments code for libFuzzer by flags of its code generator. There is no sanitizer, because
-//! sanitizers need an unstable compiler and the fuzzed code has no unsafe code. Interesting inputs stay in
-//! `target/fuzz/corpus`, failing ones in `target/fuzz`; run a target's program with the path of a failing
-//! input to repeat the failure.
+//! Stable Rust can instrument code for libFuzzer through code generation flags. There is no sanitizer,
+//! because sanitizers need an unstable compiler and the fuzzed code has no unsafe code. Interesting inputs
+//! stay in `target/fuzz/corpus`, failing inputs in `target/fuzz`; to repeat a failure, run the target's
+//! program with the path of the failing input.
 
 use crate::step::{StepVerdict, TimedStep};
 use crate::summary::StepSummary;
@@ -15,36 +14,37 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use unisono_host_tests::program::{target, workspace};
 
-/// The crate, its targets as in its `Cargo.toml`, and files to begin with.
-const PROJECTS: [(&str, &[&str], Option<&str>); 8] = [
-    ("crates/rma/fuzz", &["packet", "stream", "handshake"], None),
+/// The feature of `fuzz/Cargo.toml` for a crate, its targets, and files to begin with.
+const CRATES: [(&str, &[&str], Option<&str>); 8] = [
+    ("rma", &["packet", "stream", "handshake"], None),
     (
-        "crates/broker/fuzz",
+        "broker",
         &["frame", "broker", "memory", "log", "mqtt", "join", "event_stream", "datagram", "permissions"],
         None,
     ),
-    ("crates/eventchannel/fuzz", &["filter"], None),
-    ("crates/enforce/fuzz", &["ethernet"], None),
-    ("crates/gang/fuzz", &["request", "rules"], None),
+    ("eventchannel", &["filter"], None),
+    ("enforce", &["ethernet"], None),
+    ("gang", &["request", "rules"], None),
     (
-        "crates/btin/fuzz",
+        "btin",
         &["topology", "tree", "ibnetdiscover", "graphml", "dot", "lldp", "containerlab"],
         Some("examples/networks"),
     ),
-    ("crates/fairqueue/fuzz", &["trace", "policy"], None),
-    ("examples/fuzz", &["capture"], None),
+    ("fairqueue", &["trace", "policy"], None),
+    ("examples", &["capture"], None),
 ];
 
-/// Edges counted, comparisons traced; one code generation unit, so that the tables are in one piece.
+/// Counts edges and traces comparisons; uses one code generation unit, so that each table is contiguous.
 const FLAGS: &str = "--cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// Fuzzes the targets of these names, or all, for this many seconds each. Answers whether nothing was found.
+/// Fuzzes the named targets, or all of them, for `seconds` seconds each. Returns whether no failure was
+/// found.
 pub(crate) fn run(seconds: u64, only: &[&str]) -> anyhow::Result<bool> {
-    let known = |name: &&&str| PROJECTS.iter().any(|(_, targets, _)| targets.contains(*name));
+    let known = |name: &&&str| CRATES.iter().any(|(_, targets, _)| targets.contains(*name));
     if let Some(name) = only.iter().find(|name| !known(name)) {
-        let all: Vec<_> = PROJECTS.iter().flat_map(|(_, targets, _)| targets.iter().copied()).collect();
+        let all: Vec<_> = CRATES.iter().flat_map(|(_, targets, _)| targets.iter().copied()).collect();
         bail!("there is no fuzz target {name}; there are {}", all.join(", "));
     }
     let mut summary = StepSummary::default();
@@ -55,11 +55,11 @@ pub(crate) fn run(seconds: u64, only: &[&str]) -> anyhow::Result<bool> {
         return Ok(summary.conclude());
     }
     let place = target().join("fuzz");
-    for (project, targets, seeds) in PROJECTS {
+    for (feature, targets, seeds) in CRATES {
         let wanted: Vec<_> =
             targets.iter().copied().filter(|name| only.is_empty() || only.contains(name)).collect();
         if !wanted.is_empty() {
-            fuzz(&mut summary, &place, project, &wanted, seeds, seconds)?;
+            fuzz(&mut summary, &place, feature, &wanted, seeds, seconds)?;
         }
     }
     Ok(summary.conclude())
@@ -68,19 +68,19 @@ pub(crate) fn run(seconds: u64, only: &[&str]) -> anyhow::Result<bool> {
 fn fuzz(
     summary: &mut StepSummary,
     place: &Path,
-    project: &str,
+    feature: &str,
     targets: &[&str],
     seeds: Option<&str>,
     seconds: u64,
 ) -> anyhow::Result<()> {
-    // a target of its own keeps the flags away from build scripts
+    // an explicit target triple keeps the flags away from build scripts
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let mut build = unisono_host_tests::program::cargo();
-    build.args(["build", "--locked", "--release", "--target", &triple]);
-    build.current_dir(workspace().join(project));
+    build.args(["build", "--locked", "--release", "--target", &triple, "--features", feature]);
+    build.current_dir(workspace().join("fuzz"));
     build.env("RUSTFLAGS", FLAGS).env("CARGO_TARGET_DIR", place);
-    if !TimedStep::new(format!("build {project}"), build).succeeds() {
-        let problem = format!("the fuzz targets of {project} do not build");
+    if !TimedStep::new(format!("build the targets of {feature}"), build).succeeds() {
+        let problem = format!("the fuzz targets of {feature} do not build");
         summary.step("fuzz", || StepVerdict::failed(problem));
         return Ok(());
     }
@@ -95,7 +95,7 @@ fn fuzz(
         fuzz.arg(format!("-artifact_prefix={}/{name}-", place.display()));
         let deadline = Duration::from_secs(seconds + 120);
         summary.step(&format!("fuzz {name} for {seconds} s"), || {
-            // progress is for whoever watches; what matters is what was found, and how much was tried
+            // show only the findings and the amount of work, not the progress
             let show = |line: &str| {
                 line.starts_with("stat::") || line.starts_with("Done") || line.contains("panicked")
             };

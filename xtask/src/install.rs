@@ -11,7 +11,7 @@
 //! share/unisono/slurm/prolog.sh, epilog.sh
 //! ```
 //!
-//! What is installed carries no debug information, which is five sixths of what a release build makes.
+//! Installed files have no debug information: it makes up five sixths of a release build.
 
 use anyhow::{Context, bail, ensure};
 use std::fs;
@@ -20,10 +20,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use unisono_host_tests::program::{PROGRAMS, target, workspace};
 
-/// The library's name for the dynamic linker. The number grows with every release that breaks programs.
+/// The library's name for the dynamic linker. Its number grows with every release that breaks programs.
 const SONAME: &str = "libunisono.so.0";
 
-/// Where files go now, and where they will be used from.
+/// The directory that files are written to, and their prefix when they are used.
 pub(crate) struct InstallPrefix {
     prefix: PathBuf,
     staging: Option<PathBuf>,
@@ -56,7 +56,7 @@ impl InstallPrefix {
         prefix.join(below)
     }
 
-    /// Replaces a file in one step, so that a running program keeps the old one.
+    /// Replaces a file in one step, so that a running program keeps the old file.
     fn put(&self, below: &str, mode: u32, bytes: &[u8]) -> anyhow::Result<()> {
         let path = self.path(below);
         let new = path.with_extension("unisono-new");
@@ -93,7 +93,7 @@ impl InstallPrefix {
     }
 }
 
-/// Builds what is missing, and installs everything.
+/// Builds missing files, and installs all of them.
 pub(crate) fn run_with(prefix: &InstallPrefix) -> anyhow::Result<bool> {
     let release = target().join("release");
     let built = |name: &str| fs::read(release.join(name)).with_context(|| format!("{name} cannot be read"));
@@ -151,8 +151,9 @@ pub(crate) fn run_with(prefix: &InstallPrefix) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Builds the program and the library, which gets a name for the dynamic linker if one is given. One package
-/// at a time would be built with fewer features, which builds all that they depend on again.
+/// Builds the program and the library; `soname` is the library's name for the dynamic linker. All packages
+/// are built in one command: a single package would be built with fewer features, and all its dependencies
+/// again.
 fn build(soname: Option<&str>) -> anyhow::Result<()> {
     let mut cargo = unisono_host_tests::program::cargo();
     cargo.args(["build", "--release", "--locked"]).args(PROGRAMS).current_dir(workspace());
@@ -160,7 +161,7 @@ fn build(soname: Option<&str>) -> anyhow::Result<()> {
     run(&mut cargo)
 }
 
-/// Installs into a new directory, and builds an example in C against it.
+/// Installs into a new directory, and builds a C example against the installed files.
 pub(crate) fn trial(directory: &Path) -> anyhow::Result<String> {
     let prefix = InstallPrefix { prefix: directory.to_owned(), staging: None };
     run_with(&prefix)?;
@@ -202,8 +203,8 @@ pub(crate) fn trial(directory: &Path) -> anyhow::Result<String> {
     ))
 }
 
-/// Where packages for Python go, below the prefix: to the first directory there in which `python3` looks, or
-/// to one that PYTHONPATH has to name.
+/// The directory for Python packages, below the prefix: the first that `python3` searches by default, or else
+/// a directory that PYTHONPATH has to name.
 fn python_packages(prefix: &Path) -> PathBuf {
     let print = "import site; print('\\n'.join(site.getsitepackages()))";
     let looked = Command::new("python3").args(["-c", print]).output();
@@ -213,11 +214,11 @@ fn python_packages(prefix: &Path) -> PathBuf {
     found.unwrap_or(Path::new("lib/python3/dist-packages")).to_owned()
 }
 
-/// A systemd unit; those that name the program are templates.
-/// The broker of the host, and its socket.
+/// The systemd units of the host's broker and its socket. A unit that contains the program's path is a
+/// template.
 const EVENT_UNITS: [&str; 2] = ["unisono-events.service", "unisono-events.socket"];
 
-/// docs/slurm.md says where Slurm is told of them.
+/// docs/slurm.md explains how to configure Slurm for them.
 const SLURM_SCRIPTS: [&str; 2] = ["prolog.sh", "epilog.sh"];
 
 fn unit_text(unit: &str, prefix: &Path) -> anyhow::Result<String> {
@@ -225,7 +226,7 @@ fn unit_text(unit: &str, prefix: &Path) -> anyhow::Result<String> {
     template(&format!("{file}.in"), prefix).or_else(|_| template(&file, prefix))
 }
 
-/// A file of the source tree that names the prefix.
+/// A file of the source tree, with the prefix filled in.
 fn template(file: &str, prefix: &Path) -> anyhow::Result<String> {
     let text =
         fs::read_to_string(workspace().join(file)).with_context(|| format!("{file} cannot be read"))?;
@@ -263,7 +264,7 @@ mod tests {
     #[allow(clippy::print_stderr, reason = "a skipped test says why")]
     fn systemd_finds_nothing_wrong_with_the_units_of_the_event_broker() {
         let prefix = tempfile::tempdir().expect("there is room");
-        // systemd wants the program to be there, whatever it is
+        // systemd requires that the program exists
         fs::create_dir(prefix.path().join("bin")).expect("there is room");
         fs::copy("/bin/true", prefix.path().join("bin/unisono")).expect("there is room");
         let mut verify = Command::new("systemd-analyze");

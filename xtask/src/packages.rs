@@ -7,14 +7,14 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Install {
     IfAllowed,
-    /// Only say what is missing.
+    /// Only list missing packages.
     Never,
 }
 
 struct Package {
     name: &'static str,
     reason: &'static str,
-    /// What is skipped without it.
+    /// The tests that are skipped without it.
     without: &'static str,
 }
 
@@ -179,7 +179,7 @@ pub(crate) fn print() {
     }
 }
 
-/// Installs what is missing, or says why not and what will be skipped.
+/// Installs missing packages; otherwise prints why not and which tests will be skipped.
 pub(crate) fn provide(install: Install) -> StepVerdict {
     if !answers("dpkg-query", &["--version"]) {
         return StepVerdict::skipped(format!(
@@ -209,14 +209,14 @@ pub(crate) fn provide(install: Install) -> StepVerdict {
         let mut command = Command::new("apt-get");
         command.args(["--quiet=2", "-o", "DPkg::Lock::Timeout=120"]).args(arguments);
         command.env("DEBIAN_FRONTEND", "noninteractive");
-        // hundreds of lines of unpacking say nothing; errors and warnings do
+        // show errors and warnings, but not hundreds of lines about unpacking
         let says_something = |line: &str| line.starts_with("E:") || line.starts_with("W:");
         TimedStep::new("apt-get", command)
             .within(Duration::from_secs(30 * 60))
             .showing(says_something)
             .succeeds()
     };
-    // an update that fails may leave lists that are good enough
+    // after a failed update the old lists may be good enough
     apt(&["update"]);
     println!("installing {}", names(&missing));
     if let Some(count) = with_dependencies(&list) {
@@ -231,7 +231,7 @@ pub(crate) fn provide(install: Install) -> StepVerdict {
     }
 }
 
-/// How many packages apt-get would install for these.
+/// The number of packages that apt-get would install for these.
 fn with_dependencies(list: &[&str]) -> Option<usize> {
     let mut command = Command::new("apt-get");
     command.args(["install", "--simulate", "--no-install-recommends"]).args(list).stderr(Stdio::null());

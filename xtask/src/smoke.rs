@@ -1,5 +1,5 @@
-//! `cargo xtask smoke`: runs `unisono study` with its shortest setting and checks what it wrote:
-//! the schema accepts the records, the report stands alone, and it can be redrawn from the records.
+//! `cargo xtask smoke`: runs `unisono study` with its shortest setting and checks the results: the records
+//! match the schema, the report needs no other files, and it can be redrawn from the records.
 
 use crate::install;
 use crate::step::{StepVerdict, TimedStep};
@@ -18,7 +18,7 @@ pub(crate) fn run() -> anyhow::Result<bool> {
     summary.step("its records", || checked(records(&out.join("records.jsonl"))));
     summary.step("its report", || checked(report(&out.join("report.html"))));
     summary.step("unisono report", || {
-        // away with the first one: the second must be drawn from the records alone
+        // remove the first report: the second must be drawn from the records alone
         let _ = std::fs::remove_file(out.join("report.html"));
         program(&["report"], &out)
     });
@@ -39,7 +39,7 @@ fn program(arguments: &[&str], directory: &Path) -> StepVerdict {
     }
 }
 
-/// One line: what was found out, or what is wrong.
+/// Prints a line with the result, or fails with the problem.
 fn checked(result: anyhow::Result<String>) -> StepVerdict {
     match result {
         Ok(found) => {
@@ -106,7 +106,7 @@ fn report(path: &Path) -> anyhow::Result<String> {
     ensure!(text.trim_end().ends_with("</html>"), "the document is cut off");
     ensure!(text.contains("<svg"), "no figures");
     for outside in ["src=\"http", "href=\"http", "url(http", "@import"] {
-        // links that a reader may follow are fine; what a browser would load is not
+        // links that a reader may follow are fine; resources that a browser would load are not
         let loads = text.match_indices(outside).filter(|(at, _)| !is_link(&text, *at)).count();
         ensure!(loads == 0, "it loads {loads} things from elsewhere ({outside})");
     }

@@ -1,4 +1,4 @@
-//! One step: a command under a watchdog. Its output is shown as it comes, and kept.
+//! A step: a command under a watchdog. Its output is shown while it runs, and kept.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -7,10 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 use unisono_host_tests::watchdog::{self, Ended, WatchedProcesses};
 
-/// How many of their cases the tests try that repeat themselves.
+/// The share of similar cases that tests run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cases {
-    /// One in a few: a run takes about twenty minutes on two processors.
+    /// A fraction of them: a run takes about twenty minutes on two processors.
     Some,
     All,
 }
@@ -19,15 +19,15 @@ pub(crate) enum Cases {
 pub(crate) struct StepVerdict {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
-    /// One line for each skip: what, and why.
+    /// A line for each skip: the test and the reason.
     pub(crate) skipped: Vec<String>,
-    /// One line for each failure.
+    /// A line for each failure.
     pub(crate) failures: Vec<String>,
-    /// The names of the tests that failed.
+    /// The names of failed tests.
     pub(crate) failed_tests: Vec<String>,
-    /// One line for each test that failed at first and passed when it was tried again.
+    /// A line for each test that failed at first and passed when it ran again.
     pub(crate) unsteady: Vec<String>,
-    /// How long each test took, if the harness says it.
+    /// The duration of each test, if the harness reports it.
     pub(crate) times_ms: Vec<(u64, String)>,
 }
 
@@ -58,9 +58,9 @@ impl StepVerdict {
 }
 
 pub(crate) struct StepOutput {
-    /// It ended by itself with exit code 0.
+    /// It exited with code 0.
     pub(crate) success: bool,
-    /// Why the watchdog killed it.
+    /// The reason why the watchdog killed it.
     pub(crate) hung: Option<String>,
     /// Both output streams, line by line.
     pub(crate) lines: Vec<String>,
@@ -74,7 +74,7 @@ pub(crate) struct TimedStep {
     show: Box<dyn FnMut(&str) -> bool>,
 }
 
-/// Limits that hold from the first line for which `begun` holds.
+/// Limits that apply from the first line for which `begun` returns true.
 struct TestLimits {
     begun: fn(&str) -> bool,
     deadline: Duration,
@@ -93,15 +93,15 @@ impl TimedStep {
         }
     }
 
-    /// With another deadline for the whole step.
+    /// Sets another deadline for the whole step.
     pub(crate) fn within(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// Forty minutes for the tests, ten of them without a line of output: generous, because only a test that
-    /// hangs may meet these limits. They count from the first line for which `begun` holds, so not while the
-    /// tests are compiled.
+    /// Sets limits for tests: forty minutes in all, ten without a line of output. They are generous, because
+    /// only a test that hangs should reach them. They apply from the first line for which `begun` returns
+    /// true, so compiling the tests does not count.
     pub(crate) fn testing(self, begun: fn(&str) -> bool) -> Self {
         self.testing_within(begun, Duration::from_secs(40 * 60), Duration::from_secs(10 * 60))
     }
@@ -116,13 +116,13 @@ impl TimedStep {
         self
     }
 
-    /// With a filter on what is shown; everything is kept.
+    /// Filters the lines that are shown; all lines are kept.
     pub(crate) fn showing(mut self, show: impl FnMut(&str) -> bool + 'static) -> Self {
         self.show = Box::new(show);
         self
     }
 
-    /// Runs it and answers whether it succeeded. A failure is reported.
+    /// Runs the step and returns whether it succeeded. Reports a failure.
     pub(crate) fn succeeds(self) -> bool {
         let name = self.name.clone();
         match self.run() {
@@ -153,7 +153,7 @@ impl TimedStep {
                 let program = self.command.get_program().to_string_lossy().into_owned();
                 std::io::Error::new(error.kind(), format!("{program} cannot be started: {error}"))
             })?;
-        // the command holds the pipe's other end; ours would keep it open
+        // the command holds the pipe's other end; our copy would keep it open
         drop(std::mem::replace(&mut self.command, Command::new("true")));
         let (sender, receiver) = mpsc::channel();
         thread::spawn(move || {
@@ -194,7 +194,7 @@ impl TimedStep {
             }
             hung.is_some()
         })?;
-        // what is still in the pipe; a process that was left behind may keep it open for ever
+        // read the rest of the pipe; a process that was left behind may keep it open for ever
         loop {
             match receiver.recv_timeout(Duration::from_secs(2)) {
                 Ok(line) => keep(&mut lines, &mut self.show, line),

@@ -1,4 +1,4 @@
-//! Runs named steps one after the other. At the end it prints what passed, failed and was skipped.
+//! Runs named steps one after another. At the end it prints which steps passed, failed and were skipped.
 
 use crate::step::StepVerdict;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ impl StepSummary {
         self.rows.push((name.to_owned(), verdict, start.elapsed()));
     }
 
-    /// Prints the table, the reasons and the totals. Answers whether nothing failed.
+    /// Prints the table, the reasons and the totals. Returns whether all steps passed.
     pub(crate) fn conclude(self) -> bool {
         println!("\n==> summary");
         let width = self.rows.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
@@ -50,7 +50,7 @@ impl StepSummary {
         failed == 0
     }
 
-    /// Prints the tests that take longest.
+    /// Prints the slowest tests.
     fn slowest(&self) {
         const SHOWN: usize = 10;
         let mut times: Vec<_> = self.rows.iter().flat_map(|(_, verdict, _)| &verdict.times_ms).collect();

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: every test, in the order in which a failure says most.
+//! `cargo xtask test`: runs every test, the most informative failures first.
 
 use crate::packages::{self, Install};
 use crate::step::{Cases, StepOutput, StepVerdict, TimedStep};
@@ -13,15 +13,16 @@ use std::time::Duration;
 use unisono_host_tests::program::{PROGRAMS, target, workspace};
 use unisono_linux::scheduling::{self, Children, SchedulingPolicy};
 
-/// Runs every test that this machine can run. Answers whether none failed.
+/// Runs every test that this machine can run. Returns whether all passed.
 pub(crate) fn run(install: Install, cases: Cases) -> anyhow::Result<bool> {
     let mut summary = StepSummary::default();
     summary.step("packages", || packages::provide(install));
-    // A second thread builds the program that host tests start. Many tests wait: it then runs the models,
-    // which take minutes of a processor, in the time that these leave over. What they print comes afterwards.
+    // A second thread builds the program that host tests start. Many host tests spend their time waiting; in
+    // that idle time the thread then runs the models, which take minutes of a processor. Their output is
+    // printed afterwards.
     let (built, program) = mpsc::channel();
     let models = thread::spawn(|| beside_tests(built));
-    // in one go: asked for one package alone, cargo builds its dependencies again, with fewer features
+    // in one command: for a single package, cargo would build its dependencies again with fewer features
     summary.step("unit, property, doc and command line tests", || {
         tests(&["--workspace", "--exclude", "unisono-host-tests"], |_| ())
     });
@@ -37,7 +38,7 @@ pub(crate) fn run(install: Install, cases: Cases) -> anyhow::Result<bool> {
     Ok(summary.conclude())
 }
 
-/// The tests of the crates with unsafe code, under Miri.
+/// Runs the tests of the crates with unsafe code under Miri.
 pub(crate) fn miri() -> anyhow::Result<bool> {
     let mut summary = StepSummary::default();
     summary.step("miri", || {
@@ -62,10 +63,11 @@ pub(crate) fn miri() -> anyhow::Result<bool> {
     Ok(summary.conclude())
 }
 
-/// How many tests that failed are tried again. If more fail, it is the change and not chance.
+/// The maximum number of failed tests that run again. If more tests fail, the change is to blame and not
+/// chance.
 const TRIED_AGAIN: usize = 3;
 
-/// Runs tests. The few that fail run once more, when no other test is beside them.
+/// Runs tests. If only a few fail, runs them once more, without other tests at the same time.
 fn tests(arguments: &[&str], prepare: impl Fn(&mut Command)) -> StepVerdict {
     let run = |names: &[&str]| {
         let mut command = unisono_host_tests::program::cargo();
@@ -83,7 +85,8 @@ fn tests(arguments: &[&str], prepare: impl Fn(&mut Command)) -> StepVerdict {
     test_output::after_second_try(first, &second)
 }
 
-/// `cargo test ARGUMENTS`, by a command that begins with cargo: all tests, or those with these whole names.
+/// `cargo test ARGUMENTS`, by a command that begins with cargo: runs all tests, or the tests with exactly
+/// these names.
 fn testing(mut cargo: Command, arguments: &[&str], names: &[&str]) -> TimedStep {
     cargo.args(["test", "--locked", "--no-fail-fast"]).args(arguments).args(["--", "--show-output"]);
     if !names.is_empty() {
@@ -94,7 +97,7 @@ fn testing(mut cargo: Command, arguments: &[&str], names: &[&str]) -> TimedStep 
     step.testing(test_output::runs_a_program)
 }
 
-/// The verdict, and what was printed.
+/// The verdict, and the output.
 fn verdict(step: TimedStep) -> (StepVerdict, Vec<String>) {
     let StepOutput { success, hung, lines } = match step.run() {
         Ok(done) => done,
@@ -111,22 +114,15 @@ fn verdict(step: TimedStep) -> (StepVerdict, Vec<String>) {
     (verdict, lines)
 }
 
-/// Host tests start the program as a user would. It is built once, before their clocks run.
+/// Host tests start the program as a user would. It is built once, before their time limits apply.
 fn host_tests(cases: Cases, program: &Receiver<Result<(), String>>) -> StepVerdict {
     match program.recv() {
         Ok(Ok(())) => {}
         Ok(Err(why)) => return StepVerdict::failed(why),
         Err(_) => return StepVerdict::failed("the thread that builds the program panicked"),
     }
-    // no other crate's test has the name of one
-    let names = match tests_in(&workspace().join("crates/host-tests/tests")) {
-        Ok(names) => names,
-        Err(error) => return StepVerdict::failed(format!("the host tests cannot be listed: {error}")),
-    };
     // of the whole workspace: for one package alone, cargo builds all crates again, with fewer features
-    let mut arguments = vec!["--workspace"];
-    arguments.extend(names.iter().flat_map(|name| ["--test", name]));
-    tests(&arguments, |command| {
+    tests(&["--workspace", "--test", HOST_TESTS], |command| {
         command.env("UNISONO_PROGRAM", target().join("release/unisono"));
         if cases == Cases::All {
             command.env(unisono_host_tests::LONG, "1");
@@ -134,10 +130,10 @@ fn host_tests(cases: Cases, program: &Receiver<Result<(), String>>) -> StepVerdi
     })
 }
 
-/// Builds the program, tells `built`, and runs the models in idle time. Returns what [`loom`] returns. The
-/// build has the priority of the tests, because host tests wait for it.
+/// Builds the program, reports to `built`, and runs the models in idle time. Returns the result of [`loom`].
+/// The build has the priority of the tests, because host tests wait for it.
 fn beside_tests(built: Sender<Result<(), String>>) -> (StepVerdict, Vec<String>) {
-    let _ = built.send(build_program()); // nobody waits if the tests before panicked
+    let _ = built.send(build_program()); // the receiver is gone if earlier tests panicked
     drop(built);
     // what this thread starts is of its class
     if let Err(error) = scheduling::set_own(SchedulingPolicy::Idle, Children::Inherit) {
@@ -150,7 +146,7 @@ fn beside_tests(built: Sender<Result<(), String>>) -> (StepVerdict, Vec<String>)
 fn build_program() -> Result<(), String> {
     let mut build = unisono_host_tests::program::cargo();
     build.args(["build", "--locked", "--release"]).args(PROGRAMS).current_dir(workspace());
-    // tests print at the same time
+    // other tests print at the same time
     let step = TimedStep::new("build the program", build).showing(|_| false);
     match step.run() {
         Ok(StepOutput { success: true, .. }) => Ok(()),
@@ -160,8 +156,8 @@ fn build_program() -> Result<(), String> {
     }
 }
 
-/// The models need another `cfg`, which rebuilds everything below them, so they have a target directory of
-/// their own. Prints nothing; the lines worth showing are returned.
+/// Runs the models. They need another `cfg`, which rebuilds all their dependencies, so they have a target
+/// directory of their own. Prints nothing; returns the lines that are worth showing.
 fn loom() -> (StepVerdict, Vec<String>) {
     const CRATES: [&str; 4] = ["sync", "barrier", "rma", "broker"];
     let mut arguments = vec!["--release".to_owned()];
@@ -180,7 +176,7 @@ fn loom() -> (StepVerdict, Vec<String>) {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let mut command = unisono_host_tests::program::cargo();
     command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom"));
-    // they may have to wait for the host tests' end
+    // they may have to wait for the end of the host tests
     let hour = Duration::from_secs(60 * 60);
     let step = testing(command, &arguments, &[]).testing_within(test_output::runs_a_program, hour, hour);
     let (verdict, mut lines) = verdict(step.within(2 * hour).showing(|_| false));
@@ -195,7 +191,7 @@ fn models_of(tests: &Path) -> Vec<String> {
     models
 }
 
-/// The names of the tests in a crate's folder of tests, in order.
+/// The names of the tests in a crate's tests folder, sorted.
 fn tests_in(folder: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder)? {

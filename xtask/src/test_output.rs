@@ -1,7 +1,7 @@
-//! Reads what test programs print: libtest's and the host tests' lines.
+//! Parses the output of test programs: the lines of libtest and of the host tests.
 //!
-//! Tests run with `--show-output`. A `#[test]` says that it skipped something by a line that begins with
-//! `skipped`. Other output of passing tests is not shown.
+//! Tests run with `--show-output`. A `#[test]` reports a skip by a line that begins with `skipped`. Other
+//! output of passing tests is not shown.
 
 use crate::step::StepVerdict;
 
@@ -28,7 +28,7 @@ pub(crate) fn read(lines: &[String]) -> StepVerdict {
             let what = what.trim_start_matches([':', ' ']);
             verdict.skipped.push(format!("{program} {test}: {what}"));
             if line.starts_with("skipped:") {
-                // the whole test, not a part of it: libtest has counted it as passed
+                // the whole test was skipped: libtest has counted it as passed
                 verdict.passed = verdict.passed.saturating_sub(1);
             }
         }
@@ -36,8 +36,9 @@ pub(crate) fn read(lines: &[String]) -> StepVerdict {
     verdict
 }
 
-/// The verdict on a run, some of whose tests failed, after these tests ran once more and printed `second`. A
-/// test counts as passed if it passed then. A test that was skipped then has still failed.
+/// The verdict on a run in which some tests failed, after these tests ran once more and printed `second`. A
+/// test counts as passed if it passed the second time. A test that was skipped the second time still counts
+/// as failed.
 pub(crate) fn after_second_try(mut first: StepVerdict, second: &[String]) -> StepVerdict {
     let has = |name: &str, result: &str| {
         let told = format!("test {name} ... {result}");
@@ -58,13 +59,13 @@ pub(crate) fn after_second_try(mut first: StepVerdict, second: &[String]) -> Ste
     first
 }
 
-/// The test program that cargo says it runs now.
+/// The test program that cargo is about to run, according to this line.
 fn test_program(line: &str) -> Option<&str> {
     let line = line.trim_start();
     line.strip_prefix("Running ").or_else(|| line.strip_prefix("Doc-tests "))
 }
 
-/// Whether cargo says in this line that the tests are compiled and one of their programs runs.
+/// Whether this line of cargo's output shows that compilation is over and a test program runs.
 pub(crate) fn runs_a_program(line: &str) -> bool {
     test_program(line).is_some()
 }
@@ -85,7 +86,7 @@ fn single(name: &str, result: &str, program: &str, verdict: &mut StepVerdict) {
     }
 }
 
-/// `test result: ok. 3 passed; 0 failed; ...`
+/// Parses `test result: ok. 3 passed; 0 failed; ...`
 fn count(line: &str, verdict: &mut StepVerdict) {
     let number = |word: &str| {
         line.split([';', '.']).find_map(|part| part.trim().strip_suffix(word)?.trim().parse::<u64>().ok())
@@ -94,7 +95,7 @@ fn count(line: &str, verdict: &mut StepVerdict) {
     verdict.failed += number("failed").unwrap_or(0);
 }
 
-/// Whether a line is worth showing: hides the output of passing tests, keeps that of failing ones.
+/// Selects the lines worth showing: hides the output of passing tests, keeps the output of failing tests.
 pub(crate) fn filter() -> impl FnMut(&str) -> bool {
     let mut within_successes = false;
     move |line| {

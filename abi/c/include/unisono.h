@@ -1,14 +1,15 @@
 /* One-sided windows and events of Unisono, for C and C++. Made by cbindgen from abi/c/src; do not edit.
  *
- * Every call that can fail returns a unisono_status, except those that return a pointer or a number.
- * unisono_error_text() then says what went wrong and what to do about it. Calls have the meaning of their namesakes in
+ * Every call that can fail returns a unisono_status, except calls that return a pointer or a number.
+ * unisono_error_text() then describes the error and how to correct it. Calls have the meaning of their namesakes in
  * MPI-4.0, chapter 12.
  *
- * A job is the processes that `unisono run` starts; each is a rank. A window is memory of each rank that the other ranks
- * read and write. The rank that starts a put or a get is its origin, the rank whose memory it concerns its target. A
- * layout says where the elements of a transfer lie. A fence ends the operations before it, and begins new ones. What is
- * marked "collective" is called by every rank of the job, in the same order. Job, window and request handles are used by
- * one thread at a time. In this program each rank writes its number into the window of the next rank:
+ * A job consists of the processes that `unisono run` starts; each process is a rank. A window is memory of each rank
+ * that the other ranks read and write. The rank that starts a put or a get is its origin; the rank whose memory it
+ * reads or writes is its target. A layout describes the places of a transfer's elements in memory. A fence completes
+ * the operations before it and begins a new epoch. Every rank of the job makes the calls marked "collective", in the
+ * same order. A job, window or request handle is used by a single thread at a time. In this program each rank writes
+ * its number into the window of the next rank:
  *
  *	#include <stdio.h>
  *	#include <unisono.h>
@@ -37,14 +38,14 @@
  *		return 0;
  *	}
  *
- * Compile it, in a clone or where Unisono is installed, and start it:
+ * To compile it in a clone, to compile it where Unisono is installed, and to start it:
  *
  *	cc ring.c -o ring -I abi/c/include -L target/release -lunisono -Wl,-rpath,$PWD/target/release
  *	cc ring.c -o ring $(pkg-config --cflags --libs unisono)
  *	unisono run -n 4 ./ring
  *
- * Events need no job, but a broker, which `unisono events serve` starts. Names of their times end in _ns: they are
- * nanoseconds. Texts are UTF-8 and end with a zero.
+ * Events need no job but a broker; start it with `unisono events serve`. Fields and arguments whose names end in _ns
+ * are in nanoseconds. Texts are UTF-8 and end with a zero byte.
  *
  *	unisono_client *client;
  *	unisono_event *event;
@@ -71,20 +72,20 @@
 // Only the strongest living supplier of the topic is heard; the others stand by.
 #define UNISONO_TOPIC_EXCLUSIVE 1
 
-// Events may be redelivered until they are acknowledged.
+// The broker may redeliver events until they are acknowledged.
 #define UNISONO_TOPIC_RELIABLE 2
 
-// The deadline had passed when it was delivered.
+// The deadline had passed at the delivery.
 #define UNISONO_EVENT_LATE 1
 
-// It was published before the subscription.
+// The event was published before the subscription began.
 #define UNISONO_EVENT_RETAINED 2
 
-// It comes again unless it is acknowledged.
+// The event is delivered again unless the program acknowledges it.
 #define UNISONO_EVENT_ACKNOWLEDGE 4
 
-// Start: every target has called post before. Post: no origin calls start before the post returns. Lock: no
-// other rank holds or asks for a lock that excludes this one.
+// Start: every target has already called post. Post: no origin calls start before post returns. Lock: no
+// other rank holds or requests a conflicting lock.
 #define UNISONO_ASSERT_NO_CHECK 1
 
 // Fence, post: this rank has not stored into its own part since the last synchronization.
@@ -93,69 +94,70 @@
 // Fence, post: no rank puts or accumulates into this rank's part until the next synchronization.
 #define UNISONO_ASSERT_NO_PUT 4
 
-// Fence: this rank has issued no operation since the last fence. All ranks give it, or none does.
+// Fence: this rank has issued no operation since the last fence. All ranks pass it, or none does.
 #define UNISONO_ASSERT_NO_PRECEDE 8
 
-// Fence: this rank issues no operation before the next fence. All ranks give it, or none does.
+// Fence: this rank issues no operation before the next fence. All ranks pass it, or none does.
 #define UNISONO_ASSERT_NO_SUCCEED 16
 
 // The program never locks this window: no agent thread runs for it, and lock calls are errors.
 #define UNISONO_NO_LOCKS 1
 
-// Unlock completes operations at the origin only. They are complete at the target after the next flush
-// there, unisono_window_settle or unisono_window_free.
+// Unlock completes operations at the origin only. They are complete at the target after the next flush to
+// it, unisono_window_settle() or unisono_window_free().
 #define UNISONO_LOCAL_COMPLETION 2
 
-// The result of a call. unisono_error_text says more.
+// The result of a call. unisono_error_text() explains an error.
 typedef enum unisono_status {
         UNISONO_STATUS_OK = 0,
-        // A null pointer, or a number that means nothing here.
+        // A null pointer, or an invalid number.
         UNISONO_STATUS_ARG = 1,
-        // Asserts that contradict each other or the call.
+        // Assertions that contradict each other or the call.
         UNISONO_STATUS_ASSERT = 2,
         // A count that overflows.
         UNISONO_STATUS_COUNT = 3,
         // A negative displacement.
         UNISONO_STATUS_DISP = 4,
-        // The operation is not defined for these elements, or not for this call.
+        // The operation is not defined for these elements or for this call.
         UNISONO_STATUS_OP = 5,
-        // No such rank, or a rank that is not in the group of this epoch.
+        // No such rank, or the rank is not in the group of this epoch.
         UNISONO_STATUS_RANK = 6,
-        // Memory cannot be attached or detached.
+        // The memory cannot be attached or detached.
         UNISONO_STATUS_RMA_ATTACH = 7,
-        // A lock is held, or conflicts with the one asked for.
+        // A lock is held, or conflicts with the requested one.
         UNISONO_STATUS_RMA_CONFLICT = 8,
-        // The call does not fit the kind of window.
+        // The call does not fit this kind of window.
         UNISONO_STATUS_RMA_FLAVOR = 9,
-        // Bytes outside the target's part. Nothing was written.
+        // The operation reaches outside the target's part. Nothing was written.
         UNISONO_STATUS_RMA_RANGE = 10,
-        // The call needs an epoch that is not open, or does not fit the open one.
+        // The call needs an epoch that is not open, or does not fit the open epoch.
         UNISONO_STATUS_RMA_SYNC = 11,
-        // A size that no window can have, or an event that is larger than the broker takes.
+        // An invalid size for a window, or an event larger than the broker accepts.
         UNISONO_STATUS_SIZE = 12,
-        // Origin and target disagree about the data, or a layout cannot be used here.
+        // Origin and target data do not match, or a layout cannot be used here.
         UNISONO_STATUS_TYPE = 13,
-        // This build, host or job cannot do it.
+        // This build, host or job does not support the call.
         UNISONO_STATUS_UNSUPPORTED = 14,
         // The window has been freed.
         UNISONO_STATUS_WIN = 15,
-        // A rank is gone and the job cannot go on, or there is no broker any more: connect again.
+        // A rank is gone and the job cannot go on; or the broker is gone, and the program has to connect again.
         UNISONO_STATUS_GONE = 16,
-        // The given time passed.
+        // The time limit passed.
         UNISONO_STATUS_TIMED_OUT = 17,
-        // The kernel or the network refused.
+        // The kernel or the network reported an error.
         UNISONO_STATUS_SYSTEM = 18,
-        // A mistake in the library itself.
+        // A bug in the library itself.
         UNISONO_STATUS_INTERNAL = 19,
         UNISONO_STATUS_OTHER = 20,
-        // A limit of mappings, memory or descriptors is reached.
+        // The limit of mappings, memory or descriptors is reached.
         UNISONO_STATUS_NO_MEM = 21,
-        // Nothing was done: make the same call again. Only the MPI preload gets this; a program that uses this
-        // header never does.
+        // Nothing was done: make the same call again. Only the MPI preload gets this status; a program that uses
+        // this header never does.
         UNISONO_STATUS_AGAIN = 22,
-        // The broker refuses the event, the topic or the subscription; the text has its reason.
+        // The broker refuses the event, the topic or the subscription; the text gives the reason.
         UNISONO_STATUS_REFUSED = 23,
-        // What became of an event or a request is unknown: the connection broke, and is there again.
+        // The connection broke and was restored; it is unknown whether the broker processed the event or the
+        // request.
         UNISONO_STATUS_UNANSWERED = 24,
 } unisono_status;
 
@@ -217,123 +219,122 @@ typedef enum unisono_operation {
         UNISONO_OPERATION_BIT_AND = 8,
         UNISONO_OPERATION_BIT_OR = 9,
         UNISONO_OPERATION_BIT_XOR = 10,
-        // The origin's value, whatever the target holds.
+        // Writes the origin's value, whatever the target holds.
         UNISONO_OPERATION_REPLACE = 11,
-        // The target's value stays; for get_accumulate and fetch_and_op.
+        // Leaves the target's value; for get_accumulate and fetch_and_op.
         UNISONO_OPERATION_NO_OP = 12,
-        // The pair with the smaller value; of two equal values the one with the smaller index.
+        // The pair with the smaller value; if the values are equal, the pair with the smaller index.
         UNISONO_OPERATION_MIN_LOC = 13,
-        // The pair with the greater value; of two equal values the one with the smaller index.
+        // The pair with the greater value; if the values are equal, the pair with the smaller index.
         UNISONO_OPERATION_MAX_LOC = 14,
 } unisono_operation;
 
 // Kinds of locks.
 typedef enum unisono_lock {
-        // Any number of ranks hold it at the same time.
+        // Any number of ranks may hold it at the same time.
         UNISONO_LOCK_SHARED = 1,
         // No other rank holds a lock of this part.
         UNISONO_LOCK_EXCLUSIVE = 2,
 } unisono_lock;
 
-// How synchronization is done.
+// How the window synchronizes.
 typedef enum unisono_style {
         // Stores and flags where ranks share memory; elsewhere as DEFERRED.
         UNISONO_STYLE_DIRECT = 0,
-        // Messages everywhere, which the call that ends an epoch sends (Thakur, Gropp, Toonen, EuroPVM/MPI
-        // 2004).
+        // Messages everywhere. The call that ends an epoch sends them (Thakur, Gropp, Toonen, EuroPVM/MPI 2004).
         UNISONO_STYLE_DEFERRED = 1,
-        // Messages everywhere, one for each call; to compare with.
+        // Messages everywhere, one for each call; for comparison.
         UNISONO_STYLE_NAIVE = 2,
 } unisono_style;
 
-// What a field holds.
+// The type of a field's value.
 typedef enum unisono_field_kind {
         UNISONO_FIELD_KIND_WHOLE = 1,
-        // A decimal with a whole value arrives as WHOLE.
+        // Received fields with a whole value have the type WHOLE instead.
         UNISONO_FIELD_KIND_DECIMAL = 2,
-        // `whole` is 0 or 1.
+        // The value is `whole`: 0 or 1.
         UNISONO_FIELD_KIND_BOOL = 3,
         UNISONO_FIELD_KIND_TEXT = 4,
 } unisono_field_kind;
 
-// What became of an event.
+// The outcome of a published event.
 typedef enum unisono_outcome {
-        // It is in the queues of `consumers` consumers and groups.
+        // The event is in the queues of `consumers` consumers and groups.
         UNISONO_OUTCOME_TAKEN = 0,
-        // A stronger supplier of the topic lives; nobody got it.
+        // A stronger supplier of the topic lives; no consumer gets the event.
         UNISONO_OUTCOME_STANDBY = 1,
-        // An event of this sequence number came before; nobody got it again.
+        // An event with this sequence number came before; no consumer gets it again.
         UNISONO_OUTCOME_DUPLICATE = 2,
-        // As TAKEN, and in the broker's log: it outlives the broker.
+        // As TAKEN, and the event is in the broker's log: it survives the end of the broker.
         UNISONO_OUTCOME_WRITTEN = 3,
-        // As TAKEN, and on the disk: it outlives the power.
+        // As TAKEN, and the event is on disk: it survives a loss of power.
         UNISONO_OUTCOME_SYNCED = 4,
 } unisono_outcome;
 
-// What happens to events while the queue of a subscription is full.
+// Handling of events while the queue of a subscription is full.
 typedef enum unisono_full {
-        // The oldest goes.
+        // The oldest event is dropped.
         UNISONO_FULL_DROP_OLDEST = 0,
-        // What is late goes, or else what is due last.
+        // A late event is dropped, or else the event with the latest deadline.
         UNISONO_FULL_DROP_BY_DEADLINE = 1,
         // The supplier waits.
         UNISONO_FULL_BLOCK_SUPPLIER = 2,
 } unisono_full;
 
-// What happens to events whose deadline has passed.
+// Handling of events whose deadline has passed.
 typedef enum unisono_late {
-        // They come all the same, with UNISONO_EVENT_LATE.
+        // They are delivered with UNISONO_EVENT_LATE.
         UNISONO_LATE_DELIVER = 0,
         // They are dropped without notice.
         UNISONO_LATE_DROP = 1,
-        // They are dropped, and a GAP is told.
+        // They are dropped and reported as a GAP.
         UNISONO_LATE_REPORT = 2,
 } unisono_late;
 
-// What has come.
+// The kind of a received event or notice.
 typedef enum unisono_reception {
         UNISONO_RECEPTION_EVENT = 1,
         // `lost` events of a supplier are missing, from `sequence` to `last`.
         UNISONO_RECEPTION_GAP = 2,
-        // A supplier will publish no more.
+        // A supplier will publish no more events.
         UNISONO_RECEPTION_GONE = 3,
-        // Another supplier of an exclusive topic is heard now.
+        // Another supplier of an exclusive topic is heard from now on.
         UNISONO_RECEPTION_OWNER = 4,
-        // What was asked for is no longer offered.
+        // The topic no longer meets the subscription's requirements.
         UNISONO_RECEPTION_MISMATCH = 5,
         // A period is over.
         UNISONO_RECEPTION_TICK = 6,
-        // Nothing has come for the time that the subscription named.
+        // No event came for the time that the subscription named.
         UNISONO_RECEPTION_SILENCE = 7,
         // A correlation began and was not completed in time.
         UNISONO_RECEPTION_INCOMPLETE = 8,
-        // An event that unisono_publish published was refused: `number` is its topic.
+        // An event of unisono_publish() was refused: `number` is its topic.
         UNISONO_RECEPTION_REJECTED = 9,
         // The broker's log no longer has the events at positions `sequence` to `last`.
         UNISONO_RECEPTION_LOST = 10,
-        // The connection broke, and is there again: the program was away since `published_ns`. A subscription
-        // that resumes misses nothing; others missed what was published meanwhile.
+        // The connection broke at `published_ns` and was restored. A subscription that resumes misses no event;
+        // other subscriptions missed the events published in between.
         UNISONO_RECEPTION_RECONNECTED = 11,
 } unisono_reception;
 
-// How a program waits in unisono_receive and other calls.
+// How a program waits in unisono_receive() and other calls.
 typedef enum unisono_wait {
-        // It sleeps until something comes.
+        // It sleeps until an event arrives.
         UNISONO_WAIT_SLEEP = 0,
-        // It looks again and again, and needs a processor of its own.
+        // It polls, and needs a processor to itself.
         UNISONO_WAIT_SPIN = 1,
-        // It spins while that is better, and sleeps otherwise.
+        // It polls as long as that is cheaper than sleeping, and then sleeps.
         UNISONO_WAIT_ADAPTIVE = 2,
 } unisono_wait;
 
-// A connection to a broker. One thread at a time uses it; other threads open their own.
+// A connection to a broker. One thread at a time uses it; other threads open connections of their own.
 typedef struct unisono_client unisono_client;
 
-// One rank's membership in a job: the ranks that make windows together.
+// A rank's membership in a job: the ranks that make windows together.
 typedef struct unisono_job unisono_job;
 
-// Where the data of a transfer lies: elements in a row, strided, indexed, or any runs of bytes. Several
-// threads may use one layout at the same time.
+// The places of a transfer's data in memory: contiguous, strided or indexed elements, or arbitrary runs of
+// bytes. Several threads may use a layout at the same time.
 typedef struct unisono_layout unisono_layout;
 
 // An operation that may not be complete yet.
@@ -342,86 +343,88 @@ typedef struct unisono_request unisono_request;
 // Memory of each member of a job that the other members read and write.
 typedef struct unisono_window unisono_window;
 
-// How to connect. What is zero or NULL is the default.
+// Options of a connection. A zero or NULL field selects the default.
 typedef struct unisono_client_options {
-        // As unisono_client_connect takes it.
+        // An address as in unisono_client_connect().
         const char *address;
-        // The program's name in tables, metrics and errors: at most 64 characters. NULL: what ps shows, and the
-        // number of the process, such as "camera[4711]".
+        // The program's name in tables, metrics and errors: at most 64 characters. NULL: the command name that
+        // ps shows, with the process number, such as "camera[4711]".
         const char *name;
-        // The secret that says who the program is, over TCP; instead of the one in the address's file.
+        // The secret that authenticates the program over TCP; it replaces the token file in the address.
         const char *token;
         // The longest time between two calls of the program, in nanoseconds; at least 300,000,000. 0: no limit.
-        // After a longer time the broker takes the program for dead, and its next call is UNISONO_STATUS_GONE
-        // with a text that says so. The time that the program waits in a call does not count.
+        // After a longer time the broker considers the program dead, and the program's next call returns
+        // UNISONO_STATUS_GONE with a text that says so. Time that the program spends waiting inside a call does
+        // not count.
         uint64_t lease_ns;
-        // One of unisono_wait.
+        // A value of unisono_wait.
         int wait;
-        // How long the library tries to connect again when the connection breaks; 0: it does not try. Its topics
-        // and subscriptions are there again then, with their numbers, and UNISONO_RECEPTION_RECONNECTED comes.
-        // Calls wait meanwhile. When the time is over, they return UNISONO_STATUS_GONE.
+        // The time that the library tries to reconnect after the connection breaks; 0: it does not try. After a
+        // reconnect the topics and subscriptions are restored with their numbers, and unisono_receive() returns
+        // UNISONO_RECEPTION_RECONNECTED. Calls wait in the meantime. After the time has passed, they return
+        // UNISONO_STATUS_GONE.
         uint64_t reconnect_ns;
 } unisono_client_options;
 
-// A topic to publish on, and what is offered for it. What is zero or NULL is the default.
+// A topic to publish on, and its properties. A zero or NULL field selects the default.
 typedef struct unisono_topic {
-        // Levels with / between them, such as "plant/1/heat".
+        // Levels separated by /, such as "plant/1/heat".
         const char *name;
-        // The name of the type of its events, which subscriptions may ask for.
+        // The name of its events' type. A subscription may ask for a type.
         const char *event_type;
-        // Events that the broker keeps for those who subscribe late. Not together with `last_values`.
+        // The number of events that the broker keeps for late subscribers. Not together with `last_values`.
         size_t last;
-        // Keys of which the broker keeps the last event for those who subscribe late.
+        // The number of keys whose last event the broker keeps for late subscribers.
         size_t last_values;
-        // When an event is due that has no deadline of its own, after its publication.
+        // The deadline of events without a deadline of their own, in nanoseconds after their publication.
         uint64_t deadline_ns;
         // A sum of UNISONO_TOPIC_EXCLUSIVE and UNISONO_TOPIC_RELIABLE.
         uint32_t flags;
-        // Of suppliers of an exclusive topic the one with the greatest number is heard.
+        // Among the suppliers of an exclusive topic, the supplier with the greatest strength is heard.
         uint32_t strength;
         // Further options in JSON, such as "{\"period_ns\": 1000000, \"burst\": 4}": the keys of an ADVERTISE
-        // frame (crates/broker/PROTOCOL.md). "{\"share\": 3}" counts where suppliers
-        // share the queue of a subscription.
+        // frame (crates/broker/PROTOCOL.md). "{\"share\": 3}" is this supplier's weight where suppliers share
+        // the queue of a subscription.
         const char *more;
 } unisono_topic;
 
-// A named value of an event, by which filters decide.
+// A named value of an event, which filters can test.
 typedef struct unisono_field {
         // At most 255 bytes.
         const char *name;
-        // One of unisono_field_kind.
+        // A value of unisono_field_kind.
         int kind;
         int64_t whole;
-        // In events that arrive also set for WHOLE.
+        // In received events also set for WHOLE.
         double decimal;
         // At most 65,535 bytes.
         const char *text;
 } unisono_field;
 
-// An event to publish. What is zero or NULL is left out.
+// An event to publish. A zero or NULL field leaves that part out.
 typedef struct unisono_draft {
         const void *payload;
-        // Bytes of the payload, at most unisono_client_largest().
+        // The size of the payload in bytes, at most unisono_client_largest().
         size_t bytes;
-        // Which of the things that the topic is about; at most 1,024 bytes.
+        // Identifies the thing that the event is about, if the topic is about several; at most 1,024 bytes.
         const char *key;
         const struct unisono_field *fields;
         size_t field_count;
-        // When it is due, on the clock of unisono_now(); 0: never.
+        // The deadline, on the clock of unisono_now(); 0: none.
         uint64_t deadline_ns;
-        // How bad it is if it is lost: a full queue drops the least critical events first.
+        // How bad the loss of the event is: a full queue drops the least critical events first.
         uint8_t criticality;
-        // For unisono_try_publish: the number that the topic's `writer` (a key of `more`) gives this event, from
-        // 1 on; 0: none. The broker's log takes each number once.
+        // For unisono_try_publish(): this event's number from the topic's `writer` (a key of `more`), starting
+        // at 1; 0: none. The broker's log accepts each number once.
         uint64_t number;
 } unisono_draft;
 
-// What became of an event that unisono_try_publish published.
+// The outcome of an event that unisono_try_publish() published.
 typedef struct unisono_published {
-        // The broker's count of this supplier's events on the topic.
+        // The number of this event in the broker's count of this supplier's events on the topic.
         uint64_t sequence;
         uint32_t consumers;
-        // One of unisono_outcome.
+        // A value of unisono_outcome.
         int outcome;
 } unisono_published;
 
@@ -432,76 +435,77 @@ typedef struct unisono_published {
 // checked. Where the supplier is not trusted, copy the payload first, and check and use the copy. All else
 // in the structure is a copy.
 typedef struct unisono_event {
-        // One of unisono_reception.
+        // A value of unisono_reception.
         int kind;
-        // The subscription (REJECTED: the topic) that it is for; 0 for the reply to a request, and for
+        // The number of the subscription (REJECTED: of the topic); 0 for the reply to a request, and for
         // RECONNECTED.
         uint32_t number;
-        // NULL if it is about no topic.
+        // NULL for a notice that concerns no topic.
         const char *topic;
-        // NULL if it has no key.
+        // NULL if the event has no key.
         const char *key;
-        // What a notice says, in words; NULL for an event.
+        // The text of a notice; NULL for an event.
         const char *text;
         const void *payload;
-        // Bytes of the payload.
+        // The size of the payload in bytes.
         size_t bytes;
-        // Ascending by name.
+        // Sorted by name, ascending.
         const struct unisono_field *fields;
         size_t field_count;
-        // The other events of a correlation, in the order in which they came.
+        // The other events of a correlation, in order of arrival.
         const struct unisono_event *const *with;
         size_t with_count;
-        // When it was published, on the clock of unisono_now(). TICK: when the period ended. SILENCE: when the
-        // last event came. RECONNECTED: when the library noticed that the connection had broken.
+        // The time of publication, on the clock of unisono_now(). TICK: the end of the period. SILENCE: the
+        // arrival of the last event. RECONNECTED: the time when the library noticed the broken connection.
         uint64_t published_ns;
-        // When it is due; 0: never.
+        // The deadline; 0: none.
         uint64_t deadline_ns;
-        // The supplier's count of its events. GAP: the first that is missing.
+        // The event's number in the supplier's count. GAP: the number of the first missing event.
         uint64_t sequence;
-        // GAP: the last that is missing. EVENT that is to be acknowledged: the number of the delivery, which is
-        // the event's position in the log if the subscription resumes. EVENT otherwise: 0.
+        // GAP: the number of the last missing event. EVENT with UNISONO_EVENT_ACKNOWLEDGE: the number of the
+        // delivery; if the subscription resumes, this is the event's position in the log. Other EVENT: 0.
         uint64_t last;
-        // GAP: how many are missing; 0: nobody knows yet.
+        // GAP: the number of missing events; 0: unknown yet.
         uint64_t lost;
         // The broker's number of the supplier.
         uint32_t supplier;
         // A sum of UNISONO_EVENT_LATE, UNISONO_EVENT_RETAINED and UNISONO_EVENT_ACKNOWLEDGE.
         uint32_t flags;
         uint8_t criticality;
-        // Earlier deliveries of it that were not acknowledged; 255: or more.
+        // Earlier deliveries of this event that were not acknowledged; 255 means 255 or more.
         uint8_t repeated;
         // GONE: 1 if the supplier died, 0 if it left.
         uint8_t died;
 } unisono_event;
 
-// What to receive, and on which terms. What is zero or NULL is the default.
+// The events to receive, and how. A zero or NULL field selects the default.
 typedef struct unisono_subscription {
-        // A pattern: + stands for one level, # for all further ones. NULL: `more` has the interests.
+        // A pattern: + stands for one level, # for all further levels. NULL: `more` holds the interests.
         const char *topics;
         // A condition on fields, such as "celsius > 80". NULL: all events.
         const char *filter;
-        // Only topics of this type.
+        // Receive only topics with this type.
         const char *event_type;
         // A class of the broker's policy.
         const char *class_name;
-        // Consumers of one group share the events: each goes to one of them.
+        // Consumers of a group share the events: each event goes to a single member.
         const char *group;
-        // Events that may wait; 0: 1,024.
+        // Maximum number of waiting events; 0: 1,024.
         size_t queue;
-        // One of unisono_full.
+        // A value of unisono_full.
         int full;
-        // One of unisono_late.
+        // A value of unisono_late.
         int late;
-        // Events published before that are wanted as well; the topic has to keep as many.
+        // The number of earlier events to receive as well; the topic has to keep at least as many.
         size_t last;
-        // An event that is not acknowledged in this time comes again, 16 times at most; 0: nothing is to be
-        // acknowledged.
+        // An event that is not acknowledged within this time is delivered again, at most 16 times; 0: no event
+        // needs an acknowledgment.
         uint64_t acknowledge_ns;
         // Further options in JSON, such as "{\"silence_ns\": 1000000000}": the keys of a SUBSCRIBE frame
-        // (crates/broker/PROTOCOL.md). "{\"direct\": false}" refuses events that come straight from suppliers,
-        // through shared memory and without the broker. "{\"between\": \"shares\"}" gives suppliers the queue by
-        // their shares. Over UDP with "{\"best_effort\": true}" no event waits for one that the network lost.
+        // (crates/broker/PROTOCOL.md). "{\"direct\": false}" refuses events that suppliers send directly,
+        // through shared memory and without the broker. "{\"between\": \"shares\"}" divides the queue among
+        // suppliers by their shares. Over UDP, with "{\"best_effort\": true}", no event waits for another event
+        // that the network lost.
         const char *more;
 } unisono_subscription;
 
@@ -516,13 +520,13 @@ typedef struct unisono_run {
         uint64_t count;
 } unisono_run;
 
-// What kind of window to make. All zero is the default, and so is a NULL pointer to this.
+// Properties of a window to make. All zero selects the defaults, and so does a NULL pointer to this struct.
 typedef struct unisono_spec {
-        // Bytes of one unit of displacement into this rank's part; 0 means 1.
+        // Bytes of a displacement unit of this rank's part; 0 means 1.
         uint32_t unit;
         // A sum of UNISONO_NO_LOCKS and UNISONO_LOCAL_COMPLETION; the same on all ranks.
         uint32_t flags;
-        // One of unisono_style; the same on all ranks.
+        // A value of unisono_style; the same on all ranks.
         int style;
 } unisono_spec;
 
@@ -530,7 +534,7 @@ typedef struct unisono_spec {
 extern "C" {
 #endif // __cplusplus
 
-// What went wrong in this thread's last failed call, and what to do about it. Never NULL; valid until the
+// The text of this thread's last failed call: the error, and how to correct it. Never NULL; valid until the
 // next failed call of this thread.
 const char *unisono_error_text(void);
 
@@ -540,175 +544,182 @@ const char *unisono_status_name(int status);
 // The version of this library, such as "0.1.0"; never NULL.
 const char *unisono_version(void);
 
-// The time of the clock that deadlines are of (CLOCK_MONOTONIC), in nanoseconds.
+// The current time of CLOCK_MONOTONIC in nanoseconds. Deadlines are on this clock.
 uint64_t unisono_now(void);
 
-// Connects to the broker at `address`: the path of its socket, to share memory with it; "unix:PATH", to send
-// everything through the socket; "tcp:HOST:PORT"; "tls:HOST:PORT?authority=FILE";
-// "udp:HOST:PORT?authority=FILE", for QUIC. Behind a tls: or udp: address stands
-// "&certificate=FILE&key=FILE" if the broker asks for certificates, and "&token-file=FILE" if it asks for
-// tokens. NULL: this user's broker, at the socket where `unisono events serve` listens unless it is told
-// otherwise, or else the host's at /run/unisono/events.
+// Connects to the broker at `address`. The path of the broker's socket selects shared memory; "unix:PATH"
+// sends all data through that socket; "tcp:HOST:PORT" uses TCP, "tls:HOST:PORT?authority=FILE" TLS, and
+// "udp:HOST:PORT?authority=FILE" QUIC. Append "&certificate=FILE&key=FILE" to a tls: or udp: address if the
+// broker requires certificates, and "&token-file=FILE" if it requires tokens. NULL selects this user's
+// broker, at the default socket of `unisono events serve`, or else the host's broker at /run/unisono/events.
 enum unisono_status unisono_client_connect(const char *address,
                                            struct unisono_client **client);
 
-// Connects as the options say; `options` may be NULL.
+// Connects with options; `options` may be NULL.
 enum unisono_status unisono_client_open(const struct unisono_client_options *options,
                                         struct unisono_client **client);
 
-// The name by which the broker knows this program, until the connection is closed; NULL if `client` is NULL.
+// The name that the broker knows this program by, valid until the connection is closed; NULL if `client` is
+// NULL.
 const char *unisono_client_name(const struct unisono_client *client);
 
-// Says that this program lives, if it has a lease and makes no other call in time.
+// Renews the lease of a program that makes no other call in time. A program without a lease need not call
+// it.
 enum unisono_status unisono_client_alive(struct unisono_client *client);
 
-// What the broker has done for all programs, as a JSON object with the keys of `unisono events top --json`,
-// without rates: "consumers" has a row for each consumer with the "name" of its program. `*json` is the
-// library's, and valid until the next call of this function or the end of the connection.
+// The broker's statistics for all programs, as a JSON object with the keys of `unisono events top --json`,
+// without rates. "consumers" has a row for each consumer with the "name" of its program. `*json` belongs to
+// the library and is valid until the next call of this function or until the connection is closed.
 enum unisono_status unisono_client_statistics(struct unisono_client *client,
                                               const char **json);
 
-// Ends the connection and sets `*client` to NULL. Its topics and subscriptions end; events that it has
-// received stay valid until they are freed. What unisono_publish_later holds back may be lost: flush first.
+// Closes the connection and sets `*client` to NULL. Its topics and subscriptions end; received events stay
+// valid until they are freed. Events that unisono_publish_later() holds back may be lost: call
+// unisono_flush() first.
 enum unisono_status unisono_client_close(struct unisono_client **client);
 
-// The descriptor to poll for reading, which stays the library's: never read, write or close it. Poll only
-// after unisono_receive with a time limit of 0 has returned UNISONO_STATUS_TIMED_OUT: what has come before
-// may already wait in this process. If the library connects again, the descriptor is another one: ask before
-// each wait. -1 if `client` is NULL.
+// The descriptor to poll for reading. It belongs to the library: never read, write or close it. Poll only
+// after unisono_receive() with a time limit of 0 has returned UNISONO_STATUS_TIMED_OUT, because earlier
+// events may already be waiting in this process. The descriptor changes if the library reconnects, so get it
+// again before each poll. -1 if `client` is NULL.
 int unisono_client_descriptor(const struct unisono_client *client);
 
-// Bytes of the largest payload that the broker takes; 0 if `client` is NULL.
+// The size in bytes of the largest payload that the broker accepts; 0 if `client` is NULL.
 size_t unisono_client_largest(const struct unisono_client *client);
 
-// Says that this program will publish on a topic, and waits until the broker agrees. `*topic` becomes the
-// number by which it publishes.
+// Announces that this program will publish on a topic, and waits until the broker agrees. `*topic` becomes
+// the topic's number for publishing.
 enum unisono_status unisono_advertise(struct unisono_client *client,
                                       const struct unisono_topic *options,
                                       uint32_t *topic);
 
-// Ends a topic: those who listen hear that this supplier left.
+// Ends a topic: its subscribers learn that this supplier left.
 enum unisono_status unisono_withdraw(struct unisono_client *client, uint32_t topic);
 
-// Publishes an event and does not wait for what becomes of it. If it is refused, unisono_receive says so.
-// Waits while a consumer that blocks suppliers has no room. The payload is the program's again afterwards.
+// Publishes an event without waiting for its outcome. If the broker refuses the event, unisono_receive()
+// reports that. Blocks while a consumer that blocks suppliers has a full queue. The program may reuse the
+// payload's memory afterwards.
 enum unisono_status unisono_publish(struct unisono_client *client,
                                     uint32_t topic,
                                     const struct unisono_draft *draft);
 
-// As publish, but the event may wait in this process until unisono_flush: many events then leave with one
-// system call.
+// Like unisono_publish(), but the event may wait in this process until unisono_flush(), so that many events
+// leave with one system call.
 enum unisono_status unisono_publish_later(struct unisono_client *client,
                                           uint32_t topic,
                                           const struct unisono_draft *draft);
 
-// Lets all events leave that publish_later holds back, and waits until they have.
+// Sends all events that unisono_publish_later() holds back, and waits until they have left this process.
 enum unisono_status unisono_flush(struct unisono_client *client);
 
-// Publishes an event unless it would have to wait for a consumer, and waits for what became of it.
-// UNISONO_STATUS_REFUSED: nobody got it; the text says who refused and why. `published` may be NULL.
+// Publishes an event if no consumer would block it, and waits for the event's outcome.
+// UNISONO_STATUS_REFUSED: no consumer got it; the text names the refuser and the reason. `published` may be
+// NULL.
 enum unisono_status unisono_try_publish(struct unisono_client *client,
                                         uint32_t topic,
                                         const struct unisono_draft *draft,
                                         struct unisono_published *published);
 
-// Publishes a request and waits for its reply, which the program frees with unisono_event_free. Other events
-// that come meanwhile are received later. `timeout_ns` below 0 waits for ever.
+// Publishes a request and waits for its reply; free the reply with unisono_event_free(). Other events that
+// arrive in the meantime are received later. A negative `timeout_ns` sets no limit.
 enum unisono_status unisono_ask(struct unisono_client *client,
                                 uint32_t topic,
                                 const struct unisono_draft *draft,
                                 int64_t timeout_ns,
                                 struct unisono_event **reply);
 
-// Answers a request that was received. An event that is none is UNISONO_STATUS_ARG.
+// Answers a received request. UNISONO_STATUS_ARG: the event is no request.
 enum unisono_status unisono_reply(struct unisono_client *client,
                                   const struct unisono_event *request,
                                   const struct unisono_draft *draft);
 
-// Asks for events, and waits until the broker agrees. `*number` becomes the number that events of this
-// subscription bear.
+// Subscribes to events, and waits until the broker agrees. `*number` becomes the subscription's number; its
+// events carry it.
 enum unisono_status unisono_subscribe(struct unisono_client *client,
                                       const struct unisono_subscription *options,
                                       uint32_t *number);
 
-// Ends a subscription. What was on its way may still come, with number 0.
+// Ends a subscription. Events that were on their way may still arrive, with number 0.
 enum unisono_status unisono_unsubscribe(struct unisono_client *client, uint32_t number);
 
-// The next event or notice, which the program frees with unisono_event_free. UNISONO_STATUS_TIMED_OUT: none
-// came within `timeout_ns` nanoseconds, and `*event` is NULL; 0 does not wait, below 0 waits for ever.
+// Receives the next event or notice; free it with unisono_event_free(). UNISONO_STATUS_TIMED_OUT: nothing
+// arrived within `timeout_ns` nanoseconds, and `*event` is NULL. With 0 the call does not wait; a negative
+// `timeout_ns` sets no limit.
 enum unisono_status unisono_receive(struct unisono_client *client,
                                     int64_t timeout_ns,
                                     struct unisono_event **event);
 
-// Frees what unisono_receive or unisono_ask gave, and sets `*event` to NULL. Also after the connection
-// was closed, and in another thread.
+// Frees a result of unisono_receive() or unisono_ask(), and sets `*event` to NULL. The call is also allowed
+// after the connection was closed, and in another thread.
 enum unisono_status unisono_event_free(struct unisono_event **event);
 
-// Says that an event is done with, so that it does not come again. Does nothing for an event without
+// Acknowledges an event, so that it is not delivered again. Does nothing for an event without
 // UNISONO_EVENT_ACKNOWLEDGE.
 enum unisono_status unisono_acknowledge(struct unisono_client *client,
                                         const struct unisono_event *event);
 
-// Joins the job that `unisono run` started this process for. A process that nobody launched is a job of one.
-// Collective: waits until all ranks have come, at most `patience_s` seconds (0 or less: one minute).
+// Joins the job that `unisono run` started this process for. A process that was started otherwise gets a job
+// of one rank. Collective: waits until all ranks have joined, at most `patience_s` seconds (0 or less: one
+// minute).
 enum unisono_status unisono_job_join(struct unisono_job **job,
                                      double patience_s);
 
 // This rank's number, from 0; -1 if `job` is NULL.
 int unisono_job_rank(const struct unisono_job *job);
 
-// How many ranks the job has; -1 if `job` is NULL.
+// The number of ranks in the job; -1 if `job` is NULL.
 int unisono_job_size(const struct unisono_job *job);
 
-// Waits until every rank has called this. Collective.
+// Waits until every rank has called this function. Collective.
 enum unisono_status unisono_job_barrier(struct unisono_job *job);
 
 // Gathers `bytes` bytes of every rank at every rank. `all` has room for `bytes` times the job's size, and
-// holds the data in the order of ranks. Every rank passes the same `bytes`. Collective; not made to be fast.
+// receives the data in the order of ranks. Every rank passes the same `bytes`. Collective; not optimized for
+// speed.
 enum unisono_status unisono_job_gather(struct unisono_job *job,
                                        const void *data,
                                        size_t bytes,
                                        void *all);
 
-// Leaves the job and sets `*job` to NULL. Free its windows first. Collective.
+// Leaves the job and sets `*job` to NULL. Free the job's windows first. Collective.
 enum unisono_status unisono_job_finalize(struct unisono_job **job);
 
-// The layout of one element; `element` is one of unisono_element. NULL for another number. The layout is
-// never freed.
+// The layout of a single element; `element` is a value of unisono_element. NULL for an unknown number. The
+// layout is static: it need not be freed.
 const struct unisono_layout *unisono_layout_of(int element);
 
-// A layout of `count` blocks of `length` elements each. `stride` elements lie between the starts of two
-// blocks.
+// Makes a layout of `count` blocks of `length` elements each. The starts of two blocks are `stride` elements
+// apart.
 enum unisono_status unisono_layout_strided(int element,
                                            uint64_t count,
                                            uint64_t length,
                                            int64_t stride,
                                            struct unisono_layout **layout);
 
-// A layout of blocks: block i has `lengths[i]` elements and begins `offsets[i]` elements after the buffer's
-// address. Data travels in this order.
+// Makes a layout of blocks: block i has `lengths[i]` elements and begins `offsets[i]` elements after the
+// buffer's address. Data is transferred in this order.
 enum unisono_status unisono_layout_indexed(int element,
                                            size_t blocks,
                                            const int64_t *offsets,
                                            const uint64_t *lengths,
                                            struct unisono_layout **layout);
 
-// A layout of any runs of bytes, such as those of a struct, in the order in which data travels. `extent` is
-// the distance in bytes from one such layout to the next where a count repeats it. `element` is the type
-// that all data is made of, which accumulates need. Pass 0 if the data has no single element type.
+// Makes a layout of arbitrary runs of bytes, such as the members of a struct, in the order of transfer.
+// `extent` is the distance in bytes between two such layouts if a count repeats the layout. `element` is the
+// type of all data, which accumulates need; pass 0 if the data has no single element type.
 enum unisono_status unisono_layout_runs(const struct unisono_run *runs,
                                         size_t count,
                                         int64_t extent,
                                         int element,
                                         struct unisono_layout **layout);
 
-// Bytes of data in one instance of this layout; 0 for NULL.
+// The bytes of data in a single instance of this layout; 0 for NULL.
 uint64_t unisono_layout_size(const struct unisono_layout *layout);
 
-// Bytes from one element of this layout to the next; 0 for NULL.
+// The distance in bytes between two consecutive instances of this layout; 0 for NULL.
 int64_t unisono_layout_extent(const struct unisono_layout *layout);
 
-// Frees a layout and sets `*layout` to NULL. Operations that use it may still be running.
+// Frees a layout and sets `*layout` to NULL. Operations that use it may still be in progress.
 enum unisono_status unisono_layout_free(struct unisono_layout **layout);
 
 // Writes origin data to the target.
@@ -731,7 +742,8 @@ enum unisono_status unisono_get(struct unisono_window *window,
                                 uint64_t target_count,
                                 const struct unisono_layout *target_layout);
 
-// Combines origin data into the target, each element atomically; `operation` is one of unisono_operation.
+// Combines origin data into the target, each element atomically; `operation` is a value of
+// unisono_operation.
 enum unisono_status unisono_accumulate(struct unisono_window *window,
                                        const void *origin,
                                        uint64_t origin_count,
@@ -742,8 +754,8 @@ enum unisono_status unisono_accumulate(struct unisono_window *window,
                                        const struct unisono_layout *target_layout,
                                        int operation);
 
-// As accumulate, and stores what the target held before in `result`. The no-op ignores the origin, which may
-// be NULL.
+// Like unisono_accumulate(), and stores the target's previous data in `result`. The no-op ignores the
+// origin, which may then be NULL.
 enum unisono_status unisono_get_accumulate(struct unisono_window *window,
                                            const void *origin,
                                            uint64_t origin_count,
@@ -757,8 +769,8 @@ enum unisono_status unisono_get_accumulate(struct unisono_window *window,
                                            const struct unisono_layout *target_layout,
                                            int operation);
 
-// As put, in a passive epoch. `*request` then tells when the operation is complete at the origin; with NULL
-// a flush does.
+// Like unisono_put(), in a passive epoch. `*request` becomes a request that completes when the operation is
+// complete at the origin. If `request` is NULL, a flush completes the operation.
 enum unisono_status unisono_rput(struct unisono_window *window,
                                  const void *origin,
                                  uint64_t origin_count,
@@ -769,8 +781,8 @@ enum unisono_status unisono_rput(struct unisono_window *window,
                                  const struct unisono_layout *target_layout,
                                  struct unisono_request **request);
 
-// As get, in a passive epoch. `*request` then tells when the operation is complete at the origin; with NULL
-// a flush does.
+// Like unisono_get(), in a passive epoch. `*request` becomes a request that completes when the operation is
+// complete at the origin. If `request` is NULL, a flush completes the operation.
 enum unisono_status unisono_rget(struct unisono_window *window,
                                  void *origin,
                                  uint64_t origin_count,
@@ -781,8 +793,8 @@ enum unisono_status unisono_rget(struct unisono_window *window,
                                  const struct unisono_layout *target_layout,
                                  struct unisono_request **request);
 
-// As accumulate, in a passive epoch. `*request` then tells when the operation is complete at the origin;
-// if `request` is NULL, call a flush to complete it.
+// Like unisono_accumulate(), in a passive epoch. `*request` becomes a request that completes when the
+// operation is complete at the origin. If `request` is NULL, a flush completes the operation.
 enum unisono_status unisono_raccumulate(struct unisono_window *window,
                                         const void *origin,
                                         uint64_t origin_count,
@@ -794,8 +806,8 @@ enum unisono_status unisono_raccumulate(struct unisono_window *window,
                                         int operation,
                                         struct unisono_request **request);
 
-// As get_accumulate, in a passive epoch. `*request` then tells when the operation is complete at the origin;
-// if `request` is NULL, call a flush to complete it.
+// Like unisono_get_accumulate(), in a passive epoch. `*request` becomes a request that completes when the
+// operation is complete at the origin. If `request` is NULL, a flush completes the operation.
 enum unisono_status unisono_rget_accumulate(struct unisono_window *window,
                                             const void *origin,
                                             uint64_t origin_count,
@@ -810,7 +822,7 @@ enum unisono_status unisono_rget_accumulate(struct unisono_window *window,
                                             int operation,
                                             struct unisono_request **request);
 
-// get_accumulate of one element; `element` is one of unisono_element.
+// unisono_get_accumulate() for a single element; `element` is a value of unisono_element.
 enum unisono_status unisono_fetch_and_op(struct unisono_window *window,
                                          const void *origin,
                                          void *result,
@@ -819,7 +831,7 @@ enum unisono_status unisono_fetch_and_op(struct unisono_window *window,
                                          int64_t displacement,
                                          int operation);
 
-// Stores what the target holds in `result`, and writes the origin's element there if the target held
+// Stores the target's element in `result`, and replaces it with the origin's element if it was equal to
 // `compare`. Elements are integers, bytes or bools.
 enum unisono_status unisono_compare_and_swap(struct unisono_window *window,
                                              const void *origin,
@@ -833,8 +845,8 @@ enum unisono_status unisono_compare_and_swap(struct unisono_window *window,
 enum unisono_status unisono_request_wait(struct unisono_window *window,
                                          struct unisono_request **request);
 
-// Sets `*done` to 1 if the operation is complete at the origin, and `*request` then to NULL; else `*done` to
-// 0.
+// Tests whether the operation is complete at the origin. If so, sets `*done` to 1 and `*request` to NULL;
+// otherwise sets `*done` to 0.
 enum unisono_status unisono_request_test(struct unisono_window *window,
                                          struct unisono_request **request,
                                          int *done);
@@ -860,67 +872,68 @@ enum unisono_status unisono_window_complete(struct unisono_window *window);
 // Ends the exposure epoch that post began: waits until every origin has called complete.
 enum unisono_status unisono_window_wait(struct unisono_window *window);
 
-// Sets `*done` to 1 if every origin has called complete, which ends the exposure epoch; else to 0. Does not
-// wait.
+// Tests whether every origin has called complete. If so, sets `*done` to 1 and ends the exposure epoch;
+// otherwise sets `*done` to 0. Does not wait.
 enum unisono_status unisono_window_test(struct unisono_window *window,
                                         int *done);
 
-// Begins a passive access epoch to `target`; `lock` is one of unisono_lock. May return before this rank has
-// the lock; the operations wait for it.
+// Begins a passive access epoch to `target`; `lock` is a value of unisono_lock. May return before this rank
+// holds the lock; the operations then wait for it.
 enum unisono_status unisono_window_lock(struct unisono_window *window,
                                         int lock,
                                         int target,
                                         int assert);
 
-// Ends the passive epoch to `target`: its operations are complete at the origin. When they are complete at
-// the target: unisono_window_settle.
+// Ends the passive epoch to `target`: its operations are complete at the origin. unisono_window_settle()
+// tells when they are complete at the target.
 enum unisono_status unisono_window_unlock(struct unisono_window *window,
                                           int target);
 
 // Begins a passive access epoch to all ranks, with a shared lock at each.
 enum unisono_status unisono_window_lock_all(struct unisono_window *window, int assert);
 
-// Ends the passive epoch that lock_all began: its operations are complete at the origin. When they are
-// complete at the targets: unisono_window_settle.
+// Ends the passive epoch that lock_all began: its operations are complete at the origin.
+// unisono_window_settle() tells when they are complete at the targets.
 enum unisono_status unisono_window_unlock_all(struct unisono_window *window);
 
 // Completes all operations to `target` at origin and target; the epoch goes on.
 enum unisono_status unisono_window_flush(struct unisono_window *window, int target);
 
-// As flush, for every target.
+// Like unisono_window_flush(), for every target.
 enum unisono_status unisono_window_flush_all(struct unisono_window *window);
 
-// Completes all operations to `target` at the origin: the program may use its buffers again, results have
-// come.
+// Completes all operations to `target` at the origin: the program may use its buffers again, and results
+// have arrived.
 enum unisono_status unisono_window_flush_local(struct unisono_window *window,
                                                int target);
 
-// As flush_local, for every target.
+// Like unisono_window_flush_local(), for every target.
 enum unisono_status unisono_window_flush_local_all(struct unisono_window *window);
 
-// In a passive epoch: makes this rank's loads and stores and other ranks' operations on its part see each
-// other.
+// In a passive epoch: makes this rank's loads and stores visible to other ranks' operations on its part, and
+// the operations visible to this rank.
 enum unisono_status unisono_window_sync(struct unisono_window *window);
 
-// Applies what other ranks have sent, and sends what this rank holds back. Never waits.
+// Applies operations that other ranks have sent, and sends operations that this rank holds back. Never
+// waits.
 enum unisono_status unisono_window_progress(struct unisono_window *window);
 
-// Waits until every operation of passive epochs that have ended is complete at its target. Needs no epoch.
-// Where windows work by messages, an exclusive unlock returns before its target has done the operations.
+// Waits until every operation of the passive epochs that have ended is complete at its target. Needs no
+// epoch. If windows work by messages, an exclusive unlock returns before its target has done the operations.
 // Ranks that lock the part afterwards, or that learn of the unlock through calls of this job, find the
-// operations done. Call this before you tell another rank by other means, such as a pipe.
+// operations done. Call this function before you tell another rank by other means, such as a pipe.
 enum unisono_status unisono_window_settle(struct unisono_window *window);
 
-// Makes a window over zeroed memory of the library's: `bytes` bytes at this rank, which other ranks need not
-// match. `*base` becomes their address. Collective.
+// Makes a window of zeroed memory that the library allocates: `bytes` bytes at this rank; other ranks may
+// pass other sizes. `*base` becomes the memory's address. Collective.
 enum unisono_status unisono_window_allocate(struct unisono_job *job,
                                             uint64_t bytes,
                                             const struct unisono_spec *spec,
                                             void **base,
                                             struct unisono_window **window);
 
-// Makes a window over `bytes` bytes of the program's memory at `base`, which stay valid until the window is
-// freed. Collective.
+// Makes a window of `bytes` bytes of the program's memory at `base`. The memory stays valid until the window
+// is freed. Collective.
 enum unisono_status unisono_window_create(struct unisono_job *job,
                                           void *base,
                                           uint64_t bytes,
@@ -932,15 +945,15 @@ enum unisono_status unisono_window_dynamic(struct unisono_job *job,
                                            const struct unisono_spec *spec,
                                            struct unisono_window **window);
 
-// Attaches memory of this rank to a dynamic window. It stays valid until the program detaches it.
+// Attaches memory of this rank to a dynamic window. The memory stays valid until the program detaches it.
 enum unisono_status unisono_window_attach(struct unisono_window *window,
                                           void *address,
                                           size_t bytes);
 
-// Detaches memory, by the address at which the program attached it.
+// Detaches memory that the program attached at this address.
 enum unisono_status unisono_window_detach(struct unisono_window *window, void *address);
 
-// Where the part of rank `rank` lies in this process, how many bytes it has, and its displacement unit; each
+// The address of rank `rank`'s part in this process, its size in bytes, and its displacement unit; each
 // pointer may be NULL. `*base` becomes NULL if this process does not map the part.
 enum unisono_status unisono_window_mapped(struct unisono_window *window,
                                           int rank,
@@ -948,8 +961,8 @@ enum unisono_status unisono_window_mapped(struct unisono_window *window,
                                           uint64_t *bytes,
                                           uint32_t *unit);
 
-// Frees the window and sets `*window` to NULL. Collective: waits for all ranks. Inside an epoch it is an
-// error, and the window stays.
+// Frees the window and sets `*window` to NULL. Collective: waits for all ranks. Fails inside an epoch; the
+// window then stays.
 enum unisono_status unisono_window_free(struct unisono_window **window);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-//! Codes and texts of errors, and what keeps panics out of C.
+//! Error codes and texts; panics are caught before they reach C.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -6,69 +6,70 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use unisono_rma::{Error, ErrorClass, Rank};
 
-/// The result of a call. unisono_error_text says more.
+/// The result of a call. unisono_error_text() explains an error.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallStatus {
     Ok = 0,
-    /// A null pointer, or a number that means nothing here.
+    /// A null pointer, or an invalid number.
     Arg = 1,
-    /// Asserts that contradict each other or the call.
+    /// Assertions that contradict each other or the call.
     Assert = 2,
     /// A count that overflows.
     Count = 3,
     /// A negative displacement.
     Disp = 4,
-    /// The operation is not defined for these elements, or not for this call.
+    /// The operation is not defined for these elements or for this call.
     Op = 5,
-    /// No such rank, or a rank that is not in the group of this epoch.
+    /// No such rank, or the rank is not in the group of this epoch.
     Rank = 6,
-    /// Memory cannot be attached or detached.
+    /// The memory cannot be attached or detached.
     RmaAttach = 7,
-    /// A lock is held, or conflicts with the one asked for.
+    /// A lock is held, or conflicts with the requested one.
     RmaConflict = 8,
-    /// The call does not fit the kind of window.
+    /// The call does not fit this kind of window.
     RmaFlavor = 9,
-    /// Bytes outside the target's part. Nothing was written.
+    /// The operation reaches outside the target's part. Nothing was written.
     RmaRange = 10,
-    /// The call needs an epoch that is not open, or does not fit the open one.
+    /// The call needs an epoch that is not open, or does not fit the open epoch.
     RmaSync = 11,
-    /// A size that no window can have, or an event that is larger than the broker takes.
+    /// An invalid size for a window, or an event larger than the broker accepts.
     Size = 12,
-    /// Origin and target disagree about the data, or a layout cannot be used here.
+    /// Origin and target data do not match, or a layout cannot be used here.
     Type = 13,
-    /// This build, host or job cannot do it.
+    /// This build, host or job does not support the call.
     Unsupported = 14,
     /// The window has been freed.
     Win = 15,
-    /// A rank is gone and the job cannot go on, or there is no broker any more: connect again.
+    /// A rank is gone and the job cannot go on; or the broker is gone, and the program has to connect again.
     Gone = 16,
-    /// The given time passed.
+    /// The time limit passed.
     TimedOut = 17,
-    /// The kernel or the network refused.
+    /// The kernel or the network reported an error.
     System = 18,
-    /// A mistake in the library itself.
+    /// A bug in the library itself.
     Internal = 19,
     Other = 20,
-    /// A limit of mappings, memory or descriptors is reached.
+    /// The limit of mappings, memory or descriptors is reached.
     NoMem = 21,
-    /// Nothing was done: make the same call again. Only the MPI preload gets this; a program that uses this
-    /// header never does.
+    /// Nothing was done: make the same call again. Only the MPI preload gets this status; a program that uses
+    /// this header never does.
     Again = 22,
-    /// The broker refuses the event, the topic or the subscription; the text has its reason.
+    /// The broker refuses the event, the topic or the subscription; the text gives the reason.
     Refused = 23,
-    /// What became of an event or a request is unknown: the connection broke, and is there again.
+    /// The connection broke and was restored; it is unknown whether the broker processed the event or the
+    /// request.
     Unanswered = 24,
 }
 
 /// The error for a wrong argument.
 #[cold]
 pub(crate) fn argument(text: impl Into<String>) -> Error {
-    // of the engine's variants this one has the class `Arg` and says nothing but the text
+    // this engine error has the class `Arg`, and its message is the bare text
     Error::Job(text.into())
 }
 
-/// The error for a null pointer that must not be one.
+/// The error for a null pointer where a valid one is required.
 #[cold]
 #[inline(never)]
 pub(crate) fn null(what: &str) -> Error {
@@ -107,7 +108,7 @@ thread_local! {
     static TEXT: RefCell<CString> = RefCell::default();
 }
 
-/// What went wrong in this thread's last failed call, and what to do about it. Never NULL; valid until the
+/// The text of this thread's last failed call: the error, and how to correct it. Never NULL; valid until the
 /// next failed call of this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_error_text() -> *const c_char {
@@ -147,20 +148,20 @@ pub extern "C" fn unisono_status_name(status: c_int) -> *const c_char {
     usize::try_from(status).ok().and_then(|at| NAMES.get(at)).copied().unwrap_or(c"UNKNOWN").as_ptr()
 }
 
-/// Runs a call's body, keeps its error's text for [`unisono_error_text`], and lets nothing unwind.
+/// Runs a call's body, keeps its error's text for [`unisono_error_text`], and stops panics from unwinding.
 #[inline]
 pub(crate) fn answer(body: impl FnOnce() -> Result<(), Error>) -> CallStatus {
-    // the error is handled inside: to copy it out of here would cost the calls that succeed, too
+    // the error is handled inside the closure: moving it out would also slow down successful calls
     guarded(|| body().map_or_else(|error| failed(&error), |()| CallStatus::Ok))
 }
 
-/// Runs a body that has kept its error's text, and lets nothing unwind.
+/// Runs a body that keeps its error's text itself, and stops panics from unwinding.
 #[inline]
 pub(crate) fn guarded(body: impl FnOnce() -> CallStatus) -> CallStatus {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| panicked(&*payload))
 }
 
-/// As [`answer`], for calls that return no status: returns `otherwise` after an error.
+/// Like [`answer`], for calls that return no status: returns `otherwise` after an error.
 pub(crate) fn answer_or<T>(otherwise: T, body: impl FnOnce() -> Result<T, Error>) -> T {
     let mut answered = otherwise;
     answer(|| {
@@ -173,14 +174,16 @@ pub(crate) fn answer_or<T>(otherwise: T, body: impl FnOnce() -> Result<T, Error>
 #[cold]
 pub(crate) fn failed(error: &Error) -> CallStatus {
     if matches!(error, Error::NotYet) {
-        // a caller with a patience asks again within microseconds: a text would cost more than the call
+        // a caller with a time slice repeats the call within microseconds, so a text would cost more than the
+        // call
         return CallStatus::Again;
     }
     keep(&error.to_string());
     status(error)
 }
 
-/// Turns a panic into an error with its words: if the process aborted, the other ranks would wait for it.
+/// Turns a panic into an error with the panic's text: if the process aborted, the other ranks would wait for
+/// it.
 #[cold]
 fn panicked(payload: &(dyn Any + Send)) -> CallStatus {
     let text = payload.downcast_ref::<String>().map(String::as_str);
@@ -191,7 +194,7 @@ fn panicked(payload: &(dyn Any + Send)) -> CallStatus {
 
 pub(crate) fn keep(text: &str) {
     let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
-    // a thread that is ending has no such memory any more, and asks for no text
+    // a thread that is ending has lost its thread-local text, and needs none
     let _ = TEXT.try_with(|kept| kept.replace(text));
 }
 
@@ -203,7 +206,7 @@ pub(crate) fn rank(rank: c_int) -> Result<Rank, Error> {
 #[cold]
 #[inline(never)]
 fn negative(rank: c_int) -> Error {
-    // the text shows the number as the program wrote it
+    // the text shows the number that the program passed
     Error::Rank { rank: Rank(rank.unsigned_abs()), wanted: format!("a rank: {rank} was given") }
 }
 
@@ -231,7 +234,7 @@ mod tests {
 
     #[test]
     fn every_status_has_its_name() {
-        // SAFETY: names are C strings for ever.
+        // SAFETY: the names are static C strings.
         let name = |at| unsafe { CStr::from_ptr(unisono_status_name(at)) }.to_str().expect("letters");
         assert_eq!(name(CallStatus::RmaRange as c_int), "RMA_RANGE");
         assert_eq!(name(CallStatus::Again as c_int), "AGAIN");
@@ -267,7 +270,7 @@ mod tests {
             include_str!("mpi/mod.rs"),
             include_str!("mpi/statistics.rs"),
         ];
-        // each of these ends in `answer`; the last one is the export that `unisono_client_connect` calls
+        // each of these ends in `answer`; the last is the function that `unisono_client_connect` calls
         let guards = [
             "answer(|",
             "answer_or(",

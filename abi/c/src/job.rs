@@ -1,20 +1,20 @@
-//! Jobs: joining, meeting, leaving.
+//! Jobs: join, barrier, gather, finalize.
 
 use crate::error::{CallStatus, answer, argument, null};
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
 use unisono_rma::{Error, Job};
 
-/// One rank's membership in a job: the ranks that make windows together.
+/// A rank's membership in a job: the ranks that make windows together.
 #[derive(Debug)]
 pub struct JobHandle(pub(crate) Job);
 
-/// The job behind a handle.
+/// The job of a handle.
 ///
 /// # Safety
 /// `job` is null or a live handle that no other thread uses now.
 pub(crate) unsafe fn job<'a>(job: *mut JobHandle) -> Result<&'a mut Job, Error> {
-    // SAFETY: null or a live handle of this thread's, which the caller of this function says.
+    // SAFETY: null or a live handle of this thread's; the caller guarantees it.
     let handle = unsafe { job.as_mut() };
     handle.map(|handle| &mut handle.0).ok_or_else(|| null("job"))
 }
@@ -24,18 +24,19 @@ pub(crate) unsafe fn job<'a>(job: *mut JobHandle) -> Result<&'a mut Job, Error> 
 /// # Safety
 /// `to` is null or writable.
 pub(crate) unsafe fn give(to: *mut *mut JobHandle, made: Job) -> Result<(), Error> {
-    // SAFETY: null or writable, which the caller of this function says.
+    // SAFETY: null or writable; the caller guarantees it.
     let to = unsafe { to.as_mut() }.ok_or_else(|| null("job"))?;
     *to = Box::into_raw(Box::new(JobHandle(made)));
     Ok(())
 }
 
-/// Joins the job that `unisono run` started this process for. A process that nobody launched is a job of one.
-/// Collective: waits until all ranks have come, at most `patience_s` seconds (0 or less: one minute).
+/// Joins the job that `unisono run` started this process for. A process that was started otherwise gets a job
+/// of one rank. Collective: waits until all ranks have joined, at most `patience_s` seconds (0 or less: one
+/// minute).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_job_join(job: *mut *mut JobHandle, patience_s: f64) -> CallStatus {
     answer(|| {
-        // SAFETY: unisono.h asks for NULL or a place for the handle.
+        // SAFETY: unisono.h requires NULL or room for the handle.
         let to = unsafe { job.as_mut() }.ok_or_else(|| null("job"))?;
         *to = std::ptr::null_mut();
         let patience = Duration::try_from_secs_f64(patience_s).ok().filter(|time| !time.is_zero());
@@ -49,26 +50,27 @@ pub unsafe extern "C" fn unisono_job_join(job: *mut *mut JobHandle, patience_s: 
 /// This rank's number, from 0; -1 if `job` is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_job_rank(job: *const JobHandle) -> c_int {
-    // SAFETY: unisono.h asks for NULL or a live handle.
+    // SAFETY: unisono.h requires NULL or a live handle.
     unsafe { job.as_ref() }.map_or(-1, |job| job.0.rank().0.cast_signed())
 }
 
-/// How many ranks the job has; -1 if `job` is NULL.
+/// The number of ranks in the job; -1 if `job` is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_job_size(job: *const JobHandle) -> c_int {
-    // SAFETY: unisono.h asks for NULL or a live handle.
+    // SAFETY: unisono.h requires NULL or a live handle.
     unsafe { job.as_ref() }.map_or(-1, |job| c_int::try_from(job.0.size()).unwrap_or(c_int::MAX))
 }
 
-/// Waits until every rank has called this. Collective.
+/// Waits until every rank has called this function. Collective.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_job_barrier(job: *mut JobHandle) -> CallStatus {
-    // SAFETY: unisono.h asks for a live handle that one thread uses.
+    // SAFETY: unisono.h requires a live handle that no other thread uses now.
     answer(|| unsafe { self::job(job) }?.barrier())
 }
 
 /// Gathers `bytes` bytes of every rank at every rank. `all` has room for `bytes` times the job's size, and
-/// holds the data in the order of ranks. Every rank passes the same `bytes`. Collective; not made to be fast.
+/// receives the data in the order of ranks. Every rank passes the same `bytes`. Collective; not optimized for
+/// speed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_job_gather(
     job: *mut JobHandle,
@@ -77,14 +79,14 @@ pub unsafe extern "C" fn unisono_job_gather(
     all: *mut c_void,
 ) -> CallStatus {
     answer(|| {
-        // SAFETY: unisono.h asks for a live handle that one thread uses.
+        // SAFETY: unisono.h requires a live handle that no other thread uses now.
         let job = unsafe { self::job(job) }?;
         if bytes > 0 && (data.is_null() || all.is_null()) {
             return Err(null("data or all"));
         }
         let mine = match bytes {
             0 => &[][..],
-            // SAFETY: not null, and unisono.h asks for `bytes` readable bytes.
+            // SAFETY: not null, and unisono.h requires `bytes` readable bytes.
             _ => unsafe { std::slice::from_raw_parts(data.cast::<u8>(), bytes) },
         };
         let gathered = job.gather(mine)?;
@@ -98,23 +100,23 @@ pub unsafe extern "C" fn unisono_job_gather(
         }
         let gathered = gathered.concat();
         if bytes > 0 {
-            // SAFETY: unisono.h asks for room for `bytes` of every rank; the gathered bytes lie elsewhere.
+            // SAFETY: unisono.h requires room for `bytes` of every rank; the gathered bytes lie elsewhere.
             unsafe { std::ptr::copy_nonoverlapping(gathered.as_ptr(), all.cast::<u8>(), gathered.len()) };
         }
         Ok(())
     })
 }
 
-/// Leaves the job and sets `*job` to NULL. Free its windows first. Collective.
+/// Leaves the job and sets `*job` to NULL. Free the job's windows first. Collective.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_job_finalize(job: *mut *mut JobHandle) -> CallStatus {
     answer(|| {
-        // SAFETY: unisono.h asks for NULL or the address of a handle.
+        // SAFETY: unisono.h requires NULL or the address of a handle.
         let from = unsafe { job.as_mut() }.ok_or_else(|| null("job"))?;
         if from.is_null() {
             return Err(argument("the job has been finalized; join it once and leave it once"));
         }
-        // SAFETY: `give` made it, and the program's pointer forgets it here.
+        // SAFETY: `give` made it; the program's pointer becomes NULL here, so it is freed once.
         let owned = unsafe { Box::from_raw(std::mem::replace(from, std::ptr::null_mut())) };
         owned.0.finalize()
     })

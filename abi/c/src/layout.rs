@@ -1,12 +1,12 @@
-//! Layouts: where the data lies on either side of a transfer.
+//! Layouts: the places of a transfer's data in the origin's or the target's memory.
 
 use crate::error::{CallStatus, answer, argument, null};
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use unisono_rma::{Element, Error, Layout, Run};
 
-/// Where the data of a transfer lies: elements in a row, strided, indexed, or any runs of bytes. Several
-/// threads may use one layout at the same time.
+/// The places of a transfer's data in memory: contiguous, strided or indexed elements, or arbitrary runs of
+/// bytes. Several threads may use a layout at the same time.
 #[derive(Debug)]
 pub struct LayoutHandle(pub(crate) Layout);
 
@@ -69,7 +69,7 @@ pub struct LayoutRun {
     pub count: u64,
 }
 
-/// The layouts of single elements, in the order of codes: the first is that of code 1.
+/// The layouts of single elements, in the order of codes, starting with code 1.
 static ELEMENTS: [LayoutHandle; Element::ALL.len()] = {
     let mut all = [const { MaybeUninit::uninit() }; Element::ALL.len()];
     let mut at = 0;
@@ -77,7 +77,7 @@ static ELEMENTS: [LayoutHandle; Element::ALL.len()] = {
         all[at].write(LayoutHandle(Layout::of(Element::ALL[at])));
         at += 1;
     }
-    // SAFETY: the loop has written every entry, and an entry that is written has the layout of its value.
+    // SAFETY: the loop wrote every entry, and a `MaybeUninit<T>` has the same representation as its `T`.
     unsafe { std::mem::transmute::<[MaybeUninit<LayoutHandle>; Element::ALL.len()], _>(all) }
 };
 
@@ -87,12 +87,12 @@ pub(crate) fn element(code: c_int) -> Result<Element, Error> {
     known.ok_or_else(|| argument(format!("{code} is no unisono_element")))
 }
 
-/// The layout behind a handle.
+/// The layout of a handle.
 ///
 /// # Safety
 /// `layout` is null or a live handle.
 pub(crate) unsafe fn layout<'a>(layout: *const LayoutHandle) -> Result<&'a Layout, Error> {
-    // SAFETY: null or a live handle, which the caller of this function says.
+    // SAFETY: null or a live handle; the caller guarantees it.
     let handle = unsafe { layout.as_ref() };
     handle.map(|handle| &handle.0).ok_or_else(|| null("layout"))
 }
@@ -102,7 +102,7 @@ pub(crate) unsafe fn layout<'a>(layout: *const LayoutHandle) -> Result<&'a Layou
 /// # Safety
 /// `to` is null or writable.
 pub(crate) unsafe fn give(to: *mut *mut LayoutHandle, made: Layout) -> Result<(), Error> {
-    // SAFETY: null or writable, which the caller of this function says.
+    // SAFETY: null or writable; the caller guarantees it.
     let to = unsafe { to.as_mut() }.ok_or_else(|| null("layout"))?;
     *to = Box::into_raw(Box::new(LayoutHandle(made)));
     Ok(())
@@ -116,21 +116,21 @@ pub(crate) unsafe fn slice<'a, T>(from: *const T, count: usize, what: &str) -> R
     match (count, from.is_null()) {
         (0, _) => Ok(&[]),
         (_, true) => Err(null(what)),
-        // SAFETY: not null, and readable for `count` entries, which the caller of this function says.
+        // SAFETY: not null, and readable for `count` entries; the caller guarantees it.
         (_, false) => Ok(unsafe { std::slice::from_raw_parts(from, count) }),
     }
 }
 
-/// The layout of one element; `element` is one of unisono_element. NULL for another number. The layout is
-/// never freed.
+/// The layout of a single element; `element` is a value of unisono_element. NULL for an unknown number. The
+/// layout is static: it need not be freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_layout_of(element: c_int) -> *const LayoutHandle {
     let at = usize::try_from(element).ok().and_then(|code| code.checked_sub(1));
     at.and_then(|at| ELEMENTS.get(at)).map_or(std::ptr::null(), std::ptr::from_ref)
 }
 
-/// A layout of `count` blocks of `length` elements each. `stride` elements lie between the starts of two
-/// blocks.
+/// Makes a layout of `count` blocks of `length` elements each. The starts of two blocks are `stride` elements
+/// apart.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_layout_strided(
     element: c_int,
@@ -141,13 +141,13 @@ pub unsafe extern "C" fn unisono_layout_strided(
 ) -> CallStatus {
     answer(|| {
         let made = Layout::strided(self::element(element)?, count, length, stride)?;
-        // SAFETY: unisono.h asks for NULL or a place for the handle.
+        // SAFETY: unisono.h requires NULL or room for the handle.
         unsafe { give(layout, made) }
     })
 }
 
-/// A layout of blocks: block i has `lengths[i]` elements and begins `offsets[i]` elements after the buffer's
-/// address. Data travels in this order.
+/// Makes a layout of blocks: block i has `lengths[i]` elements and begins `offsets[i]` elements after the
+/// buffer's address. Data is transferred in this order.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_layout_indexed(
     element: c_int,
@@ -157,20 +157,20 @@ pub unsafe extern "C" fn unisono_layout_indexed(
     layout: *mut *mut LayoutHandle,
 ) -> CallStatus {
     answer(|| {
-        // SAFETY: unisono.h asks for an array of `blocks` numbers.
+        // SAFETY: unisono.h requires an array of `blocks` numbers.
         let offsets = unsafe { slice(offsets, blocks, "offsets") }?;
-        // SAFETY: unisono.h asks for an array of `blocks` numbers.
+        // SAFETY: unisono.h requires an array of `blocks` numbers.
         let lengths = unsafe { slice(lengths, blocks, "lengths") }?;
         let blocks: Vec<(i64, u64)> = offsets.iter().copied().zip(lengths.iter().copied()).collect();
         let made = Layout::indexed(self::element(element)?, &blocks)?;
-        // SAFETY: unisono.h asks for NULL or a place for the handle.
+        // SAFETY: unisono.h requires NULL or room for the handle.
         unsafe { give(layout, made) }
     })
 }
 
-/// A layout of any runs of bytes, such as those of a struct, in the order in which data travels. `extent` is
-/// the distance in bytes from one such layout to the next where a count repeats it. `element` is the type
-/// that all data is made of, which accumulates need. Pass 0 if the data has no single element type.
+/// Makes a layout of arbitrary runs of bytes, such as the members of a struct, in the order of transfer.
+/// `extent` is the distance in bytes between two such layouts if a count repeats the layout. `element` is the
+/// type of all data, which accumulates need; pass 0 if the data has no single element type.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_layout_runs(
     runs: *const LayoutRun,
@@ -180,7 +180,7 @@ pub unsafe extern "C" fn unisono_layout_runs(
     layout: *mut *mut LayoutHandle,
 ) -> CallStatus {
     answer(|| {
-        // SAFETY: unisono.h asks for an array of `count` runs.
+        // SAFETY: unisono.h requires an array of `count` runs.
         let runs = unsafe { slice(runs, count, "runs") }?;
         let run = |run: &LayoutRun| Run {
             offset: run.offset,
@@ -190,37 +190,37 @@ pub unsafe extern "C" fn unisono_layout_runs(
         };
         let element = if element == 0 { None } else { Some(self::element(element)?) };
         let made = Layout::from_runs(runs.iter().map(run).collect(), extent, element)?;
-        // SAFETY: unisono.h asks for NULL or a place for the handle.
+        // SAFETY: unisono.h requires NULL or room for the handle.
         unsafe { give(layout, made) }
     })
 }
 
-/// Bytes of data in one instance of this layout; 0 for NULL.
+/// The bytes of data in a single instance of this layout; 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_layout_size(layout: *const LayoutHandle) -> u64 {
-    // SAFETY: unisono.h asks for NULL or a live handle.
+    // SAFETY: unisono.h requires NULL or a live handle.
     unsafe { layout.as_ref() }.map_or(0, |layout| layout.0.size())
 }
 
-/// Bytes from one element of this layout to the next; 0 for NULL.
+/// The distance in bytes between two consecutive instances of this layout; 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_layout_extent(layout: *const LayoutHandle) -> i64 {
-    // SAFETY: unisono.h asks for NULL or a live handle.
+    // SAFETY: unisono.h requires NULL or a live handle.
     unsafe { layout.as_ref() }.map_or(0, |layout| layout.0.extent())
 }
 
-/// Frees a layout and sets `*layout` to NULL. Operations that use it may still be running.
+/// Frees a layout and sets `*layout` to NULL. Operations that use it may still be in progress.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_layout_free(layout: *mut *mut LayoutHandle) -> CallStatus {
     answer(|| {
-        // SAFETY: unisono.h asks for NULL or the address of a handle.
+        // SAFETY: unisono.h requires NULL or the address of a handle.
         let from = unsafe { layout.as_mut() }.ok_or_else(|| null("layout"))?;
         let was = std::mem::replace(from, std::ptr::null_mut());
         if was.is_null() {
             return Err(argument("the layout has been freed"));
         }
         if !ELEMENTS.as_ptr_range().contains(&was.cast_const()) {
-            // SAFETY: `give` made it, and the program's pointer forgets it here.
+            // SAFETY: `give` made it; the program's pointer becomes NULL here, so it is freed once.
             drop(unsafe { Box::from_raw(was) });
         }
         Ok(())
@@ -250,7 +250,7 @@ mod tests {
         }
         for theirs in Element::ALL {
             let handle = unisono_layout_of(c_int::from(theirs as u8));
-            // SAFETY: a handle that exists for ever.
+            // SAFETY: a static handle.
             assert_eq!(unsafe { unisono_layout_size(handle) }, theirs.size() as u64, "{}", theirs.name());
         }
         assert!(unisono_layout_of(0).is_null() && unisono_layout_of(27).is_null());
@@ -268,9 +268,9 @@ mod tests {
         // SAFETY: a valid pointer to null.
         assert_eq!(unsafe { unisono_layout_free(&raw mut made) }, CallStatus::Arg);
         let mut fixed = unisono_layout_of(11).cast_mut();
-        // SAFETY: a handle that exists for ever.
+        // SAFETY: a static handle.
         assert_eq!(unsafe { unisono_layout_free(&raw mut fixed) }, CallStatus::Ok);
-        // SAFETY: a handle that exists for ever.
+        // SAFETY: a static handle.
         assert_eq!(unsafe { unisono_layout_size(unisono_layout_of(11)) }, 8);
     }
 }

@@ -1,8 +1,9 @@
-//! The communication calls: put, get, accumulate and their kin, with and without requests.
+//! The communication calls: put, get, accumulate and their variants, with and without requests.
 //!
-//! A call is issued inside an access epoch to its target. It is complete at the origin (buffers may be used
-//! again, results have come) after the call that ends the epoch, after a flush, or after the wait for its
-//! request. `displacement` counts the target's units from its base; in a dynamic window it is an address.
+//! A call is issued inside an access epoch to its target. It is complete at the origin (the program may use
+//! the buffers again, and results have arrived) after the call that ends the epoch, after a flush, or after
+//! the wait for its request. `displacement` counts the target's units from its base; in a dynamic window it
+//! is an address.
 
 use crate::error::{CallStatus, argument, null, rank};
 use crate::layout::{LayoutHandle, element};
@@ -27,13 +28,13 @@ pub enum OperationCode {
     BitAnd = 8,
     BitOr = 9,
     BitXor = 10,
-    /// The origin's value, whatever the target holds.
+    /// Writes the origin's value, whatever the target holds.
     Replace = 11,
-    /// The target's value stays; for get_accumulate and fetch_and_op.
+    /// Leaves the target's value; for get_accumulate and fetch_and_op.
     NoOp = 12,
-    /// The pair with the smaller value; of two equal values the one with the smaller index.
+    /// The pair with the smaller value; if the values are equal, the pair with the smaller index.
     MinLoc = 13,
-    /// The pair with the greater value; of two equal values the one with the smaller index.
+    /// The pair with the greater value; if the values are equal, the pair with the smaller index.
     MaxLoc = 14,
 }
 
@@ -42,8 +43,8 @@ fn operation(code: c_int) -> Result<Operation, Error> {
     known.ok_or_else(|| argument(format!("{code} is no unisono_operation")))
 }
 
-/// Whether there is data, but no memory for it. The offsets of a layout of runs may be addresses, which count
-/// from NULL.
+/// Whether data is to be transferred but `address` is NULL. A layout of runs may hold absolute addresses,
+/// which count from NULL.
 #[inline]
 fn is_nowhere(address: *const c_void, count: u64, layout: &Layout) -> bool {
     if !address.is_null() {
@@ -53,18 +54,18 @@ fn is_nowhere(address: *const c_void, count: u64, layout: &Layout) -> bool {
     count > 0 && layout.is_contiguous() && layout.size() > 0
 }
 
-/// One side of a transfer as C passes it: the origin's address or the target's rank and displacement, then
-/// count and layout.
+/// A side of a transfer in its C form: the origin's address or the target's rank and displacement, then count
+/// and layout.
 type NearSide = (*const c_void, u64, *const LayoutHandle);
 type FarSide = (c_int, i64, u64, *const LayoutHandle);
 
 /// The origin's side, checked.
 type Origin<'a> = (*const c_void, u64, &'a Layout);
 
-/// Checks both sides of a transfer and has `issue` begin it; with a place for a request, makes that as well.
-/// A check that fails makes its error here: an error in a helper's result would cost every put a copy. Each
-/// caller passes a closure of its own, so that the compiler inlines this there: as a call it would cost a put
-/// 30 instructions.
+/// Checks both sides of a transfer and calls `issue` to begin it; makes a request as well if there is room
+/// for one. A failed check creates its error here: an error in a helper's result would cost every put a copy.
+/// Each caller passes a closure of its own, so that the compiler inlines this function there: a call would
+/// cost a put 30 instructions.
 ///
 /// # Safety
 /// `window` is null or a live handle that no other thread uses now; the layouts are null or live; `request`
@@ -78,9 +79,9 @@ unsafe fn transfer(
     issue: impl FnOnce(&mut Window, Origin<'_>, Target<'_>) -> Result<(), Error>,
 ) -> CallStatus {
     let call = |window: &mut Window| {
-        // SAFETY: null or live, which the caller of this function says.
+        // SAFETY: null or live; the caller guarantees it.
         let near = unsafe { origin_layout.as_ref() };
-        // SAFETY: null or live, which the caller of this function says.
+        // SAFETY: null or live; the caller guarantees it.
         let far = unsafe { target_layout.as_ref() };
         let (Some(LayoutHandle(near)), Some(LayoutHandle(layout))) = (near, far) else {
             return Err(null("layout"));
@@ -92,18 +93,18 @@ unsafe fn transfer(
         let made = request.map(|_| window.request(target.rank)).transpose()?;
         issue(window, (origin, origin_count, near), target)?;
         if let (Some(request), Some(made)) = (request, made) {
-            // SAFETY: null or writable, which the caller of this function says.
+            // SAFETY: null or writable; the caller guarantees it.
             unsafe { request::give(request, made) };
         }
         Ok(())
     };
-    // SAFETY: null or a live handle, which the caller of this function says.
+    // SAFETY: null or a live handle; the caller guarantees it.
     unsafe { on(window, call) }
 }
 
 #[inline(always)] // the fast path of every put: inlined into both forms
 fn put(window: &mut Window, (origin, count, layout): Origin<'_>, target: Target<'_>) -> Result<(), Error> {
-    // SAFETY: unisono.h asks that origin memory stays valid until the operation is complete.
+    // SAFETY: unisono.h requires that origin memory stays valid until the operation is complete.
     unsafe { window.raw_put(Source { address: origin.cast(), count, layout }, target) }
 }
 
@@ -132,7 +133,7 @@ fn get_accumulate(
     operation: c_int,
 ) -> Result<(), Error> {
     let operation = self::operation(operation)?;
-    // SAFETY: unisono.h asks for null or a live layout.
+    // SAFETY: unisono.h requires null or a live layout.
     let Some(LayoutHandle(into)) = (unsafe { result_layout.as_ref() }) else { return Err(null("layout")) };
     if is_nowhere(result, result_count, into) {
         return Err(null("the memory for the result"));
@@ -143,8 +144,8 @@ fn get_accumulate(
     unsafe { window.raw_get_accumulate(source, sink, target, operation) }
 }
 
-/// The origin's side of a get_accumulate. The no-op reads nothing there: the program may pass NULL, and the
-/// layout of no data stands in.
+/// The origin's side of a get_accumulate. The no-op does not read the origin: the program may pass NULL, and
+/// an empty layout takes the place of the program's.
 fn unless_ignored(operation: c_int, near: NearSide) -> NearSide {
     static NOTHING: LayoutHandle = LayoutHandle(Layout::of(Element::Byte));
     if operation == OperationCode::NoOp as c_int { (std::ptr::null(), 0, &raw const NOTHING) } else { near }
@@ -164,7 +165,7 @@ pub unsafe extern "C" fn unisono_put(
 ) -> CallStatus {
     let near = (origin, origin_count, origin_layout);
     let far = (target, displacement, target_count, target_layout);
-    // SAFETY: unisono.h asks for handles that are null or live, and that one thread uses.
+    // SAFETY: unisono.h requires NULL or live handles that no other thread uses now.
     unsafe { transfer(window, near, far, None, put) }
 }
 
@@ -182,11 +183,12 @@ pub unsafe extern "C" fn unisono_get(
 ) -> CallStatus {
     let near = (origin.cast_const(), origin_count, origin_layout);
     let far = (target, displacement, target_count, target_layout);
-    // SAFETY: unisono.h asks for handles that are null or live, and that one thread uses.
+    // SAFETY: unisono.h requires NULL or live handles that no other thread uses now.
     unsafe { transfer(window, near, far, None, get) }
 }
 
-/// Combines origin data into the target, each element atomically; `operation` is one of unisono_operation.
+/// Combines origin data into the target, each element atomically; `operation` is a value of
+/// unisono_operation.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_accumulate(
     window: *mut WindowHandle,
@@ -201,7 +203,7 @@ pub unsafe extern "C" fn unisono_accumulate(
 ) -> CallStatus {
     let near = (origin, origin_count, origin_layout);
     let far = (target, displacement, target_count, target_layout);
-    // SAFETY: unisono.h asks for handles that are null or live, and that one thread uses.
+    // SAFETY: unisono.h requires NULL or live handles that no other thread uses now.
     unsafe {
         transfer(window, near, far, None, |window, near, target| {
             accumulate(window, near, target, operation)
@@ -209,8 +211,8 @@ pub unsafe extern "C" fn unisono_accumulate(
     }
 }
 
-/// As accumulate, and stores what the target held before in `result`. The no-op ignores the origin, which may
-/// be NULL.
+/// Like unisono_accumulate(), and stores the target's previous data in `result`. The no-op ignores the
+/// origin, which may then be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_get_accumulate(
     window: *mut WindowHandle,
@@ -228,7 +230,7 @@ pub unsafe extern "C" fn unisono_get_accumulate(
 ) -> CallStatus {
     let near = unless_ignored(operation, (origin, origin_count, origin_layout));
     let far = (target, displacement, target_count, target_layout);
-    // SAFETY: unisono.h asks for handles that are null or live, and that one thread uses.
+    // SAFETY: unisono.h requires NULL or live handles that no other thread uses now.
     unsafe {
         transfer(window, near, far, None, |window, near, target| {
             get_accumulate(window, near, target, (result, result_count, result_layout), operation)
@@ -236,8 +238,8 @@ pub unsafe extern "C" fn unisono_get_accumulate(
     }
 }
 
-/// As put, in a passive epoch. `*request` then tells when the operation is complete at the origin; with NULL
-/// a flush does.
+/// Like unisono_put(), in a passive epoch. `*request` becomes a request that completes when the operation is
+/// complete at the origin. If `request` is NULL, a flush completes the operation.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_rput(
     window: *mut WindowHandle,
@@ -252,12 +254,12 @@ pub unsafe extern "C" fn unisono_rput(
 ) -> CallStatus {
     let near = (origin, origin_count, origin_layout);
     let far = (target, displacement, target_count, target_layout);
-    // SAFETY: unisono.h asks for handles that are null or live, and that one thread uses.
+    // SAFETY: unisono.h requires NULL or live handles that no other thread uses now.
     unsafe { transfer(window, near, far, Some(request), put) }
 }
 
-/// As get, in a passive epoch. `*request` then tells when the operation is complete at the origin; with NULL
-/// a flush does.
+/// Like unisono_get(), in a passive epoch. `*request` becomes a request that completes when the operation is
+/// complete at the origin. If `request` is NULL, a flush completes the operation.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_rget(
     window: *mut WindowHandle,
@@ -272,12 +274,12 @@ pub unsafe extern "C" fn unisono_rget(
 ) -> CallStatus {
     let near = (origin.cast_const(), origin_count, origin_layout);
     let far = (target, displacement, target_count, target_layout);
-    // SAFETY: unisono.h asks for handles that are null or live, and that one thread uses.
+    // SAFETY: unisono.h requires NULL or live handles that no other thread uses now.
     unsafe { transfer(window, near, far, Some(request), get) }
 }
 
-/// As accumulate, in a passive epoch. `*request` then tells when the operation is complete at the origin;
-/// if `request` is NULL, call a flush to complete it.
+/// Like unisono_accumulate(), in a passive epoch. `*request` becomes a request that completes when the
+/// operation is complete at the origin. If `request` is NULL, a flush completes the operation.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_raccumulate(
     window: *mut WindowHandle,
@@ -293,7 +295,7 @@ pub unsafe extern "C" fn unisono_raccumulate(
 ) -> CallStatus {
     let near = (origin, origin_count, origin_layout);
     let far = (target, displacement, target_count, target_layout);
-    // SAFETY: unisono.h asks for handles that are null or live, and that one thread uses.
+    // SAFETY: unisono.h requires NULL or live handles that no other thread uses now.
     unsafe {
         transfer(window, near, far, Some(request), |window, near, target| {
             accumulate(window, near, target, operation)
@@ -301,8 +303,8 @@ pub unsafe extern "C" fn unisono_raccumulate(
     }
 }
 
-/// As get_accumulate, in a passive epoch. `*request` then tells when the operation is complete at the origin;
-/// if `request` is NULL, call a flush to complete it.
+/// Like unisono_get_accumulate(), in a passive epoch. `*request` becomes a request that completes when the
+/// operation is complete at the origin. If `request` is NULL, a flush completes the operation.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_rget_accumulate(
     window: *mut WindowHandle,
@@ -321,7 +323,7 @@ pub unsafe extern "C" fn unisono_rget_accumulate(
 ) -> CallStatus {
     let near = unless_ignored(operation, (origin, origin_count, origin_layout));
     let far = (target, displacement, target_count, target_layout);
-    // SAFETY: unisono.h asks for handles that are null or live, and that one thread uses.
+    // SAFETY: unisono.h requires NULL or live handles that no other thread uses now.
     unsafe {
         transfer(window, near, far, Some(request), |window, near, target| {
             get_accumulate(window, near, target, (result, result_count, result_layout), operation)
@@ -329,7 +331,7 @@ pub unsafe extern "C" fn unisono_rget_accumulate(
     }
 }
 
-/// get_accumulate of one element; `element` is one of unisono_element.
+/// unisono_get_accumulate() for a single element; `element` is a value of unisono_element.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_fetch_and_op(
     window: *mut WindowHandle,
@@ -346,14 +348,14 @@ pub unsafe extern "C" fn unisono_fetch_and_op(
             return Err(null("origin or result"));
         }
         let (element, target) = (self::element(element)?, (rank(target)?, displacement));
-        // SAFETY: unisono.h asks that origin memory stays valid until the operation is complete.
+        // SAFETY: unisono.h requires that origin memory stays valid until the operation is complete.
         unsafe { window.raw_fetch_and_op(origin.cast(), result.cast(), element, target, operation) }
     };
-    // SAFETY: unisono.h asks for a live handle that one thread uses.
+    // SAFETY: unisono.h requires a live handle that no other thread uses now.
     unsafe { on(window, call) }
 }
 
-/// Stores what the target holds in `result`, and writes the origin's element there if the target held
+/// Stores the target's element in `result`, and replaces it with the origin's element if it was equal to
 /// `compare`. Elements are integers, bytes or bools.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_compare_and_swap(
@@ -371,10 +373,10 @@ pub unsafe extern "C" fn unisono_compare_and_swap(
         }
         let (element, target) = (self::element(element)?, (rank(target)?, displacement));
         let (origin, compare, result) = (origin.cast(), compare.cast(), result.cast());
-        // SAFETY: unisono.h asks that origin memory stays valid until the operation is complete.
+        // SAFETY: unisono.h requires that origin memory stays valid until the operation is complete.
         unsafe { window.raw_compare_and_swap(origin, compare, result, element, target) }
     };
-    // SAFETY: unisono.h asks for a live handle that one thread uses.
+    // SAFETY: unisono.h requires a live handle that no other thread uses now.
     unsafe { on(window, call) }
 }
 

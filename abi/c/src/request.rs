@@ -1,4 +1,4 @@
-//! Requests: operations whose completion at the origin can be asked for one by one.
+//! Requests: operations whose completion at the origin the program can wait for or test individually.
 
 use crate::error::{CallStatus, null};
 use crate::window::{WindowHandle, on};
@@ -9,12 +9,12 @@ use unisono_rma::{Request, Window};
 #[derive(Debug)]
 pub struct RequestHandle(Request);
 
-/// Hands a request to the program, if it wants one.
+/// Stores a request in the program's pointer, unless the pointer is null.
 ///
 /// # Safety
 /// `to` is null or writable.
 pub(crate) unsafe fn give(to: *mut *mut RequestHandle, issued: Request) {
-    // SAFETY: null or writable, which the caller of this function says.
+    // SAFETY: null or writable; the caller guarantees it.
     if let Some(to) = unsafe { to.as_mut() } {
         *to = Box::into_raw(Box::new(RequestHandle(issued)));
     }
@@ -27,21 +27,21 @@ pub unsafe extern "C" fn unisono_request_wait(
     request: *mut *mut RequestHandle,
 ) -> CallStatus {
     let call = |window: &mut Window| {
-        // SAFETY: unisono.h asks for NULL or the address of a handle.
+        // SAFETY: unisono.h requires NULL or the address of a handle.
         let from = unsafe { request.as_mut() }.ok_or_else(|| null("request"))?;
         if from.is_null() {
             return Err(null("*request"));
         }
-        // SAFETY: `give` made it, and the program's pointer forgets it here.
+        // SAFETY: `give` made it; the program's pointer becomes NULL here, so it is freed once.
         let owned = unsafe { Box::from_raw(std::mem::replace(from, std::ptr::null_mut())) };
         window.wait_request(owned.0)
     };
-    // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+    // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
     unsafe { on(window, call) }
 }
 
-/// Sets `*done` to 1 if the operation is complete at the origin, and `*request` then to NULL; else `*done` to
-/// 0.
+/// Tests whether the operation is complete at the origin. If so, sets `*done` to 1 and `*request` to NULL;
+/// otherwise sets `*done` to 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_request_test(
     window: *mut WindowHandle,
@@ -49,20 +49,20 @@ pub unsafe extern "C" fn unisono_request_test(
     done: *mut c_int,
 ) -> CallStatus {
     let call = |window: &mut Window| {
-        // SAFETY: unisono.h asks for NULL or a place for the answer.
+        // SAFETY: unisono.h requires NULL or room for the result.
         let done = unsafe { done.as_mut() }.ok_or_else(|| null("done"))?;
-        // SAFETY: unisono.h asks for NULL or the address of a handle.
+        // SAFETY: unisono.h requires NULL or the address of a handle.
         let from = unsafe { request.as_mut() }.ok_or_else(|| null("request"))?;
         // SAFETY: null or a live handle, as above.
         let asked = unsafe { from.as_ref() }.ok_or_else(|| null("*request"))?;
         let is_done = window.test_request(&asked.0)?;
         *done = c_int::from(is_done);
         if is_done {
-            // SAFETY: `give` made it, and the program's pointer forgets it here.
+            // SAFETY: `give` made it; the program's pointer becomes NULL here, so it is freed once.
             drop(unsafe { Box::from_raw(std::mem::replace(from, std::ptr::null_mut())) });
         }
         Ok(())
     };
-    // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+    // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
     unsafe { on(window, call) }
 }

@@ -1,6 +1,6 @@
-/* Every call of unisono.h about events, with the broker at the address that is the first argument; each
- * answer is checked. With a second argument, publishes until the broker is killed, and waits for the next
- * one, with connections that do so by themselves, too. Exit code 0: all was right. */
+/* Makes every event call of unisono.h, with the broker at the address in the first argument, and checks
+ * each result. With a second argument, it publishes until the broker is killed, and waits for the next
+ * broker, also with connections that reconnect by themselves. Exit code 0: all results were right. */
 #include "unisono.h"
 
 #include <poll.h>
@@ -73,7 +73,7 @@ static unisono_draft of(const char *payload)
 	return (unisono_draft){ .payload = payload, .bytes = strlen(payload) };
 }
 
-/* The next event or notice, which has to come. */
+/* The next event or notice, which has to arrive. */
 static unisono_event *next(unisono_client *client, int kind)
 {
 	unisono_event *event;
@@ -120,7 +120,7 @@ static void all_of_an_event(void)
 	CHECK(!strcmp(event->fields[3].text, "lab"));
 	CHECK(event->deadline_ns == draft.deadline_ns && event->published_ns <= unisono_now());
 	CHECK(event->published_ns + 60 * SECOND > draft.deadline_ns - 60 * SECOND);
-	DO(unisono_acknowledge(client, event)); /* nothing to do */
+	DO(unisono_acknowledge(client, event)); /* has no effect here */
 	/* an event outlives its connection */
 	DO(unisono_client_close(&client));
 	CHECK(client == NULL && holds(event, "hot"));
@@ -179,7 +179,7 @@ static void refusals(void)
 	CHECK(unisono_client_largest(client) >= 1024 && unisono_client_largest(NULL) == 0);
 	draft = (unisono_draft){ .payload = &draft, .bytes = unisono_client_largest(client) + 1 };
 	REFUSED(unisono_publish(client, heat, &draft), SIZE);
-	/* the broker's words about an event that nobody waited for */
+	/* the broker's text about an event whose outcome was not awaited */
 	draft = (unisono_draft){ .deadline_ns = 1 };
 	REFUSED(unisono_try_publish(client, heat, &draft, NULL), REFUSED);
 	DO(unisono_publish(client, heat, &draft));
@@ -228,7 +228,7 @@ static void filters_and_the_descriptor(void)
 	CHECK(event->sequence == published.sequence);
 	DO(unisono_event_free(&event));
 	DO(unisono_unsubscribe(consumer, number));
-	while (published.consumers != 0) /* until the broker has heard it */
+	while (published.consumers != 0) /* until the broker has processed the end of the subscription */
 		DO(unisono_try_publish(supplier, heat, &draft, &published));
 	DO(unisono_withdraw(supplier, heat));
 	REFUSED(unisono_withdraw(supplier, heat), ARG);
@@ -254,7 +254,7 @@ static void late_joiners_gaps_and_deaths(void)
 	DO(unisono_subscribe(consumer, &options, &number));
 	event = next(consumer, UNISONO_RECEPTION_EVENT);
 	CHECK(holds(event, "one") && event->flags == UNISONO_EVENT_RETAINED);
-	/* due as its topic says */
+	/* the deadline comes from the topic */
 	CHECK(event->deadline_ns == event->published_ns + keeping.deadline_ns);
 	DO(unisono_event_free(&event));
 	event = next(consumer, UNISONO_RECEPTION_EVENT);
@@ -323,12 +323,12 @@ static void requests_and_replies(void)
 	unisono_draft question = of("1 + 1"), answer = of("2");
 	unisono_event *event, *reply;
 
-	/* nobody answers */
+	/* no server answers */
 	REFUSED(unisono_ask(client, sums, &question, SECOND / 20, &reply), TIMED_OUT);
 	CHECK(reply == NULL);
 	event = next(server, UNISONO_RECEPTION_EVENT);
 	CHECK(event->number == number && holds(event, "1 + 1"));
-	/* an answer that comes too late is not taken for the next one's, and other events are kept */
+	/* a reply that comes too late is not taken for the next request's, and other events are kept */
 	DO(unisono_reply(server, event, &answer));
 	DO(unisono_event_free(&event));
 	subscribed(client, "other");
@@ -342,7 +342,7 @@ static void requests_and_replies(void)
 	DO(unisono_client_close(&client));
 }
 
-/* Answers one request by its own words. */
+/* Answers one request with its own text. */
 static void *answering(void *client)
 {
 	unisono_event *event = next(client, UNISONO_RECEPTION_EVENT);
@@ -393,7 +393,7 @@ static void names_leases_and_statistics(void)
 	row = strstr(json, "\"name\":\"line 1 \xc3\xbc\"");
 	CHECK(row != NULL && strstr(row, "\"delivered\":1") != NULL);
 	REFUSED(unisono_client_statistics(client, NULL), ARG);
-	/* who says no name has one */
+	/* a program that gives no name gets one */
 	DO(unisono_client_open(&(unisono_client_options){ .address = address }, &leased));
 	snprintf(name, sizeof(name), "[%d]", (int)getpid());
 	CHECK(strstr(unisono_client_name(leased), name) != NULL && unisono_client_name(leased)[0] != '[');
@@ -411,11 +411,11 @@ static void names_leases_and_statistics(void)
 	DO(unisono_client_open(&options, &leased));
 	subscribed(client, "leased");
 	topic(leased, "leased");
-	/* who waits in a call lives */
+	/* a program that waits in a call is alive */
 	CHECK(unisono_receive(leased, 2 * SECOND, &event) == UNISONO_STATUS_TIMED_OUT);
 	CHECK(unisono_receive(client, 0, &event) == UNISONO_STATUS_TIMED_OUT);
 	DO(unisono_client_alive(leased));
-	/* who is silent does not, and is told */
+	/* a silent program is considered dead, and is told so */
 	nanosleep(&pause, NULL);
 	event = next(client, UNISONO_RECEPTION_GONE);
 	CHECK(event->died == 1);
@@ -435,7 +435,7 @@ static unisono_client *lasting(uint64_t reconnect_ns)
 	return client;
 }
 
-/* A request that nobody answers before the broker is killed. */
+/* A request that gets no reply before the broker is killed. */
 static void *asking(void *client)
 {
 	unisono_draft draft = of("?");
@@ -445,7 +445,7 @@ static void *asking(void *client)
 	return NULL;
 }
 
-/* Publishes until the broker is gone; then waits for another one, and for an event through that. */
+/* Publishes until the broker is gone; then waits for the next broker, and for an event through it. */
 static void until_the_broker_is_killed(void)
 {
 	unisono_client *client = connected(), *lasts = lasting(60 * SECOND), *asks = lasting(60 * SECOND);
@@ -472,17 +472,17 @@ static void until_the_broker_is_killed(void)
 	}
 	CHECK(status == UNISONO_STATUS_GONE);
 	SAYS("the broker is gone");
-	/* and it stays so, whatever is asked of it */
+	/* all further calls fail in the same way */
 	REFUSED(unisono_publish(client, tick, &draft), GONE);
 	REFUSED(unisono_try_publish(client, tick, &draft, NULL), GONE);
 	REFUSED(unisono_receive(client, -1, &event), GONE);
 	REFUSED(unisono_ask(client, tick, &draft, -1, &event), GONE);
 	REFUSED(unisono_subscribe(client, &(unisono_subscription){ .topics = "x" }, &number), GONE);
 	DO(unisono_client_close(&client));
-	/* its only try may reach a broker that is dying, so the words differ */
+	/* its only attempt may reach a broker that is dying, so the text varies */
 	REFUSED(unisono_receive(gives_up, -1, &event), GONE);
 	DO(unisono_client_close(&gives_up));
-	/* who connects again is away: who polls is woken for the next try */
+	/* a reconnecting client is disconnected for now: poll wakes it for the next attempt */
 	CHECK(unisono_receive(lasts, 0, &event) == UNISONO_STATUS_TIMED_OUT);
 	CHECK(poll(&(struct pollfd){ unisono_client_descriptor(lasts), POLLIN, 0 }, 1, 20000) == 1);
 	printf("it is told\n");
@@ -519,7 +519,7 @@ int main(int argc, char **argv)
 		until_the_broker_is_killed();
 		return 0;
 	}
-	/* the broker of this user, which may or may not be there */
+	/* this user's broker, which may or may not run */
 	CHECK(unisono_client_connect(NULL, &client) == UNISONO_STATUS_GONE || client != NULL);
 	if (client)
 		DO(unisono_client_close(&client));

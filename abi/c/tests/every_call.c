@@ -1,5 +1,5 @@
-/* Every call of unisono.h about windows, between the ranks of a job; each answer is checked. Exit code 0: all
- * was right. */
+/* Makes every window call of unisono.h between the ranks of a job, and checks each result. Exit code 0:
+ * all results were right. */
 #include "unisono.h"
 
 #include <stdbool.h>
@@ -166,7 +166,7 @@ static void dynamic(unisono_job *job)
 	free(all);
 }
 
-/* A column of the neighbour's matrix, scattered blocks, and structs. */
+/* A column of the neighbor's matrix, scattered blocks, and structs. */
 static void layouts(unisono_job *job)
 {
 	unisono_window *window;
@@ -196,7 +196,7 @@ static void layouts(unisono_job *job)
 	DO(unisono_put(window, values, 3, f64, next, 8, 1, column));
 	DO(unisono_window_fence(window, 0));
 	CHECK(mine[1] == 1 && mine[4] == 2 && mine[7] == 3 && mine[0] == 0 && mine[2] == 0);
-	/* nobody puts again before everybody has looked */
+	/* no rank puts again before all ranks have checked */
 	DO(unisono_job_barrier(job));
 	DO(unisono_put(window, values, 3, f64, next, 0, 1, scattered));
 	DO(unisono_window_fence(window, 0));

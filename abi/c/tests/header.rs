@@ -1,9 +1,9 @@
-//! The headers that C compiles are what the sources say.
+//! The C headers match the sources.
 
 use cbindgen::{Builder, Config};
 use std::path::Path;
 
-/// Compares a header with what cbindgen makes of the sources, or writes it where `UPDATE_HEADER` is set.
+/// Compares a header with cbindgen's output for the sources, or writes it if `UPDATE_HEADER` is set.
 fn is_what_the_sources_say(config: &str, header: &str, sources: impl FnOnce(Builder) -> Builder) {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = Config::from_file(here.join(config)).expect("it is a configuration of cbindgen");

@@ -1,6 +1,6 @@
-//! C programs that make every call, compiled by the C compiler of this machine: one as a job of one, started
-//! by itself, one with a broker in this process. Among the host tests they run as a job of several, and with
-//! a broker that is killed.
+//! C programs that make every call, compiled by this machine's C compiler: one without a launcher as a job of
+//! one rank, and one with a broker in this process. Among the host tests they run as a job of several ranks,
+//! and with a broker that is killed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use unisono_broker::{Broker, ChannelWait, Limits, OWNER, Server};
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
-/// Where the library is. Cargo builds the crate that this test depends on in all its forms at once, and puts
-/// them beside the test. Building it alone would compile all dependencies again, with other features.
+/// The directory of the library. Cargo builds all crate types of the crate that this test depends on, and
+/// puts them beside the test. Building the library alone would compile all dependencies again with other
+/// features.
 fn library() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows itself");
     let directory = test.parent().expect("a test lies in a directory").to_owned();
@@ -35,7 +36,7 @@ fn compile(compiler: &str, arguments: &[&str], to: &Path) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Runs it, but not for ever.
+/// Runs it with a time limit.
 fn run(program: &mut Command) -> std::process::Output {
     let mut child = program
         .env_remove("UNISONO_RANK")

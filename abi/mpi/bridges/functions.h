@@ -1,6 +1,7 @@
 /*
- * The functions of the host MPI that the shim calls, in terms of an ABI's types. Each mpi.h beside this
- * folder's includes it; where the shim is compiled by an MPI's own mpicc, that MPI's mpi.h declares them.
+ * Prototypes of the host MPI's functions that the shim calls, in the types of one ABI. Each mpi.h in the
+ * folders beside this file includes it. When an MPI's own mpicc compiles the shim, that MPI's mpi.h declares
+ * these functions instead.
  */
 typedef int MPI_Comm_copy_attr_function(MPI_Comm, int, void *, void *, void *, int *);
 typedef int MPI_Comm_delete_attr_function(MPI_Comm, int, void *, void *);
@@ -29,7 +30,7 @@ int PMPI_Info_get(MPI_Info, const char *, int, char *, int *);
 int PMPI_Info_set(MPI_Info, const char *, const char *);
 MPI_Fint PMPI_Errhandler_c2f(MPI_Errhandler);
 
-/* two of the shim's own */
+/* the shim calls these two of its own functions */
 int MPI_Abort(MPI_Comm, int);
 int MPI_Errhandler_free(MPI_Errhandler *);
 
@@ -99,7 +100,7 @@ int PMPI_Waitall(int, MPI_Request *, MPI_Status *);
 int PMPI_Waitany(int, MPI_Request *, int *, MPI_Status *);
 int PMPI_Waitsome(int, MPI_Request *, int *, int *, MPI_Status *);
 
-/* datatypes; those with large counts are missing in MPIs that are older than MPI-4 */
+/* datatypes; MPIs before MPI-4 lack the functions with large counts */
 int PMPI_Type_create_keyval(MPI_Type_copy_attr_function *, MPI_Type_delete_attr_function *, int *, void *);
 int PMPI_Type_free(MPI_Datatype *);
 int PMPI_Type_get_attr(MPI_Datatype, int, void *, int *);

@@ -1,11 +1,11 @@
 /*
- * Where the program's calls arrive. The first one decides which MPI this process has, and whether a bridge
- * serves it; from then on each name jumps to the bridge's function, or, if no bridge serves it, to the host's
- * own.
+ * The program's MPI calls arrive here. The first call decides which MPI this process has and whether a bridge
+ * serves that MPI. From then on each name jumps to the bridge's function, or to the host's own function if no
+ * bridge serves it.
  *
- * Two MPIs in one process (a program of one that opens a module of another) are noticed when the second is
- * initialized. Each call is then looked at by itself: the windows of the first MPI stay ours, the second is
- * left alone.
+ * A process may load two MPIs, for example when a program of one MPI opens a module of another. The preload
+ * notices the second MPI when it is initialized. From then on the preload resolves every call anew: Unisono
+ * keeps serving the windows of the first MPI and leaves the second MPI alone.
  */
 #include "entry.h"
 #include "bridge.h"
@@ -24,10 +24,10 @@
 #include "names.h"
 SLOTS_FIRST;
 
-/* recursive: the MPI may call itself by names of ours while it is asked who it is */
+/* recursive: an MPI whose version the preload asks for may call functions that the preload defines */
 static pthread_mutex_t guard = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-static struct mpi served; /* the MPI of this process; no handle: not decided yet */
-static void *bridge;	  /* NULL: nothing is served */
+static struct mpi served; /* the MPI of this process; a null handle: not decided yet */
+static void *bridge;	  /* NULL: no call is served */
 static bool two_mpis;
 
 static void say(const char *words, const char *more, const char *rest)
@@ -44,8 +44,8 @@ static bool is_ours(const char *name)
 	return false;
 }
 
-/* What a bridge gets of the host. A name of ours has its next definition in the tools and the MPI behind us.
- */
+/* Looks up a host function or datum for a bridge. For a name that this preload defines, the result is the
+ * next definition: a tool's or the MPI's own. */
 static void *find(const char *name)
 {
 	void *found = dlsym(is_ours(name) ? RTLD_NEXT : RTLD_DEFAULT, name);
@@ -53,7 +53,7 @@ static void *find(const char *name)
 	return found ? found : dlsym(served.handle, name);
 }
 
-/* A file that lies beside this library. */
+/* Opens a library in the directory of this one. */
 static void *open_beside(const char *stem, const char *more, int mode)
 {
 	char path[PATH_MAX];
@@ -82,7 +82,7 @@ static void open_bridge(void)
 		    "('unisono mpi --mpicc MPICC' compiles a bridge for it)");
 		return;
 	}
-	/* global: the bridge is not linked to it, because its place is not known when the bridge is built */
+	/* RTLD_GLOBAL: a bridge cannot be linked to the core, whose path is unknown at build time */
 	if (!open_beside("libunisono", "", RTLD_NOW | RTLD_GLOBAL))
 		return;
 	if (given) {
@@ -105,14 +105,14 @@ static bool is_beginning(const char *name)
 	return strcmp(call, "_Init") == 0 || strcmp(call, "_Init_thread") == 0;
 }
 
-/* The host's own function, as the caller would get it without us. */
+/* The host's own function, as the caller would resolve it without the preload. */
 static void *of_host(const char *name, struct mpi mpi, void *caller)
 {
 	void *found = two_mpis ? NULL : dlsym(RTLD_NEXT, name);
 	void *module = found ? NULL : module_of(caller);
 
 	if (module) {
-		/* the program's own handle finds us */
+		/* a lookup through the main program's handle may find this preload's own function */
 		found = dlsym(module, name);
 		if (found && is_ours(name) && dlsym(RTLD_DEFAULT, name) == found)
 			found = NULL;
@@ -128,8 +128,8 @@ static void *of_host(const char *name, struct mpi mpi, void *caller)
 	return found;
 }
 
-/* With the guard. The answer is kept in the slot, unless calls of this name have to be looked at each time.
- */
+/* Resolves a slot; the caller holds the guard. The slot keeps the function, unless each call of this name
+ * has to be resolved anew. */
 static void *target(struct slot *slot, void *caller)
 {
 	const char *call = slot->name + (slot->name[0] == 'P');

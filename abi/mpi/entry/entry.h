@@ -1,4 +1,4 @@
-/* The preload: the names that the program calls, and the process's MPI behind them. */
+/* The preload: exports the names that the program calls, and finds the process's MPI. */
 #ifndef UNISONO_MPI_ENTRY_H
 #define UNISONO_MPI_ENTRY_H
 
@@ -6,23 +6,23 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* mpi.c: which ABI a loaded MPI has. */
+/* mpi.c: the ABI of a loaded MPI */
 enum abi { UNKNOWN_ABI, MPICH_ABI, OPEN_MPI_ABI, STANDARD_ABI };
 
-/* An MPI that is loaded in this process. */
+/* An MPI library that is loaded in this process. */
 struct mpi {
-	void *handle; /* of its library, for dlsym(); NULL: there is none */
+	void *handle; /* the library's, for dlsym(); NULL: no MPI is loaded */
 	const char *library;
 	enum abi abi;
 };
 
 /* The MPI that a call from the code at `caller` reaches. */
 struct mpi mpi_of_caller(void *caller);
-/* The handle of the module that the code at `caller` is in; NULL if that is not known. */
+/* The handle of the module that contains the code at `caller`; NULL if the module is unknown. */
 void *module_of(void *caller);
 const char *name_of_abi(enum abi abi);
 
-/* unused.c: MPI is used after all. */
+/* unused.c: suppresses the message about an unused MPI */
 void nothing_unused(void);
 
 #endif

@@ -1,10 +1,10 @@
 /*
- * The MPIs that are loaded, and their ABIs.
+ * The loaded MPIs and their ABIs.
  *
- * A call goes where the dynamic linker would bind it without us: to an MPI in the global scope (the program's
- * own libraries, or what was opened with RTLD_GLOBAL), otherwise to one that the calling module is linked to
- * (modules that are opened with RTLD_LOCAL, as Python's). An MPI is looked for by the name of a function that
- * this preload does not define.
+ * A call goes to the MPI that the dynamic linker would bind it to without this preload. That is an MPI in the
+ * global scope (the program's own libraries, or a library that was opened with RTLD_GLOBAL). If there is
+ * none, it is the MPI that the calling module is linked to (a module opened with RTLD_LOCAL, as Python opens
+ * modules). The search looks for a function that this preload does not define.
  */
 #include "entry.h"
 #include <dlfcn.h>
@@ -14,7 +14,7 @@
 
 static const char MARK[] = "PMPI_Comm_rank";
 
-/* Of a mapped object, by an address in it. */
+/* The handle and the path of the mapped object that contains an address. */
 static void *handle_at(void *address, const char **path)
 {
 	struct link_map *map = NULL;
@@ -23,7 +23,7 @@ static void *handle_at(void *address, const char **path)
 	if (!address || !dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) || !map)
 		return NULL;
 	*path = map->l_name;
-	/* the program itself has no name */
+	/* the main program's name is empty */
 	return dlopen(*map->l_name ? map->l_name : NULL, RTLD_LAZY | RTLD_NOLOAD);
 }
 
@@ -34,7 +34,7 @@ void *module_of(void *caller)
 	return handle_at(caller, &path);
 }
 
-/* Code that was made at run time is in no module: any MPI that is loaded. */
+/* For code that was generated at run time and belongs to no module: finds any loaded MPI. */
 static int look_into(struct dl_phdr_info *object, size_t size, void *found)
 {
 	void *handle = dlopen(object->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
@@ -55,9 +55,9 @@ static int number_behind(const char *text, const char *words)
 }
 
 /*
- * The standard's own question answers -1 in an MPI that has another ABI. The other MPIs have no such
- * function, and say who they are: libmpi.so.40 is Open MPI 3 to 5, libmpi.so.12 is MPICH from 3.1 on and what
- * has its ABI.
+ * PMPI_Abi_get_version() of the standard ABI reports -1 in an MPI of another ABI. Older MPIs lack the
+ * function; their version texts identify them. libmpi.so.40 is Open MPI 3 to 5. libmpi.so.12 is MPICH from
+ * 3.1 on, or an MPI with MPICH's ABI.
  */
 static enum abi abi_of(void *handle)
 {

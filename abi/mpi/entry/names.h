@@ -1,6 +1,6 @@
 /*
- * The names that the preload defines. CALL is a call of C, as MPI_X and as PMPI_X; NAME is a name as it
- * stands. A call that the host's bridge does not serve goes to the host itself.
+ * The names that the preload defines. CALL(X) defines the C functions MPI_X and PMPI_X; NAME(x) defines x
+ * itself. A call that the host's bridge does not serve goes to the host itself.
  */
 CALL(Abort)
 CALL(Accumulate)
@@ -94,12 +94,12 @@ CALL(Win_unlock)
 CALL(Win_unlock_all)
 CALL(Win_wait)
 
-/* what MPICH's Fortran bindings call in place of C's functions */
+/* MPICH's Fortran bindings call these functions instead of the C functions */
 NAME(MPII_Keyval_set_proxy)
 NAME(MPII_Win_get_attr)
 NAME(MPII_Win_set_attr)
 
-/* Open MPI's Fortran bindings that do not call C's functions */
+/* Open MPI's Fortran bindings of these calls do not go through the C functions */
 NAME(ompi_win_create_errhandler_f)
 NAME(mpi_win_create_errhandler)
 NAME(mpi_win_create_errhandler_)

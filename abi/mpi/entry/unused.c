@@ -1,13 +1,15 @@
 /*
- * Says it when a program ends and has never initialized MPI: 'unisono mpi' did nothing for it.
+ * Prints a message when a program ends without having initialized MPI: 'unisono mpi' had no effect on it.
  *
- * Only the end of the program tells. Its file does not: env, time, numactl, shells and interpreters are
- * linked to no MPI and start or load programs that are, and others get their MPI through a library.
+ * Only the program's end shows this. The program's file does not: env, time, numactl, shells and interpreters
+ * are linked to no MPI but start or load programs that are, and other programs load their MPI through a
+ * library.
  *
- * One process of a job speaks: the one that 'unisono mpi' turned into the program, on the first rank. It
- * stays silent if it has had a child, which may be the program. Programs may close standard error before
- * destructors run, as ls does, and so a copy is kept until MPI is initialized. Destructors do not run in a
- * program that calls _exit or its other names, as dash does: these are ours.
+ * One process of a job prints the message: on the first rank, the process that 'unisono mpi' turned into the
+ * program by exec. It stays silent if it has had a child, because the child may be the real program. Some
+ * programs (ls) close standard error before destructors run, so this file keeps a copy of the descriptor
+ * until MPI is initialized. Destructors do not run in a program that calls _exit() or _Exit(), as dash does;
+ * so this file defines both functions.
  */
 #include "entry.h"
 #include "launcher.h"
@@ -23,17 +25,20 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Above the descriptors that shell scripts name and that programs expect to get first. */
+/*
+ * The copy's lowest number: above the descriptors that shell scripts name and that programs expect to get
+ * first.
+ */
 enum { LOWEST_COPY = 200 };
 
-static _Atomic int copy = -1; /* of standard error; -1: nothing is to be said */
-static pid_t owner;	      /* a child of vfork shares this memory and ends in here as well */
+static _Atomic int copy = -1; /* of standard error; -1: no message is to be printed */
+static pid_t owner;	      /* a child of vfork shares this memory and also ends in here */
 static dev_t device;
 static ino_t inode;
 static long faults_before;
 
-/* Whether the copy is still what it was: programs close descriptors that they do not know, and reuse the
- * numbers. */
+/* Whether the descriptor is still the copy. Programs close descriptors that they do not know, and the
+ * kernel reuses the numbers. */
 static bool is_ours(int descriptor)
 {
 	struct stat status;
@@ -42,7 +47,10 @@ static bool is_ours(int descriptor)
 	       status.st_ino == inode;
 }
 
-/* MPI is used, or this is a child, which may outlive the program: the copy would keep a pipe open. */
+/*
+ * Closes the copy: MPI is used, or this process is a forked child. A child may outlive the program and would
+ * keep a pipe open.
+ */
 void nothing_unused(void)
 {
 	int descriptor = atomic_exchange(&copy, -1);
@@ -52,8 +60,9 @@ void nothing_unused(void)
 }
 
 /*
- * Page faults of the children that were waited for. 'unisono mpi' was this process, and has run a compiler: a
- * number that grows, such as this one, tells later children from those.
+ * The page faults of all children that this process has waited for. Before exec, 'unisono mpi' was this
+ * process and may have run a compiler, so the count is not zero. Page faults only grow, so a change shows a
+ * child that the program itself had.
  */
 static long faults_of_children(void)
 {

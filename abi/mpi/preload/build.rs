@@ -1,15 +1,16 @@
-//! Compiles the preload and its three bridges, which become part of the program `unisono`: nobody needs a
-//! compiler or an MPI's headers to run MPI programs. Their jumps through slots are written for x86-64 and
-//! aarch64; on other processors there is nothing to compile, and `unisono mpi` says so.
+//! Compiles the preload and its three bridges, which become part of the program `unisono`: users need neither
+//! a compiler nor an MPI's headers to run MPI programs. The jumps through slots are written for x86-64 and
+//! aarch64. On other processors this script compiles nothing, and `unisono mpi` reports that.
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What every library is compiled with. `mpicc` compiles with the same (`src/build.rs`).
+/// The compiler flags of every library. `src/libraries.rs` passes the same flags to `mpicc`.
 const FLAGS: &[&str] = &include!("src/flags.in");
 
-/// The libraries: name, folders of sources, files beside them, and what includes come first.
+/// A library: its name, the folder of its sources, further source files, and the include folder that comes
+/// first.
 struct PreloadLibrary {
     name: &'static str,
     folder: &'static str,
@@ -58,7 +59,7 @@ fn variable(name: &str) -> String {
     env::var(name).expect("cargo sets it")
 }
 
-/// The files of a folder that end in `ending`, in order.
+/// The files of a folder with an extension in `endings`, sorted.
 fn files(folder: &Path, endings: &[&str]) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = fs::read_dir(folder)
         .expect("a folder of sources")
@@ -69,7 +70,8 @@ fn files(folder: &Path, endings: &[&str]) -> Vec<PathBuf> {
     files
 }
 
-/// The shim's sources as an expression of Rust, for an `mpicc` to compile.
+/// The shim's sources as a Rust expression. The program embeds them, so that an `mpicc` can compile them
+/// later.
 fn embedded(shim: &Path) -> String {
     let entry = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str()).expect("sources have plain names");

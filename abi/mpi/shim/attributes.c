@@ -1,37 +1,37 @@
-/* Names, groups, infos and attributes of windows, predefined and cached. */
+/* Window names, groups, infos and attributes, both predefined and cached. */
 #include "shim.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_KEYVAL = 0x55000000, MOST_KEYVALS = 4096 };
+enum { FIRST_KEYVAL = 0x55000000, MAX_KEYVALS = 4096 };
 
 static struct keyval {
 	void (*on_delete)(void);
 	void *extra;
-	bool fortran; /* the callback is Fortran's */
-	bool held;    /* by the program, which has not freed the key */
-	int users;    /* attributes; the slot is free when nobody holds or uses it */
-} keyvals[MOST_KEYVALS];
-/* where the search for a free slot goes on: a freed one is the last to be used again, as with windows */
+	bool fortran; /* the callback is a Fortran procedure */
+	bool held;    /* the program has not freed the key yet */
+	int users;    /* attributes with this key; a slot is free if it is neither held nor used */
+} keyvals[MAX_KEYVALS];
+/* the search for a free slot continues here, so a freed slot is reused last (as in handles.c) */
 static int next_keyval;
-/* of keys and of all windows' lists of attributes; never held while a callback runs, which may come back here
- */
+/* protects the keys and every window's attribute list; never held while a callback runs: it may call
+ * these functions */
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
 
 struct attribute {
 	int keyval;
 	void *value;
-	bool fortran; /* the value is an integer of Fortran's, for which C gets the address */
-	bool leaving; /* its delete callback runs; only the thread that calls it unlinks the attribute */
+	bool fortran; /* the value is a Fortran integer; C callers get its address */
+	bool leaving; /* its delete callback runs; only the thread that runs it unlinks the attribute */
 	struct attribute *next;
 };
 
-/* The key behind a number, if there is one. With the guard. */
+/* The key with a number; NULL if there is none. The caller holds the guard. */
 static struct keyval *keyval_of(int number)
 {
 	struct keyval *keyval;
 
-	if (number < FIRST_KEYVAL || number >= FIRST_KEYVAL + MOST_KEYVALS)
+	if (number < FIRST_KEYVAL || number >= FIRST_KEYVAL + MAX_KEYVALS)
 		return NULL;
 	keyval = &keyvals[number - FIRST_KEYVAL];
 	return keyval->held || keyval->users > 0 ? keyval : NULL;
@@ -52,10 +52,10 @@ int keyval_create(void (*on_delete)(void), void *extra, bool fortran)
 	int number = MPI_KEYVAL_INVALID;
 
 	pthread_mutex_lock(&guard);
-	for (int tried = 0; tried < MOST_KEYVALS && number == MPI_KEYVAL_INVALID; tried++) {
-		int slot = next_keyval++ % MOST_KEYVALS;
+	for (int tried = 0; tried < MAX_KEYVALS && number == MPI_KEYVAL_INVALID; tried++) {
+		int slot = next_keyval++ % MAX_KEYVALS;
 
-		next_keyval %= MOST_KEYVALS;
+		next_keyval %= MAX_KEYVALS;
 		if (!keyval_of(FIRST_KEYVAL + slot)) {
 			number = FIRST_KEYVAL + slot;
 			keyvals[slot] = (struct keyval){ on_delete, extra, fortran, true, 0 };
@@ -84,7 +84,7 @@ static int call_delete(struct window *window, struct keyval keyval, int number, 
 		typedef void function(MPI_Fint *, MPI_Fint *, MPI_Aint *, MPI_Aint *, MPI_Fint *);
 		MPI_Fint win = number_of_window(window->handle), key = number, code = MPI_SUCCESS;
 		MPI_Aint integer = (MPI_Aint)value;
-#if !HOST_OPEN_MPI /* MPICH's binding hands on where the program's extra state lies */
+#if !HOST_OPEN_MPI /* MPICH's binding passes the address of the program's extra state */
 		MPI_Aint *extra = keyval.extra;
 #else
 		MPI_Aint *extra = (MPI_Aint *)&keyval.extra;
@@ -97,7 +97,7 @@ static int call_delete(struct window *window, struct keyval keyval, int number, 
 								  keyval.extra);
 }
 
-/* The newest attribute with this key; also one whose callback runs. With the guard. */
+/* The newest attribute with this key, even if its callback is running. The caller holds the guard. */
 static struct attribute *find(struct window *window, int keyval)
 {
 	struct attribute *attribute = window->attributes;
@@ -108,9 +108,9 @@ static struct attribute *find(struct window *window, int keyval)
 }
 
 /*
- * Deletes an attribute unless its callback refuses. The callback runs without the guard: it may read, set or
- * delete attributes of this window, this one included, for which deleting it once more does nothing. With the
- * guard, before and afterwards.
+ * Deletes an attribute unless its callback refuses. The caller holds the guard, which this function releases
+ * while the callback runs: the callback may read, set or delete attributes of this window. Deleting the same
+ * attribute again from its callback does nothing.
  */
 static int drop(struct window *window, struct attribute *attribute)
 {
@@ -135,7 +135,10 @@ static int drop(struct window *window, struct attribute *attribute)
 	return MPI_SUCCESS;
 }
 
-/* For a window that is freed. One that is freed by a callback of its own attributes is kept. */
+/*
+ * Deletes all attributes of a window that is being freed. Fails if a callback of these attributes frees the
+ * window.
+ */
 int attributes_delete(struct window *window)
 {
 	int code = MPI_SUCCESS;
@@ -158,7 +161,7 @@ static int set(struct window *window, int number, void *value, bool fortran)
 	pthread_mutex_lock(&guard);
 	keyval = keyval_of(number);
 	if (keyval) {
-		/* from here on the key stays while callbacks run */
+		/* from here on the key stays valid while callbacks run */
 		keyval->users++;
 		old = find(window, number);
 		code = old ? drop(window, old) : MPI_SUCCESS;
@@ -177,7 +180,7 @@ static int set(struct window *window, int number, void *value, bool fortran)
 	return code;
 }
 
-/* For Fortran bindings. */
+/* Sets an attribute for the Fortran bindings. */
 int attribute_set(struct window *window, int keyval, void *value)
 {
 	return set(window, keyval, value, true);
@@ -198,7 +201,7 @@ static void *known(struct window *window, int keyval, bool *integer)
 	return NULL;
 }
 
-/* The value as Fortran sees it: integers themselves, not their addresses. */
+/* Finds a value for Fortran, which gets integers themselves and not their addresses. */
 bool attribute_find(struct window *window, int keyval, void **value)
 {
 	bool integer;

@@ -1,10 +1,12 @@
 /*
- * Small collectives of ranks that outnumber the processors of their one host: the host MPI's form without
- * waiting, and questions. Whether a call is served depends only on what is the same at all members of the
- * communicator, because the two forms do not match each other.
+ * Small collectives among ranks that all share one host and outnumber its processors: the shim calls the host
+ * MPI's nonblocking form and polls it. The blocking and the nonblocking form of a call do not match each
+ * other, so the decision to serve a call depends only on values that are the same at all members of the
+ * communicator.
  *
- * MPI_Allreduce has to give the very bits that the host's own call gives. Integers do in any order. Floating
- * point numbers do only if both forms add in one order, which is tried out (orders.c).
+ * MPI_Allreduce has to return the same bits as the host's own call. Integer results do not depend on the
+ * order of additions. Floating-point results agree only if both forms add in the same order, which orders.c
+ * finds out by trials.
  */
 #include "crowded.h"
 
@@ -17,7 +19,7 @@ int finish_collective(unisono_mpi_wait_call call, int code, struct request_quest
 	return await(call, UNISONO_MPI_WAIT_KIND_UNDIRECTED, ask_request, &asked->question);
 }
 
-/* What is known of a communicator whose collectives can be ours; else NULL. */
+/* The record of a communicator whose collectives can be served; NULL otherwise. */
 static struct fellows *served(MPI_Comm comm)
 {
 	struct fellows *fellows;
@@ -28,19 +30,20 @@ static struct fellows *served(MPI_Comm comm)
 	return fellows && fellows->all_here && fellows->size > 1 ? fellows : NULL;
 }
 
-/* Bytes of a buffer; more than can be served if that is not known. */
+/* The size of a buffer in bytes; if it is unknown, a size above the limit. */
 static MPI_Aint bytes_of(int count, MPI_Datatype type)
 {
 	int size = 0;
 
 	if (count < 0 || type == MPI_DATATYPE_NULL || PMPI_Type_size(type, &size) || size == MPI_UNDEFINED)
-		return MOST_COLLECTIVE_BYTES + 1;
+		return MAX_COLLECTIVE_BYTES + 1;
 	return (MPI_Aint)count * size;
 }
 
 /*
- * With --stats some calls are the host's as they are, the same at all members: one of 16, and then ever
- * fewer, so that they take a small part of the time however long they are.
+ * With --stats, some calls run as the host's own for comparison, the same ones at all members: the 16th, the
+ * 32nd, and so on at powers of two. Their share falls, so they cost little of the run time however slow they
+ * are.
  */
 static bool is_sample(struct fellows *fellows)
 {
@@ -55,7 +58,7 @@ static bool is_sample(struct fellows *fellows)
 			return TIMED(name, unisono_mpi_crowd_sampled, call);                                 \
 	} while (0)
 
-/* A call that is not ours. */
+/* A call that is not served. */
 #define HOSTS(name, call) (UNLIKELY(waits_counted) ? TIMED(name, unisono_mpi_crowd_timed, call) : (call))
 
 BOTH(int, Bcast, (void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm))
@@ -63,7 +66,7 @@ BOTH(int, Bcast, (void *buffer, int count, MPI_Datatype type, int root, MPI_Comm
 	struct request_question collective = { .question = { 0 } };
 	struct fellows *fellows = served(comm);
 
-	if (LIKELY(!fellows) || bytes_of(count, type) > MOST_COLLECTIVE_BYTES)
+	if (LIKELY(!fellows) || bytes_of(count, type) > MAX_COLLECTIVE_BYTES)
 		return HOSTS(BCAST, PMPI_Bcast(buffer, count, type, root, comm));
 	UNLESS_SAMPLE(fellows, BCAST, PMPI_Bcast(buffer, count, type, root, comm));
 	return finish_collective(UNISONO_MPI_WAIT_CALL_BCAST,
@@ -71,7 +74,7 @@ BOTH(int, Bcast, (void *buffer, int count, MPI_Datatype type, int root, MPI_Comm
 				 &collective);
 }
 
-/* The first barriers of a communicator, before they are the engine's. */
+/* Serves the first barriers of a communicator, before the engine takes over. */
 int barrier_served(MPI_Comm comm)
 {
 	struct request_question collective = { .question = { 0 } };
@@ -82,7 +85,7 @@ int barrier_served(MPI_Comm comm)
 				 &collective);
 }
 
-/* The rest of it is the host's; whoever waits for it may need all members. */
+/* The wait for the request remains the host's. That wait may depend on all members. */
 BOTH(int, Ibarrier, (MPI_Comm comm, MPI_Request *request))
 {
 	int code = PMPI_Ibarrier(comm, request);
@@ -137,7 +140,7 @@ BOTH(int, Allreduce, (const void *in, void *out, int count, MPI_Datatype type, M
 	bool is_one;
 	int code;
 
-	if (LIKELY(!fellows) || count < 1 || bytes_of(count, type) > MOST_COLLECTIVE_BYTES)
+	if (LIKELY(!fellows) || count < 1 || bytes_of(count, type) > MAX_COLLECTIVE_BYTES)
 		return HOSTS(ALLREDUCE, PMPI_Allreduce(in, out, count, type, op, comm));
 	element = element_of(type);
 	if (element == INTEGER ? !is_arithmetic(op) && !is_logical(op)

@@ -1,10 +1,10 @@
 /*
- * Communication calls: arguments are checked as far as handles go, the rest is the library's. Each body
- * serves the forms with int counts and, where the MPI has them, with MPI_Count, with and without a request.
+ * Communication calls. The shim checks handles and counts; the library checks the other arguments. Each body
+ * serves the forms with int counts and, if the MPI has them, with MPI_Count, each with and without a request.
  */
 #include "shim.h"
 
-/* The engine's number of a predefined operation; 0 for others, which no accumulate takes. */
+/* The engine's number of a predefined operation; 0 for other operations, which no accumulate accepts. */
 static inline int operation_of(MPI_Op op)
 {
 	if (op == MPI_SUM)
@@ -53,7 +53,7 @@ static int wrong_operation(struct window *window, const char *call)
 	return window_error(window, call, MPI_ERR_OP, "only predefined operations can be used on windows");
 }
 
-/* The layout of one side of a transfer; else the error code that the caller gets. */
+/* Finds the layout of one side of a transfer; returns the error code for the caller if that fails. */
 INLINE int side(struct window *window, const char *call, MPI_Count count, MPI_Datatype type,
 		const unisono_layout **layout)
 {
@@ -86,7 +86,7 @@ static int request_cancel(void *extra, int complete)
 	return MPI_SUCCESS;
 }
 
-/* A request of the host's, so that it can be waited for together with others. */
+/* Makes a completed request of the host MPI, so that the program can wait for it together with others. */
 static int completed(MPI_Request *request)
 {
 	int code = PMPI_Grequest_start(request_status, request_free, request_cancel, NULL, request);
@@ -94,7 +94,10 @@ static int completed(MPI_Request *request)
 	return code ? code : PMPI_Grequest_complete(*request);
 }
 
-/* The end of an operation. One with a request is complete at the origin when the request is handed out. */
+/*
+ * Ends an operation. An operation with a request is complete at the origin before the program gets the
+ * request.
+ */
 INLINE int finish(struct window *window, const char *call, unisono_status status, int rank,
 		  MPI_Request *request)
 {
@@ -108,22 +111,22 @@ INLINE int finish(struct window *window, const char *call, unisono_status status
 	return UNLIKELY(status) ? window_result(window, call, status) : completed(request);
 }
 
-/* A transfer with the null process does nothing. */
+/* A transfer with MPI_PROC_NULL does nothing. */
 INLINE int nothing(MPI_Request *request)
 {
 	return request ? completed(request) : MPI_SUCCESS;
 }
 
-/* The two sides of a transfer, whose arguments are checked. */
+/* A transfer with checked arguments: the layouts of its two sides. */
 struct transfer {
 	struct window *window;
 	const unisono_layout *near, *far;
 };
 
-enum { GO_ON = -1 }; /* no error code is negative */
+enum { GO_ON = -1 }; /* error codes are never negative */
 
-/* Checks the arguments of a transfer. Not GO_ON: what the call returns. Most often both sides are of one
- * type. */
+/* Checks the arguments of a transfer. A result other than GO_ON is the return value of the call. Usually
+ * both sides have the same type. */
 INLINE int check(const char *call, MPI_Win win, MPI_Count origin_count, MPI_Datatype origin_type, int rank,
 		 MPI_Count target_count, MPI_Datatype target_type, int operation, MPI_Request *request,
 		 struct transfer *of)
@@ -212,7 +215,7 @@ INLINE int accumulate(const char *call, const void *origin, MPI_Count origin_cou
 	return finish(of.window, call, status, rank, request);
 }
 
-/* With MPI_NO_OP the origin is ignored, its type as well. */
+/* With MPI_NO_OP the origin buffer and its type are ignored. */
 INLINE int get_accumulate(const char *call, const void *origin, MPI_Count origin_count,
 			  MPI_Datatype origin_type, void *result, MPI_Count result_count,
 			  MPI_Datatype result_type, int rank, MPI_Aint place, MPI_Count target_count,

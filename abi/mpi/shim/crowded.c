@@ -1,6 +1,6 @@
 /*
- * The ranks of this host that share processors: who they are, their shared lines, and whose bell to ring.
- * Made when MPI begins, which is collective, because no wait is.
+ * The ranks of this host that share processors: their places, their shared lines, and the bells that senders
+ * ring. This is set up in MPI_Init, because the setup is collective and waits are not.
  */
 #include "crowded.h"
 #include <stdlib.h>
@@ -13,19 +13,22 @@ _Thread_local unsigned waits_passed, waits_seen;
 static const _Atomic uint32_t nobody;
 const _Atomic uint32_t *napping = &nobody, *napped = &nobody;
 
-static MPI_Group here;	   /* the ranks of this host, by their places; once waits are served */
-static unsigned *of_world; /* by rank of MPI_COMM_WORLD: the place */
+static MPI_Group here;	   /* the ranks of this host, ordered by place; valid once waits are served */
+static unsigned *of_world; /* place of each rank of MPI_COMM_WORLD */
 static int world_size, keyval = MPI_KEYVAL_INVALID;
 static bool world_here; /* all ranks of MPI_COMM_WORLD are on this host */
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
 
 enum { LINE = 128, LINES_SHARED = 2 };
-/* Beside other programs each wait lasts a slice of the scheduler (3 to 4 ms): a quarter of a second. */
+/*
+ * Next to other programs each wait lasts a scheduler slice (3 to 4 ms), so 64 waits take a quarter of a
+ * second.
+ */
 enum { OURS_AFTER_A_LONG_ONE = 64 };
-/* As after a long one: a program that starts beside others does not wait for the first look. */
+/* Starts as after a long wait, so a program that starts next to others does not have to detect them first. */
 _Thread_local unsigned waits_ours = OURS_AFTER_A_LONG_ONE;
 
-/* The places of the first `count` ranks of a group; whether all are here. */
+/* Stores the places of the first `count` ranks of a group; returns whether all of them are on this host. */
 static bool places(MPI_Group group, int count, unsigned *members)
 {
 	int *ranks = calloc(2 * (size_t)count, sizeof *ranks), *found = ranks + count;
@@ -44,7 +47,7 @@ static bool places(MPI_Group group, int count, unsigned *members)
 	return all;
 }
 
-/* An MPI that gives way by itself while it waits. */
+/* Whether the host MPI yields the processor by itself while it waits. */
 static bool host_gives_way(void)
 {
 	char version[MPI_MAX_LIBRARY_VERSION_STRING];
@@ -53,7 +56,7 @@ static bool host_gives_way(void)
 	return !PMPI_Get_library_version(version, &length) && strncmp(version, "Open MPI", 8) == 0;
 }
 
-/* What `--only windows` says. */
+/* Whether the user gave `--only windows`. */
 static bool windows_only(void)
 {
 	const char *only = getenv("UNISONO_MPI_ONLY");
@@ -61,7 +64,7 @@ static bool windows_only(void)
 	return only && strcmp(only, "windows") == 0;
 }
 
-/* After MPI_Init, in which all ranks of MPI_COMM_WORLD are. */
+/* Collective: called at the end of MPI_Init, in which all ranks of MPI_COMM_WORLD take part. */
 void crowded_begin(void)
 {
 	MPI_Comm together;
@@ -101,7 +104,7 @@ void crowded_begin(void)
 	PMPI_Comm_free(&together);
 }
 
-/* Before MPI_Finalize. */
+/* Called before MPI_Finalize. */
 void crowded_end(void)
 {
 	if (!waits_served)
@@ -125,7 +128,7 @@ int ask_request(void *context)
 void await_slowly(unisono_mpi_wait_call call, unisono_mpi_wait_kind kind, unisono_mpi_question ask,
 		  struct question *question)
 {
-	/* once, unless the library could not wait in this thread, which is ending */
+	/* repeats only if this thread is ending and the library could not wait in it */
 	while (!question->done) {
 		if (unisono_mpi_crowd_wait(call, kind, waits_passed, ask, question))
 			waits_ours = OURS_AFTER_A_LONG_ONE;
@@ -133,7 +136,7 @@ void await_slowly(unisono_mpi_wait_call call, unisono_mpi_wait_kind kind, unison
 	}
 }
 
-/* What this rank has received may be what another one sleeps for. */
+/* Another rank may sleep until this rank has received a message, so ring. */
 void await_is_over(void)
 {
 	undirected = false;
@@ -175,7 +178,7 @@ static struct fellows *fellows_found(MPI_Comm comm)
 	return fellows;
 }
 
-/* What is known of a communicator; NULL for none. */
+/* The record of a communicator; NULL for MPI_COMM_NULL or on failure. */
 struct fellows *fellows_of(MPI_Comm comm)
 {
 	struct fellows *fellows = NULL;
@@ -197,7 +200,7 @@ void ring_slowly(MPI_Comm comm, int rank)
 	const struct fellows *fellows;
 	unsigned place = NOT_HERE;
 
-	if (rank < 0) /* MPI_PROC_NULL and the like */
+	if (rank < 0) /* MPI_PROC_NULL and other negative values */
 		return;
 	if (comm == MPI_COMM_WORLD) {
 		place = rank < world_size ? of_world[rank] : NOT_HERE;

@@ -1,31 +1,32 @@
 /*
- * Waits for the host MPI's own messages: what the calls that wait (waits.c, send.c, collectives.c) share.
+ * Waits for the host MPI's own messages: declarations that the waiting calls share (waits.c, sends.c,
+ * collectives.c).
  *
- * A call that waits asks the host MPI again and again whether it is complete, and libunisono says what to do
- * between two questions. All of that is the host MPI's: requests, statuses, errors and the order of messages.
+ * A waiting call polls the host MPI for completion, and libunisono decides how the rank waits between two
+ * polls. Requests, statuses, errors and the order of messages remain the host MPI's.
  */
 #ifndef UNISONO_MPI_CROWDED_H
 #define UNISONO_MPI_CROWDED_H
 
 #include "shim.h"
 
-/* Whether waits are ours. Changes when MPI begins and ends. */
+/* Whether Unisono serves waits. Changes in MPI_Init and MPI_Finalize. */
 extern bool waits_served;
-/* Whether the ranks of this host outnumber the processors that they may use, and waits are ours. */
+/* Whether waits are served and the ranks of this host outnumber the processors that they may use. */
 extern bool ranks_outnumber;
 /* Whether --stats counts and samples waits. */
 extern bool waits_counted;
-/* How many ranks of this host nap, and whether any has ever. */
+/* The number of napping ranks of this host, and whether a rank has ever napped. */
 extern const _Atomic uint32_t *napping, *napped;
-/* Set by a call after which this thread waits for more than messages to it. */
+/* Set by a call whose completion may depend on more than a message to this thread. */
 extern _Thread_local bool undirected;
 
-/* What the host is asked about. `done` is 1 when the call is complete, also by an error. */
+/* A question to the host MPI. `done` becomes 1 when the call is complete, also when it fails. */
 struct question {
 	int done, code;
 };
 
-/* About a request of the call's own, of which no status is wanted. */
+/* A question about a request of the call's own, without a status. */
 struct request_question {
 	struct question question;
 	MPI_Request request;
@@ -53,11 +54,11 @@ static inline int await(unisono_mpi_wait_call call, unisono_mpi_wait_kind kind, 
 }
 
 /*
- * Whether this wait is ours. Where each rank has a processor nothing can be won before other programs come.
- * The host's own calls, which are as fast as they can be, do not notice that; so one of LOOKED_AT is ours,
- * and after one that lasted long the next ones are.
+ * Whether Unisono serves this wait. While each rank has a processor to itself, Unisono cannot improve on the
+ * host's own calls, but these do not notice when other programs arrive. So every MAX_BYTES_SCANNED-th wait is
+ * served as a check. After a served wait that lasted long, Unisono serves the next waits too.
  */
-enum { LOOKED_AT = 16 };
+enum { MAX_BYTES_SCANNED = 16 };
 static inline bool wait_is_ours(void)
 {
 	extern _Thread_local unsigned waits_ours, waits_seen;
@@ -70,10 +71,10 @@ static inline bool wait_is_ours(void)
 		waits_ours--;
 		return true;
 	}
-	return UNLIKELY(++waits_seen % LOOKED_AT == 0);
+	return UNLIKELY(++waits_seen % MAX_BYTES_SCANNED == 0);
 }
 
-/* What a request that this thread waits for may need. */
+/* The kind of this thread's wait for requests. */
 static inline unisono_mpi_wait_kind kind_of_requests(void)
 {
 	return undirected ? UNISONO_MPI_WAIT_KIND_UNDIRECTED : UNISONO_MPI_WAIT_KIND_DIRECTED;
@@ -81,17 +82,17 @@ static inline unisono_mpi_wait_kind kind_of_requests(void)
 
 void ring_slowly(MPI_Comm comm, int rank);
 
-/* Something was sent to a rank, which may sleep. */
+/* Wakes a rank after a message was sent to it, because the rank may be napping. */
 static inline void ring(MPI_Comm comm, int rank)
 {
 	if (UNLIKELY(atomic_load_explicit(napping, memory_order_relaxed)))
 		ring_slowly(comm, rank);
 }
 
-/* Whether the host gives way by itself: its waits stay as they are, and --stats only reads the clock. */
+/* Whether the host MPI yields by itself. Its waits then stay unchanged, and --stats only times them. */
 extern bool waits_only_timed;
 
-/* A wait of the host's, as it is, entered into the statistics. */
+/* Runs a wait of the host MPI unchanged and enters its duration into the statistics. */
 #define TIMED(name, entered, call)                                                                           \
 	({                                                                                                   \
 		uint64_t begun_ = unisono_mpi_crowd_now();                                                   \
@@ -101,7 +102,7 @@ extern bool waits_only_timed;
 		code_;                                                                                       \
 	})
 
-/* With --stats some waits are the host's as they are. */
+/* With --stats, runs some waits as the host's own for comparison. */
 #define UNLESS_SAMPLED(name, call)                                                                           \
 	do {                                                                                                 \
 		if (LIKELY(!waits_counted))                                                                  \
@@ -114,26 +115,26 @@ extern bool waits_only_timed;
 
 struct order;
 
-/* What is known of a communicator. */
+/* The record of a communicator. */
 struct fellows {
 	int size;
-	bool all_here;	/* an intracommunicator of ranks of this host alone */
-	unsigned calls; /* collective calls that could be ours, the same at all members */
+	bool all_here;	/* an intracommunicator whose ranks are all on this host */
+	unsigned calls; /* collective calls that could be served, the same number at all members */
 	struct order *orders;
-	unsigned members[]; /* by rank: the place among the ranks of this host; NOT_HERE */
+	unsigned members[]; /* by rank: its place among the ranks of this host, or NOT_HERE */
 };
 enum { NOT_HERE = ~0u };
 struct fellows *fellows_of(MPI_Comm comm);
 
-/* Longer collectives were not measured, and are the host's. */
-enum { MOST_COLLECTIVE_BYTES = 1024 };
+/* Longer collectives were not measured, so they stay the host's. */
+enum { MAX_COLLECTIVE_BYTES = 1024 };
 
-/* collectives.c: waits for a collective that has begun with `code`. */
+/* collectives.c: waits for a collective whose start returned `code`. */
 int finish_collective(unisono_mpi_wait_call call, int code, struct request_question *asked);
 
 /*
- * orders.c: whether both forms of MPI_Allreduce are known to add in one order, for `count` numbers of a type
- * (double if it is wide, else float). All members have to ask. The code is an error of the host's.
+ * orders.c: whether both forms of MPI_Allreduce are known to add in the same order, for `count` numbers of a
+ * type (double if `wide`, else float). Collective. Returns an error code of the host MPI.
  */
 int order_is_one(struct fellows *fellows, MPI_Datatype type, int count, bool wide, MPI_Comm comm,
 		 bool *is_one);

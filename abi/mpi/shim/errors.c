@@ -1,7 +1,7 @@
 /*
- * Error handlers of windows. Ours are not the host's windows, so it cannot call their handlers: functions are
- * noted when a handler is created, handles stay the host's. A handler that the program frees lives on while a
- * window has it.
+ * Error handlers of windows. The host MPI does not know Unisono's windows and cannot call their handlers. So
+ * the shim records the function of each handler when the handler is created; the handle itself is the host's.
+ * A handler that the program has freed lives on while a window uses it.
  */
 #include "shim.h"
 #include <stdio.h>
@@ -13,7 +13,7 @@ struct handler_record {
 	MPI_Errhandler handle;
 	void (*function)(void);
 	bool fortran;
-	int handles; /* that the program has not freed */
+	int handles; /* handles that the program has not freed */
 	int windows;
 	struct handler_record *next;
 };
@@ -64,17 +64,17 @@ static int class_of_status(unisono_status status)
 }
 
 /*
- * Who is gone: a class that the standard lacks, and in it a code for each rank, with its words. The host has
- * them, so that its MPI_Error_string answers with the words. (In a class of the standard's own MPICH 4.0
- * forgets a code's words.) A code can never be taken back, so there are not many.
+ * The error code for a rank that is gone: an error class of our own, because the standard lacks one, with a
+ * code and a text for each rank. The host stores the texts, so that its MPI_Error_string returns them. (MPICH
+ * 4.0 forgets the text of a code in a standard class.) MPI cannot remove a code, so their number is limited.
  */
 static int code_of_gone(const char *words)
 {
-	enum { MOST = 64 };
+	enum { MAX_MESSAGES = 64 };
 	static struct {
 		char words[MPI_MAX_ERROR_STRING];
 		int code;
-	} said[MOST];
+	} said[MAX_MESSAGES];
 	static int class = MPI_ERR_OTHER, count;
 	int at = 0, code;
 
@@ -88,7 +88,7 @@ static int code_of_gone(const char *words)
 		at++;
 	if (at < count) {
 		code = said[at].code;
-	} else if (class != MPI_ERR_OTHER && count < MOST && !PMPI_Add_error_code(class, &code)) {
+	} else if (class != MPI_ERR_OTHER && count < MAX_MESSAGES && !PMPI_Add_error_code(class, &code)) {
 		snprintf(said[at].words, sizeof said[at].words, "%s", words);
 		PMPI_Add_error_string(code, said[at].words);
 		said[count++].code = code;
@@ -102,7 +102,7 @@ int code_of_status(unisono_status status)
 	return status == UNISONO_STATUS_GONE ? code_of_gone(unisono_error_text()) : class_of_status(status);
 }
 
-/* The program's last words: it is ended next. */
+/* Prints the program's last message: the caller ends the program next. */
 static void say(const char *call, int code, const char *words)
 {
 	char text[MPI_MAX_ERROR_STRING] = "";
@@ -112,7 +112,7 @@ static void say(const char *call, int code, const char *words)
 	PMPI_Error_string(class, text, &length);
 	PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	fprintf(stderr, "unisono: rank %d: %s: %s (%s)\n", rank, call, words, text);
-	/* launchers that are told to end a job do not pass on what they have not read yet */
+	/* launchers that are told to end a job drop output that they have not read yet */
 	usleep(100000);
 }
 
@@ -141,7 +141,7 @@ int window_error(struct window *window, const char *call, int code, const char *
 	return code;
 }
 
-/* Where there is no window yet: the communicator's handler. */
+/* Calls the communicator's handler, for errors before a window exists. */
 int comm_error(MPI_Comm comm, const char *call, int code, const char *words)
 {
 	MPI_Errhandler handler;
@@ -169,7 +169,7 @@ static struct handler_record *record_of(MPI_Errhandler handle)
 	return record;
 }
 
-/* Frees a record that nobody has any more. */
+/* Frees a record that neither the program nor a window uses any more. */
 static void settle(struct handler_record *record)
 {
 	int (*host_free)(MPI_Errhandler *) = (int (*)(MPI_Errhandler *))host("PMPI_Errhandler_free");
@@ -216,7 +216,7 @@ BOTH(int, Win_create_errhandler, (MPI_Win_errhandler_function * function, MPI_Er
 	return create((void (*)(void))function, false, handle);
 }
 
-/* For Fortran bindings that do not come through the C function. */
+/* Records a handler for Fortran bindings that do not go through the C function. */
 MPI_Errhandler handler_recorded(void (*function)(void), bool fortran)
 {
 	MPI_Errhandler handle;
@@ -303,7 +303,7 @@ BOTH(int, Errhandler_free, (MPI_Errhandler * handle))
 	struct handler_record *record;
 	int (*host_free)(MPI_Errhandler *) = (int (*)(MPI_Errhandler *))host("PMPI_Errhandler_free");
 
-	/* one that a window answered with was not counted by the host */
+	/* a handle returned by MPI_Win_get_errhandler has no reference in the host */
 	if (predefined(*handle)) {
 		*handle = MPI_ERRHANDLER_NULL;
 		return MPI_SUCCESS;

@@ -1,6 +1,7 @@
 /*
- * Fortran. Its bindings convert arguments and call MPI_X or PMPI_X, both of which are ours, so that nothing
- * is to be done - but for callbacks and attributes, for which each host has ways of its own inside.
+ * Fortran. Fortran bindings convert the arguments and call MPI_X or PMPI_X, which the preload both defines,
+ * so most calls need no code here. The exceptions are callbacks and attributes: each host MPI
+ * implements in its own way.
  */
 #include "shim.h"
 
@@ -74,8 +75,8 @@ FORTRAN(void, win_create_errhandler, WIN_CREATE_ERRHANDLER,
 #endif
 
 #if HOST_MPICH || HOST_STANDARD
-/* What MPICH's bindings call instead of the C functions. Handles are integers there, so that a Fortran error
- * handler is called like one in C. */
+/* Functions that MPICH's bindings call instead of the C functions. In MPICH, Fortran and C handles are
+ * both integers, so a Fortran error handler is called like a C one. */
 PUBLIC int MPII_Win_get_attr(MPI_Win win, int keyval, void *value, int *flag, int kind);
 PUBLIC int MPII_Win_set_attr(MPI_Win win, int keyval, void *value, int kind);
 PUBLIC void MPII_Keyval_set_proxy(int keyval, void *copy, void *on_delete);
@@ -90,7 +91,7 @@ PUBLIC int MPII_Win_get_attr(MPI_Win win, int keyval, void *value, int *flag, in
 										   kind);
 	if (!window)
 		return no_window("MPI_Win_get_attr");
-	/* in MPICH's own ABI Fortran's numbers of the predefined keys are C's and one */
+	/* in MPICH's own ABI, a predefined key's Fortran number is its C number plus one */
 	if (HOST_MPICH && keyval > MPI_WIN_BASE && keyval <= MPI_WIN_MODEL + 1 &&
 	    (keyval - MPI_WIN_BASE) % 2 == 1)
 		keyval -= 1;

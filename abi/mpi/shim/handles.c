@@ -1,11 +1,11 @@
 /*
- * Handles of windows: slots of one table. A freed slot is the last to be used again, so that a stale handle
- * is most likely noticed. Fortran's integers are slot numbers where C's handles are pointers.
+ * Window handles: slots of one table. A freed slot is reused last, so that a stale handle is most likely
+ * detected. If C handles are pointers, the Fortran integer is a slot number.
  */
 #include "shim.h"
 #include <stdlib.h>
 
-struct window *_Atomic slots[MOST_WINDOWS];
+struct window *_Atomic slots[MAX_WINDOWS];
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
 static size_t next_slot;
 
@@ -14,8 +14,8 @@ int window_register(struct window *window)
 	int result = MPI_ERR_NO_MEM;
 
 	pthread_mutex_lock(&guard);
-	for (size_t tried = 0; tried < MOST_WINDOWS; tried++) {
-		size_t slot = next_slot++ % MOST_WINDOWS;
+	for (size_t tried = 0; tried < MAX_WINDOWS; tried++) {
+		size_t slot = next_slot++ % MAX_WINDOWS;
 
 		if (!atomic_load(&slots[slot])) {
 			window->handle = handle_of(slot);
@@ -34,7 +34,7 @@ void window_unregister(struct window *window)
 }
 
 #if HOST_MPICH
-/* Handles are integers in C, too; what the host has for this are casts. */
+/* C handles are integers too; the host implements these conversions as casts. */
 MPI_Fint number_of_window(MPI_Win win)
 {
 	return win;
@@ -45,14 +45,14 @@ MPI_Win window_of_number(MPI_Fint number)
 	return number;
 }
 #else
-/* The first numbers are the host's own. */
+/* Numbers below this are the host's own. */
 enum { FIRST_NUMBER = 0x40000000 };
 
 #if HOST_OPEN_MPI
 enum { NUMBER_OF_NULL = 0 };
 static const char TO_NUMBER[] = "PMPI_Win_c2f", OF_NUMBER[] = "PMPI_Win_f2c";
 #else
-enum { NUMBER_OF_NULL = 0x110 }; /* of the standard ABI: the number that the handle has in C */
+enum { NUMBER_OF_NULL = 0x110 }; /* in the standard ABI: the value of the C handle */
 static const char TO_NUMBER[] = "PMPI_Win_toint", OF_NUMBER[] = "PMPI_Win_fromint";
 #endif
 
@@ -70,7 +70,7 @@ MPI_Fint number_of_window(MPI_Win win)
 {
 	size_t slot = slot_of(win);
 
-	if (slot < MOST_WINDOWS)
+	if (slot < MAX_WINDOWS)
 		return (MPI_Fint)(FIRST_NUMBER + slot);
 	return host_has_windows ? of_host_window(win) : NUMBER_OF_NULL;
 }
@@ -79,7 +79,7 @@ MPI_Win window_of_number(MPI_Fint number)
 {
 	size_t slot = (size_t)number - FIRST_NUMBER;
 
-	if (number >= FIRST_NUMBER && slot < MOST_WINDOWS)
+	if (number >= FIRST_NUMBER && slot < MAX_WINDOWS)
 		return handle_of(slot);
 	return host_has_windows ? host_window_of(number) : MPI_WIN_NULL;
 }
@@ -94,7 +94,7 @@ BOTH(MPI_Win, Win_f2c, (MPI_Fint number))
 	return window_of_number(number);
 }
 
-/* MPI-5's names of the same. */
+/* The MPI-5 names of these two conversions. */
 BOTH(int, Win_toint, (MPI_Win win))
 {
 	return number_of_window(win);
@@ -106,17 +106,20 @@ BOTH(MPI_Win, Win_fromint, (int number))
 }
 #endif
 
-/* Slices of waiting: as long as nobody else here wants the window, and from then on. */
+/*
+ * The time that a call waits before another thread gets its turn: while no other thread uses the window, and
+ * once one does.
+ */
 enum { ALONE_NS = 5000000, CONTENDED_NS = 50000 };
 
-/* Patience is for windows that several threads may use. */
+/* Sets the first slice if several threads may use the window. */
 void window_of_threads(struct window *window)
 {
 	if (many_threads)
 		unisono_mpi_window_patience(window->core, ALONE_NS);
 }
 
-/* Who waits holds `turn`: a thread that leaves the window and comes back at once queues behind it. */
+/* A waiting thread holds `turn`, so a thread that leaves the window and returns at once queues behind it. */
 void window_enter(struct window *window)
 {
 	pthread_mutex_lock(&window->turn);

@@ -1,4 +1,4 @@
-/* The host MPI, as the bridge reaches it: its functions by name, and its predefined handles. */
+/* The bridge's access to the host MPI: its functions by name, and its predefined handles. */
 #include "shim.h"
 #include "bridge.h"
 #include "slots.h"
@@ -13,7 +13,7 @@ void *host_if_any(const char *name)
 	return services->find(name);
 }
 
-/* The host's function behind a name. */
+/* The host's function with a name; ends the program if there is none. */
 void *host(const char *name)
 {
 	void *function = host_if_any(name);
@@ -26,7 +26,7 @@ void *host(const char *name)
 	return function;
 }
 
-/* The functions that are called as PMPI_X, because none of ours has that name. */
+/* Functions that the shim calls as PMPI_X because it does not define them itself. */
 #define HOST(name) SLOT(".hidden PMPI_" #name "\n.globl", "PMPI_" #name)
 #include "host_functions.h"
 #if defined(HANDLES_ARE_LOOKED_UP)
@@ -50,7 +50,7 @@ PREDEFINED_HANDLES(DEFINED)
 
 static void find_handles(void)
 {
-/* a handle that this version does not have stays NULL, which no program passes */
+/* a handle that this version lacks stays NULL, which no program passes */
 #define FOUND(type, name, symbol) name = (type)host_if_any(#symbol);
 	PREDEFINED_HANDLES(FOUND)
 }

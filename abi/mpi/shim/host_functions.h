@@ -1,4 +1,4 @@
-/* The functions of the host MPI that the shim calls as PMPI_X: those of bridges/functions.h. */
+/* The functions of the host MPI that the shim calls as PMPI_X; bridges/functions.h declares them. */
 HOST(Add_error_class)
 HOST(Add_error_code)
 HOST(Add_error_string)

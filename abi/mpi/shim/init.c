@@ -1,4 +1,4 @@
-/* Beginning and end, the host's progress, and MPI_Barrier. */
+/* MPI_Init and MPI_Finalize, the host's progress, and MPI_Barrier. */
 #include "crowded.h"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -6,8 +6,8 @@
 #include <string.h>
 
 bool many_threads;
-static bool idle;     /* waits do nothing for the host MPI */
-static bool upgraded; /* threads were asked for by us, for the agent, not by the program */
+static bool idle;     /* waits make no progress for the host MPI */
+static bool upgraded; /* Unisono asked for threads, for its agent; the program did not */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 bool messages_forced(void)
@@ -17,8 +17,8 @@ bool messages_forced(void)
 	return transport && strcmp(transport, "messages") == 0;
 }
 
-/* Before MPI_Init only the launcher knows: are some ranks on other hosts? Then an agent thread needs the host
- * MPI. */
+/* Whether some ranks may be on other hosts, so that an agent thread will call the host MPI. Before
+ * MPI_Init only the launcher's environment tells. */
 static bool agent_possible(void)
 {
 	int all = number_in_environment("OMPI_COMM_WORLD_SIZE"),
@@ -30,11 +30,11 @@ static bool agent_possible(void)
 	}
 	if (!all)
 		all = number_in_environment(
-			"SLURM_NTASKS"); /* a launcher that does not say how many are here */
+			"SLURM_NTASKS"); /* this launcher does not give the number of ranks on this host */
 	return messages_forced() || (all > 1 && here < all);
 }
 
-/* An agent thread would call an MPI that was not told to expect threads. */
+/* Whether the host MPI lacks MPI_THREAD_MULTIPLE. An agent thread's calls need it. */
 bool threads_missing(void)
 {
 	int provided = MPI_THREAD_SINGLE;
@@ -48,7 +48,7 @@ static void prepare(void)
 
 	PMPI_Query_thread(&provided);
 	many_threads = provided == MPI_THREAD_MULTIPLE && !upgraded;
-	/* for the test that shows what hangs without progress; of no other use */
+	/* for the test that demonstrates the hang without progress; has no other use */
 	const char *progress = getenv("UNISONO_MPI_PROGRESS");
 	idle = progress && strcmp(progress, "never") == 0;
 }
@@ -58,14 +58,16 @@ void setup(void)
 	pthread_once(&once, prepare);
 }
 
-/* The host's messages move on: a peer may wait for one of them before it does what we wait for. */
+/*
+ * Makes progress on the host's messages: a peer may wait for a message before it does its part of our wait.
+ */
 void progress(void)
 {
 	int found;
 
 	if (UNLIKELY(idle))
 		return;
-	/* not of MPI_COMM_SELF, for which MPICH does not look at the network */
+	/* not on MPI_COMM_SELF, for which MPICH does not poll the network */
 	PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
 }
 
@@ -80,8 +82,8 @@ void say_once(const char *words)
 }
 
 /*
- * Profiling tools define MPI_X and call PMPI_X. One that was preloaded stands before us, and all is well. One
- * that the program is linked to stands behind: its MPI_Put is never called. That should not go unnoticed.
+ * Profiling tools define MPI_X and call PMPI_X. A preloaded tool stands before this preload and works. A tool
+ * that the program is linked to stands behind it, so its MPI_Put is never called; warn about that.
  */
 static void look_for_tools(void)
 {
@@ -160,7 +162,7 @@ BOTH(int, Abort, (MPI_Comm comm, int code))
 }
 
 #if MPI_VERSION >= 4
-/* Where there is no MPI_COMM_WORLD that ends. All communicators of a session have been freed by now. */
+/* For a program without MPI_COMM_WORLD. By now the program has freed all communicators of the session. */
 BOTH(int, Session_finalize, (MPI_Session * session))
 {
 	int (*host_finalize)(MPI_Session *) = (int (*)(MPI_Session *))host("PMPI_Session_finalize");
@@ -175,14 +177,14 @@ BOTH(int, Session_finalize, (MPI_Session * session))
 #endif
 
 /*
- * Barriers. The first few of a communicator are the host's: making a job costs more than they do. After that
- * the ranks of one host share a barrier of the engine's. All ranks count the same, because barriers are
- * collective.
+ * Barriers. The first few barriers of a communicator are the host's, because making a job costs more than
+ * they do. Afterwards the ranks of one host share an engine barrier. All ranks count the same number of
+ * barriers, because a barrier is collective.
  */
 enum { BEFORE_A_JOB = 3 };
 
 struct barrier {
-	struct job *job; /* NULL: the host's */
+	struct job *job; /* NULL: the host's barrier */
 	unsigned count;
 	bool ours_not;
 };
@@ -199,7 +201,7 @@ static int barrier_freed(MPI_Comm comm, int key, void *value, void *extra)
 	(void)key;
 	(void)extra;
 	atomic_fetch_add(&generation, 1);
-	/* the job itself goes with the communicator's own attribute or here, whichever is last */
+	/* the job ends with the communicator's own attribute or here, whichever comes last */
 	if (barrier->job)
 		job_release(barrier->job);
 	free(barrier);

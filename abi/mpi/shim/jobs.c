@@ -1,10 +1,10 @@
 /*
- * Communicators as the engine's jobs. A job belongs to a communicator (an attribute of it) and to the windows
- * made on it; the last of them to go ends it, which is collective because freeing either is. What is left
- * ends with MPI, in the order of the keys: threads make jobs in no order that all members would agree about.
- * Ranks of one host share memory, found by a random key that the communicator's first rank tells the others;
- * a communicator that reaches other hosts gets a private duplicate, and its packets are the host MPI's own
- * messages.
+ * Communicators as the engine's jobs. A job belongs to a communicator (as an attribute) and to the windows
+ * made on it. The last of them to be freed ends the job; freeing a communicator or a window is collective, so
+ * ending the job is too. Jobs that remain end in MPI_Finalize in the order of their keys, because threads
+ * make jobs in an order that differs between ranks. Ranks of one host share memory, which they find by a
+ * random key that the communicator's first rank broadcasts. A communicator that reaches other hosts gets a
+ * private duplicate, and its packets travel as the host MPI's messages.
  */
 #include "shim.h"
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 static struct job *jobs;
 static pthread_mutex_t guard =
-	PTHREAD_MUTEX_INITIALIZER; /* of the list and the key; never held while waiting */
+	PTHREAD_MUTEX_INITIALIZER; /* protects the list and the key; never held while waiting */
 static int keyval = MPI_KEYVAL_INVALID;
 static _Atomic bool ended;
 
@@ -99,7 +99,7 @@ static int failed(struct job *job, unisono_status status)
 	return code_of_status(status);
 }
 
-/* Whether all ranks of a communicator are on this host; the answer is the same everywhere. */
+/* Whether all ranks of a communicator are on this host; the result is the same at all ranks. */
 static int on_one_host(MPI_Comm comm, int size, bool *one_host)
 {
 	MPI_Comm together;
@@ -145,8 +145,7 @@ static int job_make(MPI_Comm comm, struct job **made)
 		return code;
 	}
 	if (job->one_host) {
-		/* who waits for the others below makes no progress with messages: wait for them in MPI first
-		 */
+		/* unisono_mpi_job_shared() waits without MPI progress, so let all ranks meet in MPI first */
 		code = ((int (*)(MPI_Comm))host("PMPI_Barrier"))(comm);
 		if (code) {
 			free(job);
@@ -188,7 +187,7 @@ static int job_make(MPI_Comm comm, struct job **made)
 	return MPI_SUCCESS;
 }
 
-/* The job of a communicator, made at the first call, which is collective. One more user. */
+/* Gets the job of a communicator and adds a user. Collective at the first call, which makes the job. */
 int job_of(MPI_Comm comm, struct job **job)
 {
 	int found, code;
@@ -213,8 +212,8 @@ int job_of(MPI_Comm comm, struct job **job)
 }
 
 /*
- * A barrier of ranks that share memory: the fence of a window without bytes is one episode of the engine's
- * barrier, while the job's own is made of packets.
+ * A barrier of ranks that share memory. A fence of a window without bytes is one episode of the engine's
+ * barrier; unisono_job_barrier() would send packets instead.
  */
 unisono_status job_barrier(struct job *job)
 {
@@ -223,7 +222,7 @@ unisono_status job_barrier(struct job *job)
 	void *base;
 
 	if (UNLIKELY(!job->gate)) {
-		/* making it is collective as a barrier is, and the job's barrier orders this first time */
+		/* making the window is collective, as a barrier is; the job's barrier orders its first use */
 		status = unisono_window_allocate(job->core, 0, &spec, &base, &job->gate);
 		if (!status)
 			status = unisono_job_barrier(job->core);
@@ -253,7 +252,7 @@ static int job_end(struct job *job)
 	return status ? code_of_status(status) : MPI_SUCCESS;
 }
 
-/* One user less; collective where it is the last. */
+/* Removes a user; collective when the last user goes. */
 int job_release(struct job *job)
 {
 	int code;
@@ -277,7 +276,7 @@ bool jobs_have_ended(void)
 	return atomic_load(&ended);
 }
 
-/* Before MPI_Finalize: a thread that calls MPI would meet it in the midst of ending. */
+/* Called before MPI_Finalize: an agent thread must not call MPI while MPI shuts down. */
 void jobs_without_agents(void)
 {
 	for (struct job *job = jobs; job; job = job->next)
@@ -295,13 +294,14 @@ static int at_finalize(MPI_Comm comm, int key, void *value, void *extra)
 	atomic_store(&ended, true);
 	for (struct job *job = jobs; job; job = job->next)
 		job_end(job);
-	/* jobs have entered their barriers, and MPI can still be used */
+	/* all jobs' barriers are in the statistics now, and MPI still works */
 	statistics_gathered();
 	return MPI_SUCCESS;
 }
 
-/* MPI_Finalize first deletes the attributes of MPI_COMM_SELF, the last one set first, and lets their
- * callbacks use MPI: what is set before all others ends the jobs when the program can do nothing more. */
+/* MPI_Finalize first deletes the attributes of MPI_COMM_SELF, newest first, and lets their callbacks use
+ * MPI. An attribute that is set before all others is deleted last, so its callback ends the jobs when the
+ * program can do nothing more. */
 void jobs_at_finalize(void)
 {
 	int key;

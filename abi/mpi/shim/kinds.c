@@ -1,14 +1,17 @@
 /*
- * Windows whose memory the processor may not be able to load from and store to (MPI-4.1 section 12.2.1, the
- * hints about kinds of memory): they are the host's. From the first one on each call looks whose window it
- * got.
+ * Windows with memory that the processor may be unable to load from and store to (MPI-4.1 section 12.2.1, the
+ * hints about memory kinds): these windows stay the host's. Once the first one exists, each call checks whose
+ * window it got.
  */
 #include "shim.h"
 #include <string.h>
 
 bool host_has_windows;
 
-/* Whether a list of kinds names one beside the host's memory: "system,mpi:alloc_mem,cuda:device" does. */
+/*
+ * Whether a list of memory kinds contains one other than host memory, as "system,mpi:alloc_mem,cuda:device"
+ * does.
+ */
 static bool names_other(const char *kinds)
 {
 	for (const char *kind = kinds; *kind; kind += strcspn(kind, ","), kind += *kind == ',') {
@@ -21,7 +24,7 @@ static bool names_other(const char *kinds)
 	return false;
 }
 
-/* The hints are MPI 4.1's: an older host never asks the other ranks for them. */
+/* These hints came with MPI 4.1. An older host never asks the other ranks for them. */
 static bool has_kinds(void)
 {
 	int major = 0, minor = 0;
@@ -29,7 +32,7 @@ static bool has_kinds(void)
 	return !PMPI_Get_version(&major, &minor) && (major > 4 || (major == 4 && minor > 0));
 }
 
-/* Collective: a rank may say it and the others not. */
+/* Collective, because the hint may be given at only some of the ranks. */
 bool kinds_are_the_hosts(MPI_Info info, MPI_Comm comm)
 {
 	static const char *const keys[] = { "mpi_assert_memory_alloc_kinds", "mpi_memory_alloc_kinds" };

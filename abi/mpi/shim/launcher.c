@@ -1,4 +1,4 @@
-/* What the launcher says in the environment. Part of the bridges and of the preload. */
+/* Values from the launcher's environment variables. Part of the bridges and of the preload. */
 #include "launcher.h"
 #include <stddef.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@ int number_in_environment(const char *name)
 	return text ? atoi(text) : 0;
 }
 
-/* Before MPI_Init, and without MPI_COMM_WORLD, only the launcher knows. */
+/* Before MPI_Init, and without MPI_COMM_WORLD, only the launcher knows the rank. */
 int rank_of_launcher(void)
 {
 	static const char *const ranks[] = { "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID" };

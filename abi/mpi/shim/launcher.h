@@ -1,4 +1,4 @@
-/* What the launcher says in the environment. */
+/* Values from the launcher's environment variables. */
 #ifndef UNISONO_MPI_LAUNCHER_H
 #define UNISONO_MPI_LAUNCHER_H
 

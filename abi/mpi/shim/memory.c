@@ -1,9 +1,9 @@
 /*
- * Memory that the ranks of a host share, for contiguous shared windows: a memfd of the first rank's, opened
- * by the others through its path below /proc, so that no name is left behind. By the time another rank opens
- * the path, the number may be another process's or the descriptor another file's: each rank therefore checks
- * that it opened the file that the first rank made, of the size that was asked for and sealed so that no rank
- * can cut it short (a rank that touches memory behind the end of a file is killed). All calls are collective.
+ * Memory shared by the ranks of a host, for contiguous shared windows. The first rank makes a memfd, and the
+ * others open it through its path below /proc, so no name is left behind. When another rank opens the path,
+ * the process number or the descriptor may already belong to another process or file. So each rank checks
+ * that it opened the first rank's file, that the file has the expected size, and that it is sealed against
+ * shrinking (a rank that touches memory behind the end of a file is killed). All calls are collective.
  */
 #include "shim.h"
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
 
-/* A file, wherever it is opened: the process and descriptor to find it by, and what it is. */
+/* A file: the process and descriptor to open it through, and the identity to check. */
 struct place {
 	long process;
 	int descriptor;
@@ -50,7 +50,7 @@ static int make(size_t bytes, struct place *place)
 	return descriptor;
 }
 
-/* Maps `bytes` bytes, zeroed, at each rank of `comm`; NULL if that fails anywhere. */
+/* Maps `bytes` zeroed bytes at each rank of `comm`; NULL at all ranks if any rank fails. */
 void *memory_share(MPI_Comm comm, size_t bytes)
 {
 	struct place place = { .process = getpid(), .descriptor = -1 };
@@ -73,7 +73,7 @@ void *memory_share(MPI_Comm comm, size_t bytes)
 	if (mine >= 0 && is_it(mine, &place, bytes))
 		memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, mine, 0);
 	good = memory != MAP_FAILED;
-	/* also keeps the first rank's descriptor open until everybody has come through it */
+	/* also keeps the first rank's descriptor open until all ranks have opened the file */
 	if (PMPI_Allreduce(&good, &all, 1, MPI_INT, MPI_LAND, comm))
 		all = 0;
 	if (mine >= 0)

@@ -1,45 +1,46 @@
 /*
- * In which order the host's MPI_Allreduce adds floating point numbers, found out by trials.
+ * Finds out by trials in which order the host's MPI_Allreduce adds floating-point numbers.
  *
- * Two forms of a call give the same bits if both add along one tree. A tree is known by its groups: the ranks
- * below each of its nodes. One call tells the group below the node where two ranks meet. One of the two gives
- * a huge number, the other its negative, and each other rank a power of two of its own. What is added to a
- * huge number before both have met is lost. So the sum is that of the ranks outside the group.
+ * Two forms of a call return the same bits if both add along the same tree. A tree is determined by its
+ * groups: the sets of ranks below each of its nodes. One call finds the group below the node where two ranks
+ * meet: the first contributes a huge number, the second its negative, and each other rank a distinct power of
+ * two. A power of two that is added to the huge number before the two ranks meet is lost to rounding. So the
+ * result is the sum of the ranks outside the group.
  *
- * Among crowded ranks the form that waits takes milliseconds, and the one without waiting some 30 us. So all
- * pairs are tried with the latter, which gives its whole tree. The former is tried with one pair for each
- * group. If it has all these groups as well, it adds along the same tree, because a tree is determined by its
- * groups. With n ranks these are n - 2 calls that wait: the group of all is in every tree.
+ * Among crowded ranks the blocking form takes milliseconds and the nonblocking form some 30 us. So all pairs
+ * are tried with the nonblocking form, which yields its whole tree. The blocking form is tried with one pair
+ * for each group. If all these groups match, both forms add along the same tree. With n ranks this takes n -
+ * 2 blocking calls, because the group of all ranks is in every tree.
  *
- * A trial begins when the program has made as many calls of the kind, which are the host's. So a program of
- * few calls pays at most what it pays without us once more.
+ * A trial begins after the program has made as many calls of the same kind, which ran as the host's own. So a
+ * program with few calls pays at most twice their cost.
  */
 #include "crowded.h"
 #include <stdlib.h>
 #include <string.h>
 
 /* 120 pairs. More ranks than this were not measured. */
-enum { MOST_RANKS = 16, MOST_PAIRS = MOST_RANKS * (MOST_RANKS - 1) / 2 };
-/* Most types and counts of a communicator that are tried; further ones are the host's. */
-enum { MOST_ORDERS = 32 };
+enum { MAX_RANKS = 16, MOST_PAIRS = MAX_RANKS * (MAX_RANKS - 1) / 2 };
+/* The maximum number of (type, count) combinations tried per communicator; further ones stay the host's. */
+enum { MAX_ORDERS = 32 };
 
-/* Whether both forms add in one order, for one type and count. */
+/* Whether both forms add in the same order, for one type and count. */
 struct order {
 	MPI_Datatype type;
 	int count;
-	int passed; /* calls that were the host's */
+	int passed; /* calls so far that ran as the host's own */
 	enum { UNTRIED, SAME, DIFFERENT } verdict;
 	struct order *next;
 };
 
-/* A bit for each rank. */
+/* A set of ranks, one bit for each. */
 typedef uint16_t group;
 
 struct pair {
 	int first, second;
 };
 
-/* The next pair of ranks; false behind the last. Begins with { 0, 0 }. */
+/* Advances to the next pair of ranks; false after the last. Start with { 0, 0 }. */
 static bool next_pair(struct pair *pair, int size)
 {
 	if (++pair->second == size)
@@ -47,7 +48,7 @@ static bool next_pair(struct pair *pair, int size)
 	return pair->second < size;
 }
 
-/* A form of MPI_Allreduce. */
+/* A form of MPI_Allreduce: blocking or nonblocking. */
 typedef int form(const void *in, void *out, int count, MPI_Datatype type, MPI_Comm comm);
 
 static int with_waiting(const void *in, void *out, int count, MPI_Datatype type, MPI_Comm comm)
@@ -69,7 +70,7 @@ static group all_of(int size)
 	return (group)((1u << size) - 1);
 }
 
-/* The ranks whose powers of two make up a sum; all if it is no such sum. */
+/* The ranks whose powers of two make up a sum; all ranks if the value is not such a sum. */
 static group summed(double sum, int size)
 {
 	group all = all_of(size);
@@ -77,20 +78,20 @@ static group summed(double sum, int size)
 	return sum >= 0 && sum <= all && sum == (double)(group)sum ? (group)sum : all;
 }
 
-/* The group below the node where two ranks meet, in all places of the result; 0 if there is no such group. */
+/* Finds the group below the node where two ranks meet, if it is the same in all elements; 0 otherwise. */
 static int meet(form *form, const struct order *order, bool wide, struct pair pair, MPI_Comm comm,
 		group *below)
 {
 	union {
-		double wide[MOST_COLLECTIVE_BYTES / sizeof(double)];
-		float narrow[MOST_COLLECTIVE_BYTES / sizeof(float)];
+		double wide[MAX_COLLECTIVE_BYTES / sizeof(double)];
+		float narrow[MAX_COLLECTIVE_BYTES / sizeof(float)];
 	} in, out;
 	int rank, size, code;
 	double own;
 
 	PMPI_Comm_rank(comm, &rank);
 	PMPI_Comm_size(comm, &size);
-	/* beside 2^100 the powers of two are lost, in both types */
+	/* in both types, a power of two is lost beside 2^100 */
 	own = rank == pair.first ? 0x1p100 : rank == pair.second ? -0x1p100 : (double)(1u << rank);
 	for (int i = 0; i < order->count; i++) {
 		if (wide)
@@ -113,7 +114,7 @@ static int meet(form *form, const struct order *order, bool wide, struct pair pa
 	return code;
 }
 
-/* Whether the group of a pair is one that no pair before it has, and not that of all ranks. */
+/* Whether no earlier pair has the same group and the group does not hold all ranks. */
 static bool is_new(const group *groups, int pair, int size)
 {
 	for (int before = 0; before < pair; before++)
@@ -135,7 +136,10 @@ static int try_both(struct order *order, bool wide, int size, MPI_Comm comm)
 		if (code)
 			return code;
 	}
-	/* each member adds for itself, perhaps along a tree of its own; the calls have to be the same */
+	/*
+	 * each member computes its own result, perhaps along its own tree; but all members have to make the
+	 * same calls
+	 */
 	memcpy(agreed, own, sizeof own);
 	code = finish_collective(
 		UNISONO_MPI_WAIT_CALL_BCAST,
@@ -154,7 +158,7 @@ static int try_both(struct order *order, bool wide, int size, MPI_Comm comm)
 			return code;
 		same = same && below && below == own[pairs];
 	}
-	same = same && distinct == size - 2; /* else it is no tree */
+	same = same && distinct == size - 2; /* otherwise the groups form no tree */
 	code = finish_collective(
 		UNISONO_MPI_WAIT_CALL_ALLREDUCE,
 		PMPI_Iallreduce(&same, &all_same, 1, MPI_INT, MPI_MIN, comm, &agreement.request), &agreement);
@@ -163,7 +167,7 @@ static int try_both(struct order *order, bool wide, int size, MPI_Comm comm)
 	return code;
 }
 
-/* The order of a type and count, which is the same at all members; NULL if there are too many. */
+/* The record of a type and count, the same at all members; NULL if there are too many. */
 static struct order *order_of(struct fellows *fellows, MPI_Datatype type, int count)
 {
 	struct order **at = &fellows->orders;
@@ -172,7 +176,7 @@ static struct order *order_of(struct fellows *fellows, MPI_Datatype type, int co
 	for (; *at; at = &(*at)->next, number++)
 		if ((*at)->type == type && (*at)->count == count)
 			return *at;
-	if (number == MOST_ORDERS)
+	if (number == MAX_ORDERS)
 		return NULL;
 	*at = calloc(1, sizeof **at);
 	if (!*at)
@@ -189,7 +193,7 @@ int order_is_one(struct fellows *fellows, MPI_Datatype type, int count, bool wid
 	int code = MPI_SUCCESS;
 
 	*is_one = fellows->size <= 2; /* a + b is b + a */
-	if (*is_one || fellows->size > MOST_RANKS)
+	if (*is_one || fellows->size > MAX_RANKS)
 		return code;
 	order = order_of(fellows, type, count);
 	if (!order)

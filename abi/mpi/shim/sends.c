@@ -1,13 +1,13 @@
 /*
- * Calls that send. The receiver may sleep, so each rings its bell. One that can wait for the receiver is the
- * host MPI's form without waiting, and questions.
+ * Send calls. The receiver may nap, so each call rings its bell. A call that may wait for the receiver runs
+ * as the host MPI's nonblocking form, which the shim polls.
  */
 #include "crowded.h"
 
-/* Longer messages may wait for their receiver. MPIs copy shorter ones (at least 2 KB) and go on. */
+/* Longer messages may wait for their receiver. MPIs buffer shorter ones (at least 2 KB) and return. */
 enum { ELEMENTS_COPIED = 256 };
 
-/* Waits for a message that this call has begun to send. */
+/* Waits for a message whose nonblocking send returned `code`. */
 INLINE int sent(int code, struct request_question *sending, int destination, MPI_Comm comm)
 {
 	if (UNLIKELY(code))
@@ -17,7 +17,7 @@ INLINE int sent(int code, struct request_question *sending, int destination, MPI
 		     &sending->question);
 }
 
-/* A short message is sent by the host's own call where its receiver has a processor to take it. */
+/* Whether the host's own call sends: for a short message whose receiver has a processor to run on. */
 static inline bool is_hosts(int count)
 {
 	return !waits_served || (count <= ELEMENTS_COPIED && !ranks_outnumber && !waits_counted) ||
@@ -25,8 +25,8 @@ static inline bool is_hosts(int count)
 }
 
 /*
- * Returns what a call of the host's says that sends. Before the first nap of any rank there is nobody to
- * ring; the host's call is then the last thing to do, a jump.
+ * Returns the result of a host call that sends. Until some rank has napped, no bell needs to be rung; the
+ * host's call is then a tail call, a jump.
  */
 #define SEND_AND_RING(call, destination, comm)                                                               \
 	do {                                                                                                 \
@@ -82,7 +82,7 @@ BOTH(int, Bsend, SEND_ARGUMENTS)
 	(const void *buffer, int count, MPI_Datatype type, int destination, int tag, MPI_Comm comm,          \
 	 MPI_Request *request)
 
-/* The request of a long message may need more than this rank. */
+/* Completing a long message may need more than this rank. */
 static inline void requested(int count)
 {
 	if (UNLIKELY(count > ELEMENTS_COPIED))
@@ -112,7 +112,7 @@ BOTH(int, Issend, ISEND_ARGUMENTS)
 	SEND_AND_RING(PMPI_Issend(buffer, count, type, destination, tag, comm, request), destination, comm);
 }
 
-/* A persistent request does not say where it goes to: all who nap look again. */
+/* A persistent request does not tell its destination, so all napping ranks are woken. */
 INLINE int started(int code)
 {
 	undirected = true;

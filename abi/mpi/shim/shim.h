@@ -1,11 +1,11 @@
 /*
- * The shim: every one-sided call of the host's MPI, in terms of libunisono. It is compiled once for each ABI,
- * with the mpi.h of that ABI in ../bridges, because handles differ: each result is a bridge.
+ * The shim: every one-sided call of the host's MPI, implemented with libunisono. Handles differ between ABIs,
+ * so the shim is compiled once for each ABI with that ABI's mpi.h in ../bridges; each result is a bridge.
  *
- * Names. A bridge defines MPI_X; the preload, which the program calls, sends both MPI_X and PMPI_X there, so
- * that Fortran bindings (which call either) and tools that wrap MPI_X arrive here too. What the host itself
- * does under such a name is reached through host(). Functions that are not overridden are called as PMPI_X
- * (host.c).
+ * Names. A bridge defines MPI_X; the preload, which the program calls, sends both MPI_X and PMPI_X there. So
+ * calls from Fortran bindings (which call either) and from tools that wrap MPI_X arrive here too. The shim
+ * reaches the host's own function of such a name through host(). It calls functions that it does not override
+ * as PMPI_X (host.c).
  */
 #ifndef UNISONO_MPI_SHIM_H
 #define UNISONO_MPI_SHIM_H
@@ -35,7 +35,7 @@
 #endif
 
 #define PUBLIC __attribute__((visibility("default")))
-/* Defines what MPI_name and PMPI_name do; entry/names.h has to list the name. */
+/* Defines MPI_name for calls of both MPI_name and PMPI_name; entry/names.h has to list the name. */
 #define BOTH(type, name, arguments)                                                                          \
 	PUBLIC type MPI_##name arguments;                                                                    \
 	type MPI_##name arguments
@@ -49,24 +49,24 @@
 		if (UNLIKELY(host_has_windows) && !window_of(win))                                           \
 			return OF_HOST(name) arguments;                                                      \
 	} while (0)
-/* Of a call that makes a window. */
+/* The host's function for a call that makes a window. */
 #define MADE_BY_HOST(name, info, comm, arguments)                                                            \
 	do {                                                                                                 \
 		if (UNLIKELY(kinds_are_the_hosts(info, comm)))                                               \
 			return OF_HOST(name) arguments;                                                      \
 	} while (0)
-/* Of a body that serves several calls, so that each is as fast as if it were written out. */
+/* For a body that serves several calls, so that each call is as fast as if written out. */
 #define INLINE static inline __attribute__((always_inline))
 
-/* jobs.c: what the members of a communicator share. */
+/* jobs.c: state that the members of a communicator share */
 struct job {
 	unisono_job *core;
 	unisono_window *gate; /* without bytes: its fences are the barriers; NULL before the first */
-	MPI_Comm messages;    /* private, for jobs that leave the host; else MPI_COMM_NULL */
+	MPI_Comm messages;    /* a private duplicate, for jobs that reach other hosts; else MPI_COMM_NULL */
 	int rank, size;
 	bool one_host;
-	_Atomic int users;     /* windows, and the communicator as long as it lives */
-	unsigned char key[16]; /* random, the same at all members: an order that all agree about */
+	_Atomic int users;     /* windows, plus one while the communicator lives */
+	unsigned char key[16]; /* random, the same at all members; orders jobs alike at all ranks */
 	struct job *next;
 };
 
@@ -80,13 +80,13 @@ bool jobs_have_ended(void);
 /* errors.c */
 struct handler {
 	MPI_Errhandler handle;
-	struct handler_record *record; /* NULL for the predefined ones */
+	struct handler_record *record; /* NULL for the predefined handlers */
 };
 
 /* attributes.c */
 struct attribute;
 
-/* handles.c: a window behind a handle. */
+/* handles.c: the window of a handle */
 struct window {
 	unisono_window *core;
 	struct job *job;
@@ -98,8 +98,8 @@ struct window {
 	bool no_locks, local_completion, ask_before_unlock, noncontiguous;
 	char accumulate_ordering[32], accumulate_ops[32], same_size[8], same_disp_unit[8];
 	char granularity[24];			      /* mpi_accumulate_granularity; empty: not set */
-	char no_locks_said[8], noncontiguous_said[8]; /* as the program set them last */
-	void *memory;				      /* of a contiguous shared window, all of it */
+	char no_locks_said[8], noncontiguous_said[8]; /* the values that the program set last */
+	void *memory;				      /* of a contiguous shared window: all parts */
 	size_t memory_bytes;
 	void **shared_bases; /* of a shared window, by rank */
 	MPI_Aint *shared_bytes;
@@ -107,16 +107,16 @@ struct window {
 	char name[MPI_MAX_OBJECT_NAME];
 	struct attribute *attributes;
 	struct handler handler;
-	pthread_mutex_t mutex, turn; /* turn: of the next to have the mutex */
+	pthread_mutex_t mutex, turn; /* turn: held by the thread that gets the mutex next */
 	bool contended;
 };
 
-enum { MOST_WINDOWS = 1 << 16 };
-extern struct window *_Atomic slots[MOST_WINDOWS];
-extern bool many_threads; /* MPI_THREAD_MULTIPLE: windows are locked while they are used */
+enum { MAX_WINDOWS = 1 << 16 };
+extern struct window *_Atomic slots[MAX_WINDOWS];
+extern bool many_threads; /* MPI_THREAD_MULTIPLE: each use of a window locks it */
 
 #if !HOST_MPICH
-/* A handle is a pointer: into our table, so that no bytes are read to see whose it is. */
+/* A handle is a pointer into our table, so that the owner of a handle is found without reading memory. */
 static inline size_t slot_of(MPI_Win win)
 {
 	return ((uintptr_t)win - (uintptr_t)slots) / sizeof *slots;
@@ -126,7 +126,7 @@ static inline MPI_Win handle_of(size_t slot)
 	return (MPI_Win)(void *)&slots[slot];
 }
 #else
-/* A handle is a number: of the kind of windows, from a block that MPICH does not reach. */
+/* A handle is a number: of MPICH's kind for windows, from a block that MPICH does not use. */
 enum { FIRST_HANDLE = (int)0xaf000000 };
 static inline size_t slot_of(MPI_Win win)
 {
@@ -138,17 +138,17 @@ static inline MPI_Win handle_of(size_t slot)
 }
 #endif
 
-/* The window behind a handle; NULL if it is none of ours, or was freed. */
+/* The window of a handle; NULL if the handle is not ours or its window was freed. */
 static inline struct window *window_of(MPI_Win win)
 {
 	size_t slot = slot_of(win);
 
-	return LIKELY(slot < MOST_WINDOWS) ? atomic_load_explicit(&slots[slot], memory_order_relaxed) : NULL;
+	return LIKELY(slot < MAX_WINDOWS) ? atomic_load_explicit(&slots[slot], memory_order_relaxed) : NULL;
 }
 int window_register(struct window *window);
 void window_unregister(struct window *window);
 void window_of_threads(struct window *window);
-void windows_counted(bool now); /* those that were never freed, for the statistics */
+void windows_counted(bool now); /* enters windows that were never freed into the statistics */
 
 void window_enter(struct window *window);
 static inline void enter(struct window *window)
@@ -163,9 +163,9 @@ static inline void leave(struct window *window)
 }
 
 /*
- * Leaves the window after a call of the library; whether the call has to be made again. With several threads
- * it waits for other ranks in slices, and between them lets the other threads of this rank have their turn:
- * what it waits for may depend on them.
+ * Leaves the window after a call of the library; returns whether the call has to be repeated. With several
+ * threads the library waits for other ranks in slices. Between slices other threads of this rank get their
+ * turn, because the wait may depend on them.
  */
 static inline bool leave_to_repeat(struct window *window, unisono_status status)
 {
@@ -179,7 +179,7 @@ static inline bool leave_to_repeat(struct window *window, unisono_status status)
 extern bool host_has_windows;
 bool kinds_are_the_hosts(MPI_Info info, MPI_Comm comm);
 
-/* types.c: a datatype's layout; NULL for none (MPI_ERR_TYPE). */
+/* types.c: the layout of a datatype; NULL if it has none (MPI_ERR_TYPE) */
 struct type {
 	MPI_Datatype handle;
 	unisono_layout *layout;
@@ -205,11 +205,11 @@ static inline const unisono_layout *layout_of(MPI_Datatype handle)
 void *memory_share(MPI_Comm comm, size_t bytes);
 void memory_unshare(void *memory, size_t bytes);
 
-/* handles.c: a window's handle as an integer of Fortran's, and back. */
+/* handles.c: converts a window's handle to a Fortran integer, and back */
 MPI_Fint number_of_window(MPI_Win win);
 MPI_Win window_of_number(MPI_Fint number);
 
-/* host.c: the host's function or datum behind a name. host() ends the program if there is none. */
+/* host.c: the host's function or datum with a name; host() ends the program if there is none */
 void *host(const char *name);
 void *host_if_any(const char *name);
 
@@ -229,7 +229,7 @@ int barrier_served(MPI_Comm comm);
 void statistics_gathered(void);
 void statistics_alone(const char *why);
 
-/* errors.c: calls the window's handler; answers the error code to return. */
+/* errors.c: calls the window's handler; returns the error code for the caller */
 int window_error(struct window *window, const char *call, int code, const char *words);
 int comm_error(MPI_Comm comm, const char *call, int code, const char *words);
 int no_window(const char *call);

@@ -1,7 +1,7 @@
 /*
- * Functions whose bodies are chosen when they are first called. Each has a slot; it jumps to the address in
- * the slot with all its arguments untouched, however many they are. At first that is a piece of code that
- * calls slot_target(), which finds the function, and then jumps there. The cost afterwards is one jump.
+ * Functions that are resolved at their first call. Each has a slot and jumps to the address in it, with all
+ * its arguments untouched, however many there are. The slot first points to a piece of code that calls
+ * slot_target(), which finds the function, and then jumps to that function. Later calls cost one jump.
  *
  * The preload's MPI_X are such functions (entry/entry.c), and so are the PMPI_X that the bridges call
  * (host.c).
@@ -10,16 +10,16 @@
 #define UNISONO_MPI_SLOTS_H
 
 struct slot {
-	void *_Atomic function; /* what a call jumps to */
+	void *_Atomic function; /* the address that a call jumps to */
 	const char *name;
-	void *first; /* the code that finds the function */
+	void *first; /* the code that resolves the function */
 };
 
-/* All slots of this library: the linker makes these two symbols. */
+/* All slots of this library: the linker defines these two symbols. */
 extern struct slot __start_unisono_slots[] __attribute__((visibility("hidden")));
 extern struct slot __stop_unisono_slots[] __attribute__((visibility("hidden")));
 
-/* What a slot's function is to call; `caller` is where the call returns to. Each library defines its own. */
+/* Finds the function for a slot; `caller` is the call's return address. Each library defines its own. */
 __attribute__((visibility("hidden"), used)) void *slot_target(struct slot *slot, void *caller);
 
 /* clang-format off */
@@ -39,8 +39,8 @@ __attribute__((visibility("hidden"), used)) void *slot_target(struct slot *slot,
 	".Lfirst_" symbol ": endbr64\n"                                                                       \
 	"leaq .Lslot_" symbol "(%rip), %r11\n"                                                                \
 	"jmp unisono_slot_first\n"
-/* The registers that carry arguments, and the number of vector registers in rax; seven words and the return
- * address keep the stack aligned. No MPI function has arguments in vector registers. */
+/* Saves the registers that carry arguments, and rax, which holds the number of vector registers. Seven
+ * words and the return address keep the stack aligned. No MPI function has arguments in vector registers. */
 #define SLOTS_FIRST                                                                                          \
 	asm(".text\n.hidden unisono_slot_first\n.type unisono_slot_first, %function\n"                        \
 	    "unisono_slot_first:\n"                                                                           \
@@ -74,7 +74,10 @@ __attribute__((visibility("hidden"), used)) void *slot_target(struct slot *slot,
 #error "the jumps through slots are written for x86-64 and aarch64"
 #endif
 
-/* A function of this name, with its slot; `kind` is .globl, or .hidden for one that only this library calls. */
+/*
+ * Defines a function of this name with its slot; `kind` is .globl, or .hidden for a function that only this
+ * library calls.
+ */
 #define SLOT(kind, symbol)                                                                                   \
 	asm(SLOT_DATA(symbol)                                                                                 \
 	    ".text\n.balign 16\n" kind " " symbol "\n.type " symbol ", %function\n"                           \

@@ -1,13 +1,12 @@
 /*
- * The tables of what the windows did and what waits cost (UNISONO_MPI_STATS). When MPI ends, the first rank
- * gathers the parts of all ranks and prints the sum; where ranks cannot gather, a process prints its own
- * part.
+ * The tables of window operations and wait times (UNISONO_MPI_STATS). In MPI_Finalize the first rank gathers
+ * the parts of all ranks and prints the sums. Where ranks cannot gather, each process prints its own part.
  */
 #include "shim.h"
 #include <limits.h>
 #include <stdlib.h>
 
-/* At the end of the job, while MPI can still be used; collective over MPI_COMM_WORLD. */
+/* Called at the end of the job, while MPI still works; collective over MPI_COMM_WORLD. */
 void statistics_gathered(void)
 {
 	const unsigned char *own;
@@ -30,7 +29,10 @@ void statistics_gathered(void)
 		starts[i] = (int)total;
 		total += (size_t)lengths[i];
 	}
-	/* more than MPI's counts can say, from 4,096 ranks on: the first rank prints its own part */
+	/*
+	 * from 4,096 ranks on the total may exceed MPI's int counts: the first rank then prints only its own
+	 * part
+	 */
 	if (total > INT_MAX) {
 		size = 1;
 	} else {
@@ -43,7 +45,7 @@ void statistics_gathered(void)
 	free(lengths);
 }
 
-/* This process's part, unless it was gathered. */
+/* Prints this process's part, unless it was gathered. */
 void statistics_alone(const char *why)
 {
 	int rank = 0, begun = 0, ended = 0;

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The asserts of MPI as the library's; false for bits that no assert has. */
+/* Converts MPI's assertions to the library's; false if a bit is no known assertion. */
 static inline bool asserts(int given, int *asserted)
 {
 	const int known = MPI_MODE_NOCHECK | MPI_MODE_NOSTORE | MPI_MODE_NOPUT | MPI_MODE_NOPRECEDE |
@@ -22,7 +22,7 @@ static int wrong_assert(struct window *window, const char *call)
 	return window_error(window, call, MPI_ERR_ASSERT, "unknown bits in the assert");
 }
 
-/* A call with nothing but the window. */
+/* A call whose only argument is the window. */
 INLINE int at_window(const char *call, MPI_Win win, unisono_status (*function)(unisono_window *))
 {
 	struct window *window = window_of(win);
@@ -37,7 +37,7 @@ INLINE int at_window(const char *call, MPI_Win win, unisono_status (*function)(u
 	return window_result(window, call, status);
 }
 
-/* A call with a target, which may be the null process. */
+/* A call with a target rank or MPI_PROC_NULL. */
 INLINE int at_target(const char *call, int rank, MPI_Win win,
 		     unisono_status (*function)(unisono_window *, int))
 {
@@ -55,7 +55,7 @@ INLINE int at_target(const char *call, int rank, MPI_Win win,
 	return window_result(window, call, status);
 }
 
-/* A call with an assert. */
+/* A call with an assertion. */
 INLINE int with_assert(const char *call, int assert, MPI_Win win,
 		       unisono_status (*function)(unisono_window *, int))
 {
@@ -80,7 +80,7 @@ BOTH(int, Win_fence, (int assert, MPI_Win win))
 	return with_assert("MPI_Win_fence", assert, win, unisono_window_fence);
 }
 
-/* A group's members, as ranks of the window. */
+/* Converts a group's members to ranks of the window. */
 static int members(struct window *window, MPI_Group group, int *few, int most, int **ranks, int *count)
 {
 	int *all, code = PMPI_Group_size(group, count);
@@ -197,9 +197,9 @@ BOTH(int, Win_lock, (int type, int rank, int assert, MPI_Win win))
 }
 
 /*
- * Over messages the engine acknowledges nothing under an exclusive lock, since nobody else can look before
- * the operations are complete. The target itself can, in the unified model, after as little as a barrier: so
- * ask.
+ * With messages, the engine sends no acknowledgment under an exclusive lock, because no other rank can read
+ * the target's memory before the operations are complete. The target itself can: in the unified model, a
+ * barrier is enough to read its own memory. So ask the target before unlocking.
  */
 BOTH(int, Win_unlock, (int rank, MPI_Win win))
 {
@@ -220,7 +220,7 @@ BOTH(int, Win_unlock, (int rank, MPI_Win win))
 			asked = unisono_window_flush(window->core, rank);
 		} while (leave_to_repeat(window, asked));
 	if (UNLIKELY(asked)) {
-		/* the epoch ends, whatever the target refused; the first words are said */
+		/* the epoch ends even if the target refused an operation; report the first error */
 		code = code_of_status(asked);
 		snprintf(words, sizeof words, "%s", unisono_error_text());
 	}
@@ -267,7 +267,7 @@ BOTH(int, Win_flush_local_all, (MPI_Win win))
 	return at_window("MPI_Win_flush_local_all", win, unisono_window_flush_local_all);
 }
 
-/* Allowed at any time: outside of an epoch it is a barrier for the memory alone. */
+/* Allowed at any time: outside an epoch it is only a memory barrier. */
 BOTH(int, Win_sync, (MPI_Win win))
 {
 	TO_HOST(Win_sync, win, (win));

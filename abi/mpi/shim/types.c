@@ -1,29 +1,29 @@
 /*
- * Datatypes: each is taken apart once (envelope and contents, MPI-4.0 section 5.1.13) into the library's
- * layout, which is kept in a table by handle and belongs to the datatype: an attribute's delete callback
- * removes it, so that a handle that is used again gets a description of its own.
+ * Datatypes. The shim decodes each datatype once (envelope and contents, MPI-4.0 section 5.1.13) into the
+ * library's layout, and keeps the layout in a table by handle. An attribute's delete callback removes the
+ * layout together with the datatype, so that a reused handle gets a layout of its own.
  *
- * What no envelope here explains (distributed arrays) is traced: bytes that
- * number themselves are packed, and what comes out says where the data lies.
+ * Datatypes that the decoder does not know (distributed arrays) are traced: the shim packs bytes that hold
+ * their own offsets, and the packed bytes tell where the data lies.
  */
 #include "shim.h"
 #include <stdlib.h>
 #include <string.h>
 
 struct type *_Atomic types[TYPE_SLOTS];
-/* recursive: taking a type apart may free a part of it */
+/* recursive: decoding a type may free a part of it */
 static pthread_mutex_t guard = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-static struct type *_Atomic unused; /* never given back: another thread may still look at the handle in it */
+static struct type *_Atomic unused; /* never freed: another thread may still read the handle in it */
 static int keyval = MPI_KEYVAL_INVALID;
 
-enum { OPAQUE }; /* no element: data that only moves */
+enum { OPAQUE }; /* no element: data without arithmetic */
 
 struct named {
 	MPI_Datatype handle;
 	int element;
 };
 
-/* The element of a predefined type; OPAQUE for those that only move. */
+/* The element of a predefined type; OPAQUE for types without arithmetic. */
 static int element_of(MPI_Datatype handle)
 {
 	const struct named known[] = {
@@ -42,7 +42,7 @@ static int element_of(MPI_Datatype handle)
 		{ MPI_UNSIGNED_LONG_LONG, UNISONO_ELEMENT_U64 },
 		{ MPI_FLOAT, UNISONO_ELEMENT_F32 },
 		{ MPI_DOUBLE, UNISONO_ELEMENT_F64 },
-#if defined(__x86_64__) /* elsewhere it is another type, which only moves */
+#if defined(__x86_64__) /* on other processors it is another type, without arithmetic */
 		{ MPI_LONG_DOUBLE, UNISONO_ELEMENT_LONG_DOUBLE },
 		{ MPI_C_LONG_DOUBLE_COMPLEX, UNISONO_ELEMENT_COMPLEX_LONG },
 		{ MPI_CXX_LONG_DOUBLE_COMPLEX, UNISONO_ELEMENT_COMPLEX_LONG },
@@ -97,7 +97,10 @@ static int element_of(MPI_Datatype handle)
 	return OPAQUE;
 }
 
-/* What is replaced and read by accumulates, without arithmetic: types that only some compilers have. */
+/*
+ * An element that accumulates can replace and read but not calculate with, for types that only some compilers
+ * have.
+ */
 static int bits_of(MPI_Aint bytes)
 {
 	return bytes == 1    ? UNISONO_ELEMENT_BYTE
@@ -115,11 +118,11 @@ static MPI_Aint extent_of(MPI_Datatype handle)
 
 static unisono_layout *named(MPI_Datatype handle, int element)
 {
-	/* pairs travel with their padding: the extent is what the engine's element has */
+	/* pairs are transferred with their padding: the extents of pair and engine element agree */
 	return unisono_mpi_layout_named(element, extent_of(handle));
 }
 
-/* Finds where the data of any type lies by packing bytes that number themselves, a digit at a time. */
+/* Finds the offsets of any type's data by packing bytes that hold their own offsets, 8 bits at a time. */
 static unisono_layout *traced(MPI_Datatype handle, int element)
 {
 	MPI_Aint low, bytes;
@@ -156,14 +159,14 @@ done:
 
 static unisono_layout *described(MPI_Datatype handle);
 
-/* A combiner's arguments: as MPI says them, wherever it keeps them, and as the library wants them. */
+/* A constructor's arguments: as MPI returns them, sorted into places, and as the library takes them. */
 struct contents {
 	int *ints;
 	MPI_Aint *aints;
 	MPI_Datatype *children;
 	int child_count;
-	int64_t *integers, *addresses; /* of the constructor with int counts */
-	int64_t *numbers, *places;     /* to hand on */
+	int64_t *integers, *addresses; /* in the order of the constructor with int counts */
+	int64_t *numbers, *places;     /* arguments for the library */
 	unisono_layout **types;
 };
 
@@ -179,7 +182,7 @@ static bool host_has_large_counts(void)
 }
 #endif
 
-/* How a type was made, and with how many large counts. */
+/* The constructor of a type, and whether it had large counts. */
 static int combiner_of(MPI_Datatype handle, bool *large)
 {
 	int combiner;
@@ -187,7 +190,7 @@ static int combiner_of(MPI_Datatype handle, bool *large)
 
 #if MPI_VERSION >= 4
 	if (host_has_large_counts()) {
-		MPI_Count wide[4]; /* the other form refuses types whose counts are large */
+		MPI_Count wide[4]; /* the int form refuses types whose counts are large */
 
 		code = PMPI_Type_get_envelope_c(handle, &wide[0], &wide[1], &wide[2], &wide[3], &combiner);
 		*large = !code && wide[2] > 0;
@@ -212,7 +215,7 @@ static void contents_free(struct contents *contents)
 
 		if (contents->types[i])
 			unisono_layout_free(&contents->types[i]);
-		/* what is not predefined was given to us to free */
+		/* MPI gave us the types that are not predefined, so free them */
 		if (!predefined(combiner_of(contents->children[i], &large)))
 			PMPI_Type_free(&contents->children[i]);
 	}
@@ -240,7 +243,7 @@ static bool contents_alloc(struct contents *of, size_t most, size_t children)
 	       of->places && of->types;
 }
 
-/* Blocks of one length or several, at places counted in bytes or extents. */
+/* Blocks of one or several lengths, with displacements in bytes or extents. */
 static unisono_layout *blocks(struct contents *of, int64_t extent, const int64_t *lengths, bool one_length,
 			      const int64_t *places)
 {
@@ -304,7 +307,7 @@ static unisono_layout *combined(MPI_Datatype handle, int combiner, struct conten
 	}
 }
 
-/* Fetches a constructor's arguments; false if they are no use. */
+/* Gets a constructor's arguments; false if they cannot be used. */
 static bool contents_get(MPI_Datatype handle, struct contents *of)
 {
 	int integers, addresses, children, combiner;
@@ -323,9 +326,9 @@ static bool contents_get(MPI_Datatype handle, struct contents *of)
 
 #if MPI_VERSION >= 4
 /*
- * The arguments of a constructor with large counts, put where the one with int counts has them: displacements
- * and strides in bytes follow the counts there, and are addresses here. False if it is none, or one that is
- * traced.
+ * Gets the arguments of a constructor with large counts, in the order of the constructor with int counts:
+ * displacements and strides in bytes follow the counts in that form, and are addresses here. False if there
+ * are no large counts, or if the type has to be traced.
  */
 static bool contents_get_large(MPI_Datatype handle, struct contents *of)
 {
@@ -348,7 +351,7 @@ static bool contents_get_large(MPI_Datatype handle, struct contents *of)
 		bool box = combiner == MPI_COMBINER_SUBARRAY;
 
 		of->child_count = (int)children;
-		/* a subarray's dimensions and order stay ints */
+		/* a subarray's dimensions and order are ints in this form too */
 		if (box)
 			of->integers[0] = of->ints[0];
 		for (MPI_Count i = 0; i < large; i++)
@@ -364,7 +367,7 @@ static bool contents_get_large(MPI_Datatype handle, struct contents *of)
 }
 #endif
 
-/* A description of its own for the caller to free. */
+/* Makes a layout. The caller frees it. */
 static unisono_layout *described(MPI_Datatype handle)
 {
 	struct contents of = { 0 };
@@ -425,7 +428,7 @@ static int forget(MPI_Datatype handle, int key, void *value, void *extra)
 	return MPI_SUCCESS;
 }
 
-/* The slow path of layout_of(): the first use of a type, or of one that shares its slot with another. */
+/* The slow path of layout_of(): the first use of a type, or of a type that shares its slot with another. */
 const unisono_layout *type_described(MPI_Datatype handle)
 {
 	int found = 0;

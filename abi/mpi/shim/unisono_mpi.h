@@ -1,5 +1,5 @@
-/* What the MPI shim needs beside unisono.h. Made by cbindgen from abi/c/src/mpi; do not edit. */
-
+/* The functions that the MPI shim needs beside unisono.h. Made by cbindgen from abi/c/src/mpi; do not edit.
+ */
 
 #ifndef UNISONO_MPI_H
 #define UNISONO_MPI_H
@@ -8,191 +8,169 @@
 
 // The calls that wait, as the table of `--stats` names them.
 typedef enum unisono_mpi_wait_call {
-        UNISONO_MPI_WAIT_CALL_RECV = 0,
-        UNISONO_MPI_WAIT_CALL_SEND = 1,
-        UNISONO_MPI_WAIT_CALL_SENDRECV = 2,
-        UNISONO_MPI_WAIT_CALL_WAIT = 3,
-        UNISONO_MPI_WAIT_CALL_WAITALL = 4,
-        UNISONO_MPI_WAIT_CALL_WAITANY = 5,
-        UNISONO_MPI_WAIT_CALL_WAITSOME = 6,
-        UNISONO_MPI_WAIT_CALL_PROBE = 7,
-        UNISONO_MPI_WAIT_CALL_BARRIER = 8,
-        UNISONO_MPI_WAIT_CALL_BCAST = 9,
-        UNISONO_MPI_WAIT_CALL_ALLREDUCE = 10,
+	UNISONO_MPI_WAIT_CALL_RECV = 0,
+	UNISONO_MPI_WAIT_CALL_SEND = 1,
+	UNISONO_MPI_WAIT_CALL_SENDRECV = 2,
+	UNISONO_MPI_WAIT_CALL_WAIT = 3,
+	UNISONO_MPI_WAIT_CALL_WAITALL = 4,
+	UNISONO_MPI_WAIT_CALL_WAITANY = 5,
+	UNISONO_MPI_WAIT_CALL_WAITSOME = 6,
+	UNISONO_MPI_WAIT_CALL_PROBE = 7,
+	UNISONO_MPI_WAIT_CALL_BARRIER = 8,
+	UNISONO_MPI_WAIT_CALL_BCAST = 9,
+	UNISONO_MPI_WAIT_CALL_ALLREDUCE = 10,
 } unisono_mpi_wait_call;
 
-// What completes a call.
+// The event that completes a call.
 typedef enum unisono_mpi_wait_kind {
-        // A send to this rank, which rings.
-        UNISONO_MPI_WAIT_KIND_DIRECTED = 0,
-        // Anything that another rank does.
-        UNISONO_MPI_WAIT_KIND_UNDIRECTED = 1,
+	// A send to this rank; the sender rings.
+	UNISONO_MPI_WAIT_KIND_DIRECTED = 0,
+	// Any action of another rank.
+	UNISONO_MPI_WAIT_KIND_UNDIRECTED = 1,
 } unisono_mpi_wait_kind;
 
-// How a type is made of others.
+// A constructor that makes a type from others.
 typedef enum unisono_mpi_combiner {
-        // One integer: the count.
-        UNISONO_MPI_COMBINER_CONTIGUOUS = 0,
-        // Integers: count, length. Addresses: stride in bytes.
-        UNISONO_MPI_COMBINER_VECTOR = 1,
-        // Integers: the length of each block. Addresses: the displacement of each block in bytes. One child, or
-        // one for each block.
-        UNISONO_MPI_COMBINER_BLOCKS = 2,
-        // Integers: dimensions, sizes, parts, starts, order (0 C, 1 Fortran).
-        UNISONO_MPI_COMBINER_SUBARRAY = 3,
-        // The child as it is, with another extent.
-        UNISONO_MPI_COMBINER_RESIZED = 4,
+	// One integer: the count.
+	UNISONO_MPI_COMBINER_CONTIGUOUS = 0,
+	// Integers: count, length. Addresses: stride in bytes.
+	UNISONO_MPI_COMBINER_VECTOR = 1,
+	// Integers: the length of each block. Addresses: the displacement of each block in bytes. A single
+	// child, or a child for each block.
+	UNISONO_MPI_COMBINER_BLOCKS = 2,
+	// Integers: dimensions, sizes, parts, starts, order (0 C, 1 Fortran).
+	UNISONO_MPI_COMBINER_SUBARRAY = 3,
+	// The child's data with another extent.
+	UNISONO_MPI_COMBINER_RESIZED = 4,
 } unisono_mpi_combiner;
 
 // The host MPI's messages, for jobs of several hosts. Each function returns 0 or an MPI error code.
 typedef struct unisono_mpi_messages {
-        // The first argument of each function.
-        void *context;
-        // Begins to send a packet. The packet stays where it is until `sent` says that it was sent; `*pending`
-        // names it there.
-        int (*send)(void *context, int to, void *packet, size_t bytes, void **pending);
-        // Sets `*done` to 1 if a packet was sent, else to 0.
-        int (*sent)(void *context, void **pending, int *done);
-        // Matches a packet that has arrived: its sender, its length, and in `*message` a name for `take`.
-        // `*message` is NULL if none has arrived.
-        int (*receive)(void *context, int *from, size_t *bytes, void **message);
-        // Takes the packet that `receive` matched.
-        int (*take)(void *context, void **message, void *packet, size_t bytes);
+	// The first argument of each function.
+	void *context;
+	// Begins to send a packet and stores the operation in `*pending`. The packet's memory stays valid
+	// until `sent` reports that the packet was sent.
+	int (*send)(void *context, int to, void *packet, size_t bytes, void **pending);
+	// Sets `*done` to 1 if the packet was sent, else to 0.
+	int (*sent)(void *context, void **pending, int *done);
+	// Matches a packet that has arrived. Stores its sender, its length, and in `*message` the message for
+	// `take`. `*message` is NULL if none has arrived.
+	int (*receive)(void *context, int *from, size_t *bytes, void **message);
+	// Receives the packet that `receive` matched.
+	int (*take)(void *context, void **message, void *packet, size_t bytes);
 } unisono_mpi_messages;
 
-// What the shim asks: 0 if the call is not complete.
+// A question to the host MPI; returns 0 while the call is not complete.
 typedef int (*unisono_mpi_question)(void *context);
 
 // Stores a random key of 16 bytes in `key`. The ranks of a job find each other by it.
 unisono_status unisono_mpi_key(uint8_t *key);
 
-// Makes a job of ranks that share this host's memory. While a call waits it calls `progress` now and then.
-// Collective.
-unisono_status unisono_mpi_job_shared(int rank,
-                                      int size,
-                                      const uint8_t *key,
-                                      void (*progress)(void),
-                                      unisono_job **job);
+// Makes a job of ranks that share this host's memory. A waiting call also calls `progress` from time to
+// time. Collective.
+unisono_status unisono_mpi_job_shared(int rank, int size, const uint8_t *key, void (*progress)(void),
+				      unisono_job **job);
 
-// Makes a job of ranks that the host MPI's messages reach. The callbacks stay valid as long as the job.
-// Collective.
-unisono_status unisono_mpi_job_messages(int rank,
-                                        int size,
-                                        const struct unisono_mpi_messages *callbacks,
-                                        unisono_job **job);
+// Makes a job whose ranks communicate by the host MPI's messages. The callbacks stay valid as long as the
+// job. Collective.
+unisono_status unisono_mpi_job_messages(int rank, int size, const struct unisono_mpi_messages *callbacks,
+					unisono_job **job);
 
-// Stops the thread that serves other ranks while this one makes no call. The host MPI may end afterwards.
+// Stops the thread that serves other ranks while this rank makes no call. The host MPI may end afterwards.
 void unisono_mpi_job_without_agent(unisono_job *job);
 
-// Sets how long calls at this window, and at the other windows of its job, wait before they answer
+// Sets how long calls on this window, and on the other windows of its job, wait before they return
 // UNISONO_STATUS_AGAIN. Without this call they wait without limit.
 void unisono_mpi_window_patience(unisono_window *window, uint64_t nanoseconds);
 
-// Whether the window can be freed now: no epoch is open.
+// Succeeds if the window can be freed now: no epoch is open.
 unisono_status unisono_mpi_window_freeable(unisono_window *window);
 
-// As unisono_window_free, and enters the window into the statistics under this name.
+// Like unisono_window_free(); also enters the window into the statistics under this name.
 unisono_status unisono_mpi_window_free(unisono_window **window, const char *name);
 
 // Enters a window that is never freed into the statistics under this name.
 void unisono_mpi_window_counted(unisono_window *window, const char *name);
 
-// Joins the ranks of this host that share `memory`: 128 zeroed bytes for each of them and for two more, for
-// as long as the process lives. Collective; a barrier has to follow, and then unisono_mpi_crowd_begin.
-void unisono_mpi_crowd_join(void *memory,
-                            size_t members,
-                            size_t member,
-                            int one_host);
+// Joins the ranks of this host that share `memory`: 128 zeroed bytes for each rank and for two more lines,
+// mapped for the life of the process. Collective; call a barrier afterwards, and then
+// unisono_mpi_crowd_begin().
+void unisono_mpi_crowd_join(void *memory, size_t members, size_t member, int one_host);
 
-// 1 if the ranks of this host outnumber the processors that they may use, else 0. The answer is the same at
-// all of them, unless their quotas differ.
+// 1 if the ranks of this host outnumber the processors that they may use, else 0. All ranks get the same
+// answer, unless their quotas differ.
 int unisono_mpi_crowd_begin(void);
 
-// Says what all ranks have agreed about: whether they outnumber the processors.
+// Sets the answer that all ranks have agreed on: whether they outnumber the processors.
 void unisono_mpi_crowd_is_full(int full);
 
-// The number of ranks of this host that nap, which changes at any time.
+// The number of napping ranks of this host. The word changes at any time.
 const uint32_t *unisono_mpi_crowd_napping(void);
 
 // 0 until a rank of this host naps for the first time.
 const uint32_t *unisono_mpi_crowd_napped(void);
 
-// Waits until the host MPI answers `question` with something else than 0. `passed`: waits of this thread
-// since the last one here that their first question completed. Returns 1 if the wait lasted longer than
-// waits do where each rank has a processor to itself, else 0.
-int unisono_mpi_crowd_wait(enum unisono_mpi_wait_call call,
-                           enum unisono_mpi_wait_kind kind,
-                           uint32_t passed,
-                           unisono_mpi_question question,
-                           void *context);
+// Waits until `question` returns a nonzero value. `passed`: this thread's waits since its last call of this
+// function that their first question completed. Returns 1 if the wait lasted longer than a wait does where
+// each rank has a processor to itself, else 0.
+int unisono_mpi_crowd_wait(enum unisono_mpi_wait_call call, enum unisono_mpi_wait_kind kind, uint32_t passed,
+			   unisono_mpi_question question, void *context);
 
-// Wakes a rank of this host that naps: something was sent to it. A rank that is just falling asleep may miss
-// that; it wakes by itself after a tenth of a millisecond.
+// Wakes a napping rank of this host after a message was sent to it. A rank that is just falling asleep may
+// miss the bell; it then wakes by itself after a tenth of a millisecond.
 void unisono_mpi_crowd_ring(size_t member);
 
-// Wakes the other ranks of this host that nap and do not wait for a message to them alone.
+// Wakes the other napping ranks of this host, except ranks whose waits end with a message to them alone.
 void unisono_mpi_crowd_ring_undirected(void);
 
-// Wakes all ranks of this host that nap.
+// Wakes all napping ranks of this host.
 void unisono_mpi_crowd_ring_all(void);
 
-// The present moment, for unisono_mpi_crowd_timed and unisono_mpi_crowd_sampled.
+// The current time, for unisono_mpi_crowd_timed() and unisono_mpi_crowd_sampled().
 uint64_t unisono_mpi_crowd_now(void);
 
-// 1 if this wait is to be the host MPI's own, so that --stats can compare, else 0.
+// 1 if this wait should run as the host MPI's own, so that --stats can compare, else 0.
 int unisono_mpi_crowd_samples(void);
 
-// Enters a wait that began at `begun`, of which nothing else is known.
+// Enters a wait that began at `begun` and was only timed.
 void unisono_mpi_crowd_timed(enum unisono_mpi_wait_call call, uint64_t begun);
 
 // Enters a sample: a wait of the host MPI's own that began at `begun`.
 void unisono_mpi_crowd_sampled(enum unisono_mpi_wait_call call, uint64_t begun);
 
-// A predefined type of `bytes` bytes. `element` is one of unisono_element, or 0 for data that only moves.
-// Every call that makes a layout returns NULL after an error.
-unisono_layout *unisono_mpi_layout_named(int element,
-                                         uint64_t bytes);
+// Makes the layout of a predefined type of `bytes` bytes. `element` is a value of unisono_element, or 0 for
+// data without arithmetic. Every call that makes a layout returns NULL after an error.
+unisono_layout *unisono_mpi_layout_named(int element, uint64_t bytes);
 
-// A type made of others. `combiner` is one of unisono_mpi_combiner, which says what the integers and
-// addresses mean.
-unisono_layout *unisono_mpi_layout_combine(int combiner,
-                                           int64_t extent,
-                                           const int64_t *integers,
-                                           size_t integer_count,
-                                           const int64_t *addresses,
-                                           size_t address_count,
-                                           const unisono_layout *const *children,
-                                           size_t child_count);
+// Makes a layout from other layouts. `combiner` is a value of unisono_mpi_combiner and defines the meaning
+// of the integers and addresses.
+unisono_layout *unisono_mpi_layout_combine(int combiner, int64_t extent, const int64_t *integers,
+					   size_t integer_count, const int64_t *addresses,
+					   size_t address_count, const unisono_layout *const *children,
+					   size_t child_count);
 
-// A type from the offsets of its bytes, one for each byte, in the order of the data.
-unisono_layout *unisono_mpi_layout_traced(const int64_t *offsets,
-                                          size_t count,
-                                          int64_t extent,
-                                          int element);
+// Makes a layout from the offset of each byte of the data, in order.
+unisono_layout *unisono_mpi_layout_traced(const int64_t *offsets, size_t count, int64_t extent, int element);
 
-// The element that all data of a layout is made of; 0: there is no such element.
+// The element type of all data in a layout; 0 if there is no single type.
 int unisono_mpi_layout_element(const unisono_layout *layout);
 
-// The element if the layout is exactly one of it; 0 otherwise.
+// The element type if the layout is exactly a single element; 0 otherwise.
 int unisono_mpi_layout_single(const unisono_layout *layout);
 
 // 1 if the user asked for the tables, else 0.
 int unisono_mpi_statistics_wanted(void);
 
-// Takes what this process has entered, as the process of this rank, encoded in `*bytes` bytes. The memory is
-// never freed: MPI ends once in a process.
-const uint8_t *unisono_mpi_statistics_take(int rank,
-                                           size_t *bytes);
+// Takes this process's entries out of the statistics and encodes them, with this rank's number, in `*bytes`
+// bytes. The memory is never freed: MPI ends once in a process.
+const uint8_t *unisono_mpi_statistics_take(int rank, size_t *bytes);
 
-// Prints the sums of what `ranks` ranks have entered, which lie one after the other in `all`. Writes them as
-// JSON where the user asked for that.
-void unisono_mpi_statistics_print(const uint8_t *all,
-                                  const int *lengths,
-                                  size_t ranks);
+// Prints the sums of the entries of `ranks` ranks, which lie one after another in `all`. Writes them as JSON
+// if the user asked for that.
+void unisono_mpi_statistics_print(const uint8_t *all, const int *lengths, size_t ranks);
 
-// Prints this process's windows, unless they were taken or nobody asked for the table. `why` says why they
-// are printed alone.
-void unisono_mpi_statistics_alone(int rank,
-                                  const char *why);
+// Prints this process's windows, unless they were taken or the user did not ask for the table. `why` is the
+// reason why they are printed alone.
+void unisono_mpi_statistics_alone(int rank, const char *why);
 
-#endif  /* UNISONO_MPI_H */
+#endif /* UNISONO_MPI_H */

@@ -1,8 +1,8 @@
 /*
- * Calls that wait for a message or a request, by questions to the host MPI: MPI_Waitall is its MPI_Testall,
- * MPI_Probe is MPI_Iprobe, and MPI_Recv is MPI_Iprobe and then, when the message is there, MPI_Recv itself.
- * An error comes from the same handler with the same code. (A receive by MPI_Irecv and MPI_Test would not do:
- * the host reports the errors of requests to another handler than those of MPI_Recv.)
+ * Calls that wait for a message or a request. The shim polls the host MPI: MPI_Testall for MPI_Waitall,
+ * MPI_Iprobe for MPI_Probe. For MPI_Recv it polls MPI_Iprobe and calls MPI_Recv itself when the message is
+ * there. An error goes to the same handler with the same code as in the host's call. (MPI_Irecv with MPI_Test
+ * would not do: the host reports errors of requests to another handler than errors of MPI_Recv.)
  */
 #include "crowded.h"
 
@@ -32,8 +32,8 @@ static int probe_once(struct probe *probe)
 			      : PMPI_Iprobe(probe->source, probe->tag, probe->comm, found, probe->status);
 }
 
-/* Twice: an MPI may look first and make progress afterwards (MPICH 4.0 does), and a rank that was woken would
- * sleep beside its message. */
+/* Probes twice: an MPI may check first and make progress afterwards (MPICH 4.0 does). With one probe, a
+ * rank that was woken would go back to sleep although its message is there. */
 static int ask_probe(void *context)
 {
 	struct probe *probe = context;
@@ -67,10 +67,10 @@ BOTH(int, Mprobe, (int source, int tag, MPI_Comm comm, MPI_Message *message, MPI
 	return await(WAIT_CALL(PROBE), UNISONO_MPI_WAIT_KIND_DIRECTED, ask_probe, &probe.question);
 }
 
-/* Messages up to this length have come with their head: MPI_Recv then only copies them. */
+/* Messages up to this many bytes arrive together with their header: MPI_Recv then only copies them. */
 enum { COMES_AT_ONCE = 1024 };
 
-/* A message received and, for MPI_Sendrecv, one sent. */
+/* A message to receive and, for MPI_Sendrecv, one to send. */
 struct exchange {
 	struct question question;
 	void *buffer;
@@ -83,7 +83,10 @@ struct exchange {
 	int received_code;
 };
 
-/* A message is there. One that is long takes its time; one that is too long is an error of MPI_Recv's. */
+/*
+ * Receives a message that has arrived: without blocking if it is long. MPI_Recv reports the error if it is
+ * too long.
+ */
 static int take(struct exchange *of, const MPI_Status *found)
 {
 	MPI_Count bytes = 0;
@@ -110,7 +113,7 @@ static int ask_receive(struct exchange *of)
 		return code;
 	}
 	code = PMPI_Iprobe(of->source, of->tag, of->comm, &there, &found);
-	if (!code && !there) /* as ask_probe */
+	if (!code && !there) /* twice, as in ask_probe() */
 		code = PMPI_Iprobe(of->source, of->tag, of->comm, &there, &found);
 	return code || !there ? code : take(of, &found);
 }
@@ -150,7 +153,7 @@ static __attribute__((noinline)) int receive_ours RECEIVE_ARGUMENTS
 
 	UNLESS_SAMPLED(RECV, PMPI_Recv(buffer, count, type, source, tag, comm, status));
 	code = await(WAIT_CALL(RECV), UNISONO_MPI_WAIT_KIND_DIRECTED, ask_exchange, &of.question);
-	/* the sender of a long message waits until it was taken */
+	/* the sender of a long message waits until it is received */
 	ring(comm, source);
 	return code;
 }
@@ -208,7 +211,7 @@ static int ask_one(void *context)
 	return is_over(question);
 }
 
-/* Out of line, as all_ours(): MPI_Wait itself is then a look and a jump where the wait is the host's. */
+/* Out of line, like all_ours(): if the wait is the host's, MPI_Wait is only a test and a jump. */
 static __attribute__((noinline)) int one_ours(MPI_Request *request, MPI_Status *status)
 {
 	struct one one = { .request = request, .status = status };
@@ -270,7 +273,7 @@ BOTH(int, Waitany, (int count, MPI_Request requests[], int *index, MPI_Status *s
 	return await(WAIT_CALL(WAITANY), kind_of_requests(), ask_any, &any.question);
 }
 
-/* MPI_Testsome says MPI_UNDEFINED where no request is active, and 0 where none is complete. */
+/* MPI_Testsome returns MPI_UNDEFINED if no request is active, and 0 if none is complete. */
 static int ask_some(void *context)
 {
 	struct several *some = context;
@@ -288,7 +291,7 @@ BOTH(int, Waitsome, (int count, MPI_Request requests[], int *number, int indices
 		.count = count, .requests = requests, .number = number, .index = indices, .statuses = statuses
 	};
 
-	if (count == 0 || !wait_is_ours()) /* without requests there is nothing to ask about */
+	if (count == 0 || !wait_is_ours()) /* without requests there is nothing to poll */
 		return PMPI_Waitsome(count, requests, number, indices, statuses);
 	UNLESS_SAMPLED(WAITSOME, PMPI_Waitsome(count, requests, number, indices, statuses));
 	return await(WAIT_CALL(WAITSOME), kind_of_requests(), ask_some, &some.question);

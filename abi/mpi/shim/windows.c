@@ -1,4 +1,4 @@
-/* Making and freeing windows, of all flavours, and what concerns their memory. */
+/* Making and freeing windows of all flavors, and access to their memory. */
 #include "shim.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,9 +32,9 @@ static void remember(MPI_Info info, const char *key, char *value, size_t bytes)
 }
 
 /*
- * The hints of the standard and our own; unknown ones are ignored, as the standard wants. no_locks and
- * alloc_shared_noncontig decide how a window is made and never change what it can do afterwards: a later
- * value is kept to be read, and a window that was made without locks stays without.
+ * Reads the standard's hints and our own; unknown hints are ignored, as the standard demands. no_locks and
+ * alloc_shared_noncontig take effect only when the window is made. A later value is stored for
+ * MPI_Win_get_info, but a window made without locks stays without.
  */
 void window_info(struct window *window, MPI_Info info)
 {
@@ -58,7 +58,7 @@ static unisono_spec spec_of(const struct window *window)
 	};
 }
 
-/* Arguments that all flavours have; a window with its job, without memory. */
+/* Checks the arguments that all flavors share; makes a window with its job, without memory. */
 static int begin(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_Info info, MPI_Comm comm, int flavor,
 		 struct window **made)
 {
@@ -103,7 +103,7 @@ static int begin(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_Info info,
 		free(window);
 		return comm_error(comm, call, code, unisono_error_text());
 	}
-	/* what the engine does with messages: windows that reach other hosts, and dynamic ones */
+	/* the engine sends messages for windows that reach other hosts and for dynamic windows */
 	window->ask_before_unlock =
 		(!window->job->one_host || flavor == MPI_WIN_FLAVOR_DYNAMIC) && !window->local_completion;
 	handler_default(&window->handler);
@@ -173,10 +173,10 @@ static int allocate(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_Info in
 }
 
 /*
- * The standard wants the parts of a shared window one after the other: they are slices of one piece of
- * memory, and the window proper is made over them. Those who do not need that (alloc_shared_noncontig) get
- * parts of their own, which operations reach directly. The communicator's ranks may share memory even where
- * messages are forced. `words` of an error that is not the library's.
+ * Allocates a shared window's memory. The standard requires the parts to be contiguous: they are then slices
+ * of one mapping, and the window is created over them. With alloc_shared_noncontig each rank gets a part of
+ * its own, which operations access directly. The ranks may share memory even if UNISONO_MPI_TRANSPORT forces
+ * messages. Sets `words` for an error that is not the library's.
  */
 static unisono_status share(struct window *window, MPI_Comm comm, bool contiguous, const char **words)
 {
@@ -212,7 +212,7 @@ static unisono_status share(struct window *window, MPI_Comm comm, bool contiguou
 	} else {
 		char *next;
 
-		/* a part of no bytes has an address as well */
+		/* a part without bytes needs an address as well */
 		window->memory_bytes += 1;
 		window->memory = next = memory_share(comm, window->memory_bytes);
 		if (!next) {
@@ -299,9 +299,9 @@ BOTH(int, Win_create_dynamic, (MPI_Info info, MPI_Comm comm, MPI_Win *win))
 }
 
 /*
- * Where a rank's part of a window lies in this process, if it is mapped here: of no bytes at NULL if it is
- * not (MPI-4.1 section 12.2.3). Parts of allocated windows are, among the ranks of a host. Of a created
- * window only the own part is.
+ * The address of a rank's part in this process, if it is mapped here; otherwise no bytes at NULL (MPI-4.1
+ * section 12.2.3). The parts of an allocated window are mapped among the ranks of a host. Of a created window
+ * only the rank's own part is.
  */
 static unisono_status part_here(struct window *window, int rank, MPI_Aint *bytes, MPI_Aint *unit, void **base)
 {
@@ -323,8 +323,8 @@ static unisono_status part_here(struct window *window, int rank, MPI_Aint *bytes
 	return status;
 }
 
-/* Of a window that is not a shared one. For the null process it is the lowest rank's part that has bytes
- * here. */
+/* Queries a window that is not a shared one. For MPI_PROC_NULL it returns the lowest rank's part that is
+ * mapped here and has bytes. */
 static int parts_query(const char *call, struct window *window, int rank, MPI_Aint *bytes, MPI_Aint *unit,
 		       void *base)
 {
@@ -353,7 +353,7 @@ static int shared_query(const char *call, MPI_Win win, int rank, MPI_Aint *bytes
 	if (window->flavor != MPI_WIN_FLAVOR_SHARED)
 		return parts_query(call, window, rank, bytes, unit, base);
 	if (rank == MPI_PROC_NULL) {
-		/* the lowest rank that has memory */
+		/* the lowest rank with a nonempty part */
 		for (rank = 0; rank < window->job->size - 1 && window->shared_bytes[rank] == 0;)
 			rank++;
 	} else if (rank < 0 || rank >= window->job->size) {
@@ -443,7 +443,7 @@ BOTH(int, Win_detach, (MPI_Win win, const void *base))
 
 enum { LABEL = MPI_MAX_OBJECT_NAME + 64 };
 
-/* What the statistics call a window. */
+/* The label of a window in the statistics. */
 static void label_of(const struct window *window, const char *more, char label[LABEL])
 {
 	const char *flavor = window->flavor == MPI_WIN_FLAVOR_CREATE	 ? "created"
@@ -465,7 +465,7 @@ BOTH(int, Win_free, (MPI_Win * win))
 
 	if (!window)
 		return no_window(call);
-	/* before callbacks are called that cannot be called back */
+	/* check before the delete callbacks run, because their effects cannot be undone */
 	status = unisono_mpi_window_freeable(window->core);
 	if (status)
 		return window_result(window, call, status);
@@ -483,12 +483,15 @@ BOTH(int, Win_free, (MPI_Win * win))
 	return code;
 }
 
-/* `now`: not one that another thread uses at this moment; nobody waits in a process that aborts. */
+/*
+ * Counts windows that were never freed. With `now` it skips a window that another thread is using: a process
+ * that aborts must not wait.
+ */
 void windows_counted(bool now)
 {
 	char label[LABEL];
 
-	for (size_t slot = 0; slot < MOST_WINDOWS; slot++) {
+	for (size_t slot = 0; slot < MAX_WINDOWS; slot++) {
 		struct window *window = atomic_load(&slots[slot]);
 
 		if (!window || (now && many_threads && pthread_mutex_trylock(&window->mutex)))

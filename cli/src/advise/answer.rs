@@ -13,7 +13,7 @@ use unisono_measure::bootstrap::Estimate;
 use unisono_measure::quantile::median;
 use unisono_measure::units::number;
 
-/// All that an answer is made of, but for what the simulator expects.
+/// The parts of an answer, except for the simulator's prediction.
 pub(super) struct AdviceAnswer<'a> {
     pub(super) trials: &'a TrialRuns,
     pub(super) programs: &'a Programs,
@@ -48,7 +48,8 @@ fn words(answer: &AdviceAnswer<'_>, prediction: Option<&Prediction>) -> String {
     text.trim_end().to_owned()
 }
 
-/// A simulation of programs that hardly advance is no better than its constants.
+/// Larger predicted gains are shown as `> 100`: if plain Linux hardly advances in the simulation, the ratio
+/// depends only on the simulator's constants.
 const FAR: f64 = 100.0;
 
 fn expected(gain: f64) -> String {
@@ -90,7 +91,7 @@ fn runtimes(trials: &TrialRuns) -> String {
     if names.is_empty() { String::new() } else { format!("; the programs use {}", names.join(", ")) }
 }
 
-/// A line for each way: seconds, against plain Linux, processor time, what others used.
+/// A line for each way: seconds, ratio to plain Linux, processor time, processors used by others.
 fn table(trials: &TrialRuns, prediction: Option<&Prediction>) -> String {
     let mut text = format!(
         "  {:<30} {:>3} {:>9} {:>23} {:>9} {:>7} {:>7}\n",

@@ -1,4 +1,4 @@
-//! `unisono advise`: which setting makes these programs fast here.
+//! `unisono advise`: finds the setting that makes these programs fast on this host.
 
 mod answer;
 mod page;
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         root: own::is_root(),
         parts: parts(files.len())?,
     };
-    // refused before the programs run for nothing
+    // an existing directory is refused before the programs run in vain
     let mut records =
         args.out.as_deref().map(RecordFile::create).transpose().map_err(|error| match error {
             RecordError::Exists(_) => Failure::Usage(error.to_string()).into(),
@@ -147,7 +147,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Processors of each program's own, if there are enough for that.
+/// Processors for each program alone, if there are enough of them.
 fn parts(programs: usize) -> anyhow::Result<Vec<CpuSet>> {
     let limits = quota::limits()?;
     if !(2..=limits.affinity.len()).contains(&programs) {
@@ -169,7 +169,7 @@ fn tried(
             eprintln!(
                 "round {} of at most {}: {} ({})",
                 round + 1,
-                trial::MOST_ROUNDS,
+                trial::MAX_ROUNDS,
                 way.name(),
                 way.words()
             );
@@ -182,7 +182,7 @@ fn tried(
     })
 }
 
-/// Runs the programs as advised. Returns early only if one cannot be started.
+/// Runs the programs in the advised way. Returns early only if a program cannot be started.
 fn apply(programs: &Programs, way: TriedRemedy) -> anyhow::Result<ExitCode> {
     interrupt::usual()?;
     let stages = programs.stages(way);

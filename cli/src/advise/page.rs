@@ -1,7 +1,7 @@
-//! `unisono advise --out DIR`: the trial as records, and the report that is drawn from them.
+//! `unisono advise --out DIR`: writes the trial as records, and draws the report from them.
 //!
-//! A way becomes a variant of one study, a round a repetition. What was seen of the programs and what the
-//! simulator expects becomes the study's method, because a report is drawn from its records alone.
+//! A way becomes a variant of one study, a round a repetition. The observations of the programs and the
+//! simulator's predictions become the study's method, because a report is drawn from its records alone.
 
 use super::answer::{self, AdviceAnswer};
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! `unisono advise --pid`: what is seen of a process that runs already.
+//! `unisono advise --pid`: observes a running process.
 
 use super::answer;
 use crate::exit::Failure;

@@ -51,8 +51,8 @@ impl VariantRuns {
         self.means().first().copied().unwrap_or(0.0)
     }
 
-    /// One JSON object: the run itself, or a summary. The `ns_per_barrier` of a summary are over the means of
-    /// the runs.
+    /// One JSON object: the run itself, or a summary. The summary's `ns_per_barrier` is computed from the
+    /// means of the runs.
     pub(super) fn json(&self) -> serde_json::Result<String> {
         let [run] = self.runs.as_slice() else {
             let run = self.first();
@@ -137,7 +137,7 @@ fn headline(run: &Measurement) -> String {
     line
 }
 
-/// What the rate of blocks means. A barrier of n threads that all sleep blocks n - 1 times.
+/// The meaning of the rate of blocks, in words. A barrier of n threads that all sleep blocks n - 1 times.
 fn meaning(run: &Measurement, cpus: usize) -> &'static str {
     if run.threads < 2 {
         return "one thread has nobody to wait for";

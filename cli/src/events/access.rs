@@ -1,4 +1,4 @@
-//! The files that say who may do what at a broker.
+//! Reads the files of a broker's permissions and tokens.
 
 use crate::exit::Failure;
 use std::path::Path;

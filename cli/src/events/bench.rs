@@ -1,4 +1,4 @@
-//! `unisono events bench`: what an event costs through a broker on this host.
+//! `unisono events bench`: measures the cost of an event through a broker on this host.
 
 use super::flags::DirectChoice;
 use crate::exit::Failure;

@@ -1,4 +1,4 @@
-//! What several subcommands of `unisono events` take.
+//! Options that several subcommands of `unisono events` share.
 
 use crate::exit::Failure;
 use crate::flags::one_of;
@@ -83,17 +83,17 @@ impl BrokerFlag {
         self.connect(ClientOptions::new())
     }
 
-    /// The same, told the types of topics.
+    /// Connects, and asks the broker for the types of topics.
     pub(super) fn told_types(&self, again: &ReconnectFlag) -> anyhow::Result<Client> {
         self.connect(again.of(ClientOptions::new().told_types()))
     }
 
-    /// The same, with a lease and a way of waiting.
+    /// Connects with a lease and a way of waiting.
     pub(super) fn staying(&self, stay: &StayFlags) -> anyhow::Result<Client> {
         self.connect(stay.options())
     }
 
-    /// The same, connecting again when the connection breaks.
+    /// Connects with a lease and a way of waiting, and again whenever the connection breaks.
     pub(super) fn lasting(&self, stay: &StayFlags, again: &ReconnectFlag) -> anyhow::Result<Client> {
         self.connect(again.of(stay.options()))
     }
@@ -197,7 +197,7 @@ fn field(text: &str) -> Result<(String, FieldValue), String> {
     Ok((name.to_owned(), value))
 }
 
-/// What the user asked for and cannot have is bad input; all else is a failure.
+/// Errors about the user's wishes are bad input; all others are failures.
 pub(super) fn in_words(error: Error) -> anyhow::Error {
     match error {
         Error::Refused(_)

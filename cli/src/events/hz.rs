@@ -1,4 +1,4 @@
-//! `unisono events hz`: how often events of topics come.
+//! `unisono events hz`: counts the rate of events by topic.
 
 use super::flags::{BrokerFlag, in_words};
 use crate::output;

@@ -42,12 +42,12 @@ pub(crate) struct LogFlags {
 }
 
 impl LogFlags {
-    /// Where the log is.
+    /// The directory of the log.
     pub(super) fn path(&self) -> Option<&Path> {
         self.log.as_deref()
     }
 
-    /// The broker with its log; damage of the log is told on standard error.
+    /// The broker with its log; damage of the log is reported on standard error.
     pub(super) fn add_to(&self, broker: Broker) -> anyhow::Result<Broker> {
         let Some(path) = &self.log else { return Ok(broker) };
         let mut kept = Vec::new();
@@ -68,7 +68,7 @@ impl LogFlags {
     }
 }
 
-/// When the monotonic clock was 0, in nanoseconds since 1970.
+/// The wall-clock time when the monotonic clock was 0, in nanoseconds since 1970.
 pub(super) fn epoch() -> anyhow::Result<Nanos> {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
     Ok(Nanos::from(since_1970).since(now()))

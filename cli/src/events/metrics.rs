@@ -1,4 +1,4 @@
-//! What a broker has done, in the OpenMetrics format.
+//! A broker's statistics in the OpenMetrics format.
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, text};
@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use unisono_broker::{ConsumerStatistics, LogStatistics, OTHERS, Statistics};
 
-/// The text for a monitoring program. Consumers of one name are counted together. The number of series is
-/// bounded: the first consumers have their own, the others and those that have gone have one each.
+/// The text for a monitoring program. Consumers with the same name are counted together. The number of series
+/// is bounded: the first consumers have their own, all others share one, and departed consumers share
+/// another.
 pub(super) fn openmetrics(statistics: Statistics) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(BrokerScrape(statistics)));
@@ -21,7 +22,7 @@ pub(super) fn openmetrics(statistics: Statistics) -> String {
 #[derive(Debug)]
 struct BrokerScrape(Statistics);
 
-/// A family: its name, what it is, and the value of one that has it.
+/// A metric family: type, name, help text, and how to read its value.
 type FamilyOf<T> = (MetricType, &'static str, &'static str, fn(&T) -> u64);
 
 const OF_ALL: [FamilyOf<Statistics>; 5] = [
@@ -120,10 +121,10 @@ impl Collector for BrokerScrape {
     }
 }
 
-/// Consumers that have series of their own.
+/// The most consumers with series of their own.
 const MOST_CONSUMERS: usize = 200;
 
-/// The value of each consumer, of the others together, and of all that have gone.
+/// The value of each consumer, of the others together, and of all departed consumers.
 fn of_consumers(statistics: &Statistics, of: fn(&ConsumerStatistics) -> u64) -> Vec<LabelledValue> {
     let mut by_name: BTreeMap<String, u64> = BTreeMap::new();
     for consumer in &statistics.consumers {

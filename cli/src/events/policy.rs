@@ -1,10 +1,10 @@
-//! A broker's policy and permissions, as arguments say them.
+//! Parses a broker's policy and permissions from arguments.
 
 use crate::exit::Failure;
 use unisono_fairqueue::{Flows, Policy};
 use unisono_linux::read::HAND_WRITTEN;
 
-/// The policy in a file, if it asks for nothing that the broker cannot keep.
+/// The policy in a file, if the broker can enforce all of it.
 pub(crate) fn policy(path: &std::path::Path) -> anyhow::Result<Policy> {
     let place = path.display();
     let text = unisono_linux::read::text(path, HAND_WRITTEN)
@@ -15,7 +15,7 @@ pub(crate) fn policy(path: &std::path::Path) -> anyhow::Result<Policy> {
     Ok(policy)
 }
 
-/// Whether the broker keeps all that a policy asks for; what it does not keep, and what to do.
+/// Checks that the broker can enforce all of a policy. The error names the unsupported part and the remedy.
 fn keeps(policy: &Policy) -> Result<(), String> {
     let ceilings = policy.hierarchy.classes().zip(&policy.ceilings);
     let mut ceilings = ceilings.filter_map(|((_, class), ceiling)| Some((&class.name, ceiling.as_ref()?)));
@@ -36,7 +36,7 @@ fn keeps(policy: &Policy) -> Result<(), String> {
     Ok(())
 }
 
-/// Permissions in octal digits.
+/// Parses permissions in octal digits.
 pub(crate) fn mode(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
     mode.ok_or_else(|| "permissions are three octal digits, such as 600".to_owned())

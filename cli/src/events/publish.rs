@@ -1,4 +1,4 @@
-//! `unisono events publish`: events of a topic, from the command line or line by line.
+//! `unisono events publish`: publishes events on a topic, from the command line or line by line.
 
 use super::flags::{BrokerFlag, EventFlags, ReconnectFlag, StayFlags, in_words};
 use crate::flags::one_of;
@@ -161,7 +161,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Sleeps. A program with a lease says meanwhile that it lives.
+/// Sleeps. A program with a lease renews it meanwhile.
 fn rest(client: &mut Client, lease: Option<Duration>, time: Duration) -> anyhow::Result<()> {
     let until = Instant::now() + time;
     loop {
@@ -175,8 +175,7 @@ fn rest(client: &mut Client, lease: Option<Duration>, time: Duration) -> anyhow:
     }
 }
 
-/// Does something with each line of standard input. A program with a lease says that it lives while none
-/// comes.
+/// Calls `publish` with each line of standard input. A program with a lease renews it while no line comes.
 fn each_line(
     client: &mut Client,
     lease: Option<Duration>,
@@ -202,7 +201,7 @@ fn each_line(
     }
 }
 
-/// Lines without their ends; a payload need not be a text.
+/// Lines without their ends; a payload need not be text.
 fn byte_lines(input: impl BufRead) -> impl Iterator<Item = std::io::Result<Vec<u8>>> {
     input.split(b'\n').map(|line| {
         line.map(|mut line| {
@@ -216,7 +215,7 @@ fn byte_lines(input: impl BufRead) -> impl Iterator<Item = std::io::Result<Vec<u
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Audience {
     Somebody,
-    /// It was taken, and is in no queue.
+    /// The broker accepted it, but it is in no queue.
     Nobody,
 }
 

@@ -1,4 +1,4 @@
-//! `unisono events record`: the events of topics into a directory, for `replay`.
+//! `unisono events record`: records the events of topics in a directory, for `replay`.
 
 use super::flags::{BrokerFlag, ReconnectFlag, in_words};
 use super::log::epoch;
@@ -13,7 +13,7 @@ use unisono_linux::clock::Nanos;
 use unisono_linux::interrupt;
 use unisono_measure::units;
 
-/// How often it looks whether it was interrupted.
+/// Time between two checks for an interruption.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Record events in a directory, until Ctrl-C
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 events += 1;
             }
             Some(Reception::Notice { notice: NoticeText::Gap { lost, .. }, .. }) => missing += lost,
-            // how many events were missed meanwhile, nobody knows
+            // the number of events missed meanwhile is unknown
             Some(Reception::Reconnected { away: time }) => {
                 eprintln!("the broker was away for {time:.1?}; what was published meanwhile is missing");
                 away += 1;
@@ -109,7 +109,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The recording in a directory. Nothing in it is too old or too much.
+/// Opens the recording in a directory, without limits on age or size.
 pub(super) fn open(directory: &std::path::Path) -> anyhow::Result<EventLog> {
     let log = EventLog::open(directory, LogBounds { bytes: u64::MAX, age: Nanos::NEVER });
     let log = log.map_err(|error| match error {

@@ -1,4 +1,4 @@
-//! `unisono events replay`: what was recorded is published again.
+//! `unisono events replay`: publishes a recording again.
 
 use super::flags::BrokerFlag;
 use super::record::open;
@@ -116,10 +116,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How often it looks whether it was interrupted.
+/// Time between two checks for an interruption.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Sleeps; false if somebody has interrupted it.
+/// Sleeps until `due`; returns false if a signal interrupted it.
 fn wait_until(due: Instant) -> bool {
     loop {
         let left = due.saturating_duration_since(Instant::now());
@@ -133,37 +133,36 @@ fn wait_until(due: Instant) -> bool {
     }
 }
 
-/// Topics of recorded suppliers that are open at a time. A broker lets a program have 1024 unless it is told
-/// otherwise.
+/// The most topics of recorded suppliers that are open at a time. By default a broker allows a program 1024.
 const MOST_TOPICS: usize = 1000;
 
-/// The broker at which a recording is published again.
+/// The broker that gets the replayed events.
 struct Replay {
     client: Client,
-    /// By topic and recorded supplier.
+    /// The open topics, by topic and recorded supplier.
     topics: HashMap<(String, u32), ReplayedTopic>,
-    /// How many events had a topic.
+    /// Ticks once per lookup of a topic; orders topics for LRU eviction.
     used: u64,
 }
 
 /// A topic that is published again.
 struct ReplayedTopic {
     handle: TopicHandle,
-    /// [`Replay::used`] when it was needed last.
+    /// Value of [`Replay::used`] at its last lookup.
     used: u64,
 }
 
-/// What became of a recorded event.
+/// The outcome of a recorded event.
 enum Replayed {
     /// Published, with this number.
     As(u64),
     Rejected(String),
-    /// Somebody ended the replay while the event waited for a consumer.
+    /// The replay was interrupted while the event waited for a consumer.
     Interrupted,
 }
 
 impl Replay {
-    /// Publishes an event; waits for consumers that have chosen that their suppliers wait.
+    /// Publishes an event; blocks while a consumer with the blocking policy has a full queue.
     fn publish(&mut self, event: &LoggedEvent<'_>) -> anyhow::Result<Replayed> {
         let topic = match self.topic(event) {
             Ok(topic) => topic,

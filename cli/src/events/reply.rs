@@ -1,7 +1,7 @@
 //! `unisono events subscribe --reply`: a command answers each request.
 //!
-//! Each request starts a shell in a thread of its own, of which a bounded number run at once; further
-//! requests wait in the broker. This thread alone speaks with the broker. Whoever has finished a command
+//! Each request starts a shell in a thread of its own; a bounded number runs at a time, and further requests
+//! wait in the broker. Only the main thread speaks with the broker. A thread that has finished a command
 //! wakes it through a pair of sockets.
 
 use super::show;
@@ -44,10 +44,10 @@ pub(super) struct ReplyCourse {
     pub(super) json: bool,
 }
 
-/// A request, and what its command made of it.
+/// A request, and the output of its command or the error.
 type AnsweredRequest = (ReceivedEvent, Result<Vec<u8>, String>);
 
-/// Answers requests until as many came, or the time is over; how many were answered.
+/// Answers requests until `count` have come or the time is over; returns the number of answered requests.
 pub(super) fn serve(
     flags: &ReplyFlags,
     command: &str,
@@ -91,7 +91,7 @@ pub(super) fn serve(
                     let (mut wake, largest) = (wake.try_clone()?, client.largest());
                     std::thread::spawn(move || {
                         let answer = answer(&command, &event, limit, largest);
-                        // nobody takes it any more if this program ends
+                        // the receiver is gone if this program ends
                         let _ = sender.send((event, answer));
                         let _ = wake.write_all(b"!");
                     });
@@ -104,7 +104,7 @@ pub(super) fn serve(
             }
             continue;
         }
-        // a command that runs is waited for, also when the time is over
+        // a running command is awaited even after the time is over
         let left = left.filter(|left| !left.is_zero());
         let patience = [left, course.lease.map(|lease| lease / 3)].into_iter().flatten().min();
         match takes {
@@ -119,7 +119,7 @@ pub(super) fn serve(
     }
 }
 
-/// What a command prints about a request.
+/// The output of a command for a request.
 fn answer(
     command: &str,
     request: &ReceivedEvent,
@@ -132,7 +132,7 @@ fn answer(
     let (sender, printed) = channel();
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     let payload = request.payload.bytes().into_owned();
-    // a command need not read its input before it prints
+    // the command may print before it reads its input
     std::thread::spawn(move || stdin.map(|mut stdin| stdin.write_all(&payload)));
     std::thread::spawn(move || sender.send(stdout.map(|stdout| read::all(stdout, largest as u64))));
     let printed = printed.recv_timeout(limit);
@@ -148,7 +148,7 @@ fn answer(
     if ended.is_none()
         && let Ok(group) = group
     {
-        // with what it started; one that ends just now needs no killing
+        // with all processes that it started; killing a process that has just ended does no harm
         let _ = group.tell(Signal::Kill);
         let _ = child.wait();
     }
@@ -167,7 +167,7 @@ fn start(command: &str, request: &ReceivedEvent) -> std::io::Result<Child> {
         .env("UNISONO_TOPIC", &*request.topic)
         .env("UNISONO_KEY", request.key.as_deref().unwrap_or_default());
     for (name, value) in request.fields.iter() {
-        // other names mean nothing to a shell
+        // other names are no shell variables
         if name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_') {
             let value = match value {
                 FieldValue::Text(text) => text.to_string(),

@@ -1,4 +1,4 @@
-//! `unisono events request`: an event, and its answer.
+//! `unisono events request`: publishes an event and waits for its answer.
 
 use super::flags::{BrokerFlag, EventFlags, StayFlags, in_words};
 use super::show;

@@ -128,7 +128,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let user = NextUser::chosen(args.user.as_deref())?;
     let limits = args.clients.map_or_else(Limits::default, limits);
-    // shared memory takes most for a program: a socket, memory and bells
+    // a client with shared memory needs the most files: a socket, memory and bells
     raise_open_files(limits.clients as u64 * 8 + 256).context("cannot raise the limit of open files")?;
     let broker = match &args.policy {
         Some(path) => {
@@ -157,7 +157,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 "files behind a ? are for programs; give the broker's with --certificate FILE and --key FILE";
             return Err(Failure::Usage(format!("{address}: {what}")).into());
         }
-        // at the socket of a path both kinds of programs are served
+        // the socket at a path serves both kinds of clients
         addresses.push(match address {
             BrokerAddress::Unix(path) => BrokerAddress::Shared(path),
             other => other,
@@ -204,7 +204,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// Limits of a broker that serves this many programs; one user has half of all, so that others find room.
 fn limits(clients: u32) -> Limits {
-    /// As many bytes as the defaults let wait for each program of a user.
+    /// Bytes that may wait for each program of a user, as in the defaults.
     const WAITING: u64 = 4 << 20;
     let (all, usual) = (u64::from(clients) * WAITING, Limits::default());
     Limits {
@@ -228,7 +228,7 @@ pub(crate) fn serve(
     serve_at(Server::new(broker, ChannelWait::Sleep)?, at, (quiet, None), &become_user)
 }
 
-/// Where to listen for MQTT clients.
+/// The address for MQTT clients.
 #[derive(Clone, Copy, Debug)]
 enum MqttAddress {
     Plain(SocketAddr),
@@ -265,7 +265,7 @@ fn serve_at(
         opened.extend(path_of(&socket)?.map(BrokerAddress::Shared));
         server.listen_inherited(socket).map_err(refused)?;
     }
-    // --listen may name a socket that systemd has opened already
+    // `--listen` may name a socket that systemd has opened already
     for address in addresses.iter().filter(|address| !opened.contains(address)) {
         let listening = server.listen(address, mode, exposure).map_err(refused)?;
         if !quiet {
@@ -320,7 +320,7 @@ fn path_of(socket: &OwnedFd) -> std::io::Result<Option<PathBuf>> {
     Ok(address.ok().and_then(|address| address.as_pathname().map(PathBuf::from)))
 }
 
-/// How long a monitoring program waits for the broker's next turn.
+/// Time that a monitoring program waits for the broker's next turn.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 fn listen_for_scrapes(place: &str, exposure: Exposure) -> anyhow::Result<ScrapeListener> {

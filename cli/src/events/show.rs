@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use unisono_broker::{ConsumerStatistics, FieldSet, FieldValue, ReceivedEvent, Reception, Statistics, now};
 
-/// One line for what has come.
+/// One line for a received event or notice.
 pub(super) fn line(reception: &Reception, as_json: bool) -> String {
     match (reception, as_json) {
         (Reception::Event(event), true) => event_as_json(event).to_string(),
@@ -97,7 +97,7 @@ pub(super) fn value_as_json(value: &FieldValue) -> Value {
     }
 }
 
-/// The name of a consumer; a group's has the number of its programs.
+/// The name of a consumer; for a group, with the number of its programs.
 pub(super) fn consumer(of: &ConsumerStatistics) -> String {
     match (&*of.name, &of.programs) {
         (name, Some(_)) => format!("{name} x{}", of.members),
@@ -106,7 +106,7 @@ pub(super) fn consumer(of: &ConsumerStatistics) -> String {
     }
 }
 
-/// What was refused, by the reason, in brackets.
+/// The numbers of refusals by reason, in brackets.
 pub(super) fn refusals(statistics: &Statistics) -> String {
     match statistics.refusals.is_empty() {
         true => String::new(),
@@ -117,7 +117,7 @@ pub(super) fn refusals(statistics: &Statistics) -> String {
     }
 }
 
-/// The topics whose deadlines were missed most, a line each.
+/// The topics with the most missed deadlines, one line each.
 pub(super) fn missed_topics(statistics: &Statistics) -> String {
     let mut missed: Vec<_> = statistics.missed_by_topic.iter().collect();
     missed.sort_by(|(_, one), (_, other)| other.cmp(one));
@@ -131,7 +131,7 @@ pub(super) fn missed_topics(statistics: &Statistics) -> String {
     text
 }
 
-/// What each consumer has got, as a table.
+/// The counters of all consumers, as a table.
 pub(super) fn counters(statistics: &Statistics) -> String {
     let mut text = format!(
         "{:<24} {:>12} {:>12} {:>10} {:>10} {:>10} {:>10} {:>8}\n",

@@ -1,4 +1,4 @@
-//! `unisono events subscribe`: events as they come.
+//! `unisono events subscribe`: prints events as they arrive.
 
 use super::flags::{BrokerFlag, DirectChoice, ReconnectFlag, StayFlags, in_words};
 use super::reply::{self, ReplyCourse, ReplyFlags};
@@ -188,7 +188,7 @@ fn nanos(duration: Duration) -> u64 {
     Nanos::from(duration).0
 }
 
-/// A part of the whole. What is no number would travel as if nothing was asked for.
+/// Parses a fraction from 0 to 1. Other values, such as NaN, would be sent as if the option was not given.
 fn part_of_the_whole(text: &str) -> Result<f64, String> {
     let part = text.parse().ok().filter(|part| (0.0..=1.0).contains(part));
     part.ok_or_else(|| "write a part of the whole from 0 to 1, such as 0.25".to_owned())

@@ -1,9 +1,9 @@
-//! Removing the sockets of a broker that has given its privileges away.
+//! Removes the sockets of a broker that has given up its privileges.
 //!
-//! A broker that root started listens at sockets in root's directories, and may not remove them once it is
-//! another user. So a second process stays root: it reads nothing but the end of a pipe, which comes when the
-//! broker has ended, by a signal or otherwise. Then it removes the sockets, unless another broker has
-//! replaced them.
+//! A broker started by root listens at sockets in root's directories, and may not remove them once it is
+//! another user. So a second process stays root. It reads nothing but the end of a pipe, which comes when the
+//! broker ends, by a signal or otherwise. Then it removes the sockets, unless another broker has replaced
+//! them.
 
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -29,27 +29,27 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     std::io::stdin().read_to_end(&mut Vec::new())?;
     for (path, identity_then) in theirs {
         if identity_then.is_some() && identity(path) == identity_then {
-            // one that is gone needs no removing
+            // the socket may be gone already
             let _ = std::fs::remove_file(path);
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// What tells a file from another one that replaced it.
+/// Data that distinguishes a file from another one that replaced it.
 fn identity(path: &Path) -> Option<(u64, u64, i64, i64)> {
     let facts = path.symlink_metadata().ok()?;
     Some((facts.dev(), facts.ino(), facts.ctime(), facts.ctime_nsec()))
 }
 
-/// The process that removes the sockets. Its drop waits until that is done.
+/// The process that removes the sockets. Dropping it waits until that is done.
 pub(super) struct SocketSweeper(Child);
 
 impl SocketSweeper {
     pub(super) fn start(sockets: &[PathBuf]) -> std::io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["events", "sweep", "--"]).args(sockets.iter().flat_map(std::path::absolute));
-        // Ctrl-C is for the broker
+        // Ctrl-C is for the broker only
         command.process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         command.spawn().map(Self)
@@ -59,7 +59,7 @@ impl SocketSweeper {
 impl Drop for SocketSweeper {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
-        // it has no more to say
+        // its exit code does not matter
         let _ = self.0.wait();
     }
 }

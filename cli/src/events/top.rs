@@ -1,4 +1,4 @@
-//! `unisono events top`: what the broker does, live.
+//! `unisono events top`: shows the broker's counters, live.
 
 use super::flags::BrokerFlag;
 use super::show;
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// What a consumer matched and was delivered a second since the earlier reading.
+/// A consumer's matched and delivered events per second since the earlier reading.
 struct ConsumerRate<'a> {
     of: &'a ConsumerStatistics,
     matched: f64,
@@ -56,7 +56,7 @@ fn per_second(count: u64, earlier: u64, nanos: u64) -> f64 {
     count.saturating_sub(earlier) as f64 / (nanos.max(1) as f64 / 1e9)
 }
 
-/// In the broker's order. Consumers of one name are told apart by that order.
+/// In the broker's order. Consumers of the same name are distinguished by that order.
 fn rates<'a>(now: &'a Statistics, earlier: &'a Statistics) -> Vec<ConsumerRate<'a>> {
     let nanos = now.at_ns.saturating_sub(earlier.at_ns);
     let mut before: HashMap<(&str, bool), Vec<&ConsumerStatistics>> = HashMap::new();

@@ -1,4 +1,4 @@
-//! The user that the broker becomes when root has started it.
+//! The user that the broker becomes if root has started it.
 
 use super::access::user_and_group;
 use super::sweep::SocketSweeper;
@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use unisono_broker::Server;
 use unisono_linux::{privilege, process};
 
-/// Which user serves.
+/// The user that serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum NextUser {
-    /// Whoever has started the broker.
+    /// The user that has started the broker.
     Same,
-    /// One that owns nothing.
+    /// A user that owns no files and has no processes.
     Unused,
     Named {
         user: u32,
@@ -22,7 +22,7 @@ pub(super) enum NextUser {
 }
 
 impl NextUser {
-    /// What `--user` says.
+    /// The user named by `--user`, or the default.
     pub(super) fn chosen(text: Option<&str>) -> anyhow::Result<Self> {
         let wish = match text {
             None => return Ok(if process::is_root() { Self::Unused } else { Self::Same }),
@@ -50,7 +50,7 @@ fn numbers(text: &str) -> Option<(u32, u32)> {
     user_and_group(text).or_else(|| text.parse().ok().map(|user| (user, user)))
 }
 
-/// How a broker that listens becomes that user.
+/// How a listening broker becomes that user.
 pub(super) struct BecomeUser<'a> {
     pub(super) user: NextUser,
     pub(super) log: Option<&'a Path>,

@@ -6,12 +6,12 @@ use std::fs;
 use std::os::unix::process::parent_id;
 use std::time::Duration;
 
-/// The variables in which launchers write a process's rank. Those that count on each host come first, because
+/// The variables in which launchers write a process's rank. Ranks counted on each host come first, because
 /// hosts may differ.
 const RANKS: [&str; 5] =
     ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"];
 
-/// How long the other ranks wait before they end: a launcher may drop the output of the first rank once
+/// Time that the other ranks wait before they end: a launcher may drop the output of the first rank once
 /// another rank has failed.
 const WORDS_ARE_READ: Duration = Duration::from_millis(300);
 
@@ -34,9 +34,9 @@ fn is_first(variable: impl Fn(&str) -> Option<String>) -> bool {
     RANKS.into_iter().find_map(variable).is_none_or(|rank| rank.trim() == "0")
 }
 
-/// Whether the launcher also started another program (`mpiexec -n 1 A : -n 3 B`). Then the first rank may
-/// have no error, and this process has to report its own. A process before its execve(2) still has the
-/// launcher's command line, and one that has ended has none.
+/// Whether the launcher also started another program (`mpiexec -n 1 A : -n 3 B`). The first rank may then
+/// have no error, and this process must report its own. A process before its execve(2) still has the
+/// launcher's command line, and an ended process has none.
 fn others_run_another_program() -> bool {
     let command_line = |process: &str| fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
     let launcher = parent_id().to_string();

@@ -113,7 +113,7 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
         let mut command = Command::new(&program);
         return Err(started(command.arg0(name).args(arguments), &program));
     }
-    // a mistake about the program is said before anything is made for it
+    // an error about the program is reported before any library is built for it
     let (library, bridge) = libraries(args.mpicc.as_deref()).map_err(worded)?;
     if linking == Linking::Static && company::is_first_rank() {
         exit::say(&format!(
@@ -139,7 +139,7 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
     if args.messages {
         command.env("UNISONO_MPI_TRANSPORT", "messages");
     }
-    // the launcher knows this process: the program takes its place, and says at its end if it used no MPI
+    // the launcher knows this process: the program replaces it, and reports at its end if it used no MPI
     command.env("UNISONO_MPI_PROCESS", std::process::id().to_string());
     Err(started(&mut command, &program))
 }
@@ -150,7 +150,7 @@ fn started(command: &mut Command, program: &Path) -> anyhow::Error {
     Failure::Usage(format!("{} cannot be started: {error}", program.display())).into()
 }
 
-/// What is preloaded; and the bridge that `mpicc` compiles, if one is given.
+/// The library to preload, and the bridge compiled by `mpicc`, if one is given.
 fn libraries(mpicc: Option<&str>) -> Result<(PathBuf, Option<PathBuf>), Error> {
     let unisono = std::env::current_exe()
         .map_err(|source| Error::Io { what: "find this program's own path".to_owned(), source })?;

@@ -1,4 +1,4 @@
-//! `unisono queue apply`: puts a policy in force on a device.
+//! `unisono queue apply`: enforces a policy on a device.
 
 use super::interpose::{self, InterposeOptions};
 use super::{cpu, failure, side, units};
@@ -126,14 +126,14 @@ impl Args {
         Some(LinkSide { device: self.dev.clone()?, direction: self.direction })
     }
 
-    /// The place that is asked for.
+    /// The backend that the options select.
     fn place(&self, has_shares: bool) -> Result<&'static PlaceKind, Failure> {
         let side = self.side();
         let chosen = places::choose(side.as_ref(), self.backend, self.kernel_queue);
         self.fit_the_place(chosen, has_shares)
     }
 
-    /// Refuses options that belong to a place other than the chosen one, because they would be ignored.
+    /// Refuses options of another backend than the chosen one, because they would be ignored.
     fn fit_the_place(
         &self,
         chosen: Option<&'static PlaceKind>,

@@ -30,7 +30,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (mut cleared, mut notes) = (Vec::new(), cpu::settle().map_err(failure::of)?);
     failure::warn(&notes);
-    // also waits for commands that have not finished
+    // this also waits for commands that are still running
     for settled in failure::settle()? {
         notes.extend(settled.notes);
         if settled.is_as_before && args.sides.mean(&settled.side).map_err(failure::of)? {
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 done.map_err(failure::of)?;
                 cleared.push(side);
             }
-            // a device that is not there is an error, one without a policy is none
+            // a missing device is an error, a device without a policy is not
             Err(Error::NoPolicy { .. }) => Kernel::at(side).clear().map_err(failure::of)?,
             Err(error) => return Err(failure::of(error)),
         }

@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The part of the time of all groups that this one used. Zero if none used any.
+/// This group's share of the time that all groups used; zero if no group used any.
 fn share(time: &GroupTime, all: &[GroupTime]) -> f64 {
     let total: u64 = all.iter().map(|time| time.used_us).sum();
     time.used_us as f64 / total.max(1) as f64

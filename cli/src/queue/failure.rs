@@ -1,4 +1,4 @@
-//! Errors and notes of the places on a host, with their exit codes.
+//! Errors and notes of a host's backends, with their exit codes.
 
 use crate::exit::Failure;
 use unisono_enforce::{Blame, Error, Settled};
@@ -28,7 +28,7 @@ pub(super) fn in_policy(name: Option<&str>, error: Error) -> anyhow::Error {
     }
 }
 
-/// Undoes what killed commands left, and says so.
+/// Undoes the changes that killed commands left, and prints notes about it.
 pub(super) fn settle() -> anyhow::Result<Vec<Settled>> {
     let settled = unisono_enforce::settle().map_err(of)?;
     for device in &settled {
@@ -37,7 +37,7 @@ pub(super) fn settle() -> anyhow::Result<Vec<Settled>> {
     Ok(settled)
 }
 
-/// Prints the notes of a place.
+/// Prints the notes of a backend.
 pub(super) fn warn(notes: &[String]) {
     for note in notes {
         eprintln!("unisono: {note}");

@@ -119,7 +119,7 @@ pub(crate) fn uninstall(args: &UninstallArgs) -> anyhow::Result<ExitCode> {
     for side in &sides(&args.dev, args.direction) {
         unit::installed(root, side).map_err(refused)?;
         if args.root.is_none() {
-            // which clears the device
+            // stopping the unit clears the device
             systemctl(&["stop", &unit::unit_name(side).map_err(refused)?])?;
         }
         let path = unit::uninstall(root, side).map_err(refused)?;

@@ -36,7 +36,7 @@ fn name_of<T: PartialEq>(value: T, all: &[(T, &'static str, &'static str)]) -> &
 }
 
 impl InterposeOptions {
-    /// The options that were given.
+    /// Names of the options that were given.
     pub(crate) fn given(&self) -> Vec<&'static str> {
         let given = [
             ("--way", self.way.is_some()),
@@ -60,7 +60,7 @@ impl InterposeOptions {
         self.wishes().over(&Options::at(device))
     }
 
-    /// The place at a device, served by this program.
+    /// The interposed queue of a device, served by this program.
     pub(crate) fn place(&self, device: &str) -> Interposed {
         Interposed::new(device, self.wishes(), server)
     }

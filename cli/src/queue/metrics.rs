@@ -57,8 +57,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// First undoes what killed commands left, because that is not in force. Then prints the figures. A device
-/// whose place does not answer is reported as down, so that the others are still seen.
+/// First undoes the changes that killed commands left, because these are not in force. Then prints the
+/// figures. If a device's backend does not answer, the device is reported as down, and the others are still
+/// printed.
 fn text(sides: &WantedSides) -> Result<String, Error> {
     failure::warn(&unisono_enforce::cpu::settle()?);
     unisono_enforce::settle()?.iter().for_each(|settled| failure::warn(&settled.notes));

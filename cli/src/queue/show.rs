@@ -1,4 +1,4 @@
-//! `unisono queue show`: watches what each class gets.
+//! `unisono queue show`: watches the rate, share and backlog of each class.
 
 use super::failure;
 use super::side::WantedSides;
@@ -81,7 +81,7 @@ pub(super) struct Time {
 }
 
 impl Time {
-    /// None if nothing enforces shares of it.
+    /// `None` if no backend enforces shares of processor time.
     pub(super) fn of(side: &LinkSide) -> Result<Option<Self>, unisono_enforce::Error> {
         if side.direction == TrafficDirection::In {
             return Ok(None);
@@ -99,13 +99,13 @@ impl Time {
     }
 }
 
-/// What a control group gets of the processors.
+/// A control group's use of the processors.
 struct Gets<'a> {
     share: &'a CpuShare,
     used_ns: Option<u64>,
-    /// 1 means one whole processor.
+    /// Processors used; 1 means one whole processor.
     processors: f64,
-    /// The part of what all groups get, from 0 to 1.
+    /// Share of all groups' use, from 0 to 1.
     part: f64,
 }
 
@@ -188,7 +188,7 @@ fn queues(live: &Live) -> String {
 
 /// The lines below the classes.
 fn others(reading: &Reading, time: &[Gets<'_>], width: usize) -> String {
-    // beside the three columns of processor time
+    // the three columns of processor time take the rest
     let name = width.saturating_sub(27).clamp(8, 36);
     let mut text = String::new();
     text.push_str(&queues(&reading.live));

@@ -1,4 +1,4 @@
-//! `--dev` and `--direction`: the policies that a command is about.
+//! `--dev` and `--direction`: select policies.
 
 use crate::flags::one_of;
 use clap::builder::TypedValueParser;
@@ -22,8 +22,8 @@ pub(super) fn direction() -> impl TypedValueParser<Value = TrafficDirection> {
 }
 
 impl WantedSides {
-    /// The policies in force, with the names that their devices have now. A device that was asked for and has
-    /// no policy is in the list, so that the caller reports it.
+    /// The selected policies in force, with the present names of their devices. A selected device without a
+    /// policy is in the list, too, so that the caller reports it.
     pub(super) fn in_force(&self) -> Result<Vec<LinkSide>, Error> {
         let all = Journal::all()?.into_iter().map(|(side, _)| side);
         let Some(device) = &self.dev else { return Ok(all.collect()) };
@@ -43,14 +43,14 @@ impl WantedSides {
         Ok(found)
     }
 
-    /// Whether the options mean this policy. Its device is called by its present name.
+    /// Whether the options select this policy. `side` has the device's present name.
     pub(super) fn mean(&self, side: &LinkSide) -> Result<bool, Error> {
         let is_meant = self.direction.is_none_or(|wanted| wanted == side.direction);
         let Some(device) = &self.dev else { return Ok(is_meant) };
         Ok(is_meant && Journal::find(&side.at(device))?.0 == *side)
     }
 
-    /// Whether the options mean the shares of processor time that belong to this device, or to none. Such
+    /// Whether the options select the shares of processor time that belong to this device, or to none. Such
     /// shares belong to the policy of packets that a device sends.
     pub(super) fn mean_processor_time_of(&self, device: Option<&str>) -> bool {
         self.direction != Some(TrafficDirection::In) && (self.dev.is_none() || self.dev.as_deref() == device)

@@ -1,16 +1,16 @@
-//! Rates, sizes and times as people read them.
+//! Rates, sizes and times in readable units.
 
-/// From bits a second.
+/// A rate from bits per second.
 pub(super) fn rate(bits: f64) -> String {
     scaled(bits, &[(1e9, "gbit"), (1e6, "mbit"), (1e3, "kbit")], "bit")
 }
 
-/// From bytes.
+/// A size from bytes.
 pub(super) fn size(bytes: u64) -> String {
     scaled(bytes as f64, &[(1_073_741_824.0, "GiB"), (1_048_576.0, "MiB"), (1024.0, "KiB")], "B")
 }
 
-/// From nanoseconds.
+/// A time from nanoseconds.
 pub(super) fn time(ns: u64) -> String {
     scaled(ns as f64, &[(1e9, "s"), (1e6, "ms"), (1e3, "us")], "ns")
 }

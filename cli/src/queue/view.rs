@@ -5,7 +5,7 @@ use unisono_fairqueue::{Live, LiveClass, Pace, TrafficDirection};
 
 const BAR: usize = 12;
 const NAME: usize = 24;
-/// In narrower lines, names get two fifths, so that rate and share fit beside them.
+/// In lines narrower than this, names get two fifths, so that rate and share fit beside them.
 const WIDE: usize = 80;
 
 struct Column {
@@ -13,7 +13,7 @@ struct Column {
     rank: u8,
     width: usize,
     head: &'static str,
-    /// One for each class, then one for the link.
+    /// One cell for each class, then one for the link.
     cells: Vec<String>,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn table(live: &Live, paces: &[Pace], width: usize) -> String {
     [head].into_iter().chain(lines).collect::<Vec<_>>().join("\n")
 }
 
-/// How long the packets that wait now need at the present rate of their class. None if the rate is zero.
+/// Time that a class's backlog needs at its present rate, in nanoseconds. `None` if the rate is zero.
 pub(super) fn wait_of(class: &LiveClass, pace: &Pace) -> Option<u64> {
     let bits = class.backlog.bytes as f64 * 8.0;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; `as` saturates")]
@@ -104,7 +104,7 @@ fn depth(live: &Live, class: &LiveClass) -> usize {
     .count()
 }
 
-/// A text cut to `most` characters, with a mark at its end if something is left out.
+/// A text cut to `most` characters; a cut text ends in a mark.
 pub(super) fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();

@@ -26,7 +26,7 @@ use unisono_study::record_file::{RecordError, RecordFile};
 use unisono_study::runner::{self, Ran};
 use unisono_study::{host, library, summary};
 
-/// A preparation that takes longer is announced.
+/// A preparation that takes longer than this is announced.
 const NOTABLE: Duration = Duration::from_secs(2);
 
 /// Measure what waiting costs here and which mechanism is worth it
@@ -99,7 +99,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What shells offer for TOPIC: the topics, then the ids.
+/// Completions for TOPIC: the topics, then the ids.
 fn names() -> Vec<String> {
     let all = library::studies().unwrap_or_default();
     let topics: BTreeSet<String> = all.iter().map(|file| file.topic.clone()).collect();
@@ -217,7 +217,7 @@ fn measure(args: &Args, profile: Profile, planned: &[(StudyFile, RunPlan)]) -> a
         RecordError::Exists(_) => anyhow::Error::from(Failure::Usage(error.to_string())),
         other => other.into(),
     })?;
-    // before there are threads, which a user namespace refuses
+    // before any thread starts, because a process with threads cannot enter a user namespace
     let refused = own_networks(planned);
     let mut say = Progress::start(planned, profile, args.json);
     if let Some(why) = refused {
@@ -259,7 +259,7 @@ fn measure(args: &Args, profile: Profile, planned: &[(StudyFile, RunPlan)]) -> a
     conclude(args, profile, &ran, &out)
 }
 
-/// An ordinary user's networks are made inside a user namespace of this process. Answers why there is none.
+/// Enters a user namespace, in which an ordinary user can create networks. Returns the reason if that fails.
 fn own_networks(planned: &[(StudyFile, RunPlan)]) -> Option<String> {
     let wanted = planned.iter().flat_map(|(_, plan)| &plan.runs).any(|run| run.driver.makes_networks());
     if !wanted || is_root() {
@@ -323,7 +323,7 @@ fn conclude(args: &Args, profile: Profile, ran: &Ran, out: &Path) -> anyhow::Res
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// The figures and verdicts of every study, and the lessons of those that have some.
+/// The figures and verdicts of every study, and the lessons of middleware studies.
 pub(crate) fn tables(lines: &[Line]) -> String {
     let mut text = summary::text(lines);
     for lesson in unisono_report::lessons(lines) {
@@ -336,7 +336,7 @@ pub(crate) fn tables(lines: &[Line]) -> String {
     text
 }
 
-/// A temporary directory for results.
+/// A temporary directory for results; removed when dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -349,7 +349,8 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // what cannot be removed lies in the directory for temporary files; there is nobody left to tell
+        // files that cannot be removed stay in the directory for temporary files, and `drop` cannot report an
+        // error
         std::fs::remove_dir_all(&self.0).ok();
     }
 }

@@ -10,7 +10,7 @@ use unisono_study::plan::{PlannedRun, RunPlan};
 use unisono_study::profile::Profile;
 use unisono_study::runner::Observer;
 
-/// Without a terminal there is a line for each study, and otherwise at most this often.
+/// Without a terminal, the least time between two lines of the same study.
 const PLAIN_EVERY: Duration = Duration::from_secs(10);
 
 pub(super) struct Progress {
@@ -72,7 +72,7 @@ impl Observer for Progress {
             self.note(&format!("run {}/{}, about {left} left: {here}", self.begun + 1, self.total));
             self.said = Some((file.id.clone(), Instant::now()));
         }
-        // one run may bring many records
+        // one run may have many records
         self.bar.set_position(self.begun as u64);
         self.begun += 1;
     }
@@ -86,7 +86,7 @@ impl Observer for Progress {
     fn recorded(&mut self, _: &Line, json: &str) {
         if self.json {
             let mut out = std::io::stdout().lock();
-            // a reader that has gone away is no reason to stop measuring: the records are kept in the file
+            // measuring continues after the reader has gone, because the records are kept in the file
             let _gone = writeln!(out, "{json}").and_then(|()| out.flush());
         }
     }

@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         summarize(&name, &report);
         say(&name, &report);
     }
-    drop(text); // a large network and its new text are enough in memory at once
+    drop(text); // memory should hold a large network and its new text, but not the old text, too
     let text = topology.to_json();
     output::answer_to(args.out.as_deref(), &text)?;
     Ok(ExitCode::SUCCESS)

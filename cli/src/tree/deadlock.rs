@@ -10,8 +10,8 @@ use unisono_btin::routing::{RoutingChannel, UpDown};
 use unisono_btin::{NetworkFile, SwitchId, Tree};
 use unisono_linux::counted::counted;
 
-/// The most switches between which routes are checked, because each takes a search over the network.
-const MOST_ENDS: usize = 64;
+/// The most switches whose routes are checked, because each needs a search over the network.
+const MAX_ENDS: usize = 64;
 
 #[derive(clap::Args)]
 pub(crate) struct DeadlockFlags {
@@ -27,7 +27,7 @@ pub(crate) struct DeadlockFlags {
     without_room: bool,
 }
 
-/// What was checked and found.
+/// The checks and their results.
 pub(super) struct Proof<'a> {
     topology: &'a NetworkFile,
     from: SwitchId,
@@ -39,7 +39,7 @@ pub(super) struct Proof<'a> {
 }
 
 impl DeadlockFlags {
-    /// The trees have to be sound.
+    /// Proves that messages cannot deadlock, or finds cycles. The trees must be sound.
     pub(super) fn prove<'a>(&self, input: &'a Input, trees: &[Tree]) -> anyhow::Result<Proof<'a>> {
         let topology = &input.topology;
         let network = &topology.network;
@@ -54,8 +54,8 @@ impl DeadlockFlags {
         }
         let directions = UpDown::new(network, from);
         let storage = if self.without_room { Storage::Channel } else { Storage::Register };
-        // switches of a tree are connected, of several groups perhaps not
-        let ends: Vec<SwitchId> = trees[0].registers.keys().copied().take(MOST_ENDS).collect();
+        // switches of one tree are connected, those of several groups perhaps not
+        let ends: Vec<SwitchId> = trees[0].registers.keys().copied().take(MAX_ENDS).collect();
         let (routes, crossed) =
             judge_routes(network, &directions, &ends).map_err(|bad| Failure::Usage(bad.to_string()))?;
         let cases = prove(network, &directions, trees, storage);

@@ -22,8 +22,8 @@ impl Failures {
         !self.without_link.is_empty() || !self.without_switch.is_empty()
     }
 
-    /// Lets the named links and switches fail one after the other. Returns what is left, and what it says
-    /// about it, one line each.
+    /// Lets the named links and switches fail one after the other. Returns the remaining network and tree,
+    /// and remarks about them, one line each.
     pub(crate) fn repair(
         &self,
         topology: &NetworkFile,
@@ -78,7 +78,7 @@ impl Failures {
                 Failure::Usage(format!("--without-link {pair}: expected two switches, as 3:7"))
             })?;
             let (a, b) = (switch(topology, "--without-link", a)?, switch(topology, "--without-link", b)?);
-            // Named twice, parallel links fail one after the other.
+            // if a pair of switches is named twice, its parallel links fail one after the other
             let link =
                 topology.network.neighbours(a).iter().find(|n| n.switch == b && !used.contains(&n.link));
             let link = link.ok_or_else(|| {

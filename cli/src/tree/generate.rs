@@ -50,7 +50,7 @@ pub(crate) struct Args {
     out: Option<PathBuf>,
 }
 
-/// `75%` or `0.75`.
+/// Parses `75%` or `0.75`.
 fn part(text: &str) -> Result<f64, String> {
     let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
     let part =

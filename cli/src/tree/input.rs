@@ -52,10 +52,10 @@ impl ReadingFlags {
 pub(crate) struct Input {
     /// The file's name in messages.
     pub(crate) name: String,
-    /// Needed to find places for error messages.
+    /// The file's text, in which errors are located.
     text: String,
     language: Language,
-    /// The byte of each node in the text, if the language is not btin-topo-1.
+    /// The offset of each node in the text, if the language is not btin-topo-1.
     places: Vec<usize>,
     pub(crate) topology: NetworkFile,
     group: GroupId,
@@ -80,7 +80,7 @@ impl NetworkSource {
 }
 
 impl Input {
-    /// The group asked for. It is an error if its members cannot reach each other.
+    /// The group asked for. Fails if its members cannot reach each other.
     pub(crate) fn group(&self) -> anyhow::Result<&BarrierGroup> {
         let group = self.topology.groups.iter().find(|group| group.id() == self.group).ok_or_else(|| {
             Failure::Usage(format!(
@@ -92,7 +92,7 @@ impl Input {
         Ok(group)
     }
 
-    /// All groups of the file. It is an error if the members of one cannot reach each other.
+    /// All groups of the file. Fails if the members of a group cannot reach each other.
     pub(crate) fn groups(&self) -> anyhow::Result<&[BarrierGroup]> {
         self.topology.groups.iter().try_for_each(|group| self.meets(group))?;
         Ok(&self.topology.groups)
@@ -144,7 +144,7 @@ fn as_text(name: String, bytes: std::io::Result<Vec<u8>>, remedy: &str) -> anyho
     let bytes = bytes.map_err(|error| Failure::Usage(format!("cannot read {name}: {error}{remedy}")))?;
     match String::from_utf8(bytes) {
         Ok(mut text) => {
-            // a mark that some programs put before UTF-8
+            // a byte order mark, which some programs put before UTF-8
             if text.starts_with('\u{feff}') {
                 text.drain(..'\u{feff}'.len_utf8());
             }
@@ -180,7 +180,7 @@ pub(super) fn members_of(
         .map_err(|error| Failure::Usage(format!("--members {list}: {error}")))
 }
 
-/// Reads `all`, or numbers, ranges and names, separated by commas.
+/// Parses `all`, or numbers, ranges and names, separated by commas.
 pub(super) fn nodes(topology: &NetworkFile, list: &str) -> Result<Vec<NodeId>, String> {
     let count = u32::try_from(topology.network.nodes().len()).unwrap_or(u32::MAX);
     if list == "all" {
@@ -189,7 +189,7 @@ pub(super) fn nodes(topology: &NetworkFile, list: &str) -> Result<Vec<NodeId>, S
     let mut nodes = Vec::new();
     for item in list.split(',').map(str::trim) {
         let named = topology.node_names.iter().position(|name| name == item);
-        // what people call a node names it as long as nothing else is called so
+        // a label names a node if no other node has the same label
         if let Some(named) = named.or_else(|| topology.node_labels.only(item)) {
             nodes.push(NodeId(u32::try_from(named).unwrap_or(u32::MAX)));
             continue;
@@ -211,10 +211,10 @@ pub(super) fn nodes(topology: &NetworkFile, list: &str) -> Result<Vec<NodeId>, S
     Ok(nodes)
 }
 
-/// If a file has more attributes, they are only counted.
-const MOST_NAMED: usize = 20;
+/// More attributes than this are only counted.
+const MAX_NAMED: usize = 20;
 
-/// Prints on standard error what was assumed about a file and left out, one line each.
+/// Prints on standard error the assumptions about a file and its ignored parts, one line each.
 pub(super) fn say(name: &str, report: &ReadReport) {
     if report.parts > 1 && report.language != Language::BtinTopo1 {
         eprintln!("unisono: {name}: {} parts that are not connected with each other", report.parts);
@@ -227,9 +227,9 @@ pub(super) fn say(name: &str, report: &ReadReport) {
         eprintln!("unisono: {name}: {note}");
     }
     if !report.unknown.is_empty() {
-        let named = report.unknown.iter().take(MOST_NAMED).map(|(what, times)| format!("{what} ({times})"));
+        let named = report.unknown.iter().take(MAX_NAMED).map(|(what, times)| format!("{what} ({times})"));
         let mut unknown: Vec<_> = named.collect();
-        if let Some(more) = report.unknown.len().checked_sub(MOST_NAMED).filter(|more| *more > 0) {
+        if let Some(more) = report.unknown.len().checked_sub(MAX_NAMED).filter(|more| *more > 0) {
             unknown.push(format!("and {more} more"));
         }
         eprintln!("unisono: {name}: left out, because it means nothing here: {}", unknown.join(", "));

@@ -70,7 +70,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Refuses to start without root, before anything is tried.
+/// Refuses to run without root, before anything is tried.
 fn root(command: &str) -> anyhow::Result<()> {
     if unisono_linux::process::is_root() {
         return Ok(());

@@ -44,8 +44,8 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// If a tree has more registers than this, the table says only how many there are.
-const MOST_LINES: usize = 100;
+/// If a tree has more registers than this, the table shows only their number.
+const MAX_LINES: usize = 100;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let trees = args.planning.trees(args.source.read()?, AskedGroups::One)?;
@@ -119,7 +119,7 @@ fn table(topology: &NetworkFile, group: &BarrierGroup, plan: &TreePlan) -> Strin
         group.members().len(),
         counted(with_members, "switch"),
     );
-    if tree.registers.len() > MOST_LINES {
+    if tree.registers.len() > MAX_LINES {
         let _ = write!(out, "\n{} registers are too many to list; --json prints them", tree.registers.len());
         return out;
     }
@@ -138,7 +138,7 @@ fn table(topology: &NetworkFile, group: &BarrierGroup, plan: &TreePlan) -> Strin
             ports(switch, &register.children),
             ports(switch, &register.locals),
         ];
-        // escaped before the columns are measured, because an escape is longer than what it stands for
+        // escaped before the columns are measured, because an escape is longer than the character
         lines.push(line.map(|cell| output::plain(&cell).into_owned()));
         let children: Vec<SwitchId> = plan.children(&topology.network, switch).collect();
         open.extend(children.into_iter().rev().map(|child| (child, depth + 1)));

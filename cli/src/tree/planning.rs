@@ -1,4 +1,4 @@
-//! The options of `tree plan` and `tree simulate` that choose trees, and the trees that they choose.
+//! The options of `tree plan` and `tree simulate` that choose trees, and the chosen trees.
 
 use super::failures::Failures;
 use super::input::Input;
@@ -76,34 +76,35 @@ pub(crate) enum AskedGroups {
 pub(crate) struct PlannedGroup {
     pub(crate) group: BarrierGroup,
     pub(crate) plan: TreePlan,
-    /// The rule that chose the root, and how far the choice is proved. None if links are shared or have
+    /// The rule that chose the root, and how far the choice is proved. `None` if links are shared or have
     /// failed.
     pub(crate) chosen: Option<(Ties, Certainty)>,
-    /// What `--any-root` gains, and what failures changed: one line each.
+    /// The gain of `--any-root`, and the changes by failures: one line each.
     said: String,
 }
 
-/// The trees, and the network that is left after the failures.
+/// The trees, and the network that remains after the failures.
 pub(crate) struct Trees {
     pub(crate) topology: NetworkFile,
     /// The number that each link has in the file.
     pub(crate) links: Vec<u32>,
     pub(crate) planned: Vec<PlannedGroup>,
-    /// How many members no tree can reach after the failures.
+    /// Number of members that no tree can reach after the failures.
     pub(crate) cut_off: usize,
-    /// What the options changed: one line each.
+    /// The effects of the options: one line each.
     pub(crate) said: String,
 }
 
 impl Trees {
-    /// 1 if failures cut members off, because that is not the barrier that was asked for.
+    /// The exit code: 1 if failures cut members off, because the barrier is then not the one asked for.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(u8::from(self.cut_off > 0))
     }
 }
 
 impl Planning {
-    /// Consumes the input, so that the text of a large network does not stay in memory beside the network.
+    /// Plans the trees. Consumes the input, so that the text of a large network does not stay in memory
+    /// beside the network.
     pub(crate) fn trees(&self, input: Input, asked: AskedGroups) -> anyhow::Result<Trees> {
         let one = input.group()?.clone();
         let wrong = |problem: String| Failure::Usage(format!("{}: {problem}", input.name));
@@ -182,7 +183,7 @@ impl Planning {
         options
     }
 
-    /// Compares the tree with the one whose root switch must have members.
+    /// Compares the tree with the best tree whose root switch has members.
     fn against_members(
         &self,
         topology: &NetworkFile,
@@ -204,8 +205,8 @@ impl Planning {
         ))
     }
 
-    /// Plans each group over the links that carry the fewest trees, and says how much less the busiest
-    /// carries.
+    /// Plans each group over the links that carry the fewest trees. `said` gets the reduction of the busiest
+    /// link's load.
     fn shared(
         &self,
         topology: &NetworkFile,
@@ -248,13 +249,13 @@ fn planned(
         if interrupt::caught().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     if slow.end() {
-        // what follows does not ask for signals
+        // later code does not check for signals
         let _ = interrupt::usual();
     }
     planned.map_err(|error| error.to_string())
 }
 
-/// How the root was chosen, one line each. Empty if it is the root that the paper's rule chooses.
+/// How the root was chosen, one line each. Empty if the root is the one that the paper's rule chooses.
 fn choice(ties: Ties, sure: Certainty, height: u32) -> String {
     let mut said = String::new();
     if ties == Ties::Fast {
@@ -279,7 +280,7 @@ fn choice(ties: Ties, sure: Certainty, height: u32) -> String {
     said
 }
 
-/// Which registers are in a node's memory and not in their switch.
+/// The registers that are in a node's memory instead of their switch.
 fn in_memory(topology: &NetworkFile, plan: &TreePlan) -> String {
     const NAMED: usize = 8;
     let place = |(switch, node): (&_, &_)| {

@@ -14,13 +14,13 @@ impl Slow {
         Self { since: Instant::now(), bar: None }
     }
 
-    /// `done` of `all` roots are measured. True if the bar has just appeared.
+    /// `done` of `all` roots are measured. Returns true if the bar has just appeared.
     pub(super) fn tell(&mut self, done: usize, all: usize) -> bool {
         let template = "planning: {bar:30} root {pos} of {len}, {eta} left; Ctrl-C takes the best so far";
         self.show(template, done as u64, Some(all as u64), "")
     }
 
-    /// In the simulation of this scheme, messages have crossed `crossings` cables. The total is not known.
+    /// In the simulation of this scheme, messages have crossed `crossings` cables. The total is unknown.
     pub(super) fn count(&mut self, scheme: &str, crossings: u64) {
         self.show("simulating {msg}: {human_pos} cables crossed, {elapsed}", crossings, None, scheme);
     }
@@ -48,7 +48,7 @@ impl Slow {
         is_first
     }
 
-    /// Removes the bar. True if there was one.
+    /// Removes the bar. Returns true if there was one.
     pub(super) fn end(self) -> bool {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

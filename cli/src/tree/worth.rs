@@ -1,5 +1,5 @@
 //! Compares a barrier in a planned tree with messages through one root, with the paper's costs. `tree
-//! simulate` does the same with any others.
+//! simulate` does the same with other costs.
 
 use super::planning::PlannedGroup;
 use super::slow::Slow;
@@ -8,21 +8,21 @@ use std::fmt::Write;
 use unisono_btin::NetworkFile;
 use unisono_btin::simulate::{Conditions, Scheme, Simulated, SimulatedBarrier, SimulatedTime, Simulator};
 
-/// With more members, a simulation takes much longer than the plan, so the user has to ask for it.
-const MOST_MEMBERS: usize = 20_000;
+/// With more members, a simulation takes much longer than the plan, so only `tree simulate` makes it.
+const MAX_MEMBERS: usize = 20_000;
 
 /// With more cables, the simulator's tables would take several times the memory of the network (12 bytes a
-/// port and 8 a direction of a cable), so the user has to ask for it.
-const MOST_CABLES: usize = 500_000;
+/// port and 8 a direction of a cable), so only `tree simulate` makes them.
+const MAX_CABLES: usize = 500_000;
 
-/// The latency and traffic of each scheme. None if there are too many members.
+/// The latency and traffic of each scheme. `None` if there are too many members or cables.
 pub(super) struct Worth(Option<Vec<Simulated>>);
 
 impl Worth {
     pub(super) fn of(topology: &NetworkFile, PlannedGroup { group, plan, .. }: &PlannedGroup) -> Self {
         let network = &topology.network;
         let cables = network.links().len() + network.nodes().len();
-        if group.members().len() > MOST_MEMBERS || cables > MOST_CABLES {
+        if group.members().len() > MAX_MEMBERS || cables > MAX_CABLES {
             return Self(None);
         }
         let barrier = SimulatedBarrier::planned(group, plan);
@@ -41,7 +41,7 @@ impl Worth {
     pub(super) fn text(&self) -> String {
         let Some(simulated) = &self.0 else {
             return format!(
-                "more than {MOST_MEMBERS} members or {MOST_CABLES} cables: unisono tree simulate says what a barrier \
+                "more than {MAX_MEMBERS} members or {MAX_CABLES} cables: unisono tree simulate says what a barrier \
                  takes"
             );
         };
@@ -57,7 +57,7 @@ impl Worth {
         out
     }
 
-    /// By the names of the schemes. Null if unknown.
+    /// An object with the names of the schemes as keys; null if unknown.
     pub(super) fn json(&self) -> Value {
         let one = |one: &Simulated| {
             let latency = one.latency().map(SimulatedTime::as_us);

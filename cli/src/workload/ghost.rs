@@ -51,7 +51,7 @@ fn style(text: &str) -> Result<Style, String> {
         .ok_or_else(|| format!("{text:?} is no style; write one of {known}"))
 }
 
-/// Runs the launcher, or one rank if the environment says so.
+/// Runs the launcher, or one rank if the environment names a rank.
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let exchange = Exchange {
         processes: args.processes,

@@ -1,8 +1,9 @@
-//! `unisono workload`: the processes that measurements start; users do not need it, so `--help` hides it.
+//! `unisono workload`: the processes that measurements start; hidden in `--help`, because users do not need
+//! it.
 //!
-//! The workloads of barriers take the flags that the peers in C and C++ take, so that the study starts all of
-//! them alike. The others read a scene, which the study writes. Each file here reads arguments; the work is
-//! done in `crates/study/src/workload`.
+//! The workloads of barriers take the same flags as the peers in C and C++, so that the study starts all of
+//! them alike. The others read a scene written by the study. Each file here parses arguments;
+//! `crates/study/src/workload` does the work.
 
 mod ghost;
 mod monitor;

@@ -39,7 +39,8 @@ enum BarrierOf {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    // a burst is two updates' packets on average: some updates follow each other at once, some stand alone
+    // a burst has the packets of two updates on average: some updates follow each other at once, others stand
+    // alone
     let rate = |packets_per_s| StreamRate {
         packets_per_s,
         burst: args.burst,

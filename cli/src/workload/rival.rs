@@ -1,4 +1,4 @@
-//! `unisono workload rival`: one end of a stream of events, as the middleware of others is measured.
+//! `unisono workload rival`: one end of a stream of events, measured like other middleware.
 
 use crate::flags::one_of;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `unisono workload traffic`: one sender, or the receiver, of a scene: classes that share a link.
+//! `unisono workload traffic`: one sender, or the receiver, of classes that share a link.
 
 use crate::exit::Failure;
 use anyhow::Context as _;

@@ -1,4 +1,4 @@
-//! As much of JSON Schema as `docs/record-schema.json` uses: type, enum, const, required, properties,
+//! The part of JSON Schema that `docs/record-schema.json` uses: type, enum, const, required, properties,
 //! additionalProperties, items, oneOf and local references.
 
 use serde_json::Value;

@@ -1,12 +1,12 @@
-//! Measures what it costs a program to be watched by `unisono advise`:
+//! Measures the slowdown of a program that `unisono advise` watches:
 //!
 //! ```sh
 //! cargo run --release -p unisono-advise --example watching -- 20 ./solver 1000
 //! ```
-//! Runs the program so often each way, by turns (A B B A): started and waited for, and started, waited for
-//! and watched as in a trial. Prints the ratio with its interval; below 1.02 is the budget. Choose a
-//! program of about a second on a quiet machine: a shorter one is watched more often for its length than any
-//! real one.
+//! Runs the program the given number of times in each of two ways, in turns (A B B A): only started and
+//! waited for; and also watched as in a trial. Prints the ratio with its interval; the budget is 1.02. Choose
+//! a program of about a second on a quiet machine: a shorter program is watched more often, relative to its
+//! length, than real programs are.
 #![allow(clippy::print_stdout, reason = "what it measured is its answer")]
 
 use std::ffi::OsString;
@@ -21,7 +21,7 @@ use unisono_measure::record::Better;
 
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Seconds of a run that nobody watches.
+/// Seconds of a run without watching.
 fn alone(command: &[OsString]) -> Option<f64> {
     let begin = Instant::now();
     let mut one = Command::new(&command[0]);
@@ -30,9 +30,9 @@ fn alone(command: &[OsString]) -> Option<f64> {
     status.success().then(|| begin.elapsed().as_secs_f64())
 }
 
-/// Seconds of a run that is watched.
+/// Seconds of a run with watching.
 fn watched(programs: &Programs) -> Option<f64> {
-    // no time is left for a second round
+    // no time for a second round
     let budget = TrialBudget { total: Duration::ZERO, run: LIMIT };
     let trials =
         trial::run(programs, &[TriedRemedy::Plain], budget, &mut |_, _| {}, &|_| true, &|| None).ok()?;

@@ -1,22 +1,24 @@
-//! The verdict: which way was best, by how much, and which of the conditions for gangs hold.
+//! The verdict: the best way, its gain, and which of the paper's conditions for gangs hold.
 //!
-//! Pure. A way is compared with plain Linux run by run in the same round ([`unisono_measure::paired`]). Of
-//! all ways that are at most [`AS_GOOD`] times as slow as the best one, the simplest is advised. The order
-//! is: `fit`, a wait policy, binding, a partition, one program after the other, a priority, gangs. Gangs
-//! come last because they make every program take turns. A way that was not clearly better than plain Linux
-//! is never advised.
+//! Pure. A way is compared with plain Linux run by run in the same round ([`unisono_measure::paired`]). Among
+//! all ways that take at most [`AS_GOOD`] times as long as the best, the simplest is advised. The order of
+//! simplicity is: `fit`, a wait policy, binding, a partition, one program after the other, a priority, gangs.
+//! Gangs come last because they make every program take turns. A way that was not clearly better than plain
+//! Linux is never advised.
 //!
-//! *Clearly* allows for the number of ways: of eight that change nothing, the best looks better than plain
-//! Linux in every third trial, if each has an interval of 95 % to itself. It also allows for what is known
-//! of the programs. Variables that no runtime in them reads can do nothing, so they are advised only after a
-//! gain that chance does not bring (`PLAINLY`): the program's own file may contain a runtime.
+//! *Clearly* allows for the number of ways: with an interval of 95 % for each of eight ways that change
+//! nothing, the best of them looks better than plain Linux in every third trial. It also allows for the
+//! runtimes that the programs loaded. Variables that none of these runtimes reads should have no effect. They
+//! are still advised after a gain too large for chance (`PLAINLY`), because a runtime may be linked into the
+//! program's own file.
 //!
-//! Programs whose quota stopped them, and beside which others used processors, are compared by processor
-//! time (`TrialCost`). The quota rations this time. The clock would say who got the processors from others:
-//! a way with twice as many threads, or gangs with a weight of their own, could win by that.
+//! If the quota stopped the programs and other programs used processors beside them, ways are compared by
+//! processor time (`TrialCost`), because the quota limits processor time. Elapsed time would depend on who
+//! took processors from the other programs: a way with twice as many threads, or gangs with a weight of their
+//! own, could win by that.
 //!
-//! The conditions are those of the paper (TR 745, section 3), with a sixth, the quota. What cannot be seen
-//! from outside is said to be unknown.
+//! The conditions are those of the paper (TR 745, section 3), and a sixth, the quota. A condition that
+//! cannot be observed from outside is reported as unknown.
 
 use crate::remedy::{FitPlan, TriedRemedy};
 use crate::trial::{RunEnd, TrialRun, TrialRuns};
@@ -30,28 +32,30 @@ use unisono_measure::quantile::median;
 use unisono_measure::record::Better;
 use unisono_measure::units::number;
 
-/// A simpler way is preferred while it takes at most this many times as long as the best one. 5 % is what two
-/// runs of one program on an idle host differ by as a rule. Nobody should have to run a scheduler for less;
-/// with 1.1 a gang that saves a tenth would never be advised. Chosen, not measured.
+/// A simpler way is preferred while it takes at most this many times as long as the best one. Two runs of one
+/// program on an idle host usually differ by 5 %, and a scheduler is not worth running for less. With 1.1, a
+/// gang that saves a tenth would never be advised. Chosen, not measured.
 pub const AS_GOOD: f64 = 1.05;
-/// In fewer than [`ENOUGH`] rounds a way has to take at most this part of plain Linux's time, each time, and
-/// so has a way that is not known to act. Two runs of one program seldom differ by half as much again by
-/// chance. Chosen by this, not measured.
+/// In fewer than [`MIN_ROUNDS`] rounds, a way must take at most this share of plain Linux's time in every
+/// round. So must a way that is not known to act on the loaded runtimes. Two runs of one program seldom
+/// differ by half as much again by chance. Chosen for this reason, not measured.
 const PLAINLY: f64 = 0.67;
-/// In fewer rounds all may agree by chance: in five, one trial of 16 does (two-sided sign test).
-const ENOUGH: usize = 6;
-/// A thread that sleeps more often than this for each second of work synchronizes finely: once in a
-/// millisecond, where blocking (7 us a time in the paper, 14 to 63 us on virtual machines) begins to count.
+/// With fewer rounds, all rounds may agree by chance: with five, one trial of 16 does (two-sided sign test).
+const MIN_ROUNDS: usize = 6;
+/// Synchronization counts as fine-grained if threads sleep more often than this per second of work: once per
+/// millisecond, where the cost of blocking (7 us each in the paper, 14 to 63 us on virtual machines) begins
+/// to matter.
 const FINE: f64 = 1_000.0;
-/// Above this factor between the busiest thread and the mean, one thread keeps the others waiting: they idle
-/// for a fifth of the time, more than any remedy here gains. Chosen, not measured; the paper names the
-/// condition without a number.
+/// Work counts as unbalanced if the busiest thread runs longer than the mean by this factor: the other
+/// threads then idle for a fifth of the time, more than any remedy here gains. Chosen, not measured; the
+/// paper names the condition without a number.
 const UNEVEN: f64 = 1.25;
-/// Above this ratio of standard deviation to mean, the use of processors changes. A program that computes all
-/// the time varies by the ticks of the measurement, a few percent; one that alternates between all processors
-/// and one of four by 0.6. Chosen between the two, not measured.
+/// The load counts as changing if the used processors vary by more than this (standard deviation over mean).
+/// A program that computes all the time varies by a few percent (the ticks of the measurement). A program
+/// that alternates between all processors and a quarter of them varies by 0.6. Chosen between the two, not
+/// measured.
 const CHANGING: f64 = 0.3;
-/// Processors that others use, above which they count as a further program. Desktops and monitoring programs
+/// Others count as a further program if they use more processors than this. Desktops and monitoring programs
 /// take some percent, a compiler or a second program a whole processor. Chosen between the two, not measured.
 const BESIDE: f64 = 0.3;
 
@@ -65,12 +69,12 @@ pub enum AdviceVerdict {
     Priority,
     Gang,
     Nothing,
-    /// The runs cannot tell.
+    /// The runs cannot decide.
     Undecided,
 }
 
 impl AdviceVerdict {
-    /// As in `advise --json`.
+    /// The verdict's name in `advise --json`.
     pub fn name(self) -> &'static str {
         match self {
             AdviceVerdict::TooManyThreads => "too-many-threads",
@@ -89,7 +93,7 @@ impl AdviceVerdict {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GangCondition {
     pub name: &'static str,
-    /// `None`: nothing seen says so or otherwise.
+    /// `None` if no observation decides.
     pub holds: Option<bool>,
     pub evidence: String,
 }
@@ -97,25 +101,25 @@ pub struct GangCondition {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Advice {
     pub verdict: AdviceVerdict,
-    /// The way that is advised; plain if nothing is.
+    /// The way advised; plain Linux if none is.
     pub way: TriedRemedy,
-    /// How many times as long plain Linux took, if both ended.
+    /// Plain Linux's time over this way's time, if both ended.
     pub gain: Option<Estimate>,
-    /// How many times as long plain Linux took at least, if it was stopped.
+    /// A lower bound of plain Linux's time over this way's time, if plain Linux was stopped.
     pub at_least: Option<f64>,
     pub conditions: Vec<GangCondition>,
 }
 
-/// What is known besides the runs.
+/// Facts about the programs besides the runs.
 #[derive(Clone, Debug, Default)]
 pub struct Circumstances {
     pub programs: usize,
-    /// Processors that the programs really have.
+    /// Processors that the programs effectively have.
     pub processors: usize,
     pub fit: FitPlan,
 }
 
-/// What a run costs: of two ways the one with less of it is better.
+/// The cost of a run, by which ways are compared; the lower cost wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TrialCost {
     Seconds,
@@ -137,12 +141,12 @@ impl TrialCost {
         }
     }
 
-    /// Of a way in the rounds in which it ended well.
+    /// Costs of a way in the rounds that it ended well.
     fn all(self, trials: &TrialRuns, way: TriedRemedy) -> Vec<f64> {
         of(trials, way).filter(|run| run.ended == RunEnd::Well).map(|run| self.of(run)).collect()
     }
 
-    /// A way against plain Linux; below 1 the way was better.
+    /// Compares a way with plain Linux; a ratio below 1 means that the way was better.
     fn against_plain(self, trials: &TrialRuns, way: TriedRemedy, level: f64) -> Option<paired::Comparison> {
         let plain = |round: usize| {
             of(trials, TriedRemedy::Plain).find(|run| run.round == round && run.ended == RunEnd::Well)
@@ -155,7 +159,7 @@ impl TrialCost {
     }
 }
 
-/// Seconds of a way in the rounds in which it ended well.
+/// Seconds of a way in the rounds that it ended well.
 pub fn times(trials: &TrialRuns, way: TriedRemedy) -> Vec<f64> {
     TrialCost::Seconds.all(trials, way)
 }
@@ -164,7 +168,7 @@ fn of(trials: &TrialRuns, way: TriedRemedy) -> impl Iterator<Item = &TrialRun> {
     trials.runs.iter().filter(move |run| run.way == way)
 }
 
-/// A way against plain Linux; below 1 the way was faster.
+/// Compares a way's seconds with plain Linux's; a ratio below 1 means that the way was faster.
 pub fn against_plain(trials: &TrialRuns, way: TriedRemedy) -> Option<paired::Comparison> {
     TrialCost::Seconds.against_plain(trials, way, LEVEL)
 }
@@ -197,7 +201,7 @@ pub fn judge(trials: &TrialRuns, circumstances: &Circumstances) -> Advice {
     }
     let plain_stopped =
         of(trials, TriedRemedy::Plain).find(|run| run.ended == RunEnd::Stopped).map(|run| run.seconds);
-    // better at the median, but the runs cannot tell
+    // ways with a better median whose runs cannot decide
     let mut unsure = Vec::new();
     for (way, spent) in ended {
         if spent > best * AS_GOOD {
@@ -213,18 +217,18 @@ pub fn judge(trials: &TrialRuns, circumstances: &Circumstances) -> Advice {
         let Some(comparison) = against(way) else { continue };
         let Some(gain) = against_plain(trials, way).map(|clock| clock.ratio.inverse()) else { continue };
         let sure = match comparison.ratio.n {
-            ..ENOUGH => comparison.ratio.high < PLAINLY,
+            ..MIN_ROUNDS => comparison.ratio.high < PLAINLY,
             _ => comparison.finding(Better::Lower) == Finding::Better,
         };
-        // whoever waits for the programs has nothing of processor time saved
+        // processor time alone is no gain: a user waits for the programs to end
         if sure && gain.value > 1.0 {
             return advice(verdict(way, circumstances), way, Some(gain), None);
         }
         unsure.push((way, gain));
     }
     match unsure.first() {
-        // the best medians, and still no gain over plain Linux in the same rounds
-        Some(_) if unsure.iter().all(|(_, gain)| gain.n >= ENOUGH && gain.value <= AS_GOOD) => {
+        // these ways have the best medians, but no gain over plain Linux in the same rounds
+        Some(_) if unsure.iter().all(|(_, gain)| gain.n >= MIN_ROUNDS && gain.value <= AS_GOOD) => {
             advice(AdviceVerdict::Nothing, TriedRemedy::Plain, None, None)
         }
         Some(&(way, gain)) => advice(AdviceVerdict::Undecided, way, Some(gain), None),
@@ -244,13 +248,13 @@ fn verdict(way: TriedRemedy, circumstances: &Circumstances) -> AdviceVerdict {
         TriedRemedy::Gangs | TriedRemedy::GangsShort | TriedRemedy::GangsLong => AdviceVerdict::Gang,
         TriedRemedy::Fit if fit.fewer_threads() => AdviceVerdict::TooManyThreads,
         TriedRemedy::Fit if fit.waits() => AdviceVerdict::WaitPolicy,
-        // processors of its own for each program, or for each thread
+        // each program, or each thread, has processors of its own
         TriedRemedy::Fit => AdviceVerdict::Pin,
     }
 }
 
-/// The conditions, as far as a program shows them that runs without anything to compare with. `periods` are
-/// those of its quota meanwhile.
+/// The conditions that a single watched run shows, without a run to compare with. `periods` are the periods
+/// of its quota during the run.
 pub fn seen_only(
     seen: &Observation,
     periods: Option<QuotaPeriods>,
@@ -305,18 +309,18 @@ fn conditions(trials: &TrialRuns, circumstances: &Circumstances) -> Vec<GangCond
     ]
 }
 
-/// How often a thread sleeps in a second of work. Threads that sleep while they wait show how often they
-/// wait, unless they happen to be in step.
+/// Sleeps per second of work. Threads that sleep while they wait show the number of their waits, unless they
+/// happen to run in step.
 pub(crate) fn sleeps(trials: &TrialRuns) -> f64 {
     let runs = of(trials, TriedRemedy::Passive).chain(of(trials, TriedRemedy::Plain));
     runs.map(|run| run.observation.sleeps_per_s).fold(0.0, f64::max)
 }
 
-/// From so many sleeps in a second of work on, they are waits for other threads, and not for files.
-pub(crate) const TELLING_SLEEPS: f64 = FINE / 10.0;
+/// With more sleeps per second of work than this, the sleeps count as waits for other threads, not for files.
+pub(crate) const MIN_SLEEP_FRACTION: f64 = FINE / 10.0;
 
 fn fine(sleeps: f64, work: Option<WorkBetweenSleeps>) -> String {
-    if sleeps >= TELLING_SLEEPS {
+    if sleeps >= MIN_SLEEP_FRACTION {
         let times = work.map_or_else(String::new, |work| {
             let us = |time: Nanos| number(time.0 as f64 / 1e3);
             let (low, middle, high) = (us(work.low), us(work.median), us(work.high));
@@ -458,7 +462,7 @@ mod tests {
         let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(1);
         let mut advised = 0;
         for _ in 0..200 {
-            // two speeds, as on a host whose cores are shared with another machine
+            // times alternate between two values, as on a host whose cores are shared with another machine
             let rounds: Vec<Vec<(TriedRemedy, f64)>> = (0..9)
                 .map(|_| TriedRemedy::ALL.map(|way| (way, if random.random() { 0.17 } else { 0.28 })).into())
                 .collect();
@@ -489,8 +493,9 @@ mod tests {
         assert_eq!(judge(&all, &two()).verdict, AdviceVerdict::Undecided);
     }
 
-    /// Medians of an OpenMP loop in a quota of one of two processors, beside strangers who used one: seconds,
-    /// and seconds of processor time. Gangs had taken the processors from the strangers.
+    /// Medians of an OpenMP loop in a quota of one of two processors, beside strangers that used one
+    /// processor: elapsed seconds, and seconds of processor time. In this measurement the gangs had taken
+    /// processors from the strangers.
     fn in_a_quota_beside_others(periods: Option<QuotaPeriods>) -> TrialRuns {
         let measured = [
             (TriedRemedy::Plain, 0.489, 0.503),
@@ -552,7 +557,7 @@ mod tests {
             let (way, plain) = (median(&middle(advice.way)), median(&middle(TriedRemedy::Plain)));
             if !matches!(advice.verdict, AdviceVerdict::Nothing | AdviceVerdict::Undecided) {
                 prop_assert!(advice.gain.is_some_and(|gain| gain.value > 1.0));
-                // it is among the best
+                // the advised way is among the best
                 let best = TriedRemedy::ALL.into_iter().filter_map(|way| median(&middle(way))).fold(f64::MAX, f64::min);
                 prop_assert!(way <= Some(best * AS_GOOD));
             }

@@ -1,16 +1,17 @@
-//! What the simulator expects of each way, beside what the runs showed. Pure.
+//! Simulates each way, to compare the simulator's prediction with the measured runs. Pure.
 //!
-//! The programs are simulated as equal teams: as many threads as worked at a time, which meet at barriers.
-//! The interval between barriers comes from the sleeps of threads that slept while they waited. So nothing
-//! is predicted for threads that never sleep, or that sleep so seldom that they may have waited for a file.
-//! How threads wait as they are comes from the runtime that was found.
+//! The programs are simulated as equal teams of threads that meet at barriers. The number of threads is the
+//! largest number that worked at a time. The interval between barriers is computed from the sleeps of threads
+//! that sleep while they wait. So there is no prediction for threads that never sleep, or sleep so seldom
+//! that they may have waited for a file. The threads' default way to wait follows from the runtime that the
+//! programs loaded.
 //!
-//! A prediction that is far from what was measured says that something matters that the simulator does not
-//! know (docs/simulator.md): caches, memory, other programs.
+//! A prediction far from the measurement means that something matters that the simulator does not model
+//! (docs/simulator.md): caches, memory, other programs.
 //!
 //! Cost: a fraction of a second for 16 processors. Reference: [`unisono_gang::simulate`].
 
-use crate::judge::{Circumstances, TELLING_SLEEPS, sleeps};
+use crate::judge::{Circumstances, MIN_SLEEP_FRACTION, sleeps};
 use crate::remedy::TriedRemedy;
 use crate::trial::TrialRuns;
 use unisono_gang::policy::Backfill;
@@ -19,47 +20,47 @@ use unisono_gang::simulate::{
 };
 use unisono_linux::clock::Nanos;
 
-/// Plain Linux stacks threads from some starts and spreads them from others.
+/// Seeds of the simulation. Plain Linux stacks threads with some seeds and spreads them with others.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=3;
-/// Three turns of the longest slice for each of two gangs.
+/// Simulated time: three turns of the longest slice for each of two gangs.
 const LENGTH: Nanos = Nanos(600_000_000);
 
-/// What was seen of the programs, as far as a simulation needs it.
+/// The observed properties of the programs that a simulation needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TeamShape {
     pub programs: usize,
-    /// Of each program; at least 2.
+    /// Threads of each program; at least 2.
     pub threads: usize,
-    /// Of work between two barriers.
+    /// Work between two barriers.
     pub interval: Nanos,
-    /// How much longer the slowest thread may compute.
+    /// The longest additional time that a thread may compute before a barrier.
     pub variance: Nanos,
     pub wait: SimulatedWait,
     /// Whether the runtime starts as many threads as the affinity has processors.
     pub counts_affinity: bool,
 }
 
-/// How many times as fast as plain Linux each way is in the simulation.
+/// The simulated speed of each way relative to plain Linux.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
     pub shape: TeamShape,
     pub ways: Vec<(TriedRemedy, f64)>,
 }
 
-/// `None`: the threads were not seen to wait for each other.
+/// `None` if the threads were not seen to wait for each other.
 pub fn shape(trials: &TrialRuns, circumstances: &Circumstances) -> Option<TeamShape> {
     let programs = circumstances.programs.max(1);
     let seen = trials.runs.iter().map(|run| &run.observation);
     let threads = seen.clone().map(|seen| seen.threads).max()?.div_ceil(programs);
     let sleeps = sleeps(trials);
-    if threads < 2 || sleeps < TELLING_SLEEPS {
+    if threads < 2 || sleeps < MIN_SLEEP_FRACTION {
         return None;
     }
-    // the last of a team does not sleep, and a sleep itself costs some of the work's time, but not all
+    // the last thread of a team does not sleep; a sleep costs some of the work's time, but not all of it
     let between = 1e9 / sleeps * (threads - 1) as f64 / threads as f64;
     let interval = (between - WaitCosts::EXAMPLE_HOST.block.0 as f64).max(between / 2.0);
     let uneven = seen.map(|seen| seen.imbalance).filter(|one| *one >= 1.0).fold(f64::INFINITY, f64::min);
-    // the mean of the additional time is half of the variance
+    // the mean of the additional time is half of its maximum, the variance
     let variance = if uneven.is_finite() { interval * (uneven - 1.0).min(2.0) * 2.0 } else { 0.0 };
     let runtimes: Vec<&str> = trials.runtimes.iter().map(String::as_str).collect();
     Some(TeamShape {
@@ -76,11 +77,11 @@ pub fn shape(trials: &TrialRuns, circumstances: &Circumstances) -> Option<TeamSh
 
 const COUNT_AFFINITY: [&str; 5] = ["libgomp", "libomp", "libiomp5", "libopenblas", "libmkl_"];
 
-/// How threads of the runtimes wait unless they are told otherwise.
+/// How threads of these runtimes wait by default.
 fn wait_of(runtimes: &[&str]) -> SimulatedWait {
     let has = |name: &str| runtimes.iter().any(|runtime| runtime.starts_with(name));
     if has("libmpi") {
-        // MPICH and Open MPI poll without end
+        // MPICH and Open MPI poll forever
         SimulatedWait::Spin
     } else if has("libomp") || has("libiomp5") {
         // KMP_BLOCKTIME: 200 ms
@@ -96,7 +97,7 @@ fn wait_of(runtimes: &[&str]) -> SimulatedWait {
     }
 }
 
-/// Simulates the ways. Empty of ways that the simulator refuses.
+/// Simulates the ways. Leaves out ways that the simulator refuses; `None` if it refuses plain Linux.
 pub fn predict(shape: &TeamShape, circumstances: &Circumstances, ways: &[TriedRemedy]) -> Option<Prediction> {
     let cores = circumstances.processors.clamp(1, MOST_CORES);
     let plain = rate(shape, circumstances, cores, TriedRemedy::Plain)?;
@@ -105,7 +106,7 @@ pub fn predict(shape: &TeamShape, circumstances: &Circumstances, ways: &[TriedRe
     Some(Prediction { shape: shape.clone(), ways })
 }
 
-/// Barriers that all programs together pass in a second. A barrier stands for the same work in every way.
+/// Barriers per second of all programs together. A barrier stands for the same work in every way.
 fn rate(shape: &TeamShape, circumstances: &Circumstances, cores: usize, way: TriedRemedy) -> Option<f64> {
     let fits = shape.programs <= cores;
     let slice = way.slice_ms().map(|ms| Nanos(ms * 1_000_000));
@@ -177,7 +178,7 @@ mod tests {
 
     #[test]
     fn the_interval_is_that_of_the_sleeps_and_threads_that_never_sleep_have_none() {
-        // two programs of two threads: each second sleep of a barrier of 100 us
+        // two programs of two threads; at each barrier, every 100 us, a program's first thread sleeps
         let shape = shape(&trials(4, 4_655.0, &["libgomp.so.1.0.0"]), &two_on(2)).expect("they sleep");
         assert_eq!((shape.programs, shape.threads), (2, 2));
         assert!((99_000..101_000).contains(&shape.interval.0), "{shape:?}");

@@ -1,7 +1,7 @@
-//! The ways in which programs can be run, and the command lines for each.
+//! The ways to run the programs, and the command lines for each.
 //!
 //! Each way is a command that a user can paste: variables before the programs, or a command of Unisono around
-//! them. So what is tried is what is advised.
+//! them. So the command that was tried is the command that is advised.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -9,13 +9,14 @@ use std::path::PathBuf;
 use unisono_fit::FittedProgram;
 use unisono_linux::affinity::CpuSet;
 
-/// Simpler ways first: the judge prefers an earlier one unless a later one is clearly faster.
+/// The ways to run the programs, simpler ways first. The judge prefers an earlier way unless a later one is
+/// clearly faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TriedRemedy {
     Plain,
-    /// `unisono fit`: as many threads as there are processors.
+    /// `unisono fit`: as many threads as processors.
     Fit,
-    /// Threads that wait sleep at once.
+    /// Waiting threads sleep at once.
     Passive,
     /// Each thread of an OpenMP team has a processor of its own.
     Pin,
@@ -23,17 +24,18 @@ pub enum TriedRemedy {
     Partition,
     /// One program after the other.
     InTurn,
-    /// The first program before the others; a single one before everybody else's.
+    /// The first program gets a higher priority than the others; a single program, a higher one than all
+    /// strangers.
     Priority,
     /// `unisono gang run`.
     Gangs,
-    /// The same with slices of 5 ms: each program answers sooner, and there are more switches.
+    /// As `Gangs`, with slices of 5 ms: each program answers sooner, but there are more switches.
     GangsShort,
-    /// The same with slices of 100 ms.
+    /// As `Gangs`, with slices of 100 ms.
     GangsLong,
 }
 
-/// What `unisono fit` would set, as far as a verdict needs it.
+/// The variables that `unisono fit` would set, as far as a verdict needs them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FitPlan {
     /// Names of variables.
@@ -45,7 +47,8 @@ impl FitPlan {
         Self { set: programs.iter().flat_map(|one| &one.plan.set).map(|set| set.name.to_owned()).collect() }
     }
 
-    /// Without what `fit` sets for OpenBLAS in case a program loads it, if none of these runtimes is it.
+    /// Removes the variable that `fit` sets in case a program loads OpenBLAS, if OpenBLAS is not among the
+    /// runtimes found.
     #[must_use]
     pub fn for_runtimes(mut self, found: &BTreeSet<String>) -> Self {
         if !found.iter().any(|name| name.starts_with("libopenblas")) {
@@ -67,7 +70,7 @@ impl FitPlan {
     }
 }
 
-/// Variables by which waiting threads of the known runtimes sleep or yield at once: OpenMP (GNU, LLVM and
+/// Variables that make waiting threads of the known runtimes sleep or yield at once: OpenMP (GNU, LLVM and
 /// Intel), Open MPI, MPICH.
 const PASSIVE: [(&str, &str); 4] = [
     ("OMP_WAIT_POLICY", "passive"),
@@ -77,7 +80,7 @@ const PASSIVE: [(&str, &str); 4] = [
 ];
 const PIN: [(&str, &str); 2] = [("OMP_PROC_BIND", "spread"), ("OMP_PLACES", "threads")];
 
-/// Processes that start together. Each has the words of its command line and its variables.
+/// Processes that start together: for each, the words of its command line and its variables.
 pub type StartedTogether = Vec<(Vec<OsString>, Vec<(&'static str, &'static str)>)>;
 
 impl TriedRemedy {
@@ -94,12 +97,12 @@ impl TriedRemedy {
         TriedRemedy::GangsLong,
     ];
 
-    /// Whether it is gangs with another slice. It is tried only where gangs do well.
+    /// Whether this way is gangs with another slice. Such a way is tried only if gangs do well.
     pub fn is_other_slice(self) -> bool {
         matches!(self, TriedRemedy::GangsShort | TriedRemedy::GangsLong)
     }
 
-    /// Of a way that only sets variables: how the names of the runtimes begin that read them.
+    /// For a way that only sets variables: prefixes of the names of the runtimes that read them.
     fn read_by(self) -> Option<&'static [&'static str]> {
         match self {
             TriedRemedy::Passive => Some(&["libgomp", "libomp", "libiomp5", "libmpi"]),
@@ -108,14 +111,14 @@ impl TriedRemedy {
         }
     }
 
-    /// Whether it acts on programs that loaded these runtimes. A runtime that is part of the program's own
-    /// file is not seen.
+    /// Whether this way acts on programs that loaded these runtimes. A runtime linked into the program's own
+    /// file is not among them.
     pub fn is_known_to_act(self, runtimes: &BTreeSet<String>) -> bool {
         let is_there = |known: &&str| runtimes.iter().any(|name| name.starts_with(*known));
         self.read_by().is_none_or(|all| all.iter().any(is_there))
     }
 
-    /// Of gangs: the length of a turn in milliseconds.
+    /// The slice of gangs, in milliseconds; `None` for other ways.
     pub fn slice_ms(self) -> Option<u64> {
         match self {
             TriedRemedy::Gangs => Some(20),
@@ -156,20 +159,21 @@ impl TriedRemedy {
     }
 }
 
-/// The programs, and what their command lines depend on.
+/// The programs, and the facts that their command lines depend on.
 #[derive(Clone, Debug)]
 pub struct Programs {
     pub commands: Vec<Vec<OsString>>,
-    /// The file of the program `unisono`.
+    /// Path of the program `unisono`.
     pub unisono: PathBuf,
-    /// Only root may stop gangs by control groups; others stop them by signals.
+    /// Whether this process runs as root: only root may stop gangs by control groups, other users stop them
+    /// by signals.
     pub root: bool,
-    /// Processors of each program's own, if there are enough for that.
+    /// Processors for each program alone, if there are enough of them.
     pub parts: Vec<CpuSet>,
 }
 
 impl Programs {
-    /// What can be tried with them here.
+    /// The ways that can be tried with these programs on this host.
     pub fn ways(&self) -> Vec<TriedRemedy> {
         let several = self.commands.len() > 1;
         let makes_sense = |way: &TriedRemedy| match way {
@@ -183,7 +187,7 @@ impl Programs {
         TriedRemedy::ALL.into_iter().filter(makes_sense).collect()
     }
 
-    /// Words before each program by which it gets its processors or its priority.
+    /// Words in front of each program's command that give it its processors or its priority.
     fn before(&self, way: TriedRemedy) -> Vec<Vec<String>> {
         let several = self.commands.len() > 1;
         let one = |number: usize| match way {
@@ -199,8 +203,8 @@ impl Programs {
         (0..self.commands.len()).map(|number| one(number).unwrap_or_default()).collect()
     }
 
-    /// What to start for a way, stage by stage: the processes of a stage run together, and a stage begins
-    /// when the one before has ended.
+    /// The processes of a way, stage by stage: the processes of a stage run together, and a stage begins when
+    /// the stage before has ended.
     pub fn stages(&self, way: TriedRemedy) -> Vec<StartedTogether> {
         let with = |variables: &[(&'static str, &'static str)]| -> StartedTogether {
             self.commands.iter().map(|program| (program.clone(), variables.to_vec())).collect()
@@ -225,7 +229,7 @@ impl Programs {
         }
     }
 
-    /// The command line of a way as a user would type it in a shell.
+    /// The command line of a way, as a user would type it in a shell.
     pub fn command(&self, way: TriedRemedy) -> String {
         let texts: Vec<String> = self.commands.iter().map(|program| typed(program)).collect();
         let each = |variables: &[(&str, &str)]| {
@@ -271,7 +275,7 @@ impl Programs {
     }
 }
 
-/// The words that choose a slice other than `gang run`'s own.
+/// Options that choose a slice other than the default of `gang run`.
 fn slice(way: TriedRemedy) -> &'static [&'static str] {
     match way {
         TriedRemedy::GangsShort => &["--slice", "5ms"],
@@ -280,7 +284,7 @@ fn slice(way: TriedRemedy) -> &'static [&'static str] {
     }
 }
 
-/// A command as a shell reads it back.
+/// A command, quoted for a shell.
 fn typed(program: &[OsString]) -> String {
     let words: Vec<String> = program.iter().map(|word| quoted(word)).collect();
     words.join(" ")

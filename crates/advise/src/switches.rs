@@ -1,10 +1,10 @@
-//! How long threads work between two sleeps, by the kernel's own records of context switches.
+//! How long threads work between two sleeps, from the kernel's records of context switches.
 //!
-//! Counts of sleeps (`/proc/TID/status`) say how often a thread slept. The records say how long it worked
-//! each time, and so how much the times differ. The kernel records all the time, until a ring of 4,000
-//! switches is full; each look empties the rings. Needs `CAP_PERFMON`.
+//! The counts of sleeps in `/proc/TID/status` give the number of sleeps. The records give the length of the
+//! work before each sleep, and so the spread of these lengths. The kernel records all the time, until a
+//! processor's ring of 4,000 switches is full; each call of `look` empties the rings. Needs `CAP_PERFMON`.
 //!
-//! Cost: 0.2 us for each recorded switch. A look interrupts each processor twice.
+//! Cost: 0.2 us for each recorded switch. Each call of `look` interrupts each processor twice.
 
 use crate::tree::TreeReading;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,8 +12,8 @@ use unisono_linux::affinity::{self, Tid};
 use unisono_linux::clock::Nanos;
 use unisono_linux::switches::{Left, Recorder, Recording};
 
-/// Processors that are recorded, at most: a ring takes 260 KB of memory that is not swapped.
-const MOST: usize = 64;
+/// The most processors that are recorded: each ring takes 260 KB of memory that is never swapped.
+const MAX_PROCESSORS: usize = 64;
 
 /// Records the context switches of all processors that this thread may use.
 #[derive(Debug)]
@@ -23,7 +23,8 @@ pub struct SwitchWatch {
 }
 
 impl SwitchWatch {
-    /// Begins to record. If that is not possible, every look is empty and [`SwitchWatch::problem`] says why.
+    /// Starts recording. If recording is not possible, `look` returns nothing and [`SwitchWatch::problem`]
+    /// says why.
     pub fn start() -> Self {
         let (recorders, problem) = match started() {
             Ok(recorders) => (recorders, None),
@@ -32,19 +33,20 @@ impl SwitchWatch {
         Self { recorders, problem }
     }
 
-    /// Why nothing is recorded.
+    /// The reason why nothing is recorded.
     pub fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }
 
-    /// How long the threads of this reading worked between two sleeps, since the look before.
+    /// The work of this reading's threads between two sleeps, as recorded since the previous call.
     pub fn look(&mut self, reading: &TreeReading) -> Vec<Nanos> {
         let stopped: Vec<_> = self.recorders.iter_mut().map(Recorder::stop).collect();
         if let Err(error) = self.recorders.iter_mut().try_for_each(Recorder::start) {
             self.recorders.clear();
             self.problem = Some(format!("the kernel does not record them any more: {error}"));
         }
-        // records that make no sense say nothing of the other processors either: threads move
+        // without valid records of one processor, the others' records are useless too, because threads move
+        // between processors
         let Some(recordings) = stopped.into_iter().map(|one| one.ok().flatten()).collect::<Option<Vec<_>>>()
         else {
             return Vec::new();
@@ -54,12 +56,12 @@ impl SwitchWatch {
     }
 }
 
-/// Recorders of all processors that this thread may use, or why there are none.
+/// Recorders for all processors that this thread may use, or the reason why recording is impossible.
 fn started() -> Result<Vec<Recorder>, String> {
     let refused = |error| format!("the kernel does not record them for this user: {error}");
     let cpus = affinity::allowed(Tid::SELF).map_err(refused)?;
-    if cpus.len() > MOST {
-        return Err(format!("there are more than {MOST} processors"));
+    if cpus.len() > MAX_PROCESSORS {
+        return Err(format!("there are more than {MAX_PROCESSORS} processors"));
     }
     let mut recorders: Vec<Recorder> =
         cpus.iter().map(Recorder::new).collect::<Result<_, _>>().map_err(refused)?;
@@ -67,16 +69,16 @@ fn started() -> Result<Vec<Recorder>, String> {
     Ok(recorders)
 }
 
-/// A thread's work since it slept last.
+/// A thread's work since its last sleep.
 #[derive(Default)]
 struct Work {
     running_since: Option<Nanos>,
     sum: Nanos,
-    /// Its last sleep was seen.
+    /// Whether that last sleep was recorded.
     is_whole: bool,
 }
 
-/// Work between two sleeps that both were recorded, whatever interrupted it meanwhile.
+/// Work between two recorded sleeps, without the interruptions in between.
 fn between_sleeps(recordings: &[Recording], threads: &BTreeSet<Tid>) -> Vec<Nanos> {
     let complete = recordings.iter().filter_map(|one| one.full).min().unwrap_or(Nanos(u64::MAX));
     let mut changes: Vec<_> =

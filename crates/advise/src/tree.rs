@@ -1,8 +1,8 @@
-//! Reads what the threads of a few programs have done so far, and those of all processes that they started.
+//! Reads the times and sleeps of all threads of a few programs, and of all processes that these started.
 //!
 //! A process belongs to a program if the program or one of its children started it. A process whose parent
-//! has ended is found by its process group. Cost: a file for each process of the machine, and two for each
-//! thread of the programs (about 10 us each).
+//! has ended is found by its process group. Cost: reads a file for each process of the machine, and two for
+//! each thread of the programs (about 10 us each).
 //!
 //! Reference: proc_pid_stat(5), proc_pid_status(5), Documentation/scheduler/sched-stats.rst.
 
@@ -15,27 +15,27 @@ use unisono_linux::process_list::with_descendants;
 use unisono_linux::processor_ticks::ProcessorTicks;
 use unisono_linux::schedstat;
 
-/// What one thread has done since it began.
+/// The times and sleeps of one thread since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadReading {
     pub ran: Nanos,
-    /// Time in which it could have run, but had no processor.
+    /// Time in which the thread was runnable but had no processor.
     pub waited: Nanos,
-    /// How often it went to sleep.
+    /// The number of times that the thread went to sleep.
     pub sleeps: u64,
 }
 
-/// One look at the programs.
+/// One reading of the programs' threads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TreeReading {
     pub at: Nanos,
-    /// By process and thread.
+    /// The threads, by process and thread number.
     pub threads: BTreeMap<(i32, i32), ThreadReading>,
-    /// Processor time that everybody used on this machine since it started.
+    /// Processor time that all programs on this machine used since it booted.
     pub machine: Duration,
 }
 
-/// The processes that `leaders` lead as groups, or have started, directly or not.
+/// The processes of the groups that `leaders` lead, and all descendants of `leaders`.
 pub fn processes(leaders: &[i32]) -> BTreeSet<i32> {
     with_descendants(|one| leaders.contains(&one.number) || leaders.contains(&one.group))
 }
@@ -44,8 +44,8 @@ pub fn processes(leaders: &[i32]) -> BTreeSet<i32> {
 pub fn read(leaders: &[i32], at: Nanos) -> TreeReading {
     let mut reading = TreeReading { at, threads: BTreeMap::new(), machine: machine().unwrap_or_default() };
     for process in processes(leaders) {
-        // the figures of a running thread are as old as its last tick otherwise; if the process has ended,
-        // there is nothing to bring up to date
+        // without this, the figures of a running thread are as old as its last tick; of a process that has
+        // ended there is nothing to refresh
         let _ = schedstat::refresh(Tid(process));
         let Ok(tasks) = fs::read_dir(format!("/proc/{process}/task")) else { continue };
         for thread in tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse::<i32>().ok()) {
@@ -58,14 +58,13 @@ pub fn read(leaders: &[i32], at: Nanos) -> TreeReading {
     reading
 }
 
-/// Processor time of everybody since this machine started, from the first line of `/proc/stat`.
+/// Processor time of all programs since this machine booted, from the first line of `/proc/stat`.
 pub fn machine() -> Option<Duration> {
     // a tick is a hundredth of a second
     Some(Duration::from_millis(ProcessorTicks::now()?.busy * 10))
 }
 
-/// Runtimes that a process has loaded and that decide how its threads wait, by the file's name with its
-/// version: `libgomp.so.1.0.0`.
+/// Loaded runtimes that decide how a process's threads wait, by file name with version: `libgomp.so.1.0.0`.
 pub fn runtimes(leaders: &[i32]) -> BTreeSet<String> {
     const KNOWN: [&str; 10] = [
         "libgomp",

@@ -1,13 +1,13 @@
-//! Runs the programs in each way, by turns, and watches every run.
+//! Runs the programs in each way, in turns, and watches every run.
 //!
-//! In the first round, a run that takes ten times as long as the best so far is stopped: its way is not what
-//! the user looks for, and plain Linux can be a thousand times slower. Such a run counts as "at least so
-//! long", and its way leaves the trial. The programs read
-//! nothing and their output is thrown away, except what a failing program says last.
+//! In the first round, a run that takes ten times as long as the best run so far is stopped: its way cannot
+//! win, and plain Linux can be a thousand times slower. Such a run counts as "at least this long", and its
+//! way leaves the trial. The programs read nothing from standard input. Their output is thrown away, except
+//! the last line of a failing program.
 //!
-//! A program is stopped by SIGTERM to its process group, two seconds later by SIGKILL, together with all that
-//! it started. If this process is killed, the kernel kills the programs that it started. If one of these is
-//! `unisono gang run`, its guardian undoes its changes.
+//! A program is stopped by SIGTERM to its process group and two seconds later by SIGKILL, together with all
+//! processes that it started. If this process is killed, the kernel kills the programs that it started. If
+//! one of these is `unisono gang run`, its guardian undoes its changes.
 
 use crate::remedy::{Programs, StartedTogether, TriedRemedy};
 use crate::switches::SwitchWatch;
@@ -26,31 +26,30 @@ use unisono_linux::process_group::ProcessGroup;
 use unisono_linux::quota::{self, QuotaPeriods};
 use unisono_linux::usage;
 
-/// Reading `/proc` takes at most one part in this many of the time: so much is below what `AS_GOOD`
-/// (judge.rs) ignores, also if the reader takes a core from the program.
+/// Reading `/proc` takes at most 1/100 of a run's time. That is less than the difference that `AS_GOOD`
+/// (judge.rs) ignores, even if the reader takes a core from the program.
 const WATCHED: u32 = 100;
-/// No reading comes sooner after another: times are counted in hundredths of a second, so that ten of these
-/// fit in between.
+/// Least time between two readings. The kernel counts processor time in ticks of 10 ms, so ten ticks fit in
+/// between.
 const OFTEN: Duration = Duration::from_millis(100);
-/// The first reading comes early, so that short runs are seen.
+/// Time of the first reading after the start: early, so that short runs are seen.
 const EARLY: Duration = Duration::from_millis(10);
-/// How long programs that are told to end may take, before they are killed: time to write what they have.
-/// Chosen, not measured.
+/// Time between SIGTERM and SIGKILL, in which a program may write its results. Chosen, not measured.
 const GRACE: Duration = Duration::from_secs(2);
-/// A way is stopped in its first run when it takes this many times as long as the best so far. It cannot win
-/// then, and a way that never ends (threads that spin on one core) would take the whole limit. With 3, a
-/// first run that includes compilation or a cold disk could lose by accident. Chosen, not measured.
+/// In the first round, a way is stopped when it takes this many times as long as the best so far. It cannot
+/// win any more, and a way that never ends (threads that spin on one core) would take the whole limit. With
+/// 3, a way whose first run includes compilation or a cold disk could lose by accident. Chosen, not measured.
 const FAR: u32 = 10;
-/// Gangs are tried with other slices if they took at most this many times as long as the best way.
+/// Other slices are tried if gangs took at most this many times as long as the best way.
 const WORTH_A_SWEEP: f64 = 1.25;
-/// No run is stopped earlier: at ten times a run of 10 ms, a pause of the host would decide.
-const LEAST: Duration = Duration::from_secs(2);
-/// Rounds after which a trial ends if it can tell. Where nine of nine agree, that is no chance, even for the
-/// best of ten ways (two-sided sign test: 0.4 %). With fewer it may be; with twice as many a trial takes
-/// twice as long.
+/// No run is stopped earlier than this: at ten times a run of 10 ms, a pause of the host would decide.
+const MIN_RUN: Duration = Duration::from_secs(2);
+/// Rounds between two checks whether the trial can be decided. If nine of nine rounds agree, chance is
+/// excluded even for the best of ten ways (two-sided sign test: 0.4 %). Fewer rounds may agree by chance;
+/// twice as many take twice the time.
 const ROUNDS: usize = 9;
-/// Rounds at most: as often as this, it goes on for as many rounds if it cannot tell.
-pub const MOST_ROUNDS: usize = 3 * ROUNDS;
+/// The most rounds of a trial that cannot be decided earlier.
+pub const MAX_ROUNDS: usize = 3 * ROUNDS;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -73,22 +72,23 @@ fn remedy(error: &io::Error) -> &'static str {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunEnd {
     Well,
-    /// A program failed: its exit code (128 and the signal's number if one ended it), and what it said last.
+    /// A program failed: its exit code (128 plus the number if a signal killed it), and its last line of
+    /// error output.
     Badly {
         code: i32,
         said: String,
     },
-    /// It took too long.
+    /// It was stopped because it took too long.
     Stopped,
 }
 
 #[derive(Clone, Debug)]
 pub struct TrialRun {
     pub way: TriedRemedy,
-    /// Counts from 0.
+    /// Number of the round, from 0.
     pub round: usize,
     pub ended: RunEnd,
-    /// Until the last program ended.
+    /// Time until the last program ended; of a stopped run, the limit.
     pub seconds: f64,
     pub observation: Observation,
 }
@@ -97,25 +97,25 @@ pub struct TrialRun {
 pub struct TrialRuns {
     pub runs: Vec<TrialRun>,
     pub runtimes: BTreeSet<String>,
-    /// Why context switches were not recorded.
+    /// The reason why context switches were not recorded.
     pub unrecorded: Option<String>,
-    /// Periods of the quota while the programs ran as they are.
+    /// Periods of the quota during the runs of plain Linux.
     pub periods: Option<QuotaPeriods>,
-    /// Why no further round was made, if the runs could not tell before.
+    /// The reason why the trial ended before it was decided or complete.
     pub stopped_early: Option<String>,
 }
 
-/// How long a trial may take.
+/// Limits of a trial's time.
 #[derive(Clone, Copy, Debug)]
 pub struct TrialBudget {
-    /// For all runs together; the first round is always completed.
+    /// Limit for all runs together; the first round is always completed.
     pub total: Duration,
-    /// For one run.
+    /// Limit for one run.
     pub run: Duration,
 }
 
-/// Tries the ways. Before each run it calls `say` with the round and the way. Every few rounds it asks
-/// `can_tell` whether more are needed.
+/// Tries the ways. Calls `say` with the round and the way before each run. Asks `can_tell` after every few
+/// rounds whether the runs decide; if they do, the trial ends.
 pub fn run(
     programs: &Programs,
     ways: &[TriedRemedy],
@@ -126,12 +126,12 @@ pub fn run(
 ) -> Result<TrialRuns, Error> {
     let begin = Instant::now();
     let mut trials = TrialRuns::default();
-    // `fit` first: it tells how long the programs take where nothing is in their way, before plain Linux,
-    // which may crawl, is given ten times that
+    // `fit` first: its time shows how long the unhindered programs take, before plain Linux, which may be
+    // extremely slow, gets a limit of ten times that
     let (others, mut left): (Vec<TriedRemedy>, Vec<TriedRemedy>) =
         ways.iter().partition(|way| way.is_other_slice());
     left.sort_by_key(|way| (*way != TriedRemedy::Fit, *way));
-    for round in 0..MOST_ROUNDS {
+    for round in 0..MAX_ROUNDS {
         let round_begins = Instant::now();
         let mut order = left.clone();
         if round % 2 == 1 {
@@ -158,7 +158,7 @@ pub fn run(
             }
             trials.runs.push(run);
         }
-        // what failed or crawled once is not run again
+        // a way that failed or was stopped once is not run again
         left.retain(|way| {
             trials.runs.iter().filter(|run| run.way == *way).all(|run| run.ended == RunEnd::Well)
         });
@@ -172,7 +172,7 @@ pub fn run(
         if (round + 1).is_multiple_of(ROUNDS) && can_tell(&trials) {
             return Ok(trials);
         }
-        if round + 1 < MOST_ROUNDS && begin.elapsed() + round_begins.elapsed() > budget.total {
+        if round + 1 < MAX_ROUNDS && begin.elapsed() + round_begins.elapsed() > budget.total {
             trials.stopped_early = Some("the time was used up".into());
             return Ok(trials);
         }
@@ -189,8 +189,8 @@ fn gangs_do_well(runs: &[TrialRun]) -> bool {
 fn limit(runs: &[TrialRun], round: usize, budget: TrialBudget) -> Duration {
     let best = runs.iter().filter(|run| run.ended == RunEnd::Well).map(|run| run.seconds).reduce(f64::min);
     match best {
-        // later rounds repeat what has ended once
-        Some(best) if round == 0 => (Duration::from_secs_f64(best) * FAR).max(LEAST).min(budget.run),
+        // ways that ended in round 0 need no tighter limit later
+        Some(best) if round == 0 => (Duration::from_secs_f64(best) * FAR).max(MIN_RUN).min(budget.run),
         _ => budget.run,
     }
 }
@@ -199,7 +199,7 @@ fn throttling() -> Option<QuotaPeriods> {
     quota::limits().ok()?.quota?.periods()
 }
 
-/// A process that runs. Dropped, it is killed with its group.
+/// A running process. Dropping it kills its process group.
 struct Started {
     child: Child,
     process: PinnedProcess,
@@ -215,7 +215,7 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // also what it left behind
+        // also kills processes that it left behind
         self.tell(Signal::Kill);
         if !self.ended {
             let _ = self.child.kill();
@@ -224,7 +224,7 @@ impl Drop for Started {
     }
 }
 
-/// One run; `None` if a signal asked to stop.
+/// Runs the programs once; `None` if a signal asked to stop.
 fn one(
     programs: &Programs,
     way: TriedRemedy,
@@ -270,7 +270,7 @@ fn one(
 }
 
 enum StageEnd {
-    /// All ended; the first that failed.
+    /// All programs ended; the exit code and last line of the first that failed, if any.
     Ended(Option<(i32, String)>),
     TooLong,
     Asked,
@@ -278,7 +278,7 @@ enum StageEnd {
 
 struct RunningStage {
     started: Vec<Started>,
-    /// What the processes write to standard error.
+    /// The processes' standard error.
     errors: std::fs::File,
 }
 
@@ -292,7 +292,7 @@ impl RunningStage {
             let mut command = Command::new(name);
             command.args(arguments);
             for (name, value) in variables {
-                // what the user set stays
+                // the user's variables stay
                 if std::env::var_os(name).is_none() {
                     command.env(name, value);
                 }
@@ -342,7 +342,7 @@ impl RunningStage {
                 if one.ended {
                     continue;
                 }
-                // the last reading of a process that has ended but was not waited for
+                // a last reading between a process's end and `wait`, while its figures still exist
                 if one.process.has_ended(Some(Duration::ZERO))? {
                     let status = one.child.wait()?;
                     one.ended = true;
@@ -362,10 +362,10 @@ impl RunningStage {
         unisono_linux::poll::readable_of(&running, Some(patience)).map(|_| ())
     }
 
-    /// Tells all to end, and kills what has not ended after the grace.
+    /// Sends SIGTERM to all, and SIGKILL to those still running after `GRACE`.
     fn stop(&mut self) -> io::Result<()> {
         self.started.iter().for_each(|one| one.tell(Signal::Terminate));
-        // a stopped process hears nothing before it goes on
+        // a stopped process handles SIGTERM only after SIGCONT
         self.started.iter().for_each(|one| one.tell(Signal::Continue));
         let end = Instant::now() + GRACE;
         for one in self.started.iter_mut().filter(|one| !one.ended) {
@@ -379,7 +379,7 @@ impl RunningStage {
         Ok(())
     }
 
-    /// The last line that a program wrote to standard error.
+    /// The last nonempty line that the programs wrote to standard error.
     fn last_words(&self) -> String {
         let mut text = Vec::new();
         let mut file = &self.errors;
@@ -391,7 +391,7 @@ impl RunningStage {
     }
 }
 
-/// Adds what the programs have done to what is known of them.
+/// Reads the programs' threads and adds the reading to `watch`.
 pub fn look(leaders: &[i32], watch: &mut RunWatch, switches: &mut SwitchWatch) {
     let reading = tree::read(leaders, clock::now());
     watch.add_work(&switches.look(&reading));

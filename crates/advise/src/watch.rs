@@ -1,7 +1,7 @@
-//! What was seen of one run, computed from readings of `/proc`.
+//! The observation of one run, computed from readings of `/proc`.
 //!
-//! A thread that ends between two readings counts with what it had done at the last one. So figures of
-//! threads that live shorter than the time between two readings (100 ms or more) are missing.
+//! A thread that ends between two readings counts with its figures at the earlier one. Figures of threads
+//! that live shorter than the time between two readings (100 ms or more) are missing.
 
 use crate::tree::{ThreadReading, TreeReading};
 use std::collections::BTreeMap;
@@ -9,72 +9,73 @@ use unisono_linux::clock::Nanos;
 use unisono_measure::noise::coefficient_of_variation;
 use unisono_measure::quantile;
 
-/// A thread below this part of the run's time was idle: it is none of the team. Helpers of runtimes wake a
-/// few times a second; a thread of a team that gets a hundredth of a run has nothing to wait for. Chosen, not
-/// measured.
+/// A thread that worked for less than this share of the run was idle and does not belong to the team. Helper
+/// threads of runtimes wake a few times a second; a team's thread with 1 % of a run has nothing to wait
+/// for. Chosen, not measured.
 const WORKS: f64 = 0.01;
-/// The kernel counts the machine's time in hundredths of a second: a shorter run says nothing of others.
-const TELLING: f64 = 0.2;
+/// Seconds of the shortest run with a figure for other programs: the kernel counts the machine's time in
+/// ticks of 10 ms.
+const MIN_RUN_S: f64 = 0.2;
 
-/// Times between two sleeps that are kept of a run, at most. Above the largest tenth are 2,000 of them.
-const MOST_WORK: usize = 20_000;
+/// The most times between two sleeps kept for a run. The largest tenth of them are still 2,000.
+const MAX_WORK: usize = 20_000;
 
-/// How long threads worked between two sleeps, as far as it was recorded.
+/// The recorded work of threads between two sleeps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WorkBetweenSleeps {
     pub n: usize,
-    /// One time in ten it was shorter.
+    /// The 10th percentile.
     pub low: Nanos,
     pub median: Nanos,
-    /// One time in ten it was longer.
+    /// The 90th percentile.
     pub high: Nanos,
 }
 
-/// One run, from outside.
+/// One run, observed from outside.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observation {
     pub seconds: f64,
-    /// The most threads at a time that had worked since the reading before.
+    /// The largest number of threads that worked between two readings.
     pub threads: usize,
     /// Processor time of all threads, in seconds.
     pub ran_s: f64,
-    /// Time in which threads could have run but had no processor, in seconds.
+    /// Time in which threads were runnable but had no processor, in seconds.
     pub waited_s: f64,
-    /// How often a thread slept, for each second that one ran.
+    /// Sleeps of all threads per second of their processor time.
     pub sleeps_per_s: f64,
-    /// `None`: nothing was recorded, or no thread slept twice.
+    /// `None` if switches were not recorded, or no thread slept twice.
     pub between_sleeps: Option<WorkBetweenSleeps>,
-    /// Processor time of the busiest thread divided by the mean of the largest team; 1: all the same.
+    /// Processor time of the busiest thread over the mean of the largest team; 1 if all are equal.
     pub imbalance: f64,
-    /// How much the use of processors changed between readings: standard deviation over mean.
+    /// Change in the use of processors between readings: standard deviation over mean.
     pub change: f64,
-    /// Processors that programs of others used meanwhile.
+    /// Mean number of processors that other programs used during the run.
     pub others: f64,
 }
 
-/// Figures of a whole run that need no reading in between.
+/// Totals of a whole run, which need no reading in between.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RunTotals {
     pub seconds: f64,
     /// Processor time of the programs, in seconds.
     pub ran_s: f64,
-    /// How often their threads slept.
+    /// Number of sleeps of the programs' threads.
     pub sleeps: u64,
-    /// Processor time of everybody on this machine, in seconds.
+    /// Processor time of all programs on this machine, in seconds.
     pub machine_s: f64,
 }
 
-/// Adds up the readings of a run.
+/// Accumulates the readings of a run.
 #[derive(Clone, Debug, Default)]
 pub struct RunWatch {
     first: Option<TreeReading>,
     last: Option<TreeReading>,
-    /// The last of every thread that there was.
+    /// The last reading of every thread ever seen.
     seen: BTreeMap<(i32, i32), ThreadReading>,
     threads: usize,
-    /// Processors used between two readings.
+    /// Processors used between two readings, one value per pair of readings.
     rates: Vec<f64>,
-    /// Nanoseconds of work between two sleeps.
+    /// Work between two sleeps, in nanoseconds.
     work: Vec<f64>,
 }
 
@@ -97,9 +98,9 @@ impl RunWatch {
         self.last = Some(reading);
     }
 
-    /// Times for which threads worked between two sleeps.
+    /// Adds recorded work between two sleeps.
     pub fn add_work(&mut self, work: &[Nanos]) {
-        let room = MOST_WORK - self.work.len();
+        let room = MAX_WORK - self.work.len();
         self.work.extend(work.iter().take(room).map(|time| time.0 as f64));
     }
 
@@ -108,7 +109,7 @@ impl RunWatch {
         Some(WorkBetweenSleeps { n: self.work.len(), low: at(0.1)?, median: at(0.5)?, high: at(0.9)? })
     }
 
-    /// What is known of a run: the totals of its processes, and what the readings add to them.
+    /// The observation of a run: the totals of its processes and the figures from readings.
     pub fn observation(&self, totals: RunTotals) -> Observation {
         let waited: u64 = self.seen.values().map(|one| one.waited.0).sum();
         let others = totals.machine_s - totals.ran_s;
@@ -121,11 +122,11 @@ impl RunWatch {
             between_sleeps: self.between_sleeps(),
             imbalance: self.imbalance(totals.seconds),
             change: coefficient_of_variation(&self.rates).unwrap_or(0.0),
-            others: if totals.seconds < TELLING { 0.0 } else { (others / totals.seconds).max(0.0) },
+            others: if totals.seconds < MIN_RUN_S { 0.0 } else { (others / totals.seconds).max(0.0) },
         }
     }
 
-    /// What the threads did between the first reading and the last, for processes that go on.
+    /// The observation between the first reading and the last, for processes that go on running.
     pub fn since_first(&self) -> Observation {
         let (Some(first), Some(last)) = (&self.first, &self.last) else { return Observation::default() };
         let mut later = self.clone();
@@ -143,7 +144,7 @@ impl RunWatch {
         })
     }
 
-    /// Of the process with most threads that worked.
+    /// The imbalance of the largest team: the process with the most working threads.
     fn imbalance(&self, seconds: f64) -> f64 {
         let mut teams: BTreeMap<i32, Vec<f64>> = BTreeMap::new();
         for ((process, _), one) in &self.seen {

@@ -1,15 +1,17 @@
-//! What an episode costs, ours and two peers', in the situations the budgets name.
+//! The cost of an episode of this crate's barriers and of two others, in the cases of the performance
+//! budgets.
 //!
 //! ```text
 //! cargo bench -p unisono-barrier --bench budgets -- [CASE...] [samples=8] [ms=150]
 //! ```
-//! Every case runs its variants interleaved, A B C C B A, each sample a fresh group of threads. Printed for
-//! each: how many samples, their median with the interval of the middle 90 %, the worst, the median episode
-//! (or batch of episodes, where one is shorter than reading the clock), and the worst single one of all.
-//! Variants are named `algorithm/wait`; `pthread` and `std` are the C library's and Rust's barriers;
-//! `processes` is the recommended barrier between processes; `bare` is the least that two threads can do: a
-//! store and polling loads, with no way to sleep, to leave or to fail. (What an exchange of two costs depends
-//! on where the hypervisor has put the two processors; only rows of one table can be compared.)
+//! Every case runs its variants interleaved, A B C C B A, each sample with a new group of threads. Printed
+//! for each variant: the number of samples, their median with the interval of the middle 90 %, the worst
+//! sample, the median episode (or batch of episodes, where an episode is shorter than reading the clock), and
+//! the worst episode of all. Variants are named `algorithm/wait`; `pthread` and `std` are the C library's and
+//! Rust's barriers; `processes` is the recommended barrier between processes; `bare` is the minimum for two
+//! threads: a store and polling loads, with no way to sleep, to leave or to fail. (The cost of an exchange
+//! between two threads depends on where the hypervisor has put the two processors; only rows of one table can
+//! be compared.)
 
 #![cfg(not(loom))]
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
@@ -28,7 +30,7 @@ struct Case {
     threads: usize,
     pinned: bool,
     busy: usize,
-    /// Names, parted by spaces.
+    /// Names, separated by spaces.
     variants: &'static str,
 }
 
@@ -108,7 +110,7 @@ fn main() {
         let cpu = arguments.get(1).and_then(|cpu| cpu.parse().ok()).unwrap_or(0);
         let _ = affinity::restrict_own(&CpuSet::single(cpu));
         let start = Instant::now();
-        // Ends by itself should its parent be killed.
+        // Ends by itself if its parent is killed.
         while start.elapsed() < Duration::from_secs(120) {
             std::hint::spin_loop();
         }
@@ -188,7 +190,7 @@ fn at(sorted: &[f64], share: f64) -> f64 {
 
 type Wait1 = Box<dyn FnMut() + Send>;
 
-/// One waiting function a thread.
+/// One wait function per thread.
 fn waiters(variant: &str, threads: usize) -> Vec<Wait1> {
     match variant {
         "std" => {
@@ -236,7 +238,7 @@ impl Pair {
     }
 }
 
-/// The other members of a barrier between processes, which end when the first goes away.
+/// The other members of a barrier between processes; they end when the first member goes away.
 fn others(path: &std::path::Path, threads: usize, pinned: bool) -> Vec<Child> {
     let program = std::env::current_exe().expect("a program knows its file");
     let one = |id: usize| {
@@ -325,7 +327,7 @@ fn sample(case: &Case, variant: &str, length: Duration) -> Sample {
     results.swap_remove(0)
 }
 
-/// Waits over and over; the first thread measures and says when to stop.
+/// Waits over and over; the first thread measures and decides when to stop.
 fn measure(id: usize, wait: &mut Wait1, batch: u32, length: Duration, stop_at: &AtomicU32) -> Sample {
     let mut times: Vec<Ticks> = Vec::with_capacity(1 << 16);
     let warm_up = length / 10;
@@ -350,7 +352,7 @@ fn measure(id: usize, wait: &mut Wait1, batch: u32, length: Duration, stop_at: &
                     measured_from = Some((now(), round));
                     times.clear();
                 } else if elapsed > length + warm_up && stop_at.load(Ordering::Relaxed) == u32::MAX {
-                    // Everybody reads this before the round after the next.
+                    // All threads read this before the round after the next.
                     stop_at.store(round + 2, Ordering::Relaxed);
                 }
             }
@@ -375,7 +377,7 @@ fn precise(time: Nanos) -> f64 {
     time.0 as f64
 }
 
-/// Prints how an adaptive group fares while busy loops come and go.
+/// Prints the speed of an adaptive group while busy loops come and go.
 fn regimes(threads: usize) {
     for variant in ["recommended", "competitive/yield", "competitive/block", "recommended"] {
         println!("{variant}, {threads} threads: ns/barrier by 250 ms; busy loops run from 2 s to 5 s");
@@ -416,7 +418,7 @@ fn regimes(threads: usize) {
     }
 }
 
-/// Foreign load: a process that only burns, on each of the first CPUs.
+/// Foreign load: a process with a busy loop on each of the first CPUs.
 struct Busy(Vec<Child>);
 
 impl Busy {
@@ -456,7 +458,7 @@ mod pthread {
 
     impl Barrier {
         pub(crate) fn new(threads: usize) -> Self {
-            // SAFETY: an all-zero pthread_barrier_t is plain bytes, initialised below.
+            // SAFETY: an all-zero pthread_barrier_t is plain bytes, initialized below.
             let barrier = Box::new(UnsafeCell::new(unsafe { std::mem::zeroed() }));
             let count = u32::try_from(threads).expect("a small group");
             // SAFETY: the barrier's memory is ours and stays in place.
@@ -466,7 +468,7 @@ mod pthread {
         }
 
         pub(crate) fn wait(&self) {
-            // SAFETY: the barrier was initialised in `new` and is alive while borrowed.
+            // SAFETY: the barrier was initialized in `new` and is alive while borrowed.
             unsafe { libc::pthread_barrier_wait(self.0.get()) };
         }
     }

@@ -1,4 +1,4 @@
-//! The algorithms by name, and the trait they implement.
+//! The algorithms by name, and the trait that they implement.
 
 use unisono_linux::named::named;
 use unisono_sync::atomics::AtomicU32;
@@ -6,50 +6,51 @@ use unisono_sync::{Flag, Lines, WaitPolicy, Wakeups, Watch, WatchVerdict};
 
 named! {
     "barrier algorithm";
-    /// The barrier algorithms by name. A shared group stores the place in this order.
+    /// The barrier algorithms by name. A shared group stores an algorithm as its index in this list.
     pub enum Algorithm {
-        /// One counter, and one word that all poll.
+        /// One counter, and one word that all participants poll.
         Central = "central",
-        /// One counter that also says whether anybody sleeps: the paper's competitive barrier.
+        /// One counter with a bit for sleepers: the paper's competitive barrier.
         Competitive = "competitive",
         /// Counters in a tree: the last member at each node climbs on.
         CombiningTree = "combining-tree",
-        /// A fixed tree: a parent waits for its children, all wait for the root.
+        /// A fixed tree: a parent waits for its children, all participants wait for the root.
         StaticTree = "static-tree",
-        /// Each member signals one other in each of log2 n rounds; no root.
+        /// Each member signals one other member in each of log2 n rounds; no root.
         Dissemination = "dissemination",
-        /// Pairs whose winner is known beforehand.
+        /// Rounds of pairs whose winner is fixed beforehand.
         Tournament = "tournament",
-        /// Two fixed trees, four to arrive, two to wake (Mellor-Crummey and Scott).
+        /// Two fixed trees, 4-ary for arrivals, binary for wake-ups (Mellor-Crummey and Scott).
         McsTree = "mcs-tree",
-        /// The last member to arrive on a core waits for the other cores; its fellows there wait for it.
+        /// The last member to arrive on a core waits for the other cores; the core's other members wait for
+        /// it.
         PerCore = "per-core",
     }
 }
 
 /// One participant's side of a barrier algorithm.
 ///
-/// The contract, which the conformance suite checks: for each episode (numbers that grow by one, modulo 2^32)
+/// The contract, checked by the conformance suite: for each episode (numbers that grow by one, modulo 2^32)
 /// the participant calls `arrive` once and then `complete` until it returns an answer. No `complete` returns
 /// an answer before all participants' `arrive`; everything done before any `arrive` happens before everything
-/// after any answer; exactly one participant's answer is [`Leadership::Leader`]. A `complete` that was
-/// stopped resumes where it was. All words only grow, so that nothing has to be reset when the membership
-/// changes between episodes.
+/// after any answer; exactly one participant's answer is [`Leadership::Leader`]. A stopped `complete` resumes
+/// where it stopped. All flags only grow, so that no algorithm resets them between episodes; a change of
+/// membership sets them to the current episode.
 pub(crate) trait Protocol {
-    /// How many lines the algorithm needs for `members` participants.
+    /// The number of lines that the algorithm needs for `members` participants.
     fn lines(members: usize) -> usize;
 
     /// The participant `rank` of `members`.
     fn new(rank: usize, members: usize) -> Self;
 
-    /// Announces that this participant has come; never waits.
+    /// Announces this participant's arrival; never waits.
     fn arrive(&mut self, words: &GroupWords<'_>, episode: u32);
 
-    /// Waits until everybody has come; `None` when the watch stopped it.
+    /// Waits until all participants have arrived; `None` if the watch stopped the wait.
     fn complete(&mut self, wait: EpisodeWait<'_, impl WaitPolicy, impl Watch>) -> Option<Leadership>;
 }
 
-/// What a participant is after an episode.
+/// The role of a participant in a completed episode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leadership {
     Leader,
@@ -57,13 +58,13 @@ pub(crate) enum Leadership {
 }
 
 impl Leadership {
-    /// Where the member of rank 0 leads.
+    /// The role in algorithms whose leader is always the member of rank 0.
     pub(crate) const fn of_first(rank: usize) -> Self {
         if rank == 0 { Self::Leader } else { Self::Follower }
     }
 }
 
-/// Where an algorithm's lines are, and how its signals find sleepers.
+/// The algorithm's lines, and the wake-ups of its signals.
 #[derive(Clone, Copy)]
 pub(crate) struct GroupWords<'a> {
     pub(crate) lines: &'a Lines,
@@ -84,20 +85,20 @@ impl<'a> GroupWords<'a> {
         self.lines.line(self.first + line).counter()
     }
 
-    /// A word of the algorithm's line `line` for its own use: the `index`-th of those that a change of
-    /// membership sets to zero, from flag 1's sleepers to the counter: seven.
+    /// A word of the algorithm's line `line` for its own use, beside flag 0: `index` is 0 to 6, and 6 is the
+    /// counter. A change of membership sets these words to zero.
     #[inline]
     pub(crate) fn own_word(&self, line: usize, index: usize) -> &'a AtomicU32 {
         self.lines.line(self.first + line).word(2 * index + 3)
     }
 }
 
-/// The members as a counter counts them.
+/// The number of members in the type of a counter.
 pub(crate) fn count(members: usize) -> u32 {
     u32::try_from(members).expect("a group has at most 2^12 members because GroupSpec says so")
 }
 
-/// How one participant waits in one episode.
+/// The parameters of one participant's wait in one episode.
 pub(crate) struct EpisodeWait<'a, P, W> {
     pub(crate) words: &'a GroupWords<'a>,
     pub(crate) episode: u32,
@@ -106,7 +107,7 @@ pub(crate) struct EpisodeWait<'a, P, W> {
 }
 
 impl<P: WaitPolicy, W: Watch> EpisodeWait<'_, P, W> {
-    /// Waits for a flag of the algorithm; `None` when the watch stopped it.
+    /// Waits for a flag of the algorithm; `None` if the watch stopped the wait.
     #[inline]
     pub(crate) fn until(&mut self, flag: Flag<'_>) -> Option<()> {
         (self.policy.wait(flag, self.episode, self.watch) == WatchVerdict::Continue).then_some(())

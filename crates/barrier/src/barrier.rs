@@ -1,19 +1,20 @@
-//! A barrier with the interface of `std::sync::Barrier`: one value that all threads share, and `wait()`.
+//! A barrier with the interface of `std::sync::Barrier`: one value shared by all threads, with a method
+//! `wait`.
 //!
-//! The idea: every arrival takes the next number of one counter. Of the numbers `k*n` to `k*n + n-1` each is
-//! an arrival in episode `k`; the last of them signals the episode and leads, the others wait for the signal.
-//! The counter is never reset, so a thread that arrives for the next episode cannot be mistaken for one of
-//! this, even when more than `n` threads use the barrier. With more than `n`, the leader of the next episode
-//! may be ready before this episode is signalled; the leader therefore waits for the signal before its own,
+//! The idea: every arrival takes the next number of one counter. The numbers `k*n` to `k*n + n-1` are the
+//! arrivals of episode `k`. The last of them leads the episode and signals it; the others wait for the
+//! signal. The counter is never reset, so an arrival for the next episode is never counted in this episode,
+//! even when more than `n` threads use the barrier. With more than `n` threads, the leader of the next
+//! episode may be ready before this episode is signalled. It therefore waits for this signal before its own,
 //! so that signals keep their order.
 //!
-//! Threads have no places here, so what is learnt about waiting (see [`Regime`]) belongs to the barrier: the
-//! leader of an episode learns for all.
+//! Threads have no places here, so the knowledge about waiting (see [`Regime`]) belongs to the barrier: the
+//! leader of an episode learns for all threads.
 //!
 //! Cost per participant: one atomic addition to a contended line, a division, and one transfer of the
 //! signal's line; an episode of n takes O(n). When not to use: where an episode has to fail instead of hang
-//! when a thread panics or dies, where processes meet, or where a hundred nanoseconds matter: a
-//! [`Group`](crate::Group) does all of that.
+//! when a thread panics or dies; between processes; or where a hundred nanoseconds matter. A
+//! [`Group`](crate::Group) serves all these cases.
 //!
 //! Reference: std::sync::Barrier; Hensgen, Finkel, Manber 1988 for the central counter.
 
@@ -38,32 +39,32 @@ use unisono_sync::{
 /// assert_eq!(leaders, 1);
 /// ```
 pub struct Barrier {
-    /// How many threads have arrived since the barrier was made.
+    /// The number of arrivals since the barrier was made.
     arrivals: Counter,
-    /// How many make an episode.
+    /// The number of arrivals in an episode.
     threads: NonZeroU64,
-    /// Whether these outnumber the processors that the maker of the barrier may use.
+    /// Whether an episode has more threads than there are processors for the barrier's creator.
     crowded: bool,
-    /// The signal, and how threads wait for it.
+    /// The line of the signal and the line of the regime.
     lines: Lines,
     wakeups: Wakeups,
     /// A thread's policy before its first wait.
     policy: Adaptive,
     learner: Mutex<Learner>,
-    /// How often threads slept here; what the learner decides by.
+    /// The total of sleeps at this barrier; the learner's input.
     sleeps: AtomicU64,
 }
 
 const SIGNAL: usize = 0;
 const REGIME: usize = 1;
 
-/// On a line of its own: every arrival writes here.
+/// The counter of arrivals, on a line of its own because every arrival writes it.
 #[repr(align(128))]
 struct Counter(AtomicU64);
 
 impl Barrier {
-    /// A barrier that lets threads go on in groups of `n`; 0 counts as 1, as in the standard library. Whether
-    /// `n` threads have a processor each is asked here, once.
+    /// A barrier that releases threads in groups of `n`; 0 counts as 1, as in the standard library. Checks
+    /// once, here, whether there are at least `n` processors.
     pub fn new(n: usize) -> Self {
         let threads = NonZeroU64::new(n as u64).unwrap_or(NonZeroU64::MIN);
         let lines = Lines::on_heap(2);
@@ -87,13 +88,14 @@ impl Barrier {
         }
     }
 
-    /// Arrives, and waits until `n` threads have. What each did before, all see after.
+    /// Arrives, and waits until `n` threads have arrived. All writes of each thread before its arrival are
+    /// visible to every thread of the episode afterwards.
     pub fn wait(&self) -> BarrierWaitResult {
-        // SYNC(tickets) release: publishes this thread's writes to the last of its episode;
-        // SYNC(tickets) acquire: the last sees everybody's
+        // SYNC(tickets) release: publishes this thread's writes to the last arrival of its episode;
+        // SYNC(tickets) acquire: the last arrival sees the writes of all others
         let number = self.arrivals.0.fetch_add(1, Ordering::AcqRel);
         let (episode, place) = (number / self.threads, number % self.threads);
-        // A flag's word wraps, and is compared so: an episode is never half of all numbers behind another.
+        // A flag's word wraps; the comparison is valid because two episodes in use are never 2^31 apart.
         let before = episode as u32;
         let leads = place == self.threads.get() - 1;
         if leads {
@@ -108,7 +110,7 @@ impl Barrier {
         BarrierWaitResult { leads }
     }
 
-    /// Holds the number of the last episode that is complete.
+    /// The flag with the number of complete episodes.
     fn signal(&self) -> Flag<'_> {
         self.lines.line(SIGNAL).flag(0)
     }
@@ -120,15 +122,15 @@ impl Barrier {
     fn wait_for(&self, episode: u32) {
         let mut policy = self.policy;
         let company = Company { regime: self.regime(), crowded: self.crowded, whereabouts: None };
-        // the verdict is to go on: nobody watches who could stop it
+        // the verdict is always to continue: `Unwatched` never stops a wait
         let _ = policy.among(company).wait(self.signal(), episode, &mut Unwatched);
         if policy.blocks() > 0 {
             self.sleeps.fetch_add(policy.blocks(), Ordering::Relaxed);
         }
     }
 
-    /// Counts an episode for what is learnt. Leaders come one after the other, unless more threads use the
-    /// barrier than make an episode. A leader that finds another one here leaves its episode uncounted.
+    /// Counts an episode for the learner. Leaders come one after the other, unless more threads use the
+    /// barrier than make an episode. A leader that finds another leader here leaves its episode uncounted.
     fn learn(&self) {
         if cfg!(loom) {
             return; // in a model there is no clock to learn from
@@ -154,7 +156,7 @@ pub struct BarrierWaitResult {
 }
 
 impl BarrierWaitResult {
-    /// Whether this thread is the one of its episode that is told so.
+    /// Whether this thread leads its episode: exactly one thread of each episode does.
     pub fn is_leader(&self) -> bool {
         self.leads
     }
@@ -166,7 +168,7 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::thread;
 
-    /// The standard library's barrier, as far as this one has its interface.
+    /// The interface that both barriers have.
     trait Meeting: Sync {
         fn meet(&self) -> bool;
     }
@@ -183,7 +185,8 @@ mod tests {
         }
     }
 
-    /// How many lead in all when so many threads meet so often; each checks that nobody is an episode away.
+    /// The number of leaders in `times` episodes of `threads` threads. Each thread checks that no thread
+    /// leaves an episode before all have arrived.
     fn leaders(barrier: &dyn Meeting, threads: usize, times: usize) -> usize {
         let (come, led) = (AtomicUsize::new(0), AtomicUsize::new(0));
         thread::scope(|scope| {
@@ -222,7 +225,7 @@ mod tests {
         let (barrier, led, begun) = (Barrier::new(3), AtomicUsize::new(0), AtomicUsize::new(0));
         thread::scope(|scope| {
             for _ in 0..6 {
-                // any thread makes the next arrival: at most two of the six wait for a third at the end
+                // Any thread may make the next arrival; at the end at most two of the six wait for a third.
                 scope.spawn(|| {
                     while begun.fetch_add(1, Ordering::Relaxed) < ARRIVALS {
                         led.fetch_add(usize::from(barrier.wait().is_leader()), Ordering::Relaxed);

@@ -5,8 +5,8 @@
 //! bit.
 //!
 //! Cost per participant: one atomic read-modify-write of a contended line, and one line transfer. The n
-//! read-modify-writes queue up on the line, so an episode takes O(n). When not to use: with many threads on
-//! cores of their own. Where threads share cores anyway, it is the right one.
+//! read-modify-writes queue up on the line, so an episode takes O(n). When not to use: with many threads that
+//! each have a core. Where threads share cores anyway, this algorithm is the right choice.
 //!
 //! Reference: Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization", Int. J. Parallel
 //! Programming 17(1), 1988; Mellor-Crummey, Scott, ACM TOCS 9(1), 1991, section 3.1.
@@ -36,11 +36,11 @@ impl Protocol for Central {
     #[inline]
     fn arrive(&mut self, words: &GroupWords<'_>, episode: u32) {
         let counter = words.counter(COUNTER);
-        // SYNC(central-count) release: publishes this participant's writes to the last to come;
-        // SYNC(central-count) acquire: the last to come sees everybody's
+        // SYNC(central-count) release: publishes this participant's writes to the last to arrive;
+        // SYNC(central-count) acquire: the last to arrive sees the writes of all others
         self.last = counter.fetch_add(1, Ordering::AcqRel) + 1 == self.members;
         if self.last {
-            // Nobody counts again before the release below.
+            // No participant counts again before the release below.
             counter.store(0, Ordering::Relaxed);
             words.flag(RELEASE, 0).signal(episode, words.wakeups);
         }

@@ -1,16 +1,16 @@
 //! Software combining tree.
 //!
-//! The idea: a tree of counters takes the place of one counter, so that few participants meet at each. The
-//! last participant at a node climbs to the node's parent. The last one at the root turns round. On the way
-//! down each participant releases the nodes that it completed on its way up, from top to bottom.
+//! The idea: a tree of counters replaces the single counter, so that few participants meet at each counter.
+//! The last participant at a node climbs to the node's parent. The last participant at the root turns round.
+//! On the way down each participant releases the nodes that it completed on its way up, from top to bottom.
 //! ```text
-//!            [root]              counters of FAN_IN; the last to come climbs,
-//!           /      \             the release comes down the way it climbed
+//!            [root]              counters of FAN_IN; the last to arrive climbs,
+//!           /      \             the release comes down the path that it climbed
 //!       [0..4)    [4..8)
 //! ```
-//! Cost per participant: O(log n) read-modify-writes for one participant, one for most. At most `FAN_IN`
-//! participants contend for a line. When not to use: for few threads, where the levels cost more than the
-//! contention.
+//! Cost per participant: O(log n) read-modify-writes for the participant that climbs highest, one for most.
+//! At most `FAN_IN` participants contend for a line. When not to use: for few threads, where the levels cost
+//! more than the contention.
 //!
 //! Reference: Yew, Tzeng, Lawrie, "Distributing hot-spot addressing in large-scale multiprocessors", IEEE
 //! Trans. Computers 36(4), 1987; with sense reversal: Mellor-Crummey, Scott 1991, section 3.2.
@@ -19,18 +19,18 @@ use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol};
 use unisono_sync::atomics::Ordering;
 use unisono_sync::{WaitPolicy, Watch};
 
-/// Participants or nodes under a node. All of them write one word of it, so a node costs as many transfers of
-/// its line as it has children, one after the other. With 2 a group of 64 has six levels instead of three,
-/// and each level is a transfer that nothing hides; with 8 the transfers at one node take longer than two
-/// levels of 4. The literature's number for such trees; not measured here.
+/// Participants or nodes under a node. All of them write one word of it, so a node costs one line transfer
+/// per child, one after the other. With 2 a group of 64 has six levels instead of three, and each level is a
+/// transfer that nothing hides; with 8 the transfers at one node take longer than two levels of 4. The
+/// literature's number for such trees; not measured here.
 #[cfg(not(loom))]
 const FAN_IN: usize = 4;
 #[cfg(loom)]
 const FAN_IN: usize = 2; // so that three threads make two levels
-/// `FAN_IN` to this power exceeds the largest group.
+/// `FAN_IN` to this power exceeds the largest group, also in a model.
 const MAX_DEPTH: usize = 13;
 
-/// A node's line: its counter, and this flag.
+/// The flag of a node's line that releases the participants stopped at the node.
 const RELEASE: usize = 0;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,7 +44,7 @@ pub(crate) struct CombiningTree {
     /// The nodes from this participant's leaf to the root.
     path: [CombiningNode; MAX_DEPTH],
     depth: usize,
-    /// How many nodes of the path this participant completed in this episode.
+    /// The number of nodes on the path that this participant completed in this episode.
     climbed: usize,
 }
 
@@ -71,12 +71,12 @@ impl Protocol for CombiningTree {
         while self.climbed < self.depth {
             let node = self.path[self.climbed];
             let counter = words.counter(node.line);
-            // SYNC(combining-count) release: publishes what was combined below;
-            // SYNC(combining-count) acquire: the last to come sees everybody's
+            // SYNC(combining-count) release: publishes the writes of all participants below;
+            // SYNC(combining-count) acquire: the last to arrive sees the writes of all others
             if counter.fetch_add(1, Ordering::AcqRel) + 1 < node.fan_in {
                 return;
             }
-            // Nobody counts here again before this node's release below.
+            // No participant counts here again before this node's release below.
             counter.store(0, Ordering::Relaxed);
             self.climbed += 1;
         }
@@ -103,7 +103,7 @@ impl CombiningTree {
     }
 }
 
-/// How many nodes each level has, from the leaves to the root.
+/// The number of nodes of each level, from the leaves to the root.
 fn levels(members: usize) -> impl Iterator<Item = usize> {
     let above = |nodes: &usize| (*nodes > 1).then(|| nodes.div_ceil(FAN_IN));
     std::iter::successors(Some(members.div_ceil(FAN_IN)), above)

@@ -1,16 +1,16 @@
 //! The competitive, preemption-safe barrier of Kontothanassis, Wisniewski and Scott.
 //!
 //! The idea: the counter of the central barrier also says whether any participant sleeps. A waiter first
-//! spins for the budget of its wait policy (50 us by default). Then it sets the bit "somebody sleeps" in the
-//! counter, by one atomic step, unless the counter shows that the last participant has come already. So the
-//! last participant learns from its own arrival whether it has to wake anybody. With sleepers a release is
-//! one system call; without, a plain store. A preempted waiter delays nobody, because all wait for one word
-//! and no waiter hands it on.
+//! spins for the budget of its wait policy (50 us by default). Then it sets a bit for sleepers in the
+//! counter, by one atomic step, and sleeps unless the counter shows that the last participant has arrived. So
+//! the last participant learns from its own arrival whether it has to wake any sleeper. With sleepers a
+//! release is one system call; without, a plain store. A preempted waiter delays no other waiter, because all
+//! wait for one word and no waiter passes the release on.
 //! ```text
-//!   counter   [ 1 = somebody sleeps | how many have come ]       0 while nobody has come
+//!   counter   [ 1 = a participant sleeps | number of arrivals ]       0 before the first arrival
 //! ```
 //! Cost per participant: one read-modify-write, and one more for a participant that sleeps; no other fence,
-//! and none in the kernel. When not to use: for many threads on cores of their own. An episode takes O(n) on
+//! and none in the kernel. When not to use: for many threads that each have a core. An episode takes O(n) on
 //! one line, as with the central barrier.
 //!
 //! Reference: Kontothanassis, Wisniewski, Scott, "Scheduler-conscious synchronization", ACM TOCS 15(1), 1997;
@@ -41,14 +41,14 @@ impl Protocol for Competitive {
     #[inline]
     fn arrive(&mut self, words: &GroupWords<'_>, episode: u32) {
         let counter = words.counter(COUNTER);
-        // SYNC(competitive-count) release: publishes this participant's writes to the last to come;
-        // SYNC(competitive-count) acquire: the last to come sees everybody's
+        // SYNC(competitive-count) release: publishes this participant's writes to the last to arrive;
+        // SYNC(competitive-count) acquire: the last to arrive sees the writes of all others
         let before = counter.fetch_add(1, Ordering::AcqRel);
         self.last = Flag::arrivals(before) + 1 == self.members;
         if self.last {
-            // Nobody counts again before the release below; who says "I sleep" from here on sees that the
-            // count is not that of a waiting group, and does not.
-            // A swap, not a store: late sleepers' read-modify-writes come wholly before it or wholly after.
+            // No participant counts again before the release below. A waiter that sets the bit for sleepers
+            // from here on reads a count that no waiting group has, and does not sleep.
+            // A swap, not a store: a late sleeper's read-modify-write comes wholly before it or wholly after.
             counter.swap(0, Ordering::Relaxed);
             self.release(words).signal_counted(episode, Flag::says_sleeping(before), words.wakeups);
         }

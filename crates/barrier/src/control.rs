@@ -1,13 +1,13 @@
-//! The words that every group has, whatever its algorithm: what the group is, who its members are, and
-//! whether something needs attention.
+//! The words that every group has, whatever its algorithm: the configuration, the standing of each place, and
+//! the attention bits.
 //!
 //! ```text
 //!   line 0      configuration, written once by the creator
-//!   line 1      attention: zero while all is well. All members read it in every episode, so it stays in
-//!               every cache. A member publishes details in its line before it sets a bit. Beside it: how
-//!               members wait ([`Regime`])
+//!   line 1      attention: bits for members that join, leave or are gone, else zero. All members read it in
+//!               every episode, so it stays in every cache. A member publishes details in its line before it
+//!               sets a bit. Beside it: how members wait ([`Regime`])
 //!   line 2      the boundary: counter and flag of the pause in which a group changes its members
-//!   line 3..    one line a place: who it is and what became of it
+//!   line 3..    one line a place: its process and its standing
 //!   then        sixteen members a line: where each last ran ([`Notes`])
 //!   then        the algorithm's lines
 //! ```
@@ -18,11 +18,11 @@ use unisono_sync::{CacheLine, Flag, Lines, Notes, Regime};
 
 use crate::error::{Cause, GoneMember};
 
-/// A member is gone; the member lines say which.
+/// A member is gone or the group is disbanded; the member lines and line 2 say which.
 pub(crate) const ATTENTION_GONE: u32 = 1;
-/// A member leaves at the end of this episode, or one was admitted.
+/// A member leaves at the end of an episode, or a joiner was admitted.
 pub(crate) const ATTENTION_CHANGE: u32 = 2;
-/// Somebody asks to join. Only the member of rank 0 acts on this.
+/// A thread or process asks to join. Only the member of rank 0 acts on this bit.
 pub(crate) const ATTENTION_JOIN: u32 = 4;
 
 /// Lines before the members' lines.
@@ -30,24 +30,24 @@ const FIXED_LINES: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlaceStanding {
-    /// Nobody has been here.
+    /// No member has ever had this place.
     Free,
-    /// A member from the start, not yet claimed by a participant.
+    /// An initial place that no participant has taken yet.
     Reserved,
     Member,
     /// A member that leaves after the episode in its word.
     Leaving,
-    /// Taken by a process that is about to ask.
+    /// Taken by a joiner that is about to ask.
     Claimed,
     Asking,
-    /// A member after the episode in its word.
+    /// A joiner that becomes a member after the episode in its word.
     Admitted,
     Retired,
     /// Gone without leave, from the episode in its word on.
     Gone(Cause),
 }
 
-/// The control lines of a group, over any lines.
+/// The control lines of a group, in private or shared memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Control {
     pub(crate) lines: Lines,
@@ -57,12 +57,12 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// In the first of these lines.
+    /// The control lines are the first of `lines`.
     pub(crate) fn new(lines: Lines, capacity: usize, scope: Scope) -> Self {
         Self { lines, capacity, scope, first: Self::lines(capacity) }
     }
 
-    /// How many lines come before the algorithm's.
+    /// The number of lines before the algorithm's.
     pub(crate) const fn lines(capacity: usize) -> usize {
         FIXED_LINES + capacity + Notes::lines(capacity)
     }
@@ -72,13 +72,13 @@ impl Control {
         self.lines.line(1).word(0)
     }
 
-    /// How members wait: the rest of the line that attention lies in.
+    /// How members wait: the regime, in the other words of the attention line.
     #[inline]
     pub(crate) fn regime(&self) -> Regime<'_> {
         Regime::new(self.lines.line(1))
     }
 
-    /// Where members were last seen.
+    /// The processors on which members last ran.
     #[inline]
     pub(crate) fn notes(&self) -> Notes<'_> {
         Notes::new(&self.lines, FIXED_LINES + self.capacity, self.capacity)
@@ -93,7 +93,7 @@ impl Control {
         (0..self.capacity).map(|id| self.member(id))
     }
 
-    /// The flag that lets go who waits at a boundary.
+    /// The flag that releases the members at a boundary.
     pub(crate) fn boundary(&self) -> Flag<'_> {
         self.lines.line(2).flag(0)
     }
@@ -102,9 +102,9 @@ impl Control {
         self.lines.line(2).counter()
     }
 
-    /// Records that everybody has left.
+    /// Records that all members have left.
     pub(crate) fn disband(&self) {
-        // SYNC(disbanded) release: the boundaries that the last members crossed
+        // SYNC(disbanded) release: publishes the boundaries that the last members crossed
         self.lines.line(2).word(4).store(1, Ordering::Release);
         // SYNC(attention) release, acquire: the word above before the bit
         self.attention().fetch_or(ATTENTION_GONE, Ordering::AcqRel);
@@ -112,27 +112,27 @@ impl Control {
     }
 
     pub(crate) fn is_disbanded(&self) -> bool {
-        // SYNC(disbanded) acquire: one who stops for this sees that its own boundary was crossed
+        // SYNC(disbanded) acquire: a member that stops for this sees the signal of its own boundary
         self.lines.line(2).word(4).load(Ordering::Acquire) != 0
     }
 
-    /// Puts an algorithm's line to its state after `episode`: all flags at the episode, all else zero.
+    /// Sets an algorithm's line to its state after `episode`: all flags at the episode, all other words zero.
     pub(crate) fn reset_line(&self, line: usize, episode: u32) {
         self.lines.line(line).reset(episode);
     }
 
-    /// One more than the place of the member that was first declared gone; 0 while none is. Members that were
-    /// told may end as well; through this word the errors of all name the same member.
+    /// One more than the place of the member that was first declared gone; 0 while no member is gone. Members
+    /// that got the error may end as well; through this word all errors name the same member.
     fn first_gone(&self) -> &AtomicU32 {
         self.lines.line(2).word(8)
     }
 
-    /// Records that a member is gone from `episode` on, and makes everybody look.
+    /// Records that a member is gone from `episode` on, and wakes all members to check.
     pub(crate) fn declare_gone(&self, id: usize, cause: Cause, episode: u32) {
         let member = self.member(id);
         member.retire(PlaceStanding::Gone(cause), episode);
         if let (PlaceStanding::Gone(_), Ok(place)) = (member.standing(), u32::try_from(id + 1)) {
-            // SYNC(first-gone) release: the member's line before its place; one that is there already stays
+            // SYNC(first-gone) release: the member's line before its place; an earlier place stays
             let _ = self.first_gone().compare_exchange(0, place, Ordering::Release, Ordering::Relaxed);
         }
         // SYNC(attention) release: the member's line before the bit
@@ -140,7 +140,7 @@ impl Control {
         self.disturb_all();
     }
 
-    /// A member that is gone so that `episode` cannot complete; for `None`, any member that is gone.
+    /// A member that is gone and makes `episode` impossible; for `None`, any member that is gone.
     pub(crate) fn find_gone(&self, episode: Option<u32>) -> Option<GoneMember> {
         // SYNC(attention) acquire: the member's line after the bit
         if self.attention().load(Ordering::Acquire) & ATTENTION_GONE == 0 {
@@ -148,7 +148,8 @@ impl Control {
         }
         let gone = |member: MemberLine<'_>| match member.standing() {
             PlaceStanding::Gone(cause)
-                // Nobody knows how far a dead process got; the first to notice may be an episode ahead.
+                // The last episode of a dead process is unknown; the first waiter to notice may be an
+                // episode ahead.
                 if cause == Cause::Died
                     || episode.is_none_or(|episode| at_or_after(episode, member.last_episode())) =>
             {
@@ -162,7 +163,7 @@ impl Control {
         first.and_then(|place| gone(self.member(place))).or_else(|| self.members().find_map(gone))
     }
 
-    /// Wakes every sleeper of every flag to look around.
+    /// Wakes every sleeper of every flag, to check its watch.
     pub(crate) fn disturb_all(&self) {
         // SYNC(sleepers) fence: attention before sleepers
         unisono_sync::atomics::fence(Ordering::SeqCst);
@@ -176,7 +177,7 @@ impl Control {
 }
 
 /// One place's line. Words: 0 standing, 1 episode, 2 process, 3 and 4 start time of the process. Flag 4 calls
-/// a joining member to the boundary.
+/// a joiner to the boundary.
 #[derive(Clone, Copy)]
 pub(crate) struct MemberLine<'a> {
     line: &'a CacheLine,
@@ -198,11 +199,11 @@ impl MemberLine<'_> {
     /// Changes the standing if it is still `from`.
     pub(crate) fn change_standing(self, from: PlaceStanding, to: PlaceStanding) -> bool {
         let word = self.line.word(0);
-        // SYNC(standing) release, acquire: as above, at once
+        // SYNC(standing) release, acquire: both of the above in one step
         word.compare_exchange(code(from), code(to), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Ends a membership, unless it has ended before.
+    /// Ends a membership, unless it has already ended.
     fn retire(self, how: PlaceStanding, episode: u32) {
         for standing in
             [PlaceStanding::Member, PlaceStanding::Leaving, PlaceStanding::Asking, PlaceStanding::Admitted]
@@ -214,8 +215,8 @@ impl MemberLine<'_> {
         }
     }
 
-    /// The episode of the last change. Of a member: its first episode; of one that is gone: the first that
-    /// cannot complete.
+    /// The episode of the last change of standing. For an admitted member: the last before its first; for a
+    /// leaver: its last; for a member that is gone: the first that cannot complete.
     pub(crate) fn last_episode(self) -> u32 {
         self.line.word(1).load(Ordering::Relaxed)
     }
@@ -224,7 +225,7 @@ impl MemberLine<'_> {
         self.line.word(1).store(episode, Ordering::Relaxed);
     }
 
-    /// The flag that calls one who asked to join to the boundary.
+    /// The flag that calls a joiner to the boundary.
     pub(crate) fn call(&self) -> Flag<'_> {
         self.line.flag(4)
     }
@@ -233,8 +234,8 @@ impl MemberLine<'_> {
         self.line.word(2).load(Ordering::Relaxed)
     }
 
-    /// When the process started, in the kernel's clock ticks since boot. Together with its number this
-    /// identifies it.
+    /// The start time of the process, in the kernel's clock ticks since boot. Together with its number it
+    /// identifies the process.
     pub(crate) fn process_start(self) -> u64 {
         let word = |index: usize| u64::from(self.line.word(index).load(Ordering::Relaxed));
         word(3) | word(4) << 32
@@ -247,7 +248,7 @@ impl MemberLine<'_> {
     }
 }
 
-/// Whether `episode` is `other` or comes after it; numbers wrap.
+/// Whether `episode` is `other` or a later episode; numbers wrap.
 pub(crate) const fn at_or_after(episode: u32, other: u32) -> bool {
     episode.wrapping_sub(other).cast_signed() >= 0
 }

@@ -1,8 +1,8 @@
 //! Dissemination barrier.
 //!
-//! The idea: in round k each participant signals the one that is 2^k ranks after it, and waits for the one
-//! that is 2^k ranks before it. After log2 n rounds each has heard from all others, directly or through
-//! others.
+//! The idea: in round k each participant signals the participant 2^k ranks after it, and waits for the
+//! participant 2^k ranks before it. After log2 n rounds each has a signal from all others, directly or
+//! through others.
 //! ```text
 //!   round 0   0->1->2->3->4->0      round 1   0->2->4->1->3->0      round 2   0->4->3->2->1->0
 //! ```
@@ -12,8 +12,8 @@
 //! *every* round; or where shared memory is far away, because an episode takes n log n messages.
 //!
 //! Reference: Hensgen, Finkel, Manber, Int. J. Parallel Programming 17(1), 1988; Mellor-Crummey, Scott 1991,
-//! section 3.3. Episode numbers that grow take the place of their parity and sense: the word of a partner
-//! that is an episode ahead is simply greater.
+//! section 3.3. Growing episode numbers replace their parity and sense: the word of a partner that is an
+//! episode ahead is simply greater.
 
 use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol};
 use unisono_sync::{CacheLine, WaitPolicy, Watch};
@@ -24,7 +24,7 @@ pub(crate) struct Dissemination {
     members: usize,
     rounds: usize,
     lines_each: usize,
-    /// The round whose signal is awaited; its own signal is out.
+    /// The round whose signal is awaited; this participant's own signal of that round is out.
     round: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong, and who was it.
+//! The errors of a group, and the members that they name.
 
 use std::fmt;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A member is gone, and the episode can never complete. Final: every later wait fails alike.
+    /// A member is gone, and the episode can never complete. Final: every later wait fails with this error.
     #[error("{0}: the barrier cannot complete; start the group anew without it")]
     Gone(GoneMember),
     /// The deadline passed. The arrival stands: wait again to resume the same episode.
@@ -15,17 +15,18 @@ pub enum Error {
     TimedOut { episode: u32 },
     #[error("a barrier needs at least one participant")]
     NoParticipants,
-    /// A group larger than a barrier's lines are made for.
+    /// The group is larger than [`GroupSpec::MAX_PARTICIPANTS`](crate::GroupSpec::MAX_PARTICIPANTS), or has
+    /// no place left.
     #[error("{wanted} participants are too many: at most {most}")]
     TooMany { wanted: usize, most: usize },
     /// There is no such place in the group.
     #[error("participant {id} does not exist: the group has places 0 to {}", capacity - 1)]
     NoSuchPlace { id: usize, capacity: usize },
-    /// Somebody already is, or was, this participant.
+    /// Another participant has, or had, this place.
     #[error("participant {id} is taken{}: each place is for one, once", by_process(*.process))]
     Taken {
         id: usize,
-        /// Its process, if it is not ours.
+        /// The process of that participant, or 0 if unknown.
         process: u32,
     },
     #[error("all participants have left: create a new group")]
@@ -39,14 +40,14 @@ pub enum Error {
     },
     #[error("{path}: not a barrier of this version of unisono ({what}); create it with the same version")]
     NotABarrier { path: PathBuf, what: String },
-    /// The creator counts on membarrier(2), and this process may not use it.
+    /// The creator relies on membarrier(2), and this process may not use it.
     #[error("membarrier is refused here ({0}), but the group's creator uses it: create the group here")]
     NoMembarrier(io::Error),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoneMember {
-    /// Its place in the group.
+    /// The member's place in the group.
     pub participant: usize,
     pub process: u32,
     pub cause: Cause,
@@ -56,9 +57,9 @@ pub struct GoneMember {
 #[non_exhaustive]
 pub enum Cause {
     Panicked,
-    /// It was dropped without [`leave`](crate::Participant::leave).
+    /// The participant was dropped without [`leave`](crate::Participant::leave).
     Left,
-    /// Its process ended or was killed.
+    /// The member's process ended or was killed.
     Died,
 }
 

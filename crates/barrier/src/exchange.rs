@@ -2,7 +2,7 @@
 //!
 //! The idea: each participant stores once and polls once. The two words lie in *one* line. A participant that
 //! takes the line for its store finds the other's word in it, so an episode can move the line once instead of
-//! twice. Cost: one store, one transfer of the line. When not to use: with more than two (see
+//! twice. Cost: one store, one transfer of the line. When not to use: with more than two participants (see
 //! [`crate::dissemination`]).
 
 use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol};
@@ -10,7 +10,7 @@ use unisono_sync::{WaitPolicy, Watch};
 
 #[derive(Debug)]
 pub(crate) struct PairExchange {
-    /// 0 or 1: masked where it is used, so that the compiler knows and checks no bounds.
+    /// 0 or 1. Masked at each use, so that the compiler drops the bounds check.
     rank: usize,
 }
 

@@ -1,4 +1,4 @@
-//! A barrier: its memory, and the places in it.
+//! A group: the memory of a barrier, and the places in it.
 
 use crate::algorithm::Algorithm;
 use crate::control::{Control, PlaceStanding};
@@ -8,7 +8,7 @@ use crate::spec::GroupSpec;
 use unisono_linux::futex::Scope;
 use unisono_sync::{Lines, SpinBudget, Wait, Wakeups};
 
-/// A barrier, from which its participants are taken. Clones are the same barrier.
+/// A barrier with places for its participants. Clones share the same barrier.
 #[derive(Clone, Debug)]
 pub struct Group {
     pub(crate) control: Control,
@@ -20,7 +20,7 @@ pub struct Group {
 }
 
 impl GroupSpec {
-    /// Makes a barrier for threads of this process. It cannot fail today; the result leaves room for hosts on
+    /// Makes a barrier for threads of this process. Cannot fail today; the result leaves room for hosts on
     /// which it can.
     pub fn for_threads(&self) -> Result<Group, Error> {
         Ok(Group::create(self, Lines::on_heap(Group::lines(self)), Scope::Private))
@@ -59,16 +59,16 @@ impl Group {
         self.wait
     }
 
-    /// How its signals find sleepers: decided once, when the group was made.
+    /// How the group's signals find sleepers; chosen once, when the group was made.
     pub fn wakeups(&self) -> Wakeups {
         self.wakeups
     }
 }
 
-/// How signals find sleepers: not at all, cheaply for the signaller, or cheaply for both.
+/// The wake-ups for an algorithm and a wait policy: none, free for the signaller, or fences on both sides.
 fn wakeups(algorithm: Algorithm, wait: Wait, scope: Scope) -> Wakeups {
     match wait {
-        // Made for cores that are shared, where sleeping is the rule.
+        // The per-core algorithm is for shared cores, where sleeping is the rule.
         Wait::SpinBlock | Wait::Adaptive if algorithm == Algorithm::PerCore => Wakeups::Symmetric(scope),
         Wait::Spin | Wait::Yield => Wakeups::Never,
         Wait::Block => Wakeups::Symmetric(scope),

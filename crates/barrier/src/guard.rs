@@ -1,10 +1,10 @@
-//! Ends a wait that cannot succeed: the deadline has passed, or a member is gone or dead.
+//! Stops a wait that cannot succeed: the deadline has passed, or a member is gone or dead.
 //!
-//! Only the slow path looks: after every few dozen polls, after every yield, and before every sleep. In the
-//! process form a sleeper wakes ten times a second to look whether a process was killed. In the thread form
-//! it sleeps undisturbed, because a killed thread takes the whole process along. Cost: a look loads one
-//! cached line; every sixteenth look reads the clock; ten times a second it checks that the other processes
-//! live.
+//! Only the slow path calls the guard: after every few dozen polls, after every yield, and before every
+//! sleep. In the process form a sleeper wakes ten times a second to check whether a process was killed. In
+//! the thread form it sleeps undisturbed, because a killed thread takes the whole process along. Cost: each
+//! call loads one cached line; every sixteenth call reads the clock; ten times a second a call checks that
+//! the other processes are alive.
 
 use crate::control::Control;
 use crate::error::GoneMember;
@@ -12,9 +12,9 @@ use crate::roll_call::RollCall;
 use unisono_linux::clock::Nanos;
 use unisono_linux::futex::Scope;
 use unisono_sync::atomics::now;
-use unisono_sync::{LONGEST_SLEEP, SparseLooks, Watch, WatchVerdict};
+use unisono_sync::{MAX_SLEEP, SparseLooks, Watch, WatchVerdict};
 
-/// Why a wait ended without its episode.
+/// The reason why a wait ended before its episode.
 #[derive(Clone, Debug)]
 pub(crate) enum Stopped {
     Gone(GoneMember),
@@ -24,10 +24,10 @@ pub(crate) enum Stopped {
 
 pub(crate) struct Guard<'a> {
     control: &'a Control,
-    /// `None` for a member that joins: it cannot join once any member is gone, from any episode on.
+    /// `None` for a joiner: it cannot join once any member is gone, from any episode on.
     episode: Option<u32>,
     deadline: Option<Nanos>,
-    /// Where there is no deadline: the members' flags are one cached line, the clock costs 20 times as much.
+    /// Without a deadline, few calls read the clock: it costs 20 times as much as the cached attention line.
     looks: SparseLooks<16>,
     roll_call: Option<(Nanos, RollCall)>,
     pub(crate) stopped: Option<Stopped>,
@@ -46,7 +46,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// For a process that waits to join.
+    /// The guard of a joiner.
     pub(crate) fn for_any_episode(control: &'a Control) -> Self {
         Self { episode: None, ..Self::new(control, 0, None) }
     }
@@ -56,7 +56,7 @@ impl<'a> Guard<'a> {
         WatchVerdict::Stop
     }
 
-    /// Stops if somebody is gone or everybody has left.
+    /// Stops if a member is gone or all members have left.
     fn look_at_members(&mut self) -> WatchVerdict {
         if let Some(gone) = self.control.find_gone(self.episode) {
             self.stop(Stopped::Gone(gone))
@@ -67,7 +67,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Stops at the deadline; calls the roll when it is time.
+    /// Stops at the deadline; checks the other processes when the next check is due.
     #[cold]
     fn look_at_clock(&mut self) -> WatchVerdict {
         let now = now();
@@ -78,11 +78,11 @@ impl<'a> Guard<'a> {
             return WatchVerdict::Continue;
         }
         let (next, roll_call) =
-            self.roll_call.get_or_insert_with(|| (LONGEST_SLEEP.after(now), RollCall::default()));
+            self.roll_call.get_or_insert_with(|| (MAX_SLEEP.after(now), RollCall::default()));
         if now < *next {
             return WatchVerdict::Continue;
         }
-        *next = LONGEST_SLEEP.after(now);
+        *next = MAX_SLEEP.after(now);
         roll_call.call(self.control, self.episode.unwrap_or(0));
         self.look_at_members()
     }

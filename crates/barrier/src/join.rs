@@ -1,4 +1,4 @@
-//! How a thread or process becomes a member of a group.
+//! Joining: how a thread or a process becomes a member of a group.
 
 use crate::control::PlaceStanding;
 use crate::error::Error;
@@ -11,14 +11,14 @@ use unisono_linux::pidfd::start_time;
 use unisono_sync::{Block, Wakeups};
 
 impl Group {
-    /// Takes all places that the group was made with, in order. Fails with [`Error::Taken`] if a place is
-    /// taken already.
+    /// Takes all initial places of the group, in order. Fails with [`Error::Taken`] if a place is taken
+    /// already.
     pub fn participants(&self) -> Result<Vec<Participant>, Error> {
         (0..self.participants).map(|id| self.participant(id)).collect()
     }
 
-    /// Takes the place `id` of those that the group was made with. Errors name this member by it. Fails with
-    /// [`Error::NoSuchPlace`], [`Error::Taken`].
+    /// Takes the initial place `id`; errors name this member by it. Fails with [`Error::NoSuchPlace`],
+    /// [`Error::Taken`].
     pub fn participant(&self, id: usize) -> Result<Participant, Error> {
         if id >= self.participants {
             return Err(Error::NoSuchPlace { id, capacity: self.participants });
@@ -31,10 +31,10 @@ impl Group {
         Ok(Participant::new(self.clone(), id, MemberRank { rank: id, members: self.participants }, 0))
     }
 
-    /// Joins as a new member: waits until the others have completed the episode they are in, and counts from
-    /// the next one on. Fails with [`Error::TooMany`] if no place is left (see
-    /// [`GroupSpec`](crate::GroupSpec::capacity)), and with [`Error::Gone`] or [`Error::Disbanded`] if the
-    /// others cannot go on or have left.
+    /// Joins as a new member: waits until the current members have completed their episode, and takes part
+    /// from the next episode on. Fails with [`Error::TooMany`] if no place is left (see
+    /// [`GroupSpec`](crate::GroupSpec::capacity)), with [`Error::Gone`] if a member is gone, and with
+    /// [`Error::Disbanded`] if all members have left.
     pub fn join(&self) -> Result<Participant, Error> {
         let (wanted, most) = (self.control.capacity + 1, self.control.capacity);
         let takes = |id: &usize| {
@@ -43,7 +43,7 @@ impl Group {
         let id = (0..most).find(takes).ok_or(Error::TooMany { wanted, most })?;
         self.sign_in(id);
         self.control.member(id).set_standing(PlaceStanding::Asking);
-        // Whatever episode somebody is gone from, the one after it cannot be joined.
+        // Once a member is gone, from any episode on, the episode after it cannot be joined.
         let mut guard = Guard::for_any_episode(&self.control);
         let mut policy = Block::new(Wakeups::Symmetric(self.control.scope));
         let mut asked = || -> Option<Participant> {

@@ -1,8 +1,8 @@
 //! Barriers for threads and processes.
 //!
 //! At a barrier each thread waits until all have arrived. [`Barrier`] has the interface of
-//! `std::sync::Barrier` and can replace it in a program. It chooses how to wait, and chooses anew when the
-//! machine's load changes:
+//! `std::sync::Barrier` and can replace it in a program. It chooses how its threads wait, and chooses anew
+//! when the machine's load changes:
 //!
 //! ```
 //! use unisono_barrier::Barrier;
@@ -24,8 +24,8 @@
 //! unisono-barrier = { path = "unisono/crates/barrier" }   # or { git = "URL OF THE REPOSITORY" }
 //! ```
 //!
-//! A *group* does more. Its members have places, and its algorithm and its way to wait (`unisono-sync`) can
-//! be chosen. Each algorithm of the literature has a file of its own and works with each way to wait, for
+//! A *group* does more. Its members have places, and its algorithm and its wait policy (`unisono-sync`) can
+//! be chosen. Each algorithm of the literature has a file of its own and works with each wait policy, for
 //! threads of one process and for processes that share memory:
 //!
 //! ```
@@ -47,12 +47,12 @@
 //! ```
 //!
 //! Beyond `std::sync::Barrier` a group has split arrive and wait ([`Participant::arrive`]), deadlines, and
-//! members that come and go between episodes ([`Group::join`], [`Participant::leave`]). When a member panics,
-//! goes away or is killed, the others get an error that names it ([`Error::Gone`]); they never hang.
+//! members that join and leave between episodes ([`Group::join`], [`Participant::leave`]). When a member
+//! panics, is dropped or is killed, the others get an error that names it ([`Error::Gone`]); they never hang.
 //!
 //! Read `PROTOCOL.md` first, then `participant.rs` (one episode, from the call to the wait), `algorithm.rs`
-//! (the trait of an algorithm) and `central.rs` (the simplest one); then `membership.rs` (how members come
-//! and go).
+//! (the trait of an algorithm) and `central.rs` (the simplest algorithm); then `membership.rs` (how members
+//! join and leave).
 //!
 //! The crate does not start threads, pin them, or choose their processors. It does not restart an episode
 //! that lost a member.

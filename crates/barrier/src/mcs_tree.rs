@@ -19,7 +19,7 @@
 use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol};
 use unisono_sync::{Flag, WaitPolicy, Watch};
 
-/// Mellor-Crummey and Scott (1991, section 3.4) take 4 for arrivals, because a node then polls one word, and
+/// Mellor-Crummey and Scott (1991, section 3.5) take 4 for arrivals, because a node then polls one word, and
 /// 2 for wake-ups, because a node wakes its children one after the other. Not measured here.
 #[cfg(not(loom))]
 const ARRIVAL_FAN_IN: usize = 4;
@@ -27,7 +27,7 @@ const ARRIVAL_FAN_IN: usize = 4;
 const ARRIVAL_FAN_IN: usize = 2;
 const WAKE_UP_FAN_OUT: usize = 2;
 
-/// In each participant's pair of lines: the children's arrivals, and its own wake-up apart from them.
+/// The lines of a participant: one for its children's arrivals, and one apart for its own wake-up.
 const LINES_EACH: usize = 2;
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(crate) struct McsTree {
     members: usize,
     children: usize,
     seen: usize,
-    /// The parent was told, or, at the root, the wake-up begun.
+    /// Whether this participant has signalled its parent or, at the root, begun the wake-up.
     passed_on: bool,
 }
 

@@ -2,21 +2,21 @@
 //!
 //! All members must agree on the members of each episode, and this must cost nothing while nothing changes.
 //! So a change at the end of episode e is announced before an arrival in e: a leaver announces it before its
-//! own arrival, and the member of rank 0 announces those that ask to join. An episode completes after all
-//! arrivals, so all members see the announcement when they complete e. They then meet at the *boundary*, a
-//! plain counting barrier of the old and the new members. The last to come there sets all words of the
-//! algorithm to e and lets the others go on with their new ranks.
+//! own arrival, and the member of rank 0 announces the joiners. An episode completes after all arrivals, so
+//! all members see the announcement when they complete e. They then meet at the *boundary*, a plain counting
+//! barrier of the old and the new members. The last member to arrive there sets all words of the algorithm to
+//! e and releases the others, which go on with their new ranks.
 //!
 //! A member that completes e may already see an announcement for e + 1. Each announcement carries its
-//! episode, so that one is not yet due. Cost: one load of a cached line an episode; a change costs each
-//! member a sleep.
+//! episode, so the member knows that this change is not yet due. Cost: one load of a cached line an episode;
+//! a change costs each member a sleep.
 
 use crate::control::{ATTENTION_CHANGE, ATTENTION_JOIN, Control, MemberLine, PlaceStanding, at_or_after};
 use crate::guard::Guard;
 use unisono_sync::atomics::Ordering;
 use unisono_sync::{Block, WaitPolicy, Wakeups, Watch, WatchVerdict};
 
-/// A participant's place in the order of members.
+/// A participant's position among the members, and their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemberRank {
     pub(crate) rank: usize,
@@ -27,16 +27,16 @@ pub(crate) struct MemberRank {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Boundary {
     episode: u32,
-    /// How many meet there: old members and new ones.
+    /// The number of members that meet there, old and new.
     attendance: u32,
-    /// The value of the boundary's flag that lets go.
+    /// The value of the boundary's flag that releases the members.
     target: u32,
     counted: bool,
-    /// The participant's rank afterwards; `None` for one that leaves.
+    /// The participant's rank afterwards; `None` for a leaver.
     pub(crate) rank: Option<MemberRank>,
 }
 
-/// What a member is at the end of `episode`.
+/// The part that a member has in the change at the end of an episode.
 #[derive(PartialEq)]
 enum MemberPart {
     Stays,
@@ -47,7 +47,7 @@ enum MemberPart {
 
 fn part(member: MemberLine<'_>, episode: u32) -> MemberPart {
     // Read the standing first, because it is written last. A new standing with the old episode would make a
-    // change of the next episode look like one of this.
+    // change of the next episode look like a change of this episode.
     let standing = member.standing();
     let due = at_or_after(episode, member.last_episode());
     match standing {
@@ -59,7 +59,7 @@ fn part(member: MemberLine<'_>, episode: u32) -> MemberPart {
     }
 }
 
-/// The boundary at the end of `episode` as `id` has to cross it, if a change is due there.
+/// The boundary that member `id` has to cross at the end of `episode`; `None` if no change is due there.
 #[cold]
 pub(crate) fn boundary(control: &Control, id: usize, episode: u32) -> Option<Boundary> {
     let (mut attendance, mut members, mut rank, mut due) = (0, 0, None, false);
@@ -79,7 +79,7 @@ pub(crate) fn boundary(control: &Control, id: usize, episode: u32) -> Option<Bou
     due.then_some(Boundary { episode, attendance, target, counted: false, rank })
 }
 
-/// Waits at the boundary until all are there; `None` when the watch stopped it, to be resumed.
+/// Waits at the boundary until all have arrived; `None` if the watch stopped the wait, to be resumed.
 #[cold]
 pub(crate) fn cross<W: Watch>(
     control: &Control,
@@ -91,13 +91,14 @@ pub(crate) fn cross<W: Watch>(
     if !boundary.counted {
         boundary.counted = true;
         let counter = control.boundary_counter();
-        // SYNC(boundary) release: this member is done with the episode's words;
-        // SYNC(boundary) acquire: the last to come may rewrite them
+        // SYNC(boundary) release: this member no longer uses the episode's words;
+        // SYNC(boundary) acquire: the last member to arrive may rewrite them
         if counter.fetch_add(1, Ordering::AcqRel) + 1 == boundary.attendance {
             counter.store(0, Ordering::Relaxed);
             let remaining = turn(control, boundary.episode);
             flag.signal(boundary.target, Wakeups::Symmetric(control.scope));
-            // Not before the signal: a leaver that still waits here would take its last episode for lost.
+            // After the signal, because a leaver that still waits here would otherwise report its last
+            // episode as lost.
             if remaining == 0 {
                 control.disband();
             }
@@ -107,7 +108,7 @@ pub(crate) fn cross<W: Watch>(
         .then_some(())
 }
 
-/// Makes the change, while everybody else waits at the boundary; returns how many members there are then.
+/// Makes the change while all others wait at the boundary; returns the new number of members.
 fn turn(control: &Control, episode: u32) -> usize {
     let mut remaining = 0;
     for member in control.members() {
@@ -129,7 +130,7 @@ fn turn(control: &Control, episode: u32) -> usize {
     remaining
 }
 
-/// Announces that `id` leaves after `episode`. Called before its arrival there.
+/// Announces that `id` leaves after `episode`. Called before its arrival in that episode.
 pub(crate) fn announce_leave(control: &Control, id: usize, episode: u32) {
     let member = control.member(id);
     member.set_last_episode(episode);
@@ -137,10 +138,11 @@ pub(crate) fn announce_leave(control: &Control, id: usize, episode: u32) {
     control.attention().fetch_or(ATTENTION_CHANGE, Ordering::Relaxed);
 }
 
-/// Admits all that ask, from the end of `episode` on. Only rank 0 calls this, before its arrival there.
+/// Admits all joiners that ask, from the end of `episode` on. Only rank 0 calls this, before its arrival
+/// there.
 #[cold]
 pub(crate) fn admit_who_asks(control: &Control, episode: u32) {
-    // SYNC(asking) acquire: whoever set the bit has its line ready
+    // SYNC(asking) acquire: the joiner that set the bit has written its line
     if control.attention().fetch_and(!ATTENTION_JOIN, Ordering::AcqRel) & ATTENTION_JOIN == 0 {
         return;
     }
@@ -151,7 +153,7 @@ pub(crate) fn admit_who_asks(control: &Control, episode: u32) {
     }
 }
 
-/// Calls those admitted at the end of `episode` to the boundary. Only rank 0 calls this, before it goes
+/// Calls the joiners admitted at the end of `episode` to the boundary. Only rank 0 calls this, before it goes
 /// there.
 pub(crate) fn call_who_comes(control: &Control, episode: u32) {
     for member in control.members().filter(|member| part(*member, episode) == MemberPart::Comes) {
@@ -159,9 +161,10 @@ pub(crate) fn call_who_comes(control: &Control, episode: u32) {
     }
 }
 
-/// Takes a free place and waits to be called to the boundary; `None` when the guard stopped it.
+/// Asks to join at the claimed place `id`, and waits for the call to the boundary; `None` if the guard
+/// stopped the wait.
 pub(crate) fn ask(control: &Control, id: usize, guard: &mut Guard<'_>, policy: &mut Block) -> Option<()> {
-    // SYNC(asking) release: the line before the bit
+    // SYNC(asking) release: publishes the joiner's line before the bit
     control.attention().fetch_or(ATTENTION_JOIN, Ordering::AcqRel);
     (policy.wait(control.member(id).call(), 1, guard) == WatchVerdict::Continue).then_some(())
 }

@@ -13,7 +13,7 @@ use unisono_sync::atomics::{Ordering, now, ticks};
 use unisono_sync::{Block, Fellows, Stretch, Unwatched, Waited, Waiter, Wakeups};
 
 /// One member of a barrier. Dropping it without [`leave`](Self::leave) makes the next episode fail for the
-/// others, with an error that names this one.
+/// others, with an error that names this member.
 ///
 /// (Aligned to cache lines: each episode writes here, and two participants that are made one after the other
 /// could otherwise share a line.)
@@ -28,15 +28,15 @@ pub struct Participant {
     /// The last episode this participant arrived in.
     episode: u32,
     pub(crate) stage: ParticipantStage,
-    /// Episodes that may pass with a glance each; only an idle participant has some.
+    /// Episodes for the fast path; only an idle participant has some.
     stretch: Stretch,
-    /// Sleeps at boundaries, which always block, whatever the policy.
+    /// The number of sleeps at boundaries, where members always block, with any wait policy.
     boundary_blocks: u64,
-    /// How long this participant waited beyond the first glance.
+    /// The time of this participant's waits after their first glance.
     in_earnest: Ticks,
 }
 
-/// Where a participant is between two calls.
+/// The state of a participant between two calls.
 #[derive(Debug)]
 pub(crate) enum ParticipantStage {
     Idle,
@@ -53,20 +53,21 @@ pub struct Episode {
 }
 
 impl Episode {
-    /// Whether this participant leads: exactly one of an episode does, as in `std::sync::BarrierWaitResult`.
+    /// Whether this participant leads: exactly one participant of an episode does, as in
+    /// `std::sync::BarrierWaitResult`.
     pub fn is_leader(self) -> bool {
         self.role == Leadership::Leader
     }
 
-    /// Its number: the first is 1, and it wraps after 2^32.
+    /// The episode's number: the first is 1, and it wraps after 2^32.
     pub fn number(self) -> u32 {
         self.number
     }
 }
 
-/// An arrival whose episode is yet to complete: the second half of a split barrier.
+/// An arrival whose episode is not complete yet; its wait is the second half of a split barrier.
 ///
-/// Dropped, it is not lost: the participant's next arrival first completes this episode.
+/// A dropped token loses nothing: the participant's next arrival first completes this episode.
 #[must_use = "the episode is complete only after wait()"]
 pub struct ArrivalToken<'a> {
     participant: &'a mut Participant,
@@ -77,7 +78,7 @@ impl ArrivalToken<'_> {
         self.participant.finish(WaitLimit::Never)
     }
 
-    /// Waits until everybody has arrived, or until `timeout` has passed. After [`Error::TimedOut`],
+    /// Waits until all members have arrived, or until `timeout` has passed. After [`Error::TimedOut`],
     /// [`Participant::wait`] resumes the episode.
     pub fn wait_timeout(self, timeout: Duration) -> Result<Episode, Error> {
         self.participant.finish(WaitLimit::In(timeout))
@@ -103,15 +104,15 @@ impl Participant {
         }
     }
 
-    /// Arrives and waits until everybody has arrived. Fails with [`Error::Gone`] when a member panicked, went
-    /// away or died.
+    /// Arrives and waits until all members have arrived. Fails with [`Error::Gone`] when a member panicked,
+    /// was dropped or died.
     #[inline]
     pub fn wait(&mut self) -> Result<Episode, Error> {
         self.wait_within(WaitLimit::Never)
     }
 
-    /// The fast path. It needs four things: nothing is to be noted or learnt in this episode, nothing needs
-    /// attention, members stay awake while they wait, and the signals come within a glance.
+    /// The fast path. It has four conditions: nothing has to be noted or learnt in this episode, nothing
+    /// needs attention, members stay awake while they wait, and the signals come within a glance.
     #[inline]
     fn wait_within(&mut self, limit: WaitLimit) -> Result<Episode, Error> {
         if !self.group.control.regime().is_awake_and_undisturbed() || !self.stretch.take() {
@@ -145,7 +146,7 @@ impl Participant {
         self.finish_in_earnest(limit)
     }
 
-    /// Ends the stretch, and tells the waiter how many episodes passed without it.
+    /// Ends the stretch, and adds its episodes to the waiter's count.
     #[inline]
     fn end_stretch(&mut self) {
         let passed = self.stretch.end();
@@ -158,8 +159,8 @@ impl Participant {
         self.wait_within(WaitLimit::In(timeout))
     }
 
-    /// Arrives without waiting. Until it waits, this participant may do work that the others need not wait
-    /// for. If the episode of an earlier arrival is unfinished, that is completed first.
+    /// Arrives without waiting. Until the token waits, this participant may do work that does not depend on
+    /// the others. An unfinished episode of an earlier arrival is completed first.
     pub fn arrive(&mut self) -> Result<ArrivalToken<'_>, Error> {
         if !matches!(self.stage, ParticipantStage::Idle) {
             self.finish(WaitLimit::Never)?;
@@ -168,8 +169,8 @@ impl Participant {
         Ok(ArrivalToken { participant: self })
     }
 
-    /// Takes part in one more episode and then leaves the group; the others go on without it. An unfinished
-    /// episode is completed first.
+    /// Takes part in one more episode and then leaves the group; the others go on without this member. An
+    /// unfinished episode is completed first.
     pub fn leave(mut self) -> Result<Episode, Error> {
         if !matches!(self.stage, ParticipantStage::Idle) {
             self.finish(WaitLimit::Never)?;
@@ -179,22 +180,23 @@ impl Participant {
         self.finish(WaitLimit::Never)
     }
 
-    /// How many members the next episode has.
+    /// The number of members in the next episode.
     pub fn members(&self) -> usize {
         self.rank.members
     }
 
-    /// The place in the group; errors name members by it.
+    /// This member's place in the group; errors name members by it.
     pub fn id(&self) -> usize {
         self.id
     }
 
-    /// How often this participant slept in the kernel so far.
+    /// The number of times that this participant has slept in the kernel so far.
     pub fn blocks(&self) -> u64 {
         self.boundary_blocks + self.waiter.blocks()
     }
 
-    /// How long this participant has waited so far. Waits that ended within the first glance are not counted.
+    /// The time that this participant has waited so far. Waits that ended within the first glance are not
+    /// counted.
     pub fn waited(&self) -> Waited {
         let asleep = self.waiter.asleep();
         Waited { awake: self.in_earnest.to_nanos().since(asleep), asleep }
@@ -249,7 +251,7 @@ impl Participant {
         }
     }
 
-    /// The episode is complete; members may change before the next.
+    /// After an episode is complete; members may change before the next.
     #[inline]
     fn completed(&mut self, role: Leadership, limit: WaitLimit) -> Result<Episode, Error> {
         let decides = self.rank.rank == 0;
@@ -267,7 +269,7 @@ impl Participant {
         Ok(Episode { number: self.episode, role })
     }
 
-    /// Before an arrival, something needs attention.
+    /// Before an arrival, checks for members that are gone, and lets rank 0 admit joiners.
     #[cold]
     fn attend(&mut self, attention: u32, episode: u32) -> Result<(), Error> {
         let control = &self.group.control;
@@ -280,7 +282,8 @@ impl Participant {
         Ok(())
     }
 
-    /// The episode is complete, and members change, perhaps right after it.
+    /// After an episode is complete and a change is announced; the change is due now or after a later
+    /// episode.
     #[cold]
     fn reach_boundary(&mut self, role: Leadership, limit: WaitLimit) -> Result<Episode, Error> {
         let (control, number) = (&self.group.control, self.episode);
@@ -333,7 +336,7 @@ fn stopped(why: Option<Stopped>, episode: u32) -> Error {
 
 impl Drop for Participant {
     fn drop(&mut self) {
-        // In the middle of an episode, that episode is lost; between two, the next.
+        // A drop in the middle of an episode makes that episode impossible; a drop between two, the next.
         let first_impossible = match self.stage {
             ParticipantStage::Left => return,
             ParticipantStage::Arrived => self.episode,
@@ -352,7 +355,7 @@ fn fellows(group: &Group, rank: MemberRank) -> Fellows<'_> {
     Fellows { regime: group.control.regime(), notes: group.control.notes(), members: rank.members }
 }
 
-/// How long a wait may last. The clock is read only after the first glance, because most waits end before.
+/// The deadline of a wait. The clock is read only after the first glance, because most waits end before.
 #[derive(Clone, Copy)]
 enum WaitLimit {
     Never,

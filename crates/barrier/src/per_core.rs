@@ -1,5 +1,5 @@
-//! Per-core barrier: the last participant to arrive on a core waits for the other cores; its fellows there
-//! wait for it.
+//! Per-core barrier: the last participant to arrive on a core waits for the other cores; the core's other
+//! participants wait for it.
 //!
 //! When threads outnumber cores, most waiters share their core with a thread that has not arrived yet. They
 //! must give the core away at once, and waking them one by one from another core is slow. The last thread to
@@ -14,18 +14,18 @@
 //! ```
 //! Cost per episode: each participant makes one read-modify-write of a contended line and one of its core's
 //! line. Each core takes one line transfer and at most one system call. No wake-up crosses cores while
-//! representatives spin. The last participant of all looks at one line for each core. When not to use: with a
-//! core for each thread, where it is the central barrier with more work; or on hundreds of cores, whose lines
-//! the last participant walks.
+//! representatives spin. The very last participant reads one line for each core. When not to use: with a core
+//! for each thread, where this is the central barrier with more work; or on hundreds of cores, because the
+//! last participant reads a line of each.
 //!
 //! A participant counts for the core on which it runs when it arrives. The algorithm guesses from the episode
-//! before how many participants will arrive on a core. A wrong guess (a thread was moved) costs time only,
-//! because the last of all wakes every core that has no representative. `PROTOCOL.md`, "Cores", has the
-//! argument.
+//! before how many participants will arrive on a core. A wrong guess (a thread was migrated) costs time only,
+//! because the very last participant wakes every core that has no representative. `PROTOCOL.md`, "Cores", has
+//! the argument.
 //!
 //! Reference: this project. The representative is the scheduler-conscious tree of Kontothanassis, Wisniewski
-//! and Scott, cut to one level (ACM TOCS 15(1), 1997, section 4); here a thread asks for its core instead of
-//! being assigned one.
+//! and Scott, cut to one level (ACM TOCS 15(1), 1997, section 4); here a thread reads the number of its core
+//! instead of being assigned a core.
 
 use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol, count};
 use unisono_sync::atomics::{AtomicU32, Ordering, fence};
@@ -33,38 +33,38 @@ use unisono_sync::{Flag, WaitPolicy, Wakeups, Watch, WatchVerdict};
 
 const COUNTER: usize = 0;
 const RELEASE: usize = 1;
-/// The first core's line: flag 0 lets the core's fellows go; then words of our own.
+/// The first core's line: flag 0 releases the core's participants; the algorithm's own words follow.
 const CORES: usize = 2;
-/// How many participants run here, as far as they noticed their moves.
+/// The number of participants that run here; each updates it when it notices a migration.
 const EXPECTED: usize = 0;
-/// For how many episodes in a row that was wrong.
+/// The number of successive episodes in which the expected number was wrong.
 const WRONG: usize = 1;
-/// How many have come here, for even and for odd episodes: the next episode starts before this one's counts
-/// are read.
+/// The numbers of arrivals on this core, for even and for odd episodes: the next episode starts before this
+/// one's count is read.
 const ARRIVED: usize = 2;
-/// The last episode that had a representative here.
+/// The last episode with a representative here.
 const REPRESENTED: usize = 4;
 /// The last even and the last odd episode in which a member waited behind others here. Two words, because a
 /// slow member may write its episode when others already wait in the next.
 const BEHIND: usize = 5;
-/// Every core is signalled once in this many episodes even if nobody waits there, because a flag must not
-/// fall 2^31 episodes behind: it would then seem to be ahead. Any number far below 2^31 will do. At 2^20 the
-/// extra signals, one line for each core, are less than a thousandth of a line an episode, whatever the
-/// number of cores.
+/// Every core is signalled once in this many episodes even if no participant waits there, because a flag must
+/// not fall 2^31 episodes behind: it would then seem to be ahead. Any number far below 2^31 will do. At 2^20
+/// the extra signals, one line for each core, are less than a thousandth of a line an episode, on any number
+/// of cores.
 const REFRESH: u32 = 1 << 20;
 
 /// A core's expected count is corrected only after it was wrong for this many episodes in a row, because a
-/// move takes some episodes to be noticed: corrected at once, each move would be counted twice. While a count
-/// is wrong the core's members are let go one episode's length later, so it must not stay wrong for long
-/// either. Chosen between the two, not measured.
-const PATIENCE: u32 = 8;
+/// migration takes some episodes to be noticed: corrected at once, each migration would be counted twice.
+/// While a count is wrong, the core's members are released one episode's length later, so the number must not
+/// be large either. Chosen between the two, not measured.
+const MIN_WRONG_EPISODES: u32 = 8;
 
 #[derive(Debug)]
 pub(crate) struct PerCore {
     rank: usize,
     members: u32,
     cores: usize,
-    /// Where this participant was when it arrived last.
+    /// The core of this participant at its last arrival.
     core: Option<usize>,
     last: bool,
 }
@@ -87,10 +87,10 @@ impl Protocol for PerCore {
         self.line(words, core).arrived(episode).fetch_add(1, Ordering::Relaxed);
         let counter = words.counter(COUNTER);
         // SYNC(per-core-count) release: publishes this participant's writes and its core's count;
-        // SYNC(per-core-count) acquire: the last to come sees everybody's
+        // SYNC(per-core-count) acquire: the last to arrive sees the writes of all others
         self.last = counter.fetch_add(1, Ordering::AcqRel) + 1 == self.members;
         if self.last {
-            // Nobody counts again before the release.
+            // No participant counts again before the release.
             counter.store(0, Ordering::Relaxed);
             words.flag(RELEASE, 0).signal(episode, words.wakeups);
             self.release_cores(words, episode, core);
@@ -110,8 +110,8 @@ impl Protocol for PerCore {
         let core = self.line(words, self.core.unwrap_or(0));
         let expected = core.expected().load(Ordering::Relaxed);
         if expected <= 1 {
-            // This core has nobody to wake. If a thread is moved here and waits behind, the last of all sees
-            // it.
+            // No other participant is expected on this core. If a thread is migrated here and waits behind,
+            // the very last participant signals it.
             wait.until(release)?;
             return Some(Leadership::Follower);
         }
@@ -121,7 +121,8 @@ impl Protocol for PerCore {
                 core.fellows.signal(episode, words.wakeups);
                 return Some(Leadership::Follower);
             }
-            // Either the last of all sees that nobody represents this core, or the release is seen below.
+            // Either the very last participant sees no representative here, or the check below sees the
+            // release.
             core.represented().store(episode.wrapping_sub(1), Ordering::Relaxed);
         }
         core.behind(episode).store(episode, Ordering::Relaxed);
@@ -151,7 +152,8 @@ impl PerCore {
         self.line(words, core).expected().fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The last of all lets its own core's fellows go, and those of every core without a representative.
+    /// Called by the last arrival: releases its own core's members, and those on cores without a
+    /// representative.
     fn release_cores(&self, words: &GroupWords<'_>, episode: u32, here: usize) {
         if !matches!(words.wakeups, Wakeups::Symmetric(_)) {
             // SYNC(behind) fence: release before behind and represented; the other side is in `complete`.
@@ -163,7 +165,8 @@ impl PerCore {
             let core = self.line(words, number);
             let came = core.arrived(episode).load(Ordering::Relaxed);
             if came != 0 {
-                // Nobody counts here before the episode after the next, which waits for this participant.
+                // No participant counts in this word before the episode after the next, and that episode
+                // waits for this participant.
                 core.arrived(episode).store(0, Ordering::Relaxed);
                 let expected = core.expected().load(Ordering::Relaxed);
                 core.review(expected, came);
@@ -180,14 +183,14 @@ impl PerCore {
 struct CoreLine<'a> {
     words: GroupWords<'a>,
     line: usize,
-    /// Lets the core's waiters go. Several may signal it, but all with the same episode, and none after it
-    /// has arrived in the next.
+    /// Releases the core's waiters. Several participants may signal it, but all with the same episode, and
+    /// none after it has arrived in the next.
     fellows: Flag<'a>,
 }
 
 impl<'a> CoreLine<'a> {
-    /// Corrects the expected count once it has been wrong for a while: a member that left did not subtract
-    /// itself.
+    /// Corrects the expected count after it was wrong for several episodes in a row: a member that left did
+    /// not subtract itself.
     fn review(&self, expected: u32, came: u32) {
         let wrong = self.words.own_word(self.line, WRONG);
         let times = wrong.load(Ordering::Relaxed);
@@ -195,7 +198,7 @@ impl<'a> CoreLine<'a> {
             if times != 0 {
                 wrong.store(0, Ordering::Relaxed);
             }
-        } else if times < PATIENCE {
+        } else if times < MIN_WRONG_EPISODES {
             wrong.store(times + 1, Ordering::Relaxed);
         } else {
             wrong.store(0, Ordering::Relaxed);
@@ -230,7 +233,7 @@ fn cores() -> usize {
     unisono_linux::current_cpu::configured()
 }
 
-/// In a model there are two cores, and the first two participants share one.
+/// A model has two cores, and the first two participants share one.
 #[cfg(loom)]
 fn here(rank: usize) -> usize {
     rank / 2

@@ -1,4 +1,4 @@
-//! One participant's algorithm, chosen when the group is made.
+//! One participant's side of the group's algorithm, as an enum of all algorithms.
 
 use crate::algorithm::{Algorithm, EpisodeWait, GroupWords, Leadership, Protocol};
 use crate::central::Central;
@@ -12,10 +12,10 @@ use crate::static_tree::StaticTree;
 use crate::tournament::Tournament;
 use unisono_sync::{Glance, Stretch, Unwatched, WaitPolicy, Watch};
 
-/// Defines [`AnyProtocol`] of these algorithms, which are named as their types are.
+/// Defines [`AnyProtocol`] from the names of the algorithms; each type has its algorithm's name.
 macro_rules! protocols {
     ($($algorithm:ident)*) => {
-        /// Some algorithm. A branch on it costs less than an indirect call, and lets the fast path be
+        /// Any of the algorithms. A branch on it costs less than an indirect call, and the fast path can be
         /// inlined.
         #[derive(Debug)]
         pub(crate) enum AnyProtocol {
@@ -24,7 +24,7 @@ macro_rules! protocols {
         }
 
         impl AnyProtocol {
-            /// How many lines `algorithm` needs for up to `members`.
+            /// The number of lines that `algorithm` needs for up to `members` members.
             pub(crate) fn lines(algorithm: Algorithm, members: usize) -> usize {
                 match algorithm {
                     $(Algorithm::$algorithm => $algorithm::lines(members),)*
@@ -63,12 +63,12 @@ macro_rules! protocols {
 protocols! { Central Competitive CombiningTree StaticTree Dissemination Tournament McsTree PerCore }
 
 impl AnyProtocol {
-    /// How episodes of this algorithm are passed with a glance each.
+    /// A stretch of the right kind for this algorithm, without episodes yet.
     pub(crate) fn stretch(&self) -> Stretch {
         if matches!(self, Self::Exchange(_)) { Stretch::of_exchange() } else { Stretch::default() }
     }
 
-    /// Arrives, and completes if the signals come within a glance.
+    /// Arrives, and completes the episode if the signals come within a glance.
     #[inline]
     pub(crate) fn pass(
         &mut self,
@@ -76,8 +76,8 @@ impl AnyProtocol {
         episode: u32,
         glance: Glance,
     ) -> Option<Leadership> {
-        // An exchange takes 30 ns, so it alone is inlined into the caller; the others would cost it
-        // registers.
+        // An exchange takes 30 ns, so only the exchange is inlined into the caller; inlining the other
+        // algorithms would take registers from it.
         if let Self::Exchange(pair) = self {
             pair.arrive(words, episode);
             return pair.complete(EpisodeWait {

@@ -1,13 +1,12 @@
-//! Which barrier to use here, and why.
+//! Recommends a barrier for a host, with the reason.
 //!
-//! A pure choice from what the caller knows or asks the host for: how many participants, how many CPUs they
-//! may use, and how much else wants to run. The rules are those the measurements in this crate's
-//! `benches/budgets.rs` support; each answer says which rule it was. The wait policy is always the adaptive
-//! one, except where nothing is left to adapt to.
+//! A pure function of three inputs: the number of participants, the number of CPUs that they may use, and the
+//! load of other threads. The measurements in this crate's `benches/budgets.rs` support the rules; each
+//! answer names its rule. The wait policy is always the adaptive one.
 //!
-//! Where participants share CPUs: `unisono barrier --threads N --pin spread --seconds 0.12 --runs 3
-//! --algorithm all --wait adaptive`, and `--pin none`, on two virtual CPUs (AMD EPYC, Linux 6.18), otherwise
-//! idle, in turns; us an episode, median of n = 3 (2 threads do not share, and are shown beside; * is the
+//! Participants that share CPUs, measured by `unisono barrier --threads N --pin spread --seconds 0.12 --runs
+//! 3 --algorithm all --wait adaptive`, and `--pin none`, on two virtual CPUs (AMD EPYC, Linux 6.18),
+//! otherwise idle, interleaved; us an episode, median of n = 3 (2 threads do not share CPUs; * marks the
 //! least):
 //! ```text
 //!                      2 threads        4 threads        8 threads       16 threads
@@ -21,10 +20,10 @@
 //!   mcs-tree         0.094   0.130    6.18     5.46    20.9    27.3     57.9    65.5
 //!   per-core         0.111   0.109    2.78     1.56*    4.78    5.86*   13.2*   12.1
 //! ```
-//! Central, competitive and per-core are not told apart by three runs (those of per-core, 4 threads, spread:
-//! 2.04 to 3.09; it slept a part of the time, and in another run of `budgets idle4` took 1.63); every tree
-//! loses. What more than two do on CPUs of their own was not measured: there were two CPUs. Those rules rest
-//! on counting transfers of lines.
+//! Three runs do not separate central, competitive and per-core (those of per-core, 4 threads, spread: 2.04
+//! to 3.09; it slept a part of the time, and in another run of `budgets idle4` took 1.63); every tree loses.
+//! More than two participants with a CPU each were not measured: there were two CPUs. Those rules rest on
+//! counting line transfers.
 
 use crate::algorithm::Algorithm;
 use unisono_sync::Wait;
@@ -38,7 +37,7 @@ pub struct Recommendation {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecommendedLoad {
-    /// Nothing, as far as known: the machine, or these CPUs, belong to the program.
+    /// No other load, as far as known: the machine, or these CPUs, belong to the program.
     None,
     /// Other threads are runnable on these CPUs, or may become so.
     Foreign,

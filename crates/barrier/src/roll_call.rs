@@ -1,17 +1,17 @@
-//! Which of the other processes still live.
+//! Detects members whose process has ended.
 //!
-//! A member killed by a signal says nothing, so those who wait for it have to ask. Each waiter that has
-//! waited for a tenth of a second holds on to the processes of all others by pidfds, identified by the start
-//! time they recorded when they joined, and polls them ten times a second. Cost: nothing before that; then
-//! two system calls and a file a process once, and one poll(2) a roll call. Where pidfds are missing (before
-//! Linux 5.3) it compares start times instead.
+//! A member killed by a signal announces nothing, so waiters have to check. A waiter that has waited for a
+//! tenth of a second opens a pidfd for the process of each other member, and compares its start time with the
+//! one recorded when the member joined. From then on it polls the pidfds ten times a second. Cost: nothing
+//! before that; then once two system calls and a file for each process, and one poll(2) for each check. Where
+//! pidfds are missing (before Linux 5.3) it compares start times instead.
 
 use crate::control::{Control, PlaceStanding};
 use crate::error::Cause;
 use unisono_linux::pidfd::start_time;
 use unisono_linux::pinned::PinnedProcess;
 
-/// The processes of the other members, held on to.
+/// The pidfds of the other members' processes.
 #[derive(Debug, Default)]
 pub(crate) struct RollCall {
     held: Vec<PinnedProcess>,
@@ -20,7 +20,7 @@ pub(crate) struct RollCall {
 }
 
 impl RollCall {
-    /// Declares the members gone whose process has ended.
+    /// Declares every member gone whose process has ended.
     pub(crate) fn call(&mut self, control: &Control, episode: u32) {
         let ours = std::process::id();
         for member in control.members() {

@@ -1,8 +1,7 @@
-//! The process form: a group in shared memory, and its configuration as the creator wrote it.
+//! The process form: a group in shared memory, with the configuration written by its creator.
 //!
-//! The first line says what the region is. Everything in it is checked before it is believed, once, when
-//! the group is opened; afterwards only the words of the protocol are read, none of which is used as an
-//! index or a length.
+//! The first line holds the configuration. An opener validates all of it, once; afterwards it reads only the
+//! words of the protocol, and uses none of them as an index or a length.
 
 use crate::algorithm::Algorithm;
 use crate::control::Control;
@@ -25,7 +24,7 @@ const ASYMMETRIC: u32 = 1;
 const SYMMETRIC: u32 = 2;
 
 impl GroupSpec {
-    /// Makes a barrier for processes; others open it by [`Group::open`] or inherit it. Fails with
+    /// Makes a barrier for processes; other processes open it by [`Group::open`] or inherit it. Fails with
     /// [`Error::SharedMemory`].
     pub fn for_processes(&self) -> Result<Group, Error> {
         let bytes = Group::lines(self) * size_of::<unisono_sync::CacheLine>();
@@ -34,14 +33,14 @@ impl GroupSpec {
         Ok(Group::in_lines(self, Lines::in_region(region)))
     }
 
-    /// How many lines a group of this kind takes.
+    /// The number of lines that a group of this specification takes.
     pub fn lines(&self) -> usize {
         Group::lines(self)
     }
 
-    /// Makes a barrier for processes in memory that they share for other reasons, too. The lines are zeroed;
-    /// the barrier takes the first [`Self::lines`] of them. Others open it by [`Group::open_in`]; it has no
-    /// path. Panics when there are too few.
+    /// Makes a barrier in memory that processes share for other purposes, too. The lines must be zero; the
+    /// barrier takes the first [`Self::lines`] of them. Other processes open it by [`Group::open_in`]; it has
+    /// no path. Panics if there are too few lines.
     pub fn for_processes_in(&self, lines: &Lines) -> Group {
         Group::in_lines(self, lines.part(0, self.lines()))
     }
@@ -54,12 +53,13 @@ impl Group {
         group
     }
 
-    /// Where processes of the same user find a group of [`GroupSpec::for_processes`], while this one lives.
+    /// The path at which processes of the same user can open a group of [`GroupSpec::for_processes`], while
+    /// this process lives.
     pub fn path(&self) -> Option<PathBuf> {
         self.control.lines.region().map(SharedMemory::path)
     }
 
-    /// Opens a group that another process made, by its [`path`](Self::path). Fails with
+    /// Opens another process's group by its [`path`](Self::path). Fails with
     /// [`Error::SharedMemory`], [`Error::NotABarrier`], [`Error::NoMembarrier`].
     pub fn open(path: &Path) -> Result<Self, Error> {
         let region = SharedMemory::open(path)
@@ -68,7 +68,7 @@ impl Group {
     }
 
     /// Opens a group of [`GroupSpec::for_processes_in`], made by another process in lines that both map.
-    /// Errors name the region `path`. Fails with [`Error::NotABarrier`], [`Error::NoMembarrier`].
+    /// Errors name the region by `path`. Fails with [`Error::NotABarrier`], [`Error::NoMembarrier`].
     pub fn open_in(lines: Lines, path: &Path) -> Result<Self, Error> {
         let refuse = |what: &str| Error::NotABarrier { path: path.to_owned(), what: what.to_owned() };
         let word = |index: usize| lines.line(0).word(index).load(Ordering::Relaxed);

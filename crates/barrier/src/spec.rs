@@ -1,11 +1,11 @@
-//! What kind of barrier to make.
+//! The specification of a barrier: its size, algorithm and wait policy.
 
 use crate::algorithm::Algorithm;
 use crate::error::Error;
 use crate::recommended::{RecommendedLoad, recommended};
 use unisono_sync::{SpinBudget, Wait};
 
-/// A description of a barrier, to be turned into a [`Group`](crate::Group).
+/// A specification of a barrier, from which a [`Group`](crate::Group) is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupSpec {
     pub(crate) participants: usize,
@@ -16,20 +16,19 @@ pub struct GroupSpec {
 }
 
 impl GroupSpec {
-    /// The most participants a group can have: more than any host has processors. The lines of as many
-    /// members take about a megabyte of memory, and a count of them fits into 13 bits of a lock word of
-    /// `unisono-rma`.
+    /// The largest number of participants: more than any host has processors. The lines of this many members
+    /// take about a megabyte of memory, and their count fits into 13 bits of a lock word of `unisono-rma`.
     pub const MAX_PARTICIPANTS: usize = 4096;
 
-    /// A barrier as [`recommended`] for the CPUs this thread may use: waiting adaptively, with 50 us to spin.
-    /// Fails with [`Error::NoParticipants`], [`Error::TooMany`].
+    /// A barrier with the [`recommended`] algorithm for the CPUs that this thread may use. It waits
+    /// adaptively, with a spin budget of 50 us. Fails with [`Error::NoParticipants`], [`Error::TooMany`].
     pub fn new(participants: usize) -> Result<Self, Error> {
         let algorithm = recommended(participants, cpus(), RecommendedLoad::Unknown).algorithm;
         Self::with_algorithm(participants, algorithm)
     }
 
-    /// As [`new`](Self::new), with a known algorithm. Counting the CPUs reads several files. Fails with
-    /// [`Error::NoParticipants`], [`Error::TooMany`].
+    /// As [`new`](Self::new), with a given algorithm; saves the files that counting the CPUs reads. Fails
+    /// with [`Error::NoParticipants`], [`Error::TooMany`].
     pub fn with_algorithm(participants: usize, algorithm: Algorithm) -> Result<Self, Error> {
         let most = Self::MAX_PARTICIPANTS;
         match participants {
@@ -55,14 +54,14 @@ impl GroupSpec {
         Self { wait, ..self }
     }
 
-    /// Spinning at most so long where the wait policy spins and sleeps.
+    /// Sets the longest spin of the wait policies that spin and then sleep.
     #[must_use]
     pub const fn spin_budget(self, spin_budget: SpinBudget) -> Self {
         Self { spin_budget, ..self }
     }
 
-    /// With room for members who join later: places are never reused, so count everyone who ever joins. Fails
-    /// with [`Error::TooMany`].
+    /// Sets the number of places, with room for members that join later. Places are never reused, so count
+    /// every member that ever joins. Fails with [`Error::TooMany`].
     pub fn capacity(self, capacity: usize) -> Result<Self, Error> {
         if capacity > Self::MAX_PARTICIPANTS {
             return Err(Error::TooMany { wanted: capacity, most: Self::MAX_PARTICIPANTS });
@@ -71,7 +70,7 @@ impl GroupSpec {
     }
 }
 
-/// How many CPUs this thread may use.
+/// The number of CPUs that this thread may use.
 fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }

@@ -1,7 +1,7 @@
 //! Static f-way tree.
 //!
 //! The idea: the tree is fixed beforehand. A parent waits for each of its children on a word that only that
-//! child writes. All wait for one word that the root writes. There is no read-modify-write.
+//! child writes. All participants wait for one word that the root writes. There is no read-modify-write.
 //!
 //! Cost per participant: one store and, for a parent, a wait for each child; O(log n) steps up, one down.
 //! When not to use: where several sockets poll the one release word (wake by a tree there:
@@ -13,23 +13,23 @@
 use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol};
 use unisono_sync::{WaitPolicy, Watch};
 
-/// Children of a node: all their words fit in its line, so that the node reads one line whatever their
-/// number. The line has 16 words, but the depth of the tree hardly shrinks beyond 4 (64 participants: three
-/// levels with 4, two with 8), and the last child of a node signals later the more there are. Chosen as in
-/// the MCS tree, not measured.
+/// Children of a node. All their words fit in its line, so that the node reads one line. The line has 16
+/// words, but the depth of the tree hardly shrinks beyond 4 (64 participants: three levels with 4, two with
+/// 8), and with more children the last child of a node signals later. Chosen as in the MCS tree, not
+/// measured.
 #[cfg(not(loom))]
 const FAN_IN: usize = 4;
 #[cfg(loom)]
 const FAN_IN: usize = 2;
 
-/// The line with the release; node r's children signal line 1 + r.
+/// The line of the release. The children of rank r signal line 1 + r.
 const RELEASE: usize = 0;
 
 #[derive(Debug)]
 pub(crate) struct StaticTree {
     rank: usize,
     children: usize,
-    /// Children seen in this episode.
+    /// Children whose arrival this participant has seen in this episode.
     seen: usize,
     signalled: bool,
 }

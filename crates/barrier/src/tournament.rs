@@ -1,16 +1,16 @@
 //! Tournament barrier.
 //!
-//! The idea: pairs meet in rounds, and the winner of each pair is fixed beforehand. The loser tells the
-//! winner and waits; the winner plays on. So the champion (rank 0) hears of all. The release runs back down
-//! the brackets: each winner wakes the losers that it beat, the latest first.
+//! The idea: pairs meet in rounds, and the winner of each pair is fixed beforehand. The loser signals the
+//! winner and waits; the winner plays on. So all arrivals reach the champion (rank 0). The release runs back
+//! down the brackets: each winner wakes the losers that it beat, the latest first.
 //! ```text
 //!   round 2   0 <------------- 4          arrival: the loser stores into the winner's line
 //!   round 1   0 <----- 2       4 <-- 6    release: the winner stores into the loser's line
 //!   round 0   0<-1   2<-3    4<-5  6<-7
 //! ```
 //! Cost per participant: one store up, and one down for each participant that it beat; no read-modify-write;
-//! 2 log2 n steps on the longest way. When not to use: with more participants than cores, as the
-//! dissemination barrier.
+//! 2 log2 n steps on the longest path. When not to use: with more participants than cores, for the reason of
+//! the dissemination barrier.
 //!
 //! Reference: Hensgen, Finkel, Manber 1988; Lubachevsky 1989; Mellor-Crummey, Scott 1991, section 3.4. Their
 //! release is one word; here it is the tree, so that no line has to reach all participants at the same time.
@@ -22,11 +22,11 @@ use unisono_sync::{CacheLine, Flag, WaitPolicy, Watch};
 pub(crate) struct Tournament {
     rank: usize,
     members: usize,
-    /// Rounds this participant wins before it loses; all, for the champion.
+    /// The number of rounds that this participant wins before it loses; all rounds, for the champion.
     wins: usize,
     lines_each: usize,
     round: usize,
-    /// The loss is announced, or the championship won.
+    /// Whether this participant has signalled its winner or, as champion, released its losers.
     settled: bool,
 }
 
@@ -97,7 +97,7 @@ impl Tournament {
         self.rank + (1 << round) < self.members
     }
 
-    /// What the loser of a round tells this participant.
+    /// The flag by which the loser of a round signals this participant.
     #[inline]
     fn heard<'a>(&self, words: &GroupWords<'a>, round: usize) -> Flag<'a> {
         self.flag(words, self.rank, 1 + round)

@@ -1,14 +1,14 @@
-//! Every algorithm's protocol and the sleep/wake handshake, under every interleaving that matters.
+//! Every algorithm's protocol and the sleep/wake handshake, under every interleaving within the bound.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test --release -p unisono-barrier --test loom
 //! ```
-//! Two or three participants, two episodes: the second is where a word of the first could be mistaken.
-//! Interleavings are bounded to two preemptions (`LOOM_MAX_PREEMPTIONS` overrides), which is where the known
-//! bugs of barriers live and keeps the whole run to minutes. Membarrier is modelled by a full fence on both
-//! sides, time by nothing: a lost wake-up is a deadlock, which loom reports. Each model has failed for the
-//! rule it is about, broken on purpose (the fences of `Flag`, the look before a sleep, the order in which a
-//! member's words are read, the wake-up of who asks to join).
+//! Two or three participants, two episodes: the second is the first in which a word of an earlier episode
+//! could be mistaken. Interleavings are bounded to two preemptions (`LOOM_MAX_PREEMPTIONS` overrides): the
+//! known bugs of barriers need no more, and the whole run takes minutes. Membarrier is modeled by a full
+//! fence on both sides; time does not exist: a lost wake-up is a deadlock, and loom reports it. Each model
+//! has failed with its rule broken on purpose (the fences of `Flag`, the check before a sleep, the order in
+//! which a member's words are read, the wake-up of a joiner).
 
 #![cfg(loom)]
 
@@ -37,10 +37,10 @@ fn model_within(preemptions: usize, check: impl Fn() + Sync + Send + 'static) {
     builder.check(check);
 }
 
-/// Each writes its own cell, waits, and reads all; then the same again.
+/// Each participant writes its own cell, waits, and reads all cells; then the same again.
 fn episodes(mut me: Participant, plain: &Plain, count: u32) {
     for episode in 1..=count {
-        // SAFETY: only this participant writes its cell, and nobody reads before the barrier.
+        // SAFETY: only this participant writes its cell, and no participant reads it before the barrier.
         plain.0[me.id()].with_mut(|cell| unsafe { *cell = episode });
         me.wait().expect("nobody goes away");
         for cell in &plain.0 {
@@ -86,7 +86,7 @@ fn completes(algorithm: Algorithm, wait: Wait, participants: usize, count: u32) 
 fn rounds(mut me: Participant, plain: &Plain, count: u32) {
     for episode in 1..=count {
         if episode % 2 == 1 {
-            // SAFETY: odd episodes: only this participant writes its cell, nobody reads before the barrier.
+            // SAFETY: odd episodes: only this participant writes its cell, none reads it before the barrier.
             plain.0[me.id()].with_mut(|cell| unsafe { *cell = episode });
         }
         me.wait().expect("nobody goes away");
@@ -150,15 +150,15 @@ models!(
     mcs_tree = McsTree
 );
 
-/// The first episode finds out who shares a core; the next two then overlap: one may wait in the later while
-/// another is still leaving the earlier.
+/// In the first episode the participants find out that they share a core. The next two may overlap: one
+/// participant may wait in the later while the other is still leaving the earlier.
 #[test]
 fn two_sleeping_on_one_core_pass_three_episodes_and_no_wake_up_is_lost() {
     completes(Algorithm::PerCore, Wait::Block, 2, 3);
 }
 
-/// The first member's controller sends everybody to sleep while the second may be anywhere, and lets them
-/// give way to one another later; hints are no part of the protocol, so that every mixture must be right.
+/// The first member's controller sends all members to sleep while the second may be anywhere, and later lets
+/// them yield to one another; hints are no part of the protocol, so every mixture must be right.
 fn advised(algorithm: Algorithm) {
     model(move || {
         let (mut first, mut second) = pair(algorithm, Wait::Adaptive);
@@ -176,7 +176,7 @@ fn advised(algorithm: Algorithm) {
     });
 }
 
-/// One goes while the other polls, is about to sleep, or sleeps.
+/// One member is dropped while the other polls, is about to sleep, or sleeps.
 fn poisoned(algorithm: Algorithm, wait: Wait) {
     model(move || {
         let (mut first, second) = pair(algorithm, wait);
@@ -190,7 +190,7 @@ fn poisoned(algorithm: Algorithm, wait: Wait) {
     });
 }
 
-/// The second may see the first's announcement for the next episode while it leaves this one.
+/// The second member may see the first's announcement for the next episode while it leaves this one.
 #[test]
 fn who_announces_its_leave_is_a_member_until_the_episode_it_named() {
     model(|| {
@@ -229,8 +229,8 @@ fn one_joins_between_two_episodes_and_both_go_on() {
     });
 }
 
-/// Whoever asks is let in by the last member before it goes, or is told that all have left; it never sleeps
-/// on.
+/// A joiner is admitted by the last member before it leaves, or gets the error that all have left; it never
+/// sleeps for ever.
 #[test]
 fn who_asks_to_join_while_everybody_leaves_is_answered() {
     model(|| {
@@ -269,14 +269,14 @@ fn two_leave_after_the_same_episode() {
     });
 }
 
-/// Threads of a [`Barrier`]: each writes its own cell, waits, reads all, and waits again.
+/// Threads of a [`Barrier`]: each writes its own cell, waits, reads all cells, and waits again.
 fn shared(threads: usize, count: u32) {
     model(move || {
         let barrier = Arc::new(Barrier::new(threads));
         let plain = Arc::new(Plain((0..threads).map(|_| UnsafeCell::new(0)).collect()));
         let rounds = move |me: usize, barrier: Arc<Barrier>, plain: Arc<Plain>| {
             for episode in 1..=count {
-                // SAFETY: only this thread writes its cell, and nobody reads before the barrier.
+                // SAFETY: only this thread writes its cell, and no thread reads it before the barrier.
                 plain.0[me].with_mut(|cell| unsafe { *cell = episode });
                 barrier.wait();
                 for cell in &plain.0 {

@@ -1,10 +1,10 @@
-//! What an event costs in the broker itself: no socket, no other process.
+//! Measures the cost of an event in the broker itself: no socket, no other process.
 //!
 //! ```text
 //! cargo bench -p unisono-broker --bench broker -- [samples=7] [events=200000]
 //! ```
-//! A frame of 1 KB goes in, the frame for the one consumer comes out, as the server does it: in batches of 1
-//! and of 64. Prints the least, the median and the greatest time of an event, in nanoseconds.
+//! A frame of 1 KB goes in, and the frame for the single consumer comes out, as in the server: in batches of
+//! 1 and of 64. Printed: the minimum, the median and the maximum time of an event, in nanoseconds.
 
 #![cfg(not(loom))]
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]

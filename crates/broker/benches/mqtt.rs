@@ -1,8 +1,8 @@
 //! Messages of QoS 0 from one MQTT client to another one, through this broker and through mosquitto, in
 //! turns on one host: `cargo bench -p unisono-broker --bench mqtt [BYTES [MESSAGES [ROUNDS]]]`.
 //!
-//! The clients are the same for both and know no more of MQTT than they need: the writer sends packets that
-//! were made before, the reader counts bytes. The writer is never more than 800 messages ahead, so that
+//! The clients are the same for both brokers and implement only the necessary part of MQTT: the writer sends
+//! prepared packets, the reader counts bytes. The writer is never more than 800 messages ahead, so that
 //! neither broker drops any. Without mosquitto, this broker is measured alone.
 
 use std::io::{Read as _, Write as _};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use unisono_broker::{Broker, ChannelWait, Exposure, Limits, Server};
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
-/// Messages in one write.
+/// Messages per write.
 const BATCH: usize = 50;
 const AHEAD: u64 = 800;
 
@@ -57,11 +57,11 @@ fn main() {
     });
 }
 
-/// mosquitto, killed with its drop.
+/// A mosquitto process, killed on drop.
 struct Peer {
     child: Child,
     at: SocketAddr,
-    /// Removed with its drop.
+    /// Removed on drop.
     _directory: tempfile::TempDir,
 }
 
@@ -109,7 +109,7 @@ fn client(at: SocketAddr, name: u8) -> TcpStream {
     socket
 }
 
-/// Messages in a second.
+/// Messages per second.
 fn run(at: SocketAddr, bytes: usize, messages: usize) -> f64 {
     let mut reader = client(at, b'r');
     reader.write_all(&[0x82, 6, 0, 1, 0, 1, b't', 0]).expect("it reads");

@@ -1,11 +1,11 @@
-//! A program that sends 25 frames a second through a broker, each with a deadline, and comes back when the
-//! broker dies.
+//! Sends 25 frames a second through a broker, each with a deadline, and reconnects when the broker dies.
 //!
 //! ```sh
 //! unisono queue broker examples/policies/three-classes.toml --listen /tmp/broker &
 //! cargo run --release -p unisono-broker --example stream -- /tmp/broker video 192.0.2.7:5004 100
 //! ```
-//! Arguments: the broker's socket, a class of its policy, where the frames go (UDP), how many.
+//! Arguments: the broker's socket, a class of its policy, the destination of the frames (UDP), the number of
+//! frames.
 #![forbid(unsafe_code)]
 
 use std::io::Write;
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         std::thread::sleep(PERIOD);
     }
-    broker.flush_path(path)?; // all have left
+    broker.flush_path(path)?; // all frames have left
     for class in broker.statistics()?.classes {
         writeln!(std::io::stdout(), "{}: {} messages have left", class.name, class.messages)?;
     }
@@ -47,7 +47,7 @@ fn join(socket: &str, class: &str, destination: &Destination) -> Result<(Client,
     Ok((broker, path))
 }
 
-/// Until a broker listens there again; half a minute at most.
+/// Reconnects when a broker listens again; tries for at most half a minute.
 fn again(socket: &str, class: &str, destination: &Destination) -> Result<(Client, PathHandle), Error> {
     for _ in 0..300 {
         match join(socket, class, destination) {

@@ -1,26 +1,26 @@
-//! What classes have got, as far as the broker can see.
+//! Counters of the broker, its classes, its consumers and its log.
 
 use serde::{Deserialize, Serialize};
 use unisono_linux::clock::Nanos;
 use unisono_measure::histogram::Histogram;
 use unisono_measure::record::Distribution;
 
-/// What a broker has done since it began.
+/// Totals since the broker began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Statistics {
-    /// Nanoseconds of the monotonic clock.
+    /// Time of the reading, in nanoseconds of the monotonic clock.
     pub at_ns: u64,
-    /// Programs that are connected.
+    /// Number of connected programs.
     pub clients: u64,
-    /// Paths that are open or still drain.
+    /// Number of paths that are open or still drain.
     pub paths: u64,
-    /// Ways from a supplier to a consumer that do not lead through the broker.
+    /// Number of direct links from a supplier to a consumer, without the broker.
     #[serde(default)]
     pub direct: u64,
-    /// Bytes that queues and the credit of paths may come to hold.
+    /// Maximum bytes that queues and the credit of paths may come to hold.
     #[serde(default)]
     pub granted_bytes: u64,
-    /// Bytes that topics keep for consumers that come late.
+    /// Bytes that topics keep for late subscribers.
     #[serde(default)]
     pub kept_bytes: u64,
     /// Bytes of topics' names.
@@ -31,10 +31,10 @@ pub struct Statistics {
     pub held_bytes: u64,
     /// Publications, topics and subscriptions that were refused.
     pub refused: u64,
-    /// Programs that were sent away because of what they sent.
+    /// Number of programs that the broker disconnected because of the data that they sent.
     pub sent_away: u64,
-    /// What was refused, by the reason: `admission` (a deadline that cannot be kept), `offered` (offered
-    /// against requested), `publish` and `subscribe` (permissions), and so on.
+    /// Refusals by reason: `admission` (a deadline that cannot be kept), `offered` (offered against
+    /// requested), `publish` and `subscribe` (permissions), and so on.
     #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
     pub refusals: std::collections::BTreeMap<String, u64>,
     /// Entries of the audit that could not be written.
@@ -42,110 +42,110 @@ pub struct Statistics {
     pub audit_lost: u64,
     /// Leaves of the policy, in its order: what left on paths.
     pub classes: Vec<ClassStatistics>,
-    /// Consumers of programs; a group is one of them.
+    /// Consumers of programs; a group counts as one consumer.
     #[serde(default)]
     pub consumers: Vec<ConsumerStatistics>,
-    /// Consumers that do not fit into this answer.
+    /// Number of consumers that do not fit into this answer.
     #[serde(default)]
     pub left_out: u64,
-    /// All consumers together that have gone.
+    /// Totals of all consumers that have disconnected.
     #[serde(default)]
     pub departed: ConsumerStatistics,
-    /// Of all consumers, also those that have gone: deadlines missed by topic; the topics with the most.
+    /// Missed deadlines by topic, of connected and disconnected consumers; only the topics with the most.
     #[serde(default)]
     pub missed_by_topic: std::collections::BTreeMap<String, u64>,
-    /// None: it keeps no log.
+    /// `None`: the broker keeps no log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<LogStatistics>,
 }
 
-/// What a broker's log holds, and what it did since the broker began.
+/// State of a broker's log, and totals since the broker began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LogStatistics {
     pub bytes: u64,
-    /// The position of the oldest event.
+    /// Position of the oldest event.
     pub first: u64,
-    /// The position that the next event gets.
+    /// Position of the next event.
     pub next: u64,
-    /// The position of the first event that is not synced.
+    /// Position of the first event that is not synced.
     pub synced: u64,
     pub written: u64,
-    /// Events that could not be written.
+    /// Number of events that could not be written.
     pub failed: u64,
-    /// Times that the disk was waited for.
+    /// Number of waits for the disk.
     pub syncs: u64,
-    /// Places where bytes were found that are no events.
+    /// Number of places with bytes that are not valid events.
     pub damaged: u64,
-    /// Bytes that were cut off behind the last whole event.
+    /// Bytes cut off behind the last complete event.
     pub torn: u64,
-    /// Named consumers that are connected, with the position up to which they have acknowledged.
+    /// Connected consumers with a name, with their acknowledged position.
     pub consumers: std::collections::BTreeMap<String, u64>,
 }
 
-/// What a consumer, or its group, has got.
+/// Totals of a consumer or of a group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConsumerStatistics {
-    /// The name of its program, or of the group.
+    /// The name of the program or of the group.
     pub name: String,
-    /// The names of a group's programs, at most 16. None: it is alone.
+    /// The names of a group's programs, at most 16. `None`: a single consumer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub programs: Option<Vec<String>>,
-    /// The class of the policy.
+    /// The consumer's class in the policy.
     pub class: String,
-    /// Consumers in the group; 1 without one.
+    /// Number of consumers in the group; 1 without a group.
     pub members: u64,
-    /// Events that matched.
+    /// Number of matching events.
     pub matched: u64,
     pub delivered: u64,
-    /// Dropped because its queue was full.
+    /// Events dropped because the queue was full.
     pub dropped_full: u64,
-    /// Not delivered because their deadline had passed.
+    /// Events dropped because their deadline had passed.
     pub dropped_late: u64,
-    /// Not delivered because they were larger than its reservation holds for.
+    /// Events dropped because they exceeded the reservation's largest payload.
     pub dropped_large: u64,
-    /// Given up after the last attempt, because nobody acknowledged them.
+    /// Events given up after the last delivery attempt without an acknowledgement.
     pub given_up: u64,
-    /// All that matched and will never be delivered: the sum of those four.
+    /// Sum of the four preceding counters: matching events that will never be delivered.
     pub lost: u64,
-    /// Deadlines that passed before or while the event was delivered.
+    /// Deadlines that passed before or during the delivery.
     pub missed: u64,
-    /// The same by topic; the topics with the most, the others under [`OTHERS`].
+    /// Missed deadlines by topic; only the topics with the most, the others under [`OTHERS`].
     pub missed_by_topic: std::collections::BTreeMap<String, u64>,
-    /// Deliveries repeated because nobody acknowledged them.
+    /// Deliveries repeated for lack of an acknowledgement.
     pub repeated: u64,
-    /// Publications that a supplier was refused because its queue was full.
+    /// Publications refused to a supplier because this queue was full.
     pub blocked: u64,
-    /// Events that wait.
+    /// Number of waiting events.
     pub waiting: u64,
-    /// Whether its program reads nothing for now.
+    /// Whether the program reads no events at present.
     pub paused: bool,
 }
 
-/// Stands for all that have no place of their own.
+/// The name under which all unlisted topics are summed.
 pub const OTHERS: &str = "(others)";
 
-/// What a class has got.
+/// Totals of a class.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClassStatistics {
     pub name: String,
-    /// Its part of the link while every class wants more than its own.
+    /// The class's part of the link while every class wants more than its share.
     pub share: f64,
     pub messages: u64,
-    /// What they took on the link.
+    /// Bytes that the messages took on the link.
     pub bytes: u64,
-    /// Events that could not be delivered: a destination that refuses, a connection that broke.
+    /// Events that could not be delivered: the destination refused, or the connection broke.
     pub lost: u64,
     /// Events sent after their deadline.
     pub late: u64,
-    /// Events that wait.
+    /// Number of waiting events.
     pub waiting: u64,
     /// Microseconds from arrival to sending.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_us: Option<Distribution>,
 }
 
-/// One leaf's account.
+/// Counters of a leaf class.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     pub(crate) messages: u64,

@@ -1,5 +1,5 @@
-//! Where a broker listens, as people write it: a path, `unix:PATH`, `tcp:HOST:PORT`, and `tls:` or `udp:`
-//! with `HOST:PORT?authority=FILE&certificate=FILE&key=FILE&token-file=FILE`.
+//! A broker's address in text form: a path, `unix:PATH`, `tcp:HOST:PORT`, and `tls:` or `udp:` with
+//! `HOST:PORT?authority=FILE&certificate=FILE&key=FILE&token-file=FILE`.
 
 use crate::tls::{CertifiedFiles, TlsError};
 use std::fmt;
@@ -10,32 +10,32 @@ use std::str::FromStr;
 use unisono_linux::local_socket::own_user;
 use unisono_linux::private_directory::PrivateDirectory;
 
-/// Where a broker listens.
+/// The address of a broker.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum BrokerAddress {
-    /// A Unix socket in the file system that brings the descriptors of shared memory, and wakes who sleeps.
+    /// A Unix socket in the file system that passes the descriptors of shared memory and wakes sleepers.
     Shared(PathBuf),
-    /// The same socket, which carries the frames of a program that shares no memory. A broker that listens
-    /// for one kind listens for the other, too.
+    /// The same socket; it carries the frames of a program that shares no memory. A broker that listens for
+    /// one kind listens for the other, too.
     Unix(PathBuf),
     Tcp(SocketAddr),
     /// TCP with TLS.
     Tls(TlsAddress),
-    /// UDP, as QUIC, which has TLS.
+    /// UDP with QUIC, which includes TLS.
     Udp(TlsAddress),
 }
 
-/// Where a broker listens with TLS, over TCP or UDP, and how a program knows it and is known by it.
+/// An address with TLS, over TCP or UDP, and the credentials of both ends.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TlsAddress {
-    /// As in the broker's certificate: a name, or an address without brackets.
+    /// The name in the broker's certificate: a host name, or an address without brackets.
     pub host: String,
     pub address: SocketAddr,
-    /// The certificate of the broker's authority, in a PEM file; a program needs one.
+    /// The certificate of the broker's authority, in a PEM file; required for a program.
     pub authority: Option<PathBuf>,
-    /// Of the program, for a broker that asks for certificates.
+    /// The program's certificate, for a broker that asks for certificates.
     pub own: Option<CertifiedFiles>,
-    /// The file with the program's token, for a broker that asks for one.
+    /// The file with the program's token, for a broker that asks for a token.
     pub token: Option<PathBuf>,
 }
 
@@ -70,7 +70,7 @@ impl TlsAddress {
     }
 }
 
-/// As it is written behind `tls:` or `udp:`.
+/// In the form behind `tls:` or `udp:`.
 impl fmt::Display for TlsAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.host.contains(':') {
@@ -87,11 +87,11 @@ impl fmt::Display for TlsAddress {
     }
 }
 
-/// Where the broker of the host listens: `unisono-events.socket` of systemd names it.
+/// The socket of the host's broker, as in the systemd unit `unisono-events.socket`.
 pub const HOST_SOCKET: &str = "/run/unisono/events";
 
-/// Where the broker of this user listens, and is looked for, if nobody says otherwise:
-/// `$XDG_RUNTIME_DIR/unisono-events`, or `/tmp/unisono-UID/events` where the variable is not set.
+/// The default socket of this user's broker: `$XDG_RUNTIME_DIR/unisono-events`, or `/tmp/unisono-UID/events`
+/// where the variable is not set.
 #[must_use]
 pub fn default_socket() -> PathBuf {
     match std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| !directory.is_empty()) {
@@ -104,8 +104,8 @@ fn directory_of_user() -> PathBuf {
     format!("/tmp/unisono-{}", own_user()).into()
 }
 
-/// Everybody may make directories in /tmp. So a socket in this user's directory there is used only if that
-/// directory is this user's alone; it is made if it is missing.
+/// Any user may make directories in /tmp. So a socket in this user's directory there is used only if that
+/// directory belongs to this user alone; a missing directory is made.
 ///
 /// # Errors
 /// Another user could have put the socket there.
@@ -117,7 +117,7 @@ pub(crate) fn check_owner(socket: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Why a text is no address.
+/// Why a text is not a valid address.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "`{text}` is no address: {why}; write a path such as /run/user/1000/events, tcp:127.0.0.1:7400, tls:HOST:7401?authority=FILE, or udp:HOST:7402?authority=FILE"
@@ -147,7 +147,7 @@ impl FromStr for BrokerAddress {
         if path.is_empty() {
             return Err(wrong("it is empty"));
         }
-        // 108 bytes with the end: sun_path in unix(7)
+        // 108 bytes with the terminating NUL: sun_path in unix(7)
         if path.len() > 107 {
             return Err(wrong("a socket's path has at most 107 bytes"));
         }

@@ -1,8 +1,9 @@
-//! Payloads of events in the broker: in its memory, or in that of a transport. Never copied inside.
+//! Payloads of events inside the broker: in its heap, or in the shared memory of a transport. They are never
+//! copied inside the broker.
 //!
-//! The memory of a payload is used again by the next payload of the same length in the same thread. The
-//! allocator of glibc takes 1 KB from the heap and merges it again for each event, and gives the end of the
-//! heap back to the kernel.
+//! The next payload of the same length in the same thread reuses the memory of a payload. Without that,
+//! glibc's allocator takes 1 KB from the heap and merges it again for each event, and returns the end of the
+//! heap to the kernel.
 
 use crate::mqtt::MessageOrigin;
 use crate::transport::{PayloadRef, SharedPayload};
@@ -13,15 +14,15 @@ use std::sync::atomic::AtomicU8;
 use unisono_eventchannel::{EventPayload, NO_DEADLINE};
 use unisono_linux::clock::Nanos;
 
-/// The payload of an event; clones are handles of the same bytes.
+/// The payload of an event; clones share the same bytes.
 #[derive(Clone, Debug)]
 pub struct EventBody {
     bytes: BodyBytes,
-    /// The deadline of an event on a path, whose class may not order by it.
+    /// The deadline of an event on a path; the path's class may not order by it.
     pub(crate) due: Nanos,
-    /// What it keeps of the MQTT message that it came as.
+    /// Properties of the MQTT message that carried the payload.
     pub(crate) origin: MessageOrigin,
-    /// Its position in the log. 0: it is not there.
+    /// The event's position in the log; 0: not in the log.
     pub(crate) position: u64,
 }
 
@@ -31,18 +32,18 @@ enum BodyBytes {
     Shared(SharedPayload),
 }
 
-/// Payloads whose memory a thread keeps, at most: as many as the broker takes from one program in a turn, and
-/// again as many of another.
+/// Maximum number of spare payloads per thread: the number that the broker takes from one program in a turn,
+/// twice.
 const MOST_SPARE: usize = 128;
-/// A larger payload's memory is given back: what a thread keeps is at most 2 MiB.
+/// The memory of a larger payload is freed, so that a thread keeps at most 2 MiB.
 const LARGEST_SPARE: usize = 16 << 10;
 
 thread_local! {
-    /// Memory of payloads that nobody uses any more, the last one last.
+    /// Memory of unused payloads, the most recent one last.
     static SPARE: RefCell<Vec<Arc<[u8]>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Bytes in this process's memory. `None` only while they are dropped.
+/// Bytes in this process's heap; `None` only during the drop.
 #[derive(Clone, Debug)]
 struct HeapBytes(Option<Arc<[u8]>>);
 
@@ -70,7 +71,7 @@ impl Drop for HeapBytes {
         if bytes.len() > LARGEST_SPARE || Arc::get_mut(&mut bytes).is_none() {
             return;
         }
-        // a thread that ends keeps nothing
+        // a thread that is exiting keeps no memory
         let _ = SPARE.try_with(|spare| {
             let mut spare = spare.borrow_mut();
             if spare.len() < MOST_SPARE {
@@ -81,7 +82,7 @@ impl Drop for HeapBytes {
 }
 
 impl EventBody {
-    /// What came apart from its head, or else the bytes behind the head.
+    /// Takes the external payload if there is one, otherwise the bytes behind the head.
     pub(crate) fn new(bytes: &[u8], apart: Option<SharedPayload>) -> Self {
         let bytes = apart.map_or_else(|| BodyBytes::Heap(HeapBytes::new(bytes)), BodyBytes::Shared);
         Self { bytes, due: NO_DEADLINE, origin: MessageOrigin::default(), position: 0 }
@@ -95,7 +96,7 @@ impl EventBody {
         }
     }
 
-    /// The bytes; copied if another process can change them.
+    /// The bytes; a copy if another process can change them.
     #[must_use]
     pub fn bytes(&self) -> Cow<'_, [u8]> {
         match &self.bytes {
@@ -104,8 +105,8 @@ impl EventBody {
         }
     }
 
-    /// The bytes where they lie in memory that another process can change. None: they lie in this process's
-    /// own, or cannot be read in place.
+    /// The bytes in place, in memory that another process can change. `None`: the bytes are in this process's
+    /// heap, or cannot be read in place.
     #[must_use]
     pub fn in_place(&self) -> Option<&[AtomicU8]> {
         match &self.bytes {

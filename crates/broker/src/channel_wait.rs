@@ -7,19 +7,19 @@ use unisono_sync::{PollBudget, SpinBudget, Wait};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChannelWait {
-    /// Sleeps until something comes.
+    /// Sleeps until a frame comes.
     #[default]
     Sleep,
-    /// Looks again and again, and needs a processor of its own.
+    /// Polls without a sleep; needs a processor of its own.
     Spin,
-    /// After each frame, looks for as long as a sleep would cost, then sleeps: never more than twice the cost
-    /// of the better choice (Karlin, Li, Manasse, Owicki, SOSP 1991). Over shared memory, a client finds out
+    /// After each frame, polls for as long as a sleep would cost, then sleeps: never more than twice the cost
+    /// of the better choice (Karlin, Li, Manasse, Owicki, SOSP 1991). Over shared memory, a client learns
     /// which of the two is better, as `unisono-sync` does. For processors that are idle otherwise.
     Adaptive,
 }
 
 impl ChannelWait {
-    /// Each with its name and its description on the command line.
+    /// Each variant with its name and its description on the command line.
     pub const ALL: [(Self, &str, &str); 3] = [
         (Self::Sleep, "sleep", "Sleep until something comes"),
         (Self::Spin, "spin", "Spin; this takes a processor"),
@@ -34,7 +34,7 @@ impl ChannelWait {
         }
     }
 
-    /// Its name in `unisono-sync`.
+    /// The corresponding policy of `unisono-sync`.
     pub(crate) fn policy(self) -> Wait {
         match self {
             Self::Sleep => Wait::Block,
@@ -43,7 +43,7 @@ impl ChannelWait {
         }
     }
 
-    /// How long to look for the next frame before a sleep, from now on.
+    /// How long to poll for the next frame before a sleep, from now on.
     pub(crate) fn budget(self) -> PollBudget {
         let mut budget = match self {
             Self::Sleep => PollBudget::Nothing,

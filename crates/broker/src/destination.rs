@@ -1,27 +1,27 @@
-//! Where a path's events go, and what they take on the link.
+//! A path's destination, and the size of its events on the link.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::SocketAddr;
 
-/// How they travel.
+/// The transport protocol of a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PathTransport {
-    /// Each event is a datagram, as it is.
+    /// Each event is one datagram.
     Udp,
-    /// One connection a path; each event after its length in four bytes, the most significant first.
+    /// One connection per path; each event follows its length in four bytes, big-endian.
     Tcp,
 }
 
-/// Where a path leads.
+/// The destination of a path.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Destination {
-    /// How they travel.
+    /// The transport protocol.
     pub transport: PathTransport,
     pub address: SocketAddr,
-    /// The congestion control of a TCP connection; the host's own if absent.
+    /// The congestion control of a TCP connection; `None`: the host's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion: Option<String>,
 }
@@ -32,14 +32,14 @@ impl Destination {
         Self { transport: PathTransport::Udp, address, congestion: None }
     }
 
-    /// By a connection.
+    /// A destination over TCP.
     #[must_use]
     pub fn tcp(address: SocketAddr) -> Self {
         Self { transport: PathTransport::Tcp, address, congestion: None }
     }
 
-    /// What an event of so many bytes takes on an Ethernet link, its headers included, as the kernel's
-    /// queueing disciplines count. Of TCP it is an estimate: where segments begin is the kernel's decision.
+    /// Bytes that an event with this payload takes on an Ethernet link, headers included, as the kernel's
+    /// queueing disciplines count them. For TCP it is an estimate: the kernel decides where segments begin.
     #[must_use]
     pub fn wire_length(&self, payload: usize) -> u32 {
         const ETHERNET: usize = 14;

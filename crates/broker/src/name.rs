@@ -1,17 +1,17 @@
-//! Names of programs, as people read them in tables, metrics and errors.
+//! Names of programs, as shown in tables, metrics and errors.
 //!
-//! A program says its name in its greeting. If nobody chose one, it is the program's name as the kernel knows
-//! it, with the number of the process: `camera[4711]`. The broker checks a name, because it stands in tables
-//! and in the labels of metrics. A name identifies nobody: two programs may have the same one, and
-//! permissions go by what the kernel, a token or a certificate says.
+//! A program sends its name in its greeting. By default it is the program's name in the kernel, with the
+//! process number: `camera[4711]`. The broker checks a name, because the name appears in tables and in the
+//! labels of metrics. A name is no identity: two programs may have the same name, and permissions depend on
+//! the kernel's credentials, a token or a certificate.
 
 use std::path::Path;
 use unisono_linux::read;
 
-/// Characters of the longest name. A table has room for it, and a label of a metric stays readable.
+/// Maximum characters of a name. A table has room for it, and a label of a metric stays readable.
 pub(crate) const MOST_PROGRAM_NAME: usize = 64;
 
-/// Whether a program may have the name; the answer is what to do.
+/// Checks the name of a program; the error has the remedy.
 pub(crate) fn check_program_name(name: &str) -> Result<(), String> {
     let length = name.chars().count();
     if length > MOST_PROGRAM_NAME {
@@ -27,7 +27,7 @@ pub(crate) fn check_program_name(name: &str) -> Result<(), String> {
     }
 }
 
-/// A name that another protocol chose (a client identifier of MQTT), as it may stand in a table.
+/// Makes a name that another protocol chose (a client identifier of MQTT) suitable for a table.
 pub(crate) fn shown(name: &str) -> String {
     let visible = |character: char| if character.is_control() { '?' } else { character };
     name.chars().take(MOST_PROGRAM_NAME).map(visible).collect()

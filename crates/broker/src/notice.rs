@@ -1,25 +1,25 @@
-//! What a consumer is told beside its events, as it travels.
+//! Notices to consumers, in their transmitted form.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use unisono_eventchannel::{ChannelNotice, Departed, Gap, GapCause};
 
-/// A notice, with the topic by its number (the broker names it before).
+/// A notice; a topic is given by its number, after a frame with its name.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "notice", rename_all = "kebab-case")]
 pub enum NoticeText {
-    /// Events of a supplier are missing: `lost` of those from `first` to `last`. If `lost` is 0, it is not
-    /// known how many are missing from `first` on.
+    /// Events of a supplier are missing: `lost` of the events from `first` to `last`. If `lost` is 0, the
+    /// number of missing events from `first` on is unknown.
     Gap { topic: u32, supplier: u32, first: u64, last: u64, lost: u64, cause: String },
-    /// A supplier will push no more.
+    /// A supplier publishes no more.
     Gone { topic: u32, supplier: u32, died: bool },
-    /// Another supplier is heard now.
+    /// Another supplier is now the owner of the topic.
     Owner { topic: u32, supplier: u32 },
-    /// What was requested is no longer offered; says both values.
+    /// The requested quality is no longer offered; the text has both values.
     Mismatch { topic: u32, text: String },
-    /// A period is over.
+    /// A period of a timer is over.
     Tick { at_ns: u64 },
-    /// Nothing has come since.
+    /// No event has come since this time.
     Silence { since_ns: u64 },
     /// A correlation began and was not completed in time.
     Incomplete {},
@@ -28,7 +28,7 @@ pub enum NoticeText {
 }
 
 impl NoticeText {
-    /// None: of a kind that this protocol does not have.
+    /// `None`: this protocol has no such kind of notice.
     pub(crate) fn of(notice: &ChannelNotice) -> Option<Self> {
         Some(match notice {
             ChannelNotice::Gap(Gap { topic, supplier, first, last, lost, cause }) => {
@@ -57,7 +57,7 @@ impl NoticeText {
         })
     }
 
-    /// The topic that it is about.
+    /// The topic of the notice, if it has one.
     #[must_use]
     pub fn topic(&self) -> Option<u32> {
         match self {

@@ -1,5 +1,5 @@
-//! The broker's sockets to the addresses of paths. None ever blocks: what a destination does not take is
-//! kept.
+//! The broker's sockets to the destinations of paths. They never block: bytes that a destination does not
+//! accept are kept.
 
 use crate::destination::{Destination, PathTransport};
 use crate::task::Sent;
@@ -11,11 +11,11 @@ use rustix::net::{
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Bytes that the kernel holds for a connection. Enough to keep 1 Gbit/s busy with a round trip of 2 ms, and
-/// little enough to be part of the bound of the wait.
+/// Bytes that the kernel buffers for a connection. Enough to keep 1 Gbit/s busy with a round trip of 2 ms,
+/// and small enough to be part of the bound of the wait.
 const KERNEL_BUFFER: usize = 256 << 10;
 
-/// How much of what was kept has gone on.
+/// How much of the kept data has been sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flushed {
     Nothing,
@@ -28,14 +28,15 @@ pub(crate) enum Flushed {
 pub(crate) struct OutgoingSocket {
     socket: OwnedFd,
     transport: PathTransport,
-    /// Of a connection: bytes that have to go first.
+    /// For TCP: bytes to be sent before any others.
     kept: Vec<u8>,
-    /// Datagrams that have to go first.
+    /// For UDP: datagrams to be sent before any others.
     datagrams: Vec<Vec<u8>>,
 }
 
 impl OutgoingSocket {
-    /// Opens it. A connection is on its way then, not there; it can be written to when it is.
+    /// Opens the socket. A TCP connection is still pending then; the socket becomes writable when the
+    /// connection is up.
     pub(crate) fn open(destination: &Destination) -> Result<Self, Errno> {
         let family = if destination.address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let kind = match destination.transport {
@@ -58,7 +59,7 @@ impl OutgoingSocket {
         }
     }
 
-    /// Sends a message, or keeps what is not taken.
+    /// Sends a message, or keeps the part that is not accepted.
     pub(crate) fn send(&mut self, payload: &[u8]) -> Result<Sent, Errno> {
         match self.transport {
             PathTransport::Udp => self.send_datagram(payload),
@@ -80,8 +81,7 @@ impl OutgoingSocket {
             self.datagrams.push(payload.to_vec());
             return Ok(Sent::Kept);
         }
-        // what an earlier one met at its destination is reported with the next: that one has not been sent
-        // yet
+        // the error of an earlier datagram is reported with the next one; this one has not been sent yet
         for _ in 0..2 {
             match write(self.socket.as_fd(), &[], payload) {
                 Err(Errno::CONNREFUSED) => {}
@@ -101,7 +101,7 @@ impl OutgoingSocket {
         Ok(Sent::Lost)
     }
 
-    /// Sends on what was kept, as much as is taken.
+    /// Sends kept data, as much as the socket accepts.
     pub(crate) fn flush(&mut self) -> Result<Flushed, Errno> {
         let mut so_far = Flushed::Nothing;
         while !self.datagrams.is_empty() {
@@ -124,7 +124,7 @@ impl OutgoingSocket {
         Ok(Flushed::All)
     }
 
-    /// What went wrong, if something did.
+    /// The socket's pending error, if any.
     pub(crate) fn error(&self) -> Option<Errno> {
         sockopt::socket_error(&self.socket).ok().and_then(Result::err)
     }
@@ -140,7 +140,7 @@ impl AsFd for OutgoingSocket {
     }
 }
 
-/// How much was taken; nothing where all would have to wait.
+/// Number of accepted bytes; 0 if the call would block.
 fn write(socket: BorrowedFd<'_>, head: &[u8], rest: &[u8]) -> Result<usize, Errno> {
     let pieces = [IoSlice::new(head), IoSlice::new(rest)];
     match sendmsg(

@@ -1,66 +1,68 @@
-//! What the broker and programs tell each other of direct rings, in JSON. `PROTOCOL.md` says
-//! in which order the messages come, and which topics may use a ring.
+//! The messages between the broker and programs about direct rings, in JSON. `PROTOCOL.md` has the order of
+//! the messages, and the conditions for a topic to use a ring.
 
 use crate::spec::{KeptHistory, SubscriptionSpec, SupplierOrder, WhenFull};
 use serde::{Deserialize, Serialize};
 
-/// What the broker tells a program.
+/// An order of the broker to a program.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "ring", rename_all = "kebab-case")]
 pub enum RingOrder {
-    /// To a supplier: offer your ring over the socket that came beside this, which leads to a consumer.
+    /// To a supplier: offer the ring over the accompanying socket, which leads to a consumer.
     Supply {
         link: u32,
-        /// The consumer, for messages to people.
+        /// The consumer's name, for messages to people.
         consumer: String,
-        /// Whether the supplier waits for this consumer. If not, the consumer loses the oldest events.
+        /// Whether the supplier waits for this consumer; otherwise the consumer loses the oldest events.
         blocks: bool,
-        /// How many events, and how many bytes of them, the consumer wants to be able to wait.
+        /// Number of events that the consumer's queue has to hold.
         events: usize,
+        /// Bytes of events that the consumer's queue has to hold.
         bytes: usize,
     },
-    /// To a consumer: events of a supplier are in the ring that is offered over the socket that came beside
-    /// this. They come behind its event `last`.
+    /// To a consumer: events of a supplier are in the ring that is offered over the accompanying socket. They
+    /// follow the supplier's event `last`.
     Read {
         link: u32,
         topic: u32,
         supplier: u32,
-        /// The number of the supplier's last event before those in the ring.
+        /// Number of the supplier's last event before the events in the ring.
         last: u64,
     },
-    /// To a consumer: it has all events before those in the ring.
+    /// To a consumer: all events before those in the ring have been delivered.
     Begin { link: u32 },
-    /// To a supplier: the number of its last event before those in the ring.
+    /// To a supplier: the number of its last event before the events in the ring.
     Numbered { last: u64 },
     /// To a supplier: end the ring, and publish through the broker again.
     Recall {},
 }
 
-/// What a program tells the broker.
+/// A report of a program to the broker.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "ring", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum RingReport {
-    /// Of a supplier: its events are in the ring from now on, and these links lead to it.
+    /// From a supplier: its events go into the ring from now on, and these links lead to it.
     Supplies { links: Vec<u32> },
-    /// Of a supplier: its events come through the broker again. So many were in the ring.
+    /// From a supplier: its events come through the broker again; `events` is the number of events in the
+    /// ring.
     Left {
         events: u64,
-        /// Whether it does not want another ring for this topic.
+        /// Whether the supplier refuses another ring for this topic.
         for_good: bool,
     },
-    /// Of a consumer: what it got of a topic from rings since it last said so.
+    /// From a consumer: events of a topic taken from rings since its last report.
     Counted { topic: u32, counts: DirectCounts },
-    /// Of a consumer: what a supplier wrote cannot be read.
+    /// From a consumer: a supplier's ring is unreadable.
     Broken {
         link: u32,
-        /// How many events of the ring the consumer has had, or has heard of. 0: an older consumer, which
-        /// does not say.
+        /// Number of events of the ring that the consumer has received or knows to be lost. 0: an older
+        /// consumer, which does not report it.
         #[serde(default)]
         taken: u64,
     },
 }
 
-/// Events that a consumer took from rings.
+/// Counts of the events that a consumer took from rings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DirectCounts {
@@ -70,15 +72,16 @@ pub struct DirectCounts {
     pub missed: u64,
 }
 
-/// A subscription with a shorter queue is served by the broker: a ring rounds up to a power of two, and the
-/// consumer would get more old events than it asked for.
+/// Minimum queue of a subscription with rings; shorter ones are served by the broker, because a ring rounds
+/// up to a power of two, and the consumer would get more old events than it asked for.
 const LEAST_EVENTS: usize = 64;
-/// A subscription with a longer queue is served by the broker. A ring of so many slots of 256 bytes already
-/// takes 4 MiB; a longer one leaves the caches of most processors. Chosen by this argument, not measured.
+/// Maximum queue of a subscription with rings; longer ones are served by the broker. A ring of this many
+/// slots of 256 bytes already takes 4 MiB; a longer ring leaves the caches of most processors. Chosen by this
+/// argument, not measured.
 const MOST_EVENTS: usize = 16_384;
 
 impl SubscriptionSpec {
-    /// Whether its events may come from rings: it asks for nothing that only the broker can do.
+    /// Whether the subscription's events may come from rings: it uses no feature that needs the broker.
     pub(crate) fn may_read_rings(&self) -> bool {
         let plain = (&self.group, &self.class, &self.together, &self.reserve) == (&None, &None, &None, &None)
             && (&self.again, &self.every_ns, &self.silence_ns, &self.resume) == (&None, &None, &None, &None)

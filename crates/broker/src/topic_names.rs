@@ -1,32 +1,33 @@
-//! Names of topics: the broker tells a program each name once, and then says only its number.
+//! Names of topics: the broker sends a program each name once, and then only its number.
 //!
-//! Programs that make requests have a topic each, so over the years a program hears of any number of topics.
-//! Both ends therefore forget all names when there are [`MOST_NAMES`]: the broker says TOPIC with the number
-//! 0, and tells each name again when it is next needed. Cost: some bytes for each topic in use, once in
+//! Programs that make requests have a topic each, so over the years a program encounters any number of
+//! topics. Both ends therefore forget all names when there are [`MOST_NAMES`]: the broker sends TOPIC with
+//! the number 0, and sends each name again at its next use. Cost: some bytes for each topic in use, once in
 //! 65,536 new ones.
 
 use std::sync::Arc;
 use unisono_eventchannel::{NumberMap, NumberSet, TopicId};
 
-/// As many topics as a channel has at a time ([`ChannelLimits`](unisono_eventchannel::ChannelLimits)).
+/// Maximum number of names: as many topics as a channel has at a time
+/// ([`ChannelLimits`](unisono_eventchannel::ChannelLimits)).
 const MOST_NAMES: usize = 65_536;
-/// The number in the frame that says to forget all names: no topic has it.
+/// The number in the frame that clears all names: no topic has it.
 pub(crate) const ALL_NAMES: u32 = 0;
 
-/// What has to be said before the number of a topic.
+/// The frames to send before the number of a topic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NameTelling {
     Nothing,
     Name,
-    /// To forget all names, then the name.
+    /// Clear all names, then send the name.
     ForgetAndName,
 }
 
-/// Topics whose names a program was told.
+/// Topics whose names a program has received.
 #[derive(Debug, Default)]
 pub(crate) struct ToldTopics {
     names: NumberSet<TopicId>,
-    /// The types of these that it was told last. None: it does not ask for types.
+    /// The types last sent for these topics. `None`: the program does not ask for types.
     types: Option<NumberMap<TopicId, Arc<str>>>,
 }
 
@@ -36,7 +37,7 @@ impl ToldTopics {
         self.names.len()
     }
 
-    /// The same, for a program that asks for types.
+    /// An empty set for a program that asks for types.
     pub(crate) fn with_types() -> Self {
         Self { types: Some(NumberMap::default()), ..Self::default() }
     }
@@ -45,14 +46,14 @@ impl ToldTopics {
         self.types.is_some()
     }
 
-    /// Whether nothing has to be said before the number of a topic. False where the program asks for types,
-    /// which may change.
+    /// Whether no frame has to precede the number of a topic. False if the program asks for types, which may
+    /// change.
     #[inline]
     pub(crate) fn has_all_of(&self, topic: TopicId) -> bool {
         self.types.is_none() && self.names.contains(&topic)
     }
 
-    /// Whether the program has to be told this type of a topic. Its name is told before.
+    /// Whether the program has to be sent this type of a topic. Its name is sent before.
     pub(crate) fn tell_type(&mut self, topic: TopicId, event_type: Option<&Arc<str>>) -> bool {
         let Some(types) = &mut self.types else { return false };
         if types.get(&topic) == event_type {
@@ -79,7 +80,7 @@ impl ToldTopics {
     }
 }
 
-/// The names and types that a program was told.
+/// The names and types that a program has received.
 #[derive(Debug, Default)]
 pub(crate) struct TopicNames {
     names: NumberMap<u32, Arc<str>>,
@@ -97,10 +98,10 @@ impl TopicNames {
         }
     }
 
-    /// A topic has a type now, or has none any more.
+    /// A topic has a new type, or no type any more.
     pub(crate) fn told_type(&mut self, number: u32, event_type: Option<&str>) {
         match event_type {
-            // a broker tells the name before
+            // a broker sends the name before
             Some(event_type) if self.names.contains_key(&number) => {
                 self.types.insert(number, event_type.into());
             }
@@ -138,7 +139,7 @@ mod tests {
         let _ = broker.received(now, client, &bytes, None);
     }
 
-    /// Takes what the reader is sent; whether an event with the right name came.
+    /// Handles the frames to the reader; returns whether an event with the right name came.
     fn hear(broker: &mut Broker, now: Nanos, names: &mut TopicNames, expected: &str) -> bool {
         let mut came = false;
         loop {
@@ -168,7 +169,7 @@ mod tests {
     fn of_200_000_topics_one_after_another_both_ends_remember_a_bounded_number_and_the_names_are_right() {
         let (mut told, mut names) = (ToldTopics::default(), TopicNames::default());
         for number in 1..=200_000_u32 {
-            // an old one comes now and then
+            // an old topic comes in between
             for topic in [number, 7, number / 2 + 1] {
                 match told.tell(TopicId(topic)) {
                     NameTelling::Nothing => {}
@@ -202,7 +203,7 @@ mod tests {
             let (now, later) = (Nanos(u64::from(number) * 10), Nanos(u64::from(number) * 10 + 2));
             let name = format!("reply/{number}");
             say(&mut broker, now, WRITER, &Frame::Advertise { number, spec: Advertisement::of(&name) });
-            // its deadline passes before it is delivered
+            // its deadline passes before the delivery
             let head = PublishHead { topic: number, deadline: Nanos(1).after(now), ..PublishHead::default() };
             say(&mut broker, now, WRITER, &Frame::Publish { head, payload: b"x" });
             say(&mut broker, now, WRITER, &Frame::Close { number });

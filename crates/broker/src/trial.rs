@@ -1,10 +1,10 @@
-//! What an event costs through a broker on this host: a broker, a supplier and a consumer, each in a thread
-//! of this process, over real sockets.
+//! Measures the cost of an event through a broker on this host: a broker, a supplier and a consumer, each in
+//! a thread of this process, over real sockets.
 //!
-//! The first half of the time measures one-way times: the supplier sends an event when the one before has
-//! come. The second half measures throughput: the supplier sends without a pause, its events leave in
-//! batches, and it waits when the consumer's queue is full. How many leave together is said, or as many do as
-//! the library's buffer holds. The payload begins with the time of sending.
+//! The first half of the time measures one-way times: the supplier sends an event after the previous one has
+//! arrived. The second half measures throughput: the supplier sends without a pause, its events leave in
+//! batches, and it waits when the consumer's queue is full. The batch size is given, or the library's buffer
+//! determines it. The payload begins with the time of sending.
 
 use crate::broker::Broker;
 use crate::channel_wait::ChannelWait;
@@ -22,7 +22,7 @@ use unisono_linux::clock::Nanos;
 use unisono_measure::histogram::Histogram;
 use unisono_measure::record::Distribution;
 
-/// A trial to be made.
+/// The parameters of a trial.
 #[derive(Clone, Debug)]
 pub struct TrialSpec {
     pub address: BrokerAddress,
@@ -34,23 +34,23 @@ pub struct TrialSpec {
     pub size: usize,
     pub wait: ChannelWait,
     pub time: Duration,
-    /// How long after its publication an event is due, in the first half.
+    /// Relative deadline of an event, in the first half.
     pub deadline: Duration,
-    /// Events that leave together in the second half. None: as many as the library's buffer holds.
+    /// Number of events per batch in the second half. `None`: as many as the library's buffer holds.
     pub batch: Option<usize>,
 }
 
-/// What a trial found.
+/// The results of a trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrialResult {
     /// Microseconds from publishing to receiving.
     pub one_way_us: Distribution,
     pub events_per_s: f64,
-    /// Events of the first half that came after their deadline.
+    /// Events of the first half that arrived after their deadline.
     pub deadline_misses: u64,
 }
 
-/// Why a trial failed.
+/// The reason why a trial failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrialError {
@@ -68,16 +68,16 @@ pub enum TrialError {
 
 const TOPIC: &str = "trial";
 
-/// Bytes of the largest payload: 64 of them are all of a user's memory ([`Limits::memory_of_user`]).
+/// Maximum bytes of a payload: 64 of them take all of a user's memory ([`Limits::memory_of_user`]).
 const LARGEST_TRIAL: usize = 8 << 20;
 
-/// Events of a batch between two looks at the clock.
+/// Number of events of a batch between two readings of the clock.
 const LOOK_EVERY: usize = 1024;
 
-/// Makes a trial.
+/// Runs a trial.
 ///
 /// # Errors
-/// The address cannot be listened at, or no event came.
+/// The broker cannot listen at the address, or no event came.
 pub fn trial(spec: &TrialSpec) -> Result<TrialResult, TrialError> {
     if spec.size < size_of::<u64>() {
         return Err(TrialError::TooSmall(spec.size));
@@ -125,13 +125,13 @@ fn run(spec: &TrialSpec, address: &BrokerAddress) -> Result<TrialResult, TrialEr
         });
         let consumed = consume(spec, &mut consumer, (&heard, &over));
         over.store(true, Ordering::Relaxed);
-        drop(consumer); // a supplier that is blocked goes on
+        drop(consumer); // a blocked supplier continues
         supplying.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         consumed
     })
 }
 
-/// Sends one at a time in the first half, without a pause in the second one.
+/// Sends one event at a time in the first half, and without a pause in the second.
 fn supply(
     spec: &TrialSpec,
     supplier: &mut Client,
@@ -146,18 +146,18 @@ fn supply(
         supplier.publish(topic, &EventDraft::new(&payload).due_in(spec.deadline))?;
         sent += 1;
         let mut glances = 0;
-        // an event that is past its deadline before the broker reads it is rejected and never heard
+        // an event that is past its deadline before the broker reads it is rejected and never arrives
         let waits = || heard.load(Ordering::Relaxed) < sent && !over.load(Ordering::Relaxed);
         while waits() && start.elapsed() < spec.time / 2 {
             match spec.wait {
                 ChannelWait::Spin | ChannelWait::Adaptive => glance(&mut glances),
-                // the time between two events is not part of what is measured
+                // the time between two events is not part of the measurement
                 ChannelWait::Sleep => std::thread::sleep(Duration::from_micros(50)),
             }
         }
     }
     while start.elapsed() < spec.time && !over.load(Ordering::Relaxed) {
-        // a batch may be larger than what leaves in the whole time
+        // a batch may be larger than the number of events that leave in the whole time
         for number in 0..spec.batch.unwrap_or(64) {
             if number % LOOK_EVERY == LOOK_EVERY - 1 && start.elapsed() >= spec.time {
                 break;

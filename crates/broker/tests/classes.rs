@@ -1,8 +1,8 @@
-//! Deadlines and shares of events as the broker serves them: what a policy promises to classes of consumers,
-//! whoever floods it, and which of the events that wait goes first.
+//! Deadlines and shares of events as the broker serves them: the guarantees of a policy for classes of
+//! consumers under floods, and the order of waiting events.
 //!
-//! The broker is what everybody waits for where a test says so: its suppliers always have the next event, and
-//! its consumers take whatever they are sent. What is compared are counts and orders, never times.
+//! Where a test says so, the broker is the bottleneck: its suppliers always have the next event, and its
+//! consumers take all events. The tests compare counts and orders, never times.
 
 mod common;
 
@@ -27,7 +27,7 @@ use unisono_broker::{
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 use unisono_linux::clock::Nanos;
 
-/// `control` is sure of three quarters, `rest` of one.
+/// `control` is guaranteed three quarters, `rest` one quarter.
 fn three_to_one() -> Broker {
     let control = ClassSpec::new("control").weighing("3".parse().expect("a weight"));
     let tree = ClassSpec::new("all").with([control, ClassSpec::new("rest")]);
@@ -47,17 +47,17 @@ fn in_class(class: &str, topics: &str) -> SubscriptionSpec {
     SubscriptionSpec { class: Some(class.to_owned()), ..SubscriptionSpec::of(topics) }
 }
 
-/// Which consumer was sent an event, by its place among the programs, in order.
+/// For each delivery in order, the index of the program that got it.
 type Deliveries = Arc<Mutex<Vec<usize>>>;
 
-/// A program without a socket: it always has what it says next, and takes all that it is sent.
+/// A program without a socket: it always has a frame to send, and takes all frames at once.
 #[derive(Debug)]
 struct TirelessProgram {
     place: usize,
     /// Always ready.
     ready: OwnedFd,
     says: VecDeque<Vec<u8>>,
-    /// What it says for ever after that.
+    /// The frame that it repeats for ever after `says`.
     for_ever: Option<Vec<u8>>,
     saying: Vec<u8>,
     sent: Deliveries,
@@ -111,7 +111,7 @@ impl AsFd for TirelessProgram {
     }
 }
 
-/// Lets them connect one after the other.
+/// Connects these programs one after the other.
 #[derive(Debug)]
 struct TirelessPrograms {
     ready: OwnedFd,
@@ -131,8 +131,8 @@ impl AsFd for TirelessPrograms {
     }
 }
 
-/// The deliveries of a broker that has more to do than it can: a consumer in each class, with its topic and
-/// so many suppliers of it. The first deliveries, while they connect, are left out.
+/// The deliveries of an overloaded broker: a consumer in each class, with its topic and `suppliers` suppliers
+/// of it. The first deliveries, during the connections, are left out.
 fn deliveries_under_floods(suppliers: [usize; 2], consumer: &SubscriptionSpec) -> Vec<usize> {
     const LEFT_OUT: usize = 4000;
     const COUNTED: usize = 8000;
@@ -189,7 +189,8 @@ fn classes_share_a_flooded_broker_by_their_weights_whoever_publishes_more() {
     });
 }
 
-/// Programs of the simulated broker: who publishes, and the consumers, each with what an event of it takes.
+/// Programs of the simulated broker: the publisher, and the consumers, each with its execution time per
+/// event.
 const PUBLISHER: ClientId = ClientId(0);
 const RESERVED: ClientId = ClientId(1);
 const FLOODED: [(ClientId, &str, Nanos); 2] =
@@ -197,7 +198,8 @@ const FLOODED: [(ClientId, &str, Nanos); 2] =
 const EXECUTION: Nanos = Nanos(50_000);
 const MILLISECOND: Nanos = Nanos(1_000_000);
 
-/// A broker with these programs; the first topic is the reserved consumer's. It may have a reservation.
+/// A broker with these programs; the first topic belongs to the reserved consumer, whose reservation is
+/// optional.
 fn simulated(reserve: Option<ReservedTime>) -> Broker {
     let mut broker = three_to_one();
     let say = |broker: &mut Broker, program: ClientId, frame: &Frame<'_>| {
@@ -223,9 +225,9 @@ fn simulated(reserve: Option<ReservedTime>) -> Broker {
     broker
 }
 
-/// A sensor's event each millisecond, due half a millisecond later, beside 40 events for each of the two
-/// others, due at once, which are more than there is time for. How many events the sensor's consumer and the
-/// two others got by their deadlines and after them, by the simulation's clock.
+/// Publishes a sensor's event each millisecond, due half a millisecond later, beside 40 events due at once
+/// for each of the other two consumers, which is an overload. Returns, for the sensor's consumer and for the
+/// other two, the events delivered in time and late, by the simulated clock.
 fn in_time_and_late(broker: &mut Broker) -> [[u32; 2]; 2] {
     const MILLISECONDS: u64 = 200;
     let (mut counts, mut now) = ([[0; 2]; 2], Nanos::ZERO);
@@ -263,15 +265,15 @@ fn a_consumer_with_a_reservation_beside_floods_misses_no_deadline() {
     let [[in_time, late], [_, flood_late]] = in_time_and_late(&mut simulated(Some(reserve)));
     assert_eq!((in_time, late), (199, 0), "the last one is still to come");
     assert!(flood_late > 1000, "{flood_late}: no flood");
-    // without the promise it waits behind what is due earlier
+    // without the reservation it waits behind events with earlier deadlines
     let [[_, late], _] = in_time_and_late(&mut simulated(None));
     assert!(late > 100, "{late}: the flood harms nobody");
 }
 
-/// Among the transports below: a ring, which holds a few MB.
+/// Index of the transport with a ring, which holds a few MB.
 const SHARED: usize = 1;
 
-/// A client of each transport by which the broker itself delivers.
+/// A client over each transport through which the broker itself delivers.
 fn connected(addresses: &common::Addresses, transport: usize) -> Client {
     let mut clients = addresses.clients();
     clients.swap(0, transport);
@@ -292,7 +294,7 @@ fn classes_share_a_connection_by_their_weights() {
             });
             let mut supplier = connected(addresses, transport);
             let topics = CLASSES.map(|class| supplier.advertise(&Advertisement::of(class)).expect("a topic"));
-            // nobody reads meanwhile, so that both queues are full in the end
+            // no consumer reads meanwhile, so that both queues are full in the end
             for _ in 0..5000 {
                 for topic in topics {
                     supplier.publish_later(topic, &EventDraft::new(&[0; 1000])).expect("it leaves");
@@ -304,7 +306,7 @@ fn classes_share_a_connection_by_their_weights() {
                 let mut came = 0;
                 let mut control_came = 0;
                 while came < COUNTED {
-                    // a gap is told as well
+                    // gaps are reported as well
                     let told = consumer.receive(Some(Duration::from_secs(20))).expect("it goes on");
                     let Some(Reception::Event(event)) = told else { continue };
                     came += 1;
@@ -340,7 +342,7 @@ fn what_is_due_soon_overtakes_what_waits_for_a_consumer_that_reads_no_more() {
                 }
                 client.statistics().expect("all of it has come");
             };
-            // the kernel would give a receiver that was fast a larger window
+            // the kernel would enlarge the window of a fast receiver
             for _ in 0..20 {
                 publish(&mut soon, "before", 50, Duration::from_secs(1000));
                 (0..50).for_each(|_| drop(event(&mut consumer)));
@@ -349,13 +351,13 @@ fn what_is_due_soon_overtakes_what_waits_for_a_consumer_that_reads_no_more() {
             publish(&mut soon, "soon", 9, Duration::from_secs(1000));
             let got: Vec<_> = (0..909).map(|_| event(&mut consumer)).collect();
             let first = got.iter().position(|event| &*event.topic == "soon").expect("they came");
-            // of what is due later some hundred KB have left before
+            // some hundred KB of the events with later deadlines have left before
             let most = if transport == SHARED { 900 } else { 100 };
             assert!(first < most, "{first} of 900 came before over transport {transport}");
             assert!(got[first..first + 9].iter().all(|event| &*event.topic == "soon"), "together");
             for at in [0..first, first..909] {
                 let due: Vec<_> = got[at].iter().map(|event| event.deadline.expect("each has one")).collect();
-                // over TCP the time that remains is carried, so that a deadline moves with each hop
+                // over TCP the remaining time is transmitted, so that a deadline shifts with each hop
                 let sorted = due.windows(2).all(|pair| pair[0].0 <= pair[1].0 + 1_000_000_000);
                 assert!(sorted, "by deadline over transport {transport}");
             }
@@ -386,7 +388,7 @@ fn a_consumer_with_a_reservation_beside_a_flood_gets_every_event() {
                     while !stops.load(Ordering::Relaxed) {
                         flood.publish_later(topic, &EventDraft::new(&payload)).expect("the broker is there");
                         published += 1;
-                        // more than the client gathers before it sends
+                        // more than the client buffers before it sends
                         comes.fetch_or(published > 1000, Ordering::Relaxed);
                     }
                 });

@@ -1,5 +1,5 @@
-//! What a broker counts: for each consumer or group, for those that have gone, for each topic, for each
-//! reason of a refusal.
+//! The broker's counters: for each consumer or group, for departed consumers, for each topic, for each reason
+//! of a refusal.
 
 mod common;
 
@@ -14,7 +14,7 @@ fn statistics(client: &mut Client) -> Statistics {
     client.statistics().expect("the broker is there")
 }
 
-/// Waits until the broker has heard that somebody has gone.
+/// Waits until the broker's statistics satisfy a condition, such as the departure of a client.
 fn until(client: &mut Client, is_so: impl Fn(&Statistics) -> bool) -> Statistics {
     loop {
         let statistics = statistics(client);
@@ -57,7 +57,7 @@ fn what_consumers_had_that_have_gone_stays_in_the_totals() {
         let mut before = 0;
         for round in 1..=3 {
             let mut consumer = addresses.client();
-            // its queue holds two, and it reads nothing before the broker is asked
+            // its queue holds two events, and it reads none before the statistics are read
             let spec = SubscriptionSpec { queue_events: 2, direct: false, ..SubscriptionSpec::of("heat") };
             consumer.subscribe(&spec).expect("it fits");
             for _ in 0..5 {
@@ -82,7 +82,7 @@ fn missed_deadlines_are_counted_by_consumer_and_by_topic_also_when_the_consumer_
         let mut consumer = addresses.client();
         let spec = SubscriptionSpec { late: WhenLate::Drop, direct: false, ..SubscriptionSpec::of("#") };
         consumer.subscribe(&spec).expect("it fits");
-        // it reads nothing: the connection fills, the rest waits until it is late
+        // it reads nothing: the connection fills, and the rest waits until it is late
         let large = vec![0; 1 << 20];
         let mut published = 0;
         while statistics(&mut supplier).consumers[0].waiting == 0 {
@@ -99,7 +99,7 @@ fn missed_deadlines_are_counted_by_consumer_and_by_topic_also_when_the_consumer_
             std::thread::sleep(Duration::from_millis(10));
         }
         while statistics(&mut supplier).consumers[0].waiting > 0 {
-            // nothing may be left: the queue may have dropped the oldest large ones
+            // there may be no event left: the queue may have dropped the oldest large ones
             let _ = consumer.receive(Some(Duration::from_millis(10))).expect("the broker is there");
         }
         let told = statistics(&mut supplier);

@@ -1,5 +1,5 @@
-//! Direct rings through real brokers: what goes from a supplier to a consumer without the broker arrives as
-//! if it had gone through it. Every test ends under a watchdog.
+//! Direct rings with real brokers: events from a supplier to a consumer without the broker arrive as if they
+//! had gone through it. Every test ends under a watchdog.
 
 mod common;
 
@@ -28,7 +28,7 @@ fn blocking(topic: &str) -> SubscriptionSpec {
     SubscriptionSpec { full: WhenFull::BlockSupplier, ..direct(topic) }
 }
 
-/// A consumer and a supplier between which a ring is in use; the first event has come.
+/// A consumer and a supplier with a ring in use between them; the first event has come.
 fn pair(addresses: &Addresses, spec: &SubscriptionSpec) -> (Client, Client, TopicHandle) {
     let (mut consumer, mut supplier) = (shared(addresses), shared(addresses));
     consumer.subscribe(spec).expect("it fits");
@@ -60,7 +60,7 @@ fn events_go_directly_with_all_that_they_carry_and_the_answers_are_those_of_the_
         supplier.publish(topic, &EventDraft::new(b"").due_at(Nanos(1))).expect("refused later");
         let rejected = supplier.receive(Some(Duration::ZERO)).expect("the broker lives");
         assert!(matches!(rejected, Some(Reception::Rejected { topic: of, .. }) if of == topic));
-        // a critical event may overtake others in a full queue: the broker's work
+        // a critical event may overtake others in a full queue, which needs the broker
         supplier.publish(topic, &EventDraft::new(b"critical").critical(1)).expect("it leaves");
         assert_eq!((event(&mut consumer).sequence, links(&mut supplier)), (3, 0));
         supplier.publish(topic, &EventDraft::new(b"next")).expect("it leaves");
@@ -73,9 +73,9 @@ fn an_event_that_is_due_before_many_in_the_ring_goes_to_the_broker() {
     with_broker(|addresses| {
         let (mut consumer, mut supplier, topic) = pair(addresses, &SubscriptionSpec::of("t"));
         let due_in = |seconds| EventDraft::new(b"due").due_in(Duration::from_secs(seconds));
-        // the first one, which is never due, has been read
+        // the first event, which has no deadline, has been read
         assert!(consumer.receive(Some(Duration::ZERO)).expect("the broker lives").is_none());
-        // few wait, or all of them are due earlier
+        // few events wait, or all of them have earlier deadlines
         for seconds in [1000, 999].into_iter().chain(1000..1100) {
             supplier.publish(topic, &due_in(seconds)).expect("it leaves");
         }
@@ -172,7 +172,7 @@ fn a_consumer_that_reads_nothing_loses_the_oldest_is_told_and_the_broker_counts(
         for number in last + 1..=5_000 {
             assert_eq!(event(&mut consumer).sequence, number);
         }
-        // it says so when it waits, but not again at once
+        // it reports when it waits, but not again at once
         assert!(consumer.receive(Some(Duration::from_millis(150))).expect("the broker lives").is_none());
         let counted = consumer.statistics().expect("it answers").consumers.remove(0);
         assert_eq!((counted.dropped_full, counted.delivered), (lost, 5_000 - lost));
@@ -224,7 +224,7 @@ fn events_of_all_sizes_arrive_and_large_ones_are_read_in_place() {
                     supplier.publish(topic, &EventDraft::new(&payload)).expect("it leaves");
                 }
             });
-            // more are kept than may be held: the others are copied
+            // more payloads are kept than may be held: the others are copied
             let mut kept = Vec::new();
             for (number, size) in sizes.into_iter().cycle().take(66).enumerate() {
                 let came = event(&mut consumer);
@@ -307,7 +307,7 @@ fn the_descriptor_tells_of_events_in_rings_and_of_frames_of_the_broker() {
             let mut fds = [PollFd::new(&consumer, PollFlags::IN)];
             let patience = Timespec { tv_sec: 20, tv_nsec: 0 };
             assert_eq!(poll(&mut fds, Some(&patience)).expect("it waits"), 1, "round {round}");
-            // a ring says no more than that something may have come
+            // a ready descriptor only means that an event may have come
             event(&mut consumer);
         }
     });
@@ -361,7 +361,7 @@ fn what_only_the_broker_can_do_is_done_by_it() {
                     .expect("it leaves");
             }
             while event(&mut consumer).sequence != 2 {}
-            // the last one asks for nothing, and shows that the others would be seen
+            // the last subscription asks for no such feature, and shows that a ring would be seen
             assert_eq!(links(&mut supplier), u64::from(at == last), "{spec:?}");
         }
     });

@@ -1,5 +1,5 @@
-//! A client with a broker that is not one: the test itself says what the broker says, in an order that a real
-//! one reaches only by a race.
+//! A client with a simulated broker: the test itself sends the broker's frames, in an order that a real
+//! broker reaches only by a race.
 
 #[allow(dead_code, reason = "no broker serves here")]
 #[path = "watchdog/mod.rs"]
@@ -25,7 +25,7 @@ fn pair() -> (OwnedFd, OwnedFd) {
     socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("a pair")
 }
 
-/// What a client has sent.
+/// A frame that a client has sent.
 #[derive(Clone, PartialEq, Debug)]
 enum SupplierSaid {
     Report(RingReport),
@@ -46,7 +46,7 @@ struct Pretender {
 }
 
 impl Pretender {
-    /// The other end of a client that supplies the topic 1.
+    /// The broker's end of a client that supplies the topic 1.
     fn of_supplier() -> (Self, Client, TopicHandle) {
         let (ours, theirs) = pair();
         let mut it = Self { transport: MemoryTransport::new(ours, 1 << 20).expect("memory is left") };
@@ -70,7 +70,7 @@ impl Pretender {
         let _ = self.transport.flush().expect("the client lives");
     }
 
-    /// Introduces a consumer to the supplier; the consumer's end.
+    /// Introduces a consumer to the supplier; returns the consumer's end.
     fn introduce(&mut self, link: u32) -> Doorbell {
         self.introduce_to(1, link, (64, 1 << 16))
     }
@@ -194,7 +194,7 @@ fn a_supplier_that_cannot_take_an_order_because_its_program_takes_no_events_leav
                 let head = DeliverHead { consumer: 2, topic: 5, supplier: 3, ..delivery(sequence) };
                 broker.say(&Frame::Deliver { head, payload: b"x" });
             }
-            // no order is behind them
+            // no order follows these events
             supplier.publish(topic, &EventDraft::new(b"b")).expect("it leaves");
         }
         assert_eq!(broker.sent(), [supplies(1)]);
@@ -214,7 +214,7 @@ fn a_consumer_that_goes_before_the_first_event_takes_the_ring_from_nobody() {
     supplier.publish(topic, &EventDraft::new(b"a")).expect("it leaves");
     assert_eq!(broker.sent(), [supplies(1), supplies(2)]);
     assert!(is_event(&mut read(&stays)));
-    // and when nobody is left, the next one is as welcome
+    // when no consumer is left, the next one is accepted as before
     drop(stays);
     let next = broker.introduce(3);
     supplier.publish(topic, &EventDraft::new(b"b")).expect("it leaves");
@@ -242,7 +242,7 @@ fn a_program_that_only_listens_keeps_no_sockets_of_consumers_that_are_gone() {
         drop(broker.introduce(link));
         assert!(supplier.receive(Some(Duration::ZERO)).expect("the broker lives").is_none());
     }
-    // other tests run beside this one
+    // other tests run in parallel
     assert!(descriptors() < before + 60, "{before} descriptors became {}", descriptors());
 }
 
@@ -258,7 +258,7 @@ fn a_program_that_answers_many_that_go_again_keeps_no_rings_for_them() {
         assert!(is_event(&mut read(&bell)));
         broker.sent();
     }
-    // other tests run beside this one
+    // other tests run in parallel
     assert!(descriptors() < before + 60, "{before} descriptors became {}", descriptors());
 }
 
@@ -319,7 +319,7 @@ fn a_call_passes_over_so_many_late_events_and_the_next_ones_go_on() {
     let event = loop {
         match client.receive(Some(Duration::ZERO)).expect("the broker lives") {
             Some(Reception::Event(event)) => break event,
-            // a program that polls the descriptor must come back
+            // the descriptor must wake a polling program again
             None => assert!(is_ready(&client), "the call {nothing} leaves the others"),
             other => panic!("{other:?}"),
         }
@@ -367,7 +367,7 @@ fn rings_beyond_what_a_program_may_have_of_them_are_not_made() {
     let bell = broker.introduce_to(1, 1, long);
     supplier.publish(first, &EventDraft::new(&[1; 10_000])).expect("it leaves");
     assert!(is_event(&mut read(&bell)));
-    // 200 MB each: two of them are too many
+    // 200 MB each: two of them exceed the limit
     let (_second, sent) = topic(&mut broker, &mut supplier, 2);
     assert!(sent.len() == 3 && sent[..2] == [supplies(2), left(0, true)], "{sent:?}");
     supplier.withdraw(first).expect("the broker lives");
@@ -380,7 +380,7 @@ fn rings_beyond_what_a_program_may_have_of_them_are_not_made() {
 fn losses_that_were_not_told_and_then_an_end_are_counted_by_the_broker_alone() {
     let (mut broker, mut client, _) = Pretender::of_supplier();
     let (mut ring, bell) = broker.reading(&mut client, 64);
-    // two steps for each of them, and 64 in a call: it ends at the loss
+    // two steps for each ring, and 64 in a call: the call ends at the loss
     for _ in 0..31 {
         drop(ring);
         let geometry = MemoryGeometry::new(64, 256, 1).expect("it is small");
@@ -392,7 +392,7 @@ fn losses_that_were_not_told_and_then_an_end_are_counted_by_the_broker_alone() {
     }
     broker.say(&Frame::Ring { number: 2, order: RingOrder::Begin { link: 9 } });
     assert!(client.receive(Some(Duration::ZERO)).expect("the broker lives").is_none());
-    // it reports what it has counted when another subscription ends
+    // it reports its counts when another subscription ends
     broker.say(&Frame::Accepted { number: 3 });
     let other = client.subscribe(&SubscriptionSpec::of("other")).expect("it fits");
     client.unsubscribe(other).expect("the broker lives");
@@ -419,7 +419,7 @@ fn a_suppliers_next_ring_does_not_overtake_the_one_before() {
     let (mut first, _bell) = broker.reading(&mut client, 64);
     write(&mut first, 1..=3);
     broker.say(&Frame::Ring { number: 2, order: RingOrder::Begin { link: 9 } });
-    // the supplier left that ring, and has another one, without an event through the broker between
+    // the supplier left that ring and has another one, without an event through the broker in between
     let (one, other) = pair();
     broker.transport.pass(one.as_fd()).expect("the client takes it");
     let order = RingOrder::Read { link: 10, topic: 5, supplier: 3, last: 3 };
@@ -433,7 +433,7 @@ fn a_suppliers_next_ring_does_not_overtake_the_one_before() {
     Frame::Deliver { head, payload: b"urgent" }.write(&mut bytes);
     second.publish(0, &bytes).expect("there is room");
     broker.say(&Frame::Ring { number: 2, order: RingOrder::Begin { link: 10 } });
-    // until the answer comes, the client takes the orders and looks at no ring
+    // until the answer comes, the client takes the orders and reads no ring
     broker.say(&Frame::Accepted { number: 3 });
     client.subscribe(&SubscriptionSpec::of("other")).expect("it fits");
     let mut numbers = Vec::new();
@@ -452,7 +452,7 @@ fn a_report_that_a_link_is_broken_waits_until_a_full_connection_has_room() {
         write(&mut ring, 1..=1);
         ring.publish(0, b"no event").expect("there is room");
         broker.say(&Frame::Ring { number: 2, order: RingOrder::Begin { link: 9 } });
-        // the connection holds 256 frames, and the broker has read all before these
+        // the connection holds 256 frames, and the broker has read all frames before these
         for _ in 0..256 {
             client.publish_later(topic, &EventDraft::new(b"x")).expect("there is room");
         }

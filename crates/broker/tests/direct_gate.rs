@@ -1,4 +1,4 @@
-//! A broker that the test stops and lets go on: what is overtaken while a supplier's connection is full.
+//! A broker that the test can pause: the overtaking of frames while a supplier's connection is full.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 use unisono_broker::{Advertisement, ChannelWait, Client, EventDraft, OWNER, Server, SubscriptionSpec};
 
-/// Where a broker stops between two turns.
+/// The point between two turns where a broker can be paused.
 #[derive(Debug, Default)]
 struct Gate {
     state: Mutex<GateState>,
@@ -25,7 +25,7 @@ struct GateState {
 }
 
 impl Gate {
-    /// What the broker asks in each turn.
+    /// Called by the broker in each turn; waits while the gate is closed.
     fn pass(&self) -> bool {
         let mut state = self.state.lock().expect("nobody panics in it");
         state.is_waiting = true;
@@ -42,7 +42,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// The broker does nothing from now on.
+    /// Pauses the broker.
     fn close(&self) {
         let mut state = self.state.lock().expect("nobody panics in it");
         state.is_closed = true;
@@ -52,7 +52,7 @@ impl Gate {
     }
 }
 
-/// Ends the broker also if the test panics.
+/// Ends the broker even if the test panics.
 struct Ends<'a>(&'a Gate);
 
 impl Drop for Ends<'_> {
@@ -61,7 +61,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Whether a thread of this process sleeps until something wakes it.
+/// Whether a thread of this process is in interruptible sleep.
 fn sleeps(thread: &Path) -> bool {
     let stat = std::fs::read_to_string(Path::new("/proc").join(thread).join("stat")).expect("it runs");
     let after_name = stat.rsplit(") ").next();
@@ -102,7 +102,7 @@ fn accepted_while_the_supplier_is_full(has_rings: bool) {
         let published = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // the supplier waits for the broker, or has not seen that it must
+                // the supplier waits for the broker, or has not noticed yet that it must
                 while !published.load(Ordering::Relaxed) && !sleeps(&thread) {
                     std::thread::sleep(Duration::from_millis(1));
                 }

@@ -1,4 +1,4 @@
-//! The orders about direct rings, from a broker without sockets: what goes to whom, and before what.
+//! The orders about direct rings, from a broker without sockets: their receivers and their sequence.
 
 use unisono_broker::frame::PublishHead;
 use unisono_broker::log::{EventLog, LogBounds};
@@ -13,7 +13,7 @@ const SUPPLIER: ClientId = ClientId(1);
 const CONSUMER: ClientId = ClientId(2);
 const OTHER: ClientId = ClientId(3);
 
-/// What the broker wants done, in words that can be compared.
+/// A task of the broker, in a form that can be compared.
 #[derive(Clone, PartialEq, Debug)]
 enum Did {
     Order(ClientId, u32, RingOrder),
@@ -69,7 +69,7 @@ impl Bench {
         self.hear(client, &Frame::RingReport { number, report });
     }
 
-    /// What it wants done without delivering.
+    /// The broker's tasks, without deliveries.
     fn did(&mut self) -> Vec<Did> {
         let mut did = Vec::new();
         while let Some(task) = self.broker.task() {
@@ -114,14 +114,14 @@ fn a_supplier_hears_of_a_consumer_and_is_recalled_before_the_consumer_is_accepte
     let begin = Did::Order(CONSUMER, 8, RingOrder::Begin { link: 1 });
     let numbered = Did::Order(SUPPLIER, 7, RingOrder::Numbered { last: 0 });
     assert_eq!(it.did(), [numbered, Did::Pass(CONSUMER, 1), begin]);
-    // a program that takes no descriptors asks for the topic
+    // a program that takes no descriptors subscribes to the topic
     it.subscribe(OTHER);
     assert_eq!(it.did(), [Did::Order(SUPPLIER, 7, RingOrder::Recall {}), Did::Accepted(OTHER)]);
     it.report(SUPPLIER, 7, RingReport::Left { events: 10, for_good: false });
     it.publish();
     let delivered = it.deliver();
     assert!(delivered.contains(&Did::Event(CONSUMER, 11)) && delivered.contains(&Did::Event(OTHER, 11)));
-    // it goes, and the supplier is introduced anew
+    // it leaves, and the supplier is introduced anew
     it.hear(OTHER, &Frame::Unsubscribe { number: 8 });
     assert_eq!(it.did(), [Did::Introduce(SUPPLIER, 2)]);
 }
@@ -133,7 +133,7 @@ fn a_recall_overtakes_a_supplier_that_has_not_answered_its_introduction() {
     it.subscribe(OTHER);
     let recall = Did::Order(SUPPLIER, 7, RingOrder::Recall {});
     let did = it.did();
-    // both came before the broker looked: nothing was begun
+    // both came before the broker took its turn: nothing was begun
     assert_eq!(did, [Did::Accepted(CONSUMER), Did::Accepted(OTHER)]);
     it.hear(OTHER, &Frame::Unsubscribe { number: 8 });
     assert_eq!(it.did(), [Did::Introduce(SUPPLIER, 1)]);
@@ -190,7 +190,7 @@ fn a_program_counts_for_its_own_consumers_and_for_topics_that_are_there() {
     let counted = it.broker.statistics(Nanos(2)).consumers.remove(0);
     assert_eq!((counted.matched, counted.delivered, counted.dropped_full), (6, 3, 2));
     assert_eq!(counted.missed_by_topic.into_iter().collect::<Vec<_>>(), [("t".to_owned(), 1)]);
-    // of a consumer that it does not have
+    // a report about a consumer that it does not have
     it.report(SUPPLIER, 8, RingReport::Counted { topic: 0, counts });
     assert_eq!(it.broker.statistics(Nanos(2)).sent_away, 1);
 }
@@ -233,7 +233,7 @@ fn a_consumer_that_can_read_no_more_of_a_ring_is_told_how_many_of_its_events_it_
         it.report(SUPPLIER, 7, RingReport::Supplies { links: vec![1] });
         it.did();
         it.report(CONSUMER, 8, RingReport::Broken { link: 1, taken });
-        // the second time counts for nothing
+        // the second report has no effect
         it.report(CONSUMER, 8, RingReport::Broken { link: 1, taken: 0 });
         assert_eq!(it.did(), [Did::Order(SUPPLIER, 7, RingOrder::Recall {})]);
         it.report(SUPPLIER, 7, RingReport::Left { events, for_good: false });
@@ -265,11 +265,11 @@ fn a_supplier_that_only_listens_is_told_of_so_many_consumers_until_it_uses_their
     it.report(SUPPLIER, 7, RingReport::Supplies { links: vec![1] });
     it.report(SUPPLIER, 100, RingReport::Supplies { links: vec![2] });
     assert_eq!(introduced(&it.did()), 2);
-    // the events of the others come from the broker
+    // the events of the other topics come from the broker
     let head = PublishHead { topic: 199, deadline: NO_DEADLINE, ..PublishHead::default() };
     it.hear(SUPPLIER, &Frame::Publish { head, payload: b"x" });
     assert!(it.deliver().contains(&Did::Event(CONSUMER, 1)));
-    // one that ends makes room, too
+    // a topic that ends makes room, too
     it.hear(SUPPLIER, &Frame::Close { number: 110 });
     assert_eq!(introduced(&it.did()), 1);
 }

@@ -1,5 +1,4 @@
-//! The log against a list of all events, with writes that are cut off at each byte and bytes that are
-//! changed.
+//! The log compared with a list of all events, with writes cut off at each byte and bytes changed.
 
 use proptest::prelude::*;
 use std::fs;
@@ -21,7 +20,7 @@ fn append(log: &mut EventLog, payload: &[u8]) -> u64 {
 /// A position and a payload.
 type KeptEvent = (u64, Vec<u8>);
 
-/// All that a reader finds from a position on: events with their payload, and what is lost.
+/// The reader's output from a position on: events with their payloads, and lost ranges.
 fn read(log: &EventLog, from: u64) -> (Vec<KeptEvent>, Vec<(u64, u64)>) {
     let (mut cursor, mut events, mut lost) = (LogCursor::at(from), Vec::new(), Vec::new());
     while let Some(entry) = log.read(&mut cursor).expect("it can be read") {
@@ -49,9 +48,9 @@ enum Step {
     Append(usize),
     Sync,
     Reopen,
-    /// The last write was cut off: so many bytes of the file are missing at its end.
+    /// The last write was cut off: this many bytes are missing at the end of the file.
     Tear(u64),
-    /// What a power failure leaves behind the last whole event.
+    /// Bytes that a power failure leaves behind the last complete event.
     Rubbish(Vec<u8>),
     Read(u64),
 }
@@ -76,7 +75,7 @@ proptest! {
         let directory = tempfile::tempdir().expect("a scratch directory");
         let bounds = LogBounds { bytes, age: Nanos::NEVER };
         let mut log = Some(open(directory.path(), bounds));
-        // position 1 is the first one
+        // position 1 is the first event
         let mut model: Vec<Vec<u8>> = Vec::new();
         for (count, step) in steps.into_iter().enumerate() {
             let mut opened = log.take().expect("it is open");
@@ -119,7 +118,7 @@ proptest! {
                     }
                     opened = open(directory.path(), bounds);
                     prop_assert!(opened.damage().is_empty(), "{:?}", opened.damage());
-                    // what is lost is the end, and only where it was cut
+                    // only the end may be lost, and only after a cut
                     let kept = opened.next() as usize - 1;
                     let whole = matches!(step, Step::Tear(_)) || kept == model.len();
                     prop_assert!(whole && kept <= model.len(), "{} of {}", kept, model.len());
@@ -281,7 +280,7 @@ fn what_a_consumer_acknowledged_outlives_a_write_that_is_cut_off() {
     let path = directory.path().join("consumers/billing");
     let sound = fs::read(&path).expect("a file");
     assert_eq!(log.acknowledged("billing").expect("a name").position(), Some(9));
-    // 9 is in the first slot
+    // position 9 is in the first slot
     for at in 0..20 {
         let mut bytes = sound.clone();
         bytes[at] ^= 1;

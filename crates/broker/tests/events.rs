@@ -1,5 +1,5 @@
-//! Suppliers and consumers over real sockets: what is published arrives, and what one program does harms no
-//! other. Every test ends under a watchdog.
+//! Suppliers and consumers over real sockets: published events arrive, and no program harms another one.
+//! Every test ends under a watchdog.
 
 mod common;
 
@@ -42,7 +42,7 @@ fn events_arrive_with_all_that_they_carry_over_each_transport_from_each() {
                 assert_eq!((&*got.payload.bytes(), got.key.as_deref()), (&b"payload"[..], Some("k")));
                 assert_eq!((got.criticality, got.late, got.retained), (4, false, false));
                 assert_eq!(got.fields, FieldSet::new().with("celsius", 81.5).with("site", "roof"));
-                // over TCP the remaining time is carried, so that each hop adds what it took
+                // over TCP the remaining time is transmitted, so that each hop adds its delay
                 let said = got.deadline.expect("it has one");
                 assert!(said.0.abs_diff(due.0) < 1_000_000_000, "{said:?} instead of {due:?}");
                 assert!(got.published <= now());
@@ -208,7 +208,7 @@ fn a_supplier_that_is_blocked_goes_on_when_the_consumer_reads_or_dies() {
                     for _ in 0..100 {
                         supplier.publish(topic, &EventDraft::new(&payload)).expect("it leaves");
                     }
-                    // an answer comes behind all of them
+                    // the answer comes behind all of them
                     supplier.statistics().expect("it goes on");
                 });
                 std::thread::sleep(Duration::from_millis(50));
@@ -235,7 +235,7 @@ fn those_who_listen_hear_whether_a_supplier_left_or_died() {
             supplier.publish(topic, &EventDraft::new(b"last words")).expect("it leaves");
             assert_eq!(*event(&mut consumer).payload.bytes(), *b"last words");
             if dies {
-                // as the kernel does when a process is killed: the connection ends without a word
+                // as the kernel does when a process is killed: the connection ends without a goodbye
                 let socket = std::os::fd::AsFd::as_fd(&supplier).try_clone_to_owned().expect("a descriptor");
                 rustix::net::shutdown(&socket, rustix::net::Shutdown::Both).expect("connected");
             }
@@ -310,7 +310,7 @@ fn a_sequence_comes_as_one_in_its_order_alone_and_the_first_of_any_parts_comes_a
     });
 }
 
-/// `open` and `close` together.
+/// A correlation of `open` and `close`.
 fn together(rule: PartRule, within_ns: u64) -> SubscriptionSpec {
     let part = |topics: &str| InterestSpec { topics: topics.to_owned(), ..InterestSpec::default() };
     let together = Some(TogetherSpec { rule, within_ns, report: true });
@@ -355,7 +355,7 @@ fn what_is_not_acknowledged_comes_again_and_what_is_does_not() {
         assert_eq!((second.sequence, second.repeated), (1, 1));
         client.acknowledge(&second).expect("it leaves");
         while let Some(reception) = client.receive(Some(Duration::from_millis(200))).expect("it goes on") {
-            // one more may have been on its way
+            // one more event may have been on its way
             let Reception::Event(event) = reception else { panic!("{reception:?}") };
             client.acknowledge(&event).expect("it leaves");
         }
@@ -385,15 +385,15 @@ fn requests_are_answered_and_a_request_that_nobody_answers_ends() {
             });
             drop(server);
             let nobody = asker.advertise(&Advertisement::of("nobody")).expect("a topic");
-            // a request to nobody lasts until its timeout; on a loaded machine a short one ends before the
-            // broker answers
+            // a request without a receiver lasts until its timeout; on a loaded machine a short timeout ends
+            // before the broker answers
             let mut replies = [20, 1_000, 30_000]
                 .into_iter()
                 .map(|millis| asker.request(nobody, EventDraft::new(b""), Duration::from_millis(millis)));
             let reply = replies.find(|reply| !matches!(reply, Err(Error::NoReply(_))));
             let said = reply.expect("an answer").expect_err("nobody is there").to_string();
             assert!(said.contains("nobody subscribes to nobody; start a program that replies"), "{said}");
-            // one that listens and says nothing is no reply, and one that fails says why
+            // a silent subscriber sends no reply, and a failing one sends its reason
             let mut server = addresses.client();
             server.subscribe(&SubscriptionSpec::of("nobody")).expect("it fits");
             let reply = asker.request(nobody, EventDraft::new(b""), Duration::from_millis(20));
@@ -435,7 +435,7 @@ fn a_request_waits_for_who_replies_and_reaches_them_once() {
 #[test]
 fn a_program_answers_a_thousand_askers_on_topics_that_stay_open() {
     const ASKERS: i64 = 1000;
-    // a broker lets a program have 1024 topics: with so many of its own it has to close some
+    // a broker lets a program have 1024 topics: with 100 of its own it has to close some
     for own in [0, 100] {
         with_broker(move |addresses| {
             let mut server = addresses.client();

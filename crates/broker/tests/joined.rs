@@ -1,4 +1,4 @@
-//! A join as a program of the broker: what it brings, and what it is given.
+//! A join as a client of the broker: the events that it brings, and the events that it gets.
 
 mod common;
 
@@ -15,13 +15,13 @@ fn brought(topic: &str) -> Advertisement {
     Advertisement { from_elsewhere, reliable: true, ..Advertisement::of(topic) }
 }
 
-/// Brings an event under a number.
+/// Publishes a remote event under a given number.
 fn bring(join: &mut Client, topic: TopicHandle, number: u64) -> PublishOutcome {
     let handed = join.hand_in_at_once(topic, &EventDraft::new(b"far"), Some(number)).expect("it goes on");
     join.outcome(handed).expect("taken").outcome
 }
 
-/// The next event's payload, if one has come.
+/// The next event's payload, if an event has come.
 fn waiting(client: &mut Client) -> Option<Vec<u8>> {
     match client.receive(Some(Duration::from_millis(300))).expect("it goes on") {
         Some(Reception::Event(event)) => Some(event.payload.bytes().to_vec()),
@@ -122,7 +122,8 @@ fn events_of_another_class_take_no_room_in_the_queue_of_a_class() {
     });
 }
 
-/// Of an order of numbers and gaps: each number once, ascending, and none left out after the first.
+/// Checks that numbers and gaps ascend, each number once, with none left out after the first; returns the
+/// numbers that came.
 fn told_of_all(reader: &mut Client, last: u64) -> Vec<u64> {
     let (mut came, mut known) = (Vec::new(), 0);
     while known < last {
@@ -171,7 +172,7 @@ fn what_a_join_missed_while_it_was_away_is_told_as_a_gap_and_nothing_comes_twice
     with_broker(|addresses| {
         let mut reader = addresses.client();
         reader.subscribe(&SubscriptionSpec::of("#")).expect("it fits");
-        // what came, and what was brought again, each time by a join that knows nothing of the one before
+        // new events and repeated ones, each time by a join without memory of the previous one
         for numbers in [[5, 6], [6, 9], [30, 31]] {
             let mut join = addresses.client();
             let topic = join.advertise(&brought("t")).expect("a topic");

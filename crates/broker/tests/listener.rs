@@ -1,4 +1,4 @@
-//! Whom a listener lets in, and that no connection which failed before it was accepted ends the broker.
+//! Admission by a listener; and a connection that failed before it was accepted does not end the broker.
 
 mod common;
 
@@ -18,7 +18,7 @@ use unisono_broker::{
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 use unisono_linux::poll::readable;
 
-/// Each accept fails once with each of these, before the connection that waits is accepted.
+/// Each accept fails once with each of these errors before it accepts the waiting connection.
 #[derive(Debug)]
 struct Failing {
     errors: Vec<Errno>,

@@ -3,13 +3,13 @@
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test --release -p unisono-broker --test loom
 //! ```
-//! The files under test are those that the crate is built from. An event's bytes are loom's atomics, stored
-//! and loaded one by one without an order, so that a copy can be torn; a lost wake-up is a deadlock, which
-//! loom reports. Each model has failed for the rule it is about, broken on purpose: announcing without its
-//! fence or its release; a copy without a second look; a hold without its fence, and a slot taken back
-//! without one; a slot used again before the consumer is past its event, or without a look at the holds
-//! after its position; a sleep without a look at the ring after it was announced, and a supplier that tells
-//! without a fence; an order that is announced after the consumer was accepted.
+//! The files under test are those of the crate. An event's bytes are loom's atomics, stored and loaded one by
+//! one without an order, so that a copy can be torn; a lost wake-up is a deadlock, which loom reports. Each
+//! model has failed when its rule was broken on purpose: an announcement without its fence or its release; a
+//! copy without the second check; a hold without its fence, and a slot reused without one; a slot reused
+//! before the consumer has passed its event, or without reading the holds after its position; a sleep without
+//! a check of the ring after the announcement of the sleep, and a supplier that wakes without a fence; an
+//! order announced after the consumer was accepted.
 
 #![cfg(loom)]
 #![allow(
@@ -45,7 +45,7 @@ fn model(check: impl Fn() + Sync + Send + 'static) {
 
 const WAY: (Wait, SpinBudget) = (Wait::Block, SpinBudget::DEFAULT);
 
-/// A ring of the least depth whose slots are used again at once, and its consumer.
+/// A ring of the minimum depth, whose slots are reused at once, and its consumer.
 fn pair(when_behind: WhenBehind) -> (MemorySupplier, MemoryConsumer) {
     let geometry = MemoryGeometry::new(2, 8, 1).expect("small");
     let mut supplier = MemorySupplier::create(geometry, WAY).expect("none fails in a model");
@@ -117,7 +117,7 @@ fn a_slot_is_used_again_only_after_the_consumer_is_past_its_event_and_holds_it_n
             }
         });
         let first = consumer.receive().expect("honest");
-        // says that it is past the first event, and reads the second
+        // reports that it has passed the first event, and reads the second
         let mut copy = Vec::new();
         if let NextEvent::Event(mark) = consumer.receive_copy(&mut copy).expect("honest") {
             assert_eq!(copy, content(mark.turn));
@@ -176,7 +176,7 @@ fn a_supplier_that_waits_for_room_goes_on_when_the_consumer_has_read() {
 #[test]
 fn whoever_hears_of_what_an_order_came_before_sees_the_order() {
     model(|| {
-        // the broker's rings to a supplier, which is full, and to a consumer
+        // the broker's rings to a supplier (full) and to a consumer
         let (mut to_supplier, mut supplier) = pair(WhenBehind::BlocksSupplier);
         let (mut to_consumer, mut consumer) = pair(WhenBehind::BlocksSupplier);
         for _ in 0..2 {
@@ -188,14 +188,14 @@ fn whoever_hears_of_what_an_order_came_before_sees_the_order() {
             assert!(publish(&mut to_supplier).is_err());
             publish(&mut to_consumer).expect("there is room");
         });
-        // the consumer tells the supplier, here by being the same thread
+        // the consumer informs the supplier, here because both are the same thread
         let mut copy = Vec::new();
         if let NextEvent::Event(_) = consumer.receive_copy(&mut copy).expect("honest") {
             assert_eq!(supplier.orders(), 1);
         }
         assert!(supplier.orders() <= 1);
         broker.join().expect("it orders");
-        // what came before the order is read, and the order is still to come
+        // the events before the order are read, and the order is still to come
         for _ in 0..2 {
             assert!(matches!(supplier.receive_copy(&mut copy), Ok(NextEvent::Event(_))));
         }

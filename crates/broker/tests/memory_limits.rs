@@ -1,5 +1,5 @@
-//! What a program, a user and all together may make the broker hold: each refusal is told to the one who
-//! asked, and counted, and others go on.
+//! Memory limits of a program, a user and the whole broker: each refusal is reported to the requester and
+//! counted, and other programs continue.
 
 mod common;
 
@@ -14,7 +14,7 @@ use unisono_fairqueue::{ClassSpec, Hierarchy};
 
 const MIB: usize = 1 << 20;
 
-/// 16 MiB for all, 8 MiB for each user.
+/// 16 MiB in total, 8 MiB per user.
 fn small() -> Broker {
     let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
     let limits = Limits { memory: 16 << 20, memory_of_user: 8 << 20, ..Limits::default() };
@@ -55,7 +55,7 @@ fn history_counts_as_memory_of_its_user_also_when_the_program_has_gone() {
         );
         assert_eq!(memory_refusals(&mut first), 2);
         drop(first);
-        // the same user, by another program, and another user
+        // the same user through another program, and another user
         let mut second = at.client();
         assert!(second.statistics().expect("it answers").kept_bytes > 6 * MIB as u64);
         refused(second.subscribe(&SubscriptionSpec::of("a")));
@@ -64,7 +64,7 @@ fn history_counts_as_memory_of_its_user_also_when_the_program_has_gone() {
         for _ in 0..6 {
             other.try_publish(topic, &EventDraft::new(&payload)).expect("it is kept");
         }
-        // what only replaces is kept however much there is
+        // a replacement is kept whatever the fill
         let topic = second.advertise(&keeping("small", 1)).expect("a topic");
         for _ in 0..3 {
             second.try_publish(topic, &EventDraft::new(&[1; 1000])).expect("it is kept");
@@ -185,7 +185,7 @@ fn a_consumer_shares_its_queue_out_among_suppliers() {
             ..SubscriptionSpec::of("#")
         };
         reader.subscribe(&spec).expect("it fits");
-        // it reads nothing meanwhile: the kernel holds some, and the queue 40
+        // it reads nothing meanwhile: the kernel holds some events, and the queue 40
         let payload = vec![1; 50_000];
         for _ in 0..10 {
             quiet.try_publish(its, &EventDraft::new(&payload)).expect("it waits");

@@ -1,4 +1,4 @@
-//! The ring in shared memory against a reference that keeps every event for ever, and under threads.
+//! The ring in shared memory compared with a reference that keeps every event for ever, and under threads.
 
 use proptest::prelude::*;
 use std::collections::{BTreeSet, VecDeque};
@@ -36,7 +36,7 @@ fn join(
     (number, consumer)
 }
 
-/// What the event of a turn holds: its length and bytes follow from the turn.
+/// The content of a turn's event: its length and bytes follow from the turn.
 fn content(turn: u64) -> Vec<u8> {
     let length = (turn.wrapping_mul(37) % u64::from(LARGEST + 1)) as usize;
     (0..length as u64).map(|at| (turn.wrapping_mul(31) + at) as u8).collect()
@@ -55,7 +55,7 @@ enum Step {
     Receive(usize),
     ReceiveCopy(usize),
     LetGo(usize),
-    /// Dies with all that it holds, and another joins.
+    /// A consumer dies with all its holds, and another one joins.
     Replace(usize, bool),
 }
 
@@ -73,7 +73,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..300)
 }
 
-/// A consumer as the reference sees it.
+/// A consumer's state in the reference.
 struct Expected {
     number: ConsumerNumber,
     blocks: bool,
@@ -87,7 +87,7 @@ fn has(held: &HeldEvent, turn: u64) {
     assert_eq!((held.mark().turn, held.mark().tag, bytes), (turn, turn as u32, content(turn)));
 }
 
-/// What a consumer was given is what the reference has.
+/// Compares a consumer's result with the reference.
 fn check<E>(came: &NextEvent<E>, expected: &mut Expected, tail: u64, depth: u64) -> Option<u64> {
     let next = expected.next;
     match came {
@@ -215,8 +215,8 @@ fn an_event_that_is_too_large_and_a_consumer_too_many_are_refused_with_the_limit
     assert!(second.expect_err("one at most").to_string().contains("all 1 places"));
 }
 
-/// How many slots a supplier of 64 events uses for 1,000. A consumer takes each event at once, and holds
-/// the last ones.
+/// Number of slots that a supplier of 64 events uses for 1,000 events. A consumer takes each event at once,
+/// and holds the last `holds` ones.
 fn slots_of(holds: usize, stopped: Option<WhenBehind>) -> usize {
     let mut supplier = supplier(64, 2);
     let (_, mut consumer) = join(&mut supplier, WhenBehind::BlocksSupplier, Wait::Spin);
@@ -247,7 +247,7 @@ fn slots_of_events_that_all_consumers_have_read_are_used_again_at_once() {
     assert!(stopped >= 64, "{stopped} slots, and a stopped consumer may still read the last 64 events");
 }
 
-/// Consumers of every kind take what a supplier publishes as fast as it can.
+/// Consumers of every kind take events that a supplier publishes as fast as it can.
 #[test]
 fn consumers_that_spin_sleep_hold_and_copy_receive_the_same_events_at_once() {
     const EVENTS: u64 = 20_000;
@@ -311,7 +311,7 @@ fn consumers_that_spin_sleep_hold_and_copy_receive_the_same_events_at_once() {
     });
 }
 
-/// Memory as a supplier of four events of 64 bytes has it, with anything written over it from some byte on.
+/// The memory of a supplier of four events of 64 bytes, overwritten with `bytes` from the byte `start` on.
 fn hostile(start: usize, bytes: &[u8]) -> ForeignWords {
     let mut words = PublishedWords::create(2048).expect("two pages");
     let header = [u32::from_le_bytes(*b"UEM1"), 4, 64, 12];
@@ -328,7 +328,8 @@ proptest! {
         noise in prop::collection::vec(any::<u8>(), 0..64),
         turn in prop_oneof![4_u64..64, any::<u64>()],
     ) {
-        // The entries announce the turns that the consumer wants, or another one, with any slot and length.
+        // The entries announce the turns that the consumer wants, or another turn, with arbitrary slots and
+        // lengths.
         let mut words = vec![0; 32];
         for (index, (slot, length, other)) in (0..4).zip(entries) {
             let wanted = turn.wrapping_add(u64::wrapping_sub(index, turn) & 3);

@@ -1,4 +1,5 @@
-//! mosquitto's own clients with this broker: MQTT as others wrote it. Skipped where they are not installed.
+//! mosquitto's own clients with this broker: an independent implementation of MQTT. Skipped where they are
+//! not installed.
 
 mod common;
 
@@ -27,23 +28,23 @@ fn are_there() -> bool {
     found
 }
 
-/// A client that prints what it gets; killed with its drop.
+/// A client that prints the received messages; killed on drop.
 struct Reader {
     child: Child,
     lines: BufReader<ChildStdout>,
-    /// What came before the subscription was confirmed: messages of a session that was there.
+    /// Messages before the confirmation of the subscription: those of a present session.
     early: VecDeque<String>,
 }
 
 impl Reader {
     fn new(at: &Addresses, arguments: &[&str]) -> Self {
-        // a line at a time, also into a pipe
+        // line-buffered, even into a pipe
         let mut command = Command::new("stdbuf");
         command
             .args(["-oL", "mosquitto_sub"])
             .args(["-h", "127.0.0.1", "-p", &at.mqtt.port().to_string()])
             .args(arguments);
-        // -d tells of the subscription, which no message may come before
+        // -d prints the confirmation of the subscription; the test publishes nothing before it
         let mut child = command.arg("-d").stdout(Stdio::piped()).spawn().expect("it is installed");
         let lines = BufReader::new(child.stdout.take().expect("a pipe, as asked for above"));
         let mut reader = Self { child, lines, early: VecDeque::new() };
@@ -58,7 +59,7 @@ impl Reader {
         }
     }
 
-    /// The next line that is a message, or that tells of the subscription.
+    /// The next line with a message, or with the confirmation of the subscription.
     fn line(&mut self) -> String {
         if let Some(line) = self.early.pop_front() {
             return line;
@@ -81,7 +82,7 @@ impl Drop for Reader {
     }
 }
 
-/// The next event; a supplier that left before is no event.
+/// The next event; a notice about a departed supplier is skipped.
 fn next_event(program: &mut Client) -> ReceivedEvent {
     loop {
         match program.receive(Some(Duration::from_secs(20))).expect("it goes on") {

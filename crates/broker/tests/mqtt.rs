@@ -1,5 +1,5 @@
-//! MQTT clients over real sockets, byte by byte: what the standard asks for, and the traps that other brokers
-//! fell into. Every test ends under a watchdog.
+//! MQTT clients over real sockets, byte by byte: the standard's requirements, and known faults of other
+//! brokers. Every test ends under a watchdog.
 
 mod common;
 
@@ -74,11 +74,11 @@ fn a_retained_message_is_kept_and_its_expiry_is_counted_down() {
         assert_eq!((&*got.topic, got.retain), ("lamp", true), "one has expired, one was removed");
         assert!(got.expiry.is_some_and(|seconds| (90..=98).contains(&seconds)), "{:?}", got.expiry);
         reader.confirm(&got);
-        // one who is there already gets it as any other message
+        // a present subscriber gets it as any other message
         writer.publish_full("lamp", b"off", 1, true, None, &[]);
         let got = reader.message();
         assert_eq!((&*got.payload, got.retain, got.expiry), (&b"off"[..], false, None));
-        // and a program that comes late gets it, too
+        // and a late program gets it, too
         let mut program = at.client();
         program.subscribe(&SubscriptionSpec::of("lamp")).expect("it fits");
         let got = event(&mut program);
@@ -102,7 +102,7 @@ fn a_message_of_quality_2_in_flight_outlives_its_expiry() {
         let again = reader.message();
         assert_eq!((again.id, again.duplicate, &*again.payload), (first.id, true, &b"once"[..]));
         reader.confirm(&again);
-        // PUBREL is repeated as well, and nothing comes twice
+        // PUBREL is repeated as well, and no message comes twice
         writer.publish_full("q", b"twice", 2, false, None, &[]);
         let second = reader.message();
         reader.send(&[0x50, 2, second.id[0], second.id[1]]); // PUBREC
@@ -183,12 +183,12 @@ fn a_session_keeps_its_subscriptions_and_messages_until_it_ends() {
             assert_eq!(&*got.payload, payload);
             reader.confirm(&got);
         }
-        // a clean start forgets all
+        // a clean start forgets the session
         let mut reader = Raw::connect(at.mqtt, V5, "reader");
         assert!(!reader.session_present);
         writer.publish("kept", b"4", 1, false);
         reader.is_quiet();
-        // a session that expires is forgotten, too
+        // an expired session is forgotten, too
         let mut brief = Raw::open(at.mqtt, V5).with_session("brief", 1);
         brief.subscribe(1, "kept", 1);
         drop(brief);
@@ -229,7 +229,7 @@ fn members_of_a_shared_subscription_divide_the_messages_and_one_that_dies_loses_
             one.confirm(&message);
             got.push(message.payload[0]);
         }
-        one.is_quiet(); // the other one got four as well, and dies with them
+        one.is_quiet(); // the other one got four as well, and ends without confirming them
         drop(other);
         for _ in 0..4 {
             let message = one.message();
@@ -310,7 +310,7 @@ fn options_of_a_subscription_are_kept() {
         client.subscribe(2, "flag", 0x08);
         other.publish("flag", b"x", 1, true);
         assert!(client.message().retain);
-        // retained messages: if the subscription is new, and never
+        // retained messages: only for a new subscription, and never
         client.subscribe(3, "flag", 0x18);
         client.subscribe(4, "flag/#", 0x28);
         client.is_quiet();
@@ -326,7 +326,7 @@ fn a_message_that_matches_several_subscriptions_obeys_each_of_them() {
         for (first, second) in [("own/#", "own/x"), ("own/x", "own/#")] {
             let mut client = Raw::connect(at.mqtt, V5, "client");
             let mut other = Raw::connect(at.mqtt, V5, "other");
-            // the first one without the client's own messages
+            // the first subscription excludes the client's own messages
             client.subscribe_identified(1, first, 0x04, 1);
             client.subscribe_identified(2, second, 0x00, 2);
             client.publish("own/x", b"mine", 0, false);
@@ -336,7 +336,7 @@ fn a_message_that_matches_several_subscriptions_obeys_each_of_them() {
             let mut got = client.message().identifiers;
             got.sort_unstable();
             assert_eq!(got, [1, 2]);
-            // a subscription without an identifier hides that of no other one
+            // a subscription without an identifier does not hide the identifier of another one
             client.subscribe(3, first, 0);
             other.publish("own/x", b"theirs", 0, false);
             assert_eq!(client.message().identifiers, [2]);
@@ -415,7 +415,7 @@ fn what_is_sent_again_obeys_the_limits_of_the_new_connection() {
         reader.confirm(&first);
         assert_eq!(reader.message().payload.len(), 100);
         drop(reader);
-        // the third one is too large now
+        // the third message is too large now
         let mut reader = Raw::open(at.mqtt, V5).with_session_and_largest("reader", 60);
         for payload in [b"1", b"3"] {
             let again = reader.message();
@@ -463,7 +463,7 @@ fn the_broker_gives_no_client_an_identifier_that_is_in_use() {
             assert!(taken.iter().all(|(taken, _)| *taken != chosen), "{chosen}");
         }
         for (_, mut client) in taken {
-            client.is_quiet(); // nobody took its session
+            client.is_quiet(); // its session was not taken over
         }
     });
 }
@@ -476,7 +476,7 @@ fn a_broken_connect_is_refused_in_the_words_of_its_version() {
         let (kind, body) = of_5.packet();
         assert_eq!((kind, body[0], body[1], usize::from(body[2])), (0x20, 0, 0x81, body.len() - 3));
         assert!(of_5.ends());
-        // 3.1.1: it ends without an answer
+        // 3.1.1: the connection ends without an answer
         let mut of_311 = Raw::open(at.mqtt, V311);
         of_311.send(&[0x10, 12, 0, 4, b'M', b'Q', b'T', b'T', 4, 3, 0, 0, 0, 0]);
         assert!(of_311.ends_silently());

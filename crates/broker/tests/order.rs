@@ -1,8 +1,9 @@
-//! Messages leave a broker's paths in the order of the scheduler, whatever is handed over when.
+//! Messages leave a broker's paths in the order of the scheduler, whatever the order and the times of
+//! sending.
 //!
-//! The reference is the scheduler of packets with a link of its own, which knows nothing of the event
-//! channel. The link takes 64 ns for a byte, so that the channel, which counts service in units of 64 ns,
-//! rounds nothing.
+//! The reference is the packet scheduler with a link of its own, which knows nothing of the event channel.
+//! The link takes 64 ns per byte, so that the channel, which counts service in units of 64 ns, rounds
+//! nothing.
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -13,12 +14,12 @@ use unisono_broker::{
 use unisono_fairqueue::{ClassSpec, Discipline, Hierarchy, LinkPace, Order, Packet, Rate, Scheduler};
 use unisono_linux::clock::Nanos;
 
-/// The class of each path: two share the class that has deadlines.
+/// The class of each path: two paths share the class with deadlines.
 const PATHS: [&str; 5] = ["live", "live", "stored", "web", "rest"];
 const PROGRAM: ClientId = ClientId(7);
 const BYTE: Nanos = Nanos(64);
 
-/// Three levels, one leaf by deadline, weights that are no round numbers.
+/// Three levels, one leaf ordered by deadline, weights that are not round numbers.
 fn hierarchy() -> Hierarchy {
     let leaf = |name: &str, weight: &str| ClassSpec::new(name).weighing(weight.parse().expect("a weight"));
     let mut live = leaf("live", "1.5");
@@ -57,11 +58,11 @@ fn connected() -> Broker {
     broker
 }
 
-/// Messages by when they come: path, length, deadline.
+/// Messages by arrival time: path, length, deadline.
 type Arrivals = BTreeMap<Nanos, Vec<(usize, usize, Nanos)>>;
 
 fn arrivals() -> impl Strategy<Value = Arrivals> {
-    // some come exactly when a message ends, and many at once
+    // some arrive exactly when a message ends, and many at once
     let after = prop_oneof![Just(0_u64), 0_u64..600, Just(1400)];
     let deadline = prop_oneof![Just(NO_DEADLINE), (0_u64..40_000).prop_map(|bytes| BYTE.times(bytes))];
     let arrival = (after, 0..PATHS.len(), 4_usize..1400, deadline);
@@ -75,7 +76,7 @@ fn arrivals() -> impl Strategy<Value = Arrivals> {
     })
 }
 
-/// Which message leaves when, by number of arrival.
+/// The reference: for each message, its time of departure and its number in order of arrival.
 fn of_the_scheduler(arrivals: &Arrivals) -> Vec<(Nanos, u32)> {
     let hierarchy = hierarchy();
     let mut scheduler = Scheduler::new(hierarchy.clone());
@@ -91,7 +92,7 @@ fn of_the_scheduler(arrivals: &Arrivals) -> Vec<(Nanos, u32)> {
             for (path, length, deadline) in together {
                 let class = hierarchy.find(PATHS[*path]).expect("it is there");
                 let length = destination().wire_length(*length);
-                // what is late already is not more urgent than what is due now
+                // a late message is no more urgent than one that is due now
                 let deadline = (*deadline).max(now);
                 let packet = Packet { length, flow: *path as u32, deadline, item: number };
                 scheduler.enqueue(now, class, packet).expect("a leaf");

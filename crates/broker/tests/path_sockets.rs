@@ -1,5 +1,5 @@
-//! Paths over real sockets, on the loopback device: what is handed over arrives, once and in order,
-//! whatever happens to others. Every test ends under a watchdog.
+//! Paths over real sockets, on the loopback device: each message arrives once and in order, whatever happens
+//! to others. Every test ends under a watchdog.
 
 mod watchdog;
 
@@ -29,7 +29,7 @@ fn listening(path: &Path, mode: u32, broker: Broker) -> Result<Server, ServeErro
     Ok(server)
 }
 
-/// Runs a test with a broker of two classes, 3 to 1, at 80 Mbit/s; gives up after a minute.
+/// Runs a test with a broker of two classes, 3 to 1, at 80 Mbit/s; fails after a minute.
 fn with_broker(test: impl FnOnce(&Path) + Send + 'static) {
     within_a_minute(move || {
         let directory = tempfile::tempdir().expect("a scratch directory");
@@ -108,7 +108,7 @@ fn a_connection_that_is_not_read_holds_up_nobody() {
             client.open("video", Destination::tcp(listener.local_addr().expect("bound"))).expect("a channel");
         let mut taken = 0_u64;
         let payload = vec![0; 16_000];
-        // until the connection, the kernel and the credit are full for a while
+        // until the connection, the kernel and the credit have been full for a while
         let mut refused = 0;
         while refused < 50 {
             if client.try_send(stuck, &payload, NO_DEADLINE).expect("open") {
@@ -161,7 +161,7 @@ fn raw(path: &Path) -> rustix::fd::OwnedFd {
     socket
 }
 
-/// A frame after its length, as a stream carries it.
+/// A frame preceded by its length, as in a stream.
 fn framed(frame: &Frame<'_>) -> Vec<u8> {
     let mut bytes = vec![0; 4];
     frame.write(&mut bytes);
@@ -182,7 +182,7 @@ fn bad_frames_are_answered_once_and_end_that_connection_alone() {
             send(&socket, &bad, SendFlags::NOSIGNAL).expect("sent");
             let mut answer = Vec::new();
             let mut stream = std::os::unix::net::UnixStream::from(socket);
-            // what it did not read resets the connection behind the answer
+            // the server closes with unread input, so a reset may follow the answer
             let _ = stream.read_to_end(&mut answer);
             let Ok(Frame::Bye { reason }) = Frame::read(&answer[4..]) else { panic!("{bad:?}: {answer:?}") };
             assert!(!reason.is_empty());
@@ -210,7 +210,7 @@ fn a_program_that_never_waits_for_credit_is_not_flooded_with_it() {
         let (_socket, destination) = receiver();
         let mut client = Client::connect_unix(path).expect("it listens");
         let channel = client.open("video", destination).expect("a channel");
-        // each has left before the next one comes, and none brings the program to look for answers
+        // each message has left before the next one comes, and none makes the program poll for answers
         for _ in 0..2000 {
             client.send(channel, b"small", NO_DEADLINE).expect("taken");
             std::thread::sleep(Duration::from_micros(50));
@@ -228,12 +228,12 @@ fn classes_that_both_want_more_share_by_weight() {
         let mut client = Client::connect_unix(path).expect("it listens");
         let channels =
             ["video", "web"].map(|class| client.open(class, destination.clone()).expect("a channel"));
-        drop(socket); // who receives does not matter
+        drop(socket); // the receiver does not matter
         let payload = [0; 1000];
         let full = channels.map(|channel| client.credit(channel).expect("open"));
-        // Both always have messages waiting: neither ever gets back all of its credit. On a busy machine this
-        // process may sleep too long for that; such a trial shows nothing. The answers may also be so late
-        // that it is not seen; so two of three trials decide.
+        // Both paths always have messages waiting: neither ever gets back all of its credit. On a busy
+        // machine this process may sleep too long for that; such a trial proves nothing. The answers may also
+        // be so late that the test does not notice; so two of three trials decide.
         let mut trial = || {
             let mut ran_dry = false;
             let before = client.statistics().expect("an answer").classes;
@@ -252,7 +252,7 @@ fn classes_that_both_want_more_share_by_weight() {
         };
         let ratios: Vec<f64> = (0..50).filter_map(|_| trial()).take(3).collect();
         assert_eq!(ratios.len(), 3, "this process never got a processor for 80 ms as often as it needs it");
-        // a message more or less at either end
+        // one message more or less at either end
         let by_weight = ratios.iter().filter(|ratio| (**ratio - 3.0).abs() < 0.2).count();
         assert!(by_weight >= 2, "{ratios:?}");
     });
@@ -276,7 +276,7 @@ fn a_socket_left_by_a_killed_broker_is_replaced_and_one_in_use_is_not() {
     assert!(matches!(listening(&path, OWNER, broker()), Err(ServeError::NoSocket { .. })));
 }
 
-/// A broker of one class that nobody has connected to.
+/// A broker of one class without connections.
 fn server(path: &Path, mode: u32) -> Server {
     let tree = Hierarchy::new(ClassSpec::new("link")).expect("one class");
     listening(path, mode, Broker::new(tree, Limits::default()).with_paths(link(1_000_000)))
@@ -297,8 +297,7 @@ fn nobody_else_may_connect_unless_the_mode_says_so() {
 #[test]
 fn a_program_that_cannot_be_waited_for_is_closed_and_the_broker_serves_on() {
     use unisono_linux::seccomp::{ArgumentTest, CallRule, Filter, SystemCall};
-    /// `EPOLL_CTL_ADD`, and what the kernel says when a user has as many descriptors waited for as one may
-    /// have.
+    /// `EPOLL_CTL_ADD`, and the kernel's error when a user has reached the limit of watched descriptors.
     const ADD: u64 = 1;
     const ENOSPC: i32 = 28;
     let directory = tempfile::tempdir().expect("a scratch directory");

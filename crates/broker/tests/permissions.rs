@@ -1,4 +1,4 @@
-//! Who may do what at a broker, over real sockets: each refusal is told to the one who asked, and counted.
+//! Permissions at a broker, over real sockets: each refusal is reported to the requester, and counted.
 
 mod common;
 
@@ -99,7 +99,7 @@ fn a_client_that_no_rule_names_is_refused() {
 fn over_tcp_a_token_says_who_a_program_is_until_it_expires() {
     let expired = format!(
         "{TOKENS}[[token]]\nname = \"old\"\nexpires = \"1969-01-01T00:00:00Z\"\nsha256 = \"{}\"\n",
-        // of `old`
+        // the hash of `old`
         "cba06b5736faf67e54b07b561eae94395e774c517a7d910a54369e1263ccfbd4"
     );
     let rules = "[[allow]]\nwho = [\"token:line1\"]\npublish = [\"line1/#\"]";
@@ -185,7 +185,7 @@ fn a_user_of_this_host_has_the_rule_of_its_name_by_a_socket_and_by_shared_memory
             );
             client.subscribe(&SubscriptionSpec::of("mine/a")).expect("it may");
             let topic = client.advertise(&Advertisement::of("mine/a")).expect("it may");
-            // through shared memory a payload of 16 KiB or more is handed over in a place of its own
+            // through shared memory a payload of 16 KiB or more travels separately from its frame
             let large = client.try_publish(topic, &EventDraft::new(&[0; 100_001]));
             assert!(refused(large).contains("100001 bytes; the permissions allow 100000"));
             for bytes in [1, 100_000] {
@@ -225,7 +225,7 @@ fn an_mqtt_client_that_publishes_too_fast_is_told_so_and_may_publish_later() {
     with_rules(rules, Some(TOKENS), |at| {
         let (mut client, code) = Raw::open(at.mqtt, V5).log_in("c", "line1", "test");
         assert_eq!(code, 0);
-        // 0x10: taken, and nobody subscribes
+        // 0x10: accepted, without a matching subscriber
         let mut code = || client.publish_code("t", b"x", 1);
         assert_eq!(code(), 0x10);
         while code() != 0x97 {}
@@ -252,7 +252,7 @@ fn requests_need_no_rule_for_replies_and_nobody_else_reads_the_answers() {
         let Some(FieldValue::Text(topic)) = request.fields.field("reply_to").cloned() else {
             panic!("{request:?}")
         };
-        // who has got the request knows the topic, and may answer there; nobody but the asker may read it
+        // a receiver of the request knows the topic, and may reply there; only the requester may read it
         for pattern in [&*topic, "reply/+", "#"] {
             let said = refused(replier.subscribe(&SubscriptionSpec::of(pattern)));
             assert!(said.contains("may not subscribe"), "{said}");
@@ -263,7 +263,7 @@ fn requests_need_no_rule_for_replies_and_nobody_else_reads_the_answers() {
         }
         assert!(replier.reply(&request, EventDraft::new(b"2")).expect("it may"));
         assert_eq!(asking.join().expect("it ends").expect("a reply"), b"2");
-        // the topic ends with the program that asked
+        // the topic ends with the requesting program
         let start = Instant::now();
         while let Ok(again) = replier.advertise(&Advertisement::of(&topic)) {
             replier.withdraw(again).expect("it goes on");

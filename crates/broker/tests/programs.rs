@@ -1,4 +1,4 @@
-//! What a program says of itself when it connects: its name, and a lease that it has to keep.
+//! A program's greeting: its name, and a lease that it has to renew.
 
 mod common;
 
@@ -69,7 +69,7 @@ fn a_name_that_no_table_can_show_is_refused_by_the_library_and_by_the_broker() {
             let said =
                 ClientOptions::new().named(&name).connect(&address).expect_err("it cannot be").to_string();
             assert!(said.contains(word), "{said}");
-            // a client that is not ours
+            // a client without this library
             let socket = std::os::unix::net::UnixStream::connect(&addresses.unix).expect("it listens");
             let transport = StreamTransport::new(socket.into(), 1 << 20).expect("descriptors are left");
             let greeting = Greeting { name, ..Greeting::default() };
@@ -116,7 +116,7 @@ fn who_waits_keeps_its_lease_and_who_is_silent_is_told_that_it_ran_out() {
             assert!(client.receive(Some(2 * LEASE)).expect("it lives").is_none());
             client.publish(topic, &EventDraft::new(b"it lives")).expect("the broker is there");
             assert_eq!(&*event(&mut listener).payload.bytes(), b"it lives");
-            // until the listener is told, this thread calls nothing of the leased client
+            // until the listener gets the notice, this thread calls no method of the leased client
             assert!(matches!(notice(&mut listener), NoticeText::Gone { died: true, .. }));
             match client.receive(None) {
                 Err(Error::SentAway(said)) => assert!(said.contains("lease of 1s ran out"), "{said}"),

@@ -1,5 +1,5 @@
-//! A client that connects again when its broker was started again: it has its topics and subscriptions, and
-//! says how long it was away.
+//! A client reconnects after a restart of its broker: it keeps its topics and subscriptions, and reports the
+//! length of the break.
 
 mod common;
 
@@ -31,7 +31,7 @@ fn lasting(at: &BrokerAddress) -> Client {
     ClientOptions::new().reconnecting(PATIENCE).connect(at).expect("it listens")
 }
 
-/// The next event, without notices.
+/// The next event; notices are skipped.
 fn event(client: &mut Client) -> ReceivedEvent {
     loop {
         match client.receive(Some(PATIENCE)).expect("it goes on") {
@@ -62,7 +62,7 @@ fn topics_and_subscriptions_are_there_again_and_what_was_not_answered_is_unknown
                 let (queue_events, full) = (1, WhenFull::BlockSupplier);
                 let spec = SubscriptionSpec { again, queue_events, full, ..SubscriptionSpec::of(&name) };
                 consumer.subscribe(&spec).expect("it fits");
-                // one is held, one waits, and the supplier waits with the third
+                // one event is held, one waits, and the supplier waits with the third
                 for _ in 0..2 {
                     supplier.publish(topic, &EventDraft::new(b"first")).expect("it leaves");
                 }
@@ -75,7 +75,7 @@ fn topics_and_subscriptions_are_there_again_and_what_was_not_answered_is_unknown
         drop(first);
         for (mut supplier, mut consumer, topic, held, handed) in parties.into_iter().flatten() {
             assert!(consumer.receive(Some(Duration::from_millis(30))).expect("it waits").is_none());
-            // who polls is woken for the next try
+            // a polling program is woken for the next attempt
             assert!(poll::readable([consumer.as_fd()], Some(PATIENCE)).expect("it polls")[0]);
             let mut second = server(directory);
             while_serving(&mut second, || {
@@ -120,7 +120,7 @@ fn a_client_gives_up_after_its_time_and_says_why() {
     });
 }
 
-/// This test program as a child that runs one test alone.
+/// Runs one test alone, in a child process of this test program; returns true in that child.
 fn alone(name: &str) -> bool {
     const ALONE: &str = "UNISONO_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {
@@ -135,7 +135,7 @@ fn alone(name: &str) -> bool {
 
 #[test]
 fn a_program_without_a_descriptor_left_is_told_the_same_and_comes_back() {
-    // the limit is the whole process's
+    // the limit applies to the whole process
     if !alone("a_program_without_a_descriptor_left_is_told_the_same_and_comes_back") {
         return;
     }
@@ -161,7 +161,7 @@ fn a_program_without_a_descriptor_left_is_told_the_same_and_comes_back() {
         let question = question.expect("the broker served");
         let unknown = client.request(question, EventDraft::new(b"?"), PATIENCE).expect_err("it is gone");
         assert!(matches!(unknown, Error::Unanswered), "{unknown}");
-        // its own question had come
+        // its own request had come back
         while client.receive(Some(Duration::ZERO)).expect("it is away").is_some() {}
         setrlimit(Resource::Nofile, limit).expect("it was allowed");
         let mut second = server(directory);

@@ -1,5 +1,5 @@
-//! A trial ends over every transport and with every way to wait, also where one program fills the rings of
-//! the other and broker and programs spin on fewer processors than they are.
+//! A trial ends over every transport and with every way of waiting, even if one program fills the other's
+//! rings, and if the broker and the programs spin on fewer processors than threads.
 
 #[allow(dead_code, reason = "a trial has a broker of its own")]
 mod watchdog;

@@ -1,14 +1,15 @@
-//! How long planning takes: `cargo bench -p unisono-btin --bench plan [NAME] [RUNS] [THREADS]`.
+//! Measures the time of planning: `cargo bench -p unisono-btin --bench plan [NAME] [RUNS] [THREADS]`.
 //!
 //! Every switch of each network has one member, which is the hardest case: all are candidates and all have to
 //! be reached. Networks: random ones (a random tree and random links), and regular ones, in which most or all
-//! candidates have the same height. Each line is one plan from a `SwitchNetwork` to its registers, on as many
-//! threads as the host runs at once if not on THREADS: the median, least and most of the runs, which take
-//! turns over the networks. `queue` and `level` are the two scans with exact ties, `fast` is the scan by
-//! queue with fast ties.
+//! candidates have the same height. Each line is one plan from a `SwitchNetwork` to its registers, with
+//! THREADS threads (default: as many as the host can run at once): the median, minimum and maximum of the
+//! runs, which alternate over the networks. `queue` and `level` are the two scans with exact ties, `fast` is
+//! the scan by queue with fast ties.
 //!
-//! Below, repairs of the tree by queue: links of the tree fail one after the other, and each time is from the
-//! failure to the registers that change; `whole` is a repair from registers to registers, with the first.
+//! Below follow repairs of the tree by queue: links of the tree fail one after the other, and each time is
+//! from the failure to the changed registers; `whole` is a repair from registers to registers, after the
+//! first failure.
 
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
 
@@ -88,7 +89,7 @@ fn repairs(family: &str, network: &SwitchNetwork) {
     let links = u32::try_from(network.links().len()).expect("links are counted in 32 bits");
     let mut standing = StandingTree::new(network, &group, &plan.tree).expect("the tree fits");
     let mut done: Vec<(Duration, usize)> = Vec::new();
-    // Not for ever: where two cuts leave nothing (a ring), there are not so many repairs.
+    // Bounded: in a network that two cuts exhaust (a ring), there are fewer repairs than wanted.
     for link in std::iter::repeat_with(|| draw(links)).take(10 * links as usize) {
         if done.len() == 300 {
             break;
@@ -146,7 +147,7 @@ fn families() -> Vec<(String, Make)> {
     all.into_iter().map(|(family, make)| (family.to_owned(), make)).collect()
 }
 
-/// Draws below a bound, the same on every host.
+/// Random numbers below a bound, the same on every host.
 fn draws(seed: u64) -> impl FnMut(u32) -> u32 {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     move |bound| {
@@ -157,7 +158,7 @@ fn draws(seed: u64) -> impl FnMut(u32) -> u32 {
     }
 }
 
-/// Each switch linked to an earlier one, then links drawn among all.
+/// Each switch linked to an earlier one, then links between random switches.
 fn random(switches: u32, links: usize, seed: u64) -> Links {
     let mut draw = draws(seed);
     let mut made: Vec<_> = (1..switches).map(|switch| (draw(switch), switch)).collect();
@@ -165,7 +166,7 @@ fn random(switches: u32, links: usize, seed: u64) -> Links {
     (switches, made)
 }
 
-/// As many ports at each switch, joined at random.
+/// A random network with the same number of ports at each switch.
 fn regular(switches: u32, ports: u32, seed: u64) -> Links {
     let mut draw = draws(seed);
     let mut ends: Vec<u32> = (0..switches * ports).map(|end| end / ports).collect();

@@ -1,6 +1,6 @@
-//! How long simulating takes: `cargo bench -p unisono-btin --bench simulate [NETWORKS]`.
+//! Measures the time of simulating: `cargo bench -p unisono-btin --bench simulate [NETWORKS]`.
 //!
-//! The work of figure 6: networks of 300 switches and 1,024 nodes, every scheme, every size of group,
+//! The workload is figure 6: networks of 300 switches and 1,024 nodes, every scheme, every size of group,
 //! planning included, on one thread.
 
 #![expect(clippy::print_stdout, reason = "a program that prints a line")]

@@ -3,15 +3,15 @@
 //! A register combines six bits on the way up and replicates six bits on the way down. That is enough for
 //!
 //! - **allreduce** (OR, AND, min, max, sum): a barrier that carries data, at the cost of a barrier;
-//! - **multicast**: an allreduce by OR to which all members but the source bring zero; it is also a barrier;
+//! - **multicast**: an allreduce by OR in which all members but the source contribute zero; it is also a
+//!   barrier;
 //! - **total exchange**: a multicast from each member in turn, n barriers one after the other. One register
 //!   holds one message, so these barriers cannot overlap.
 //!
-//! Cost: that of one barrier; for a total exchange that of n barriers. When not to use it: for a total
-//! exchange among more than a few members. If messages go between all pairs, each node starts up n - 1
-//! messages, and all nodes do so at the same time; the n barriers have to wait for each other. With the
-//! paper's costs these are n - 1 start-ups of 2 us against n barriers of 6 to 12 us ([`direct_exchange`]
-//! computes the former).
+//! Cost: one barrier, or n barriers for a total exchange. When not to use it: for a total exchange among more
+//! than a few members. With direct messages between all pairs, each node starts up n - 1 messages, and all
+//! nodes do so at the same time; the n barriers run one after the other. With the paper's costs these are n -
+//! 1 start-ups of 2 us against n barriers of 6 to 12 us ([`direct_exchange`] computes the former).
 //!
 //! Reference: paper, section 6 names multicast and total exchange as future work.
 
@@ -22,12 +22,12 @@ use crate::{NodeId, ReductionOperator};
 pub struct Collective {
     /// The value that every member received, one for each round. `None`: members received different values.
     pub results: Vec<Option<u8>>,
-    /// From the last arrival at the first round to the last release from the last.
+    /// From the last arrival at the first round to the last release from the last round.
     pub latency: Option<SimulatedTime>,
     pub simulated: Simulated,
 }
 
-/// Every member brings a value of six bits and is told what the operation makes of all of them.
+/// Combines one value of six bits from each member; every member receives the result.
 pub fn allreduce(
     simulator: &Simulator<'_>,
     barrier: &SimulatedBarrier<'_>,
@@ -38,7 +38,7 @@ pub fn allreduce(
     rounds(simulator, barrier, (operation, &|node, _| values(node)), scheme, conditions, 1)
 }
 
-/// One member tells all others a value of six bits.
+/// Sends a value of six bits from one member to all others.
 pub fn multicast(
     simulator: &Simulator<'_>,
     barrier: &SimulatedBarrier<'_>,
@@ -50,7 +50,7 @@ pub fn multicast(
     rounds(simulator, barrier, (ReductionOperator::Or, &brings), scheme, conditions, 1)
 }
 
-/// Every member tells every other a value: the results are the members' values, in the order of the group.
+/// Sends every member's value to every other member. The results are the values in the order of the group.
 ///
 /// # Panics
 /// For a group of more than 65,535 members.
@@ -86,8 +86,8 @@ fn rounds(
     Collective { results: course.each().iter().map(|round| round.result).collect(), latency, simulated }
 }
 
-/// A total exchange by messages from everybody to everybody: every node starts up n - 1 messages one after
-/// the other, each to the next member in turn, and takes in one in t_r + t_p; nothing waits on the way.
+/// A total exchange by direct messages: every node starts up n - 1 messages one after the other, each to the
+/// next member in turn, and receives one message in t_r + t_p. No message waits on the way.
 pub fn direct_exchange(
     simulator: &Simulator<'_>,
     barrier: &SimulatedBarrier<'_>,
@@ -103,7 +103,7 @@ pub fn direct_exchange(
         let mut arrivals: Vec<SimulatedTime> = (1..n)
             .map(|turn| {
                 let sender = (receiver + n - turn) % n;
-                // the first start-up is in the message itself
+                // the cost of a message includes the first start-up
                 costs.startup * (turn as u64 - 1) + costs.message(distances[sender * n + receiver])
             })
             .collect();
@@ -120,7 +120,7 @@ mod tests {
     use crate::generate::{NetworkWish, generate};
     use crate::{PlanOptions, plan};
 
-    /// Runs a check on each of some random groups, by both ways to turn.
+    /// Runs a check on each of several random groups, with both turn points.
     fn each(members: u32, check: impl Fn(&Simulator<'_>, &SimulatedBarrier<'_>, Scheme)) {
         for seed in 0..8 {
             let wish = NetworkWish { switches: 20, nodes: 60, members, seed, ..NetworkWish::default() };

@@ -1,10 +1,11 @@
-//! For `unisono tree export --to p4`: barrier registers as entries for the tables of a P4 switch, in the JSON
-//! that P4's tools take.
+//! For `unisono tree export --to p4`: barrier registers as table entries of a P4 switch, in the JSON of P4's
+//! tools.
 //!
-//! A switch that is programmed in P4 needs three things for each group: the ports that it waits for, where
-//! the last arrival goes on to, and the ports to which a release is replicated. The first two are entries of
-//! a table, by group and port of arrival; the third is a group of the replication engine. The P4 program is
-//! the switch owner's. It has to offer the names of tables, keys, actions and parameters below.
+//! A switch that is programmed in P4 needs three things for each group: the ports whose arrivals it waits
+//! for, where it sends the last arrival, and the ports to which it replicates a release. The first two are
+//! entries of a table, by group and port of arrival; the third is a group of the replication engine. The P4
+//! program belongs to the switch's owner. It has to define the tables, keys, actions and parameters named
+//! below.
 //!
 //! ```text
 //!   barrier.reduction     (group, ingress_port) -> arrive(bit, all, egress_port)    the last arrival goes up
@@ -13,8 +14,8 @@
 //! ```
 //!
 //! `bit` and `all` are masks of ports as hexadecimal text, because a switch may have more ports than a JSON
-//! number has bits. The number of a multicast group is that of the barrier's group plus one, because 0 means
-//! none there.
+//! number has bits. A multicast group's number is the barrier group's number plus one, because 0 means "none"
+//! there.
 
 use crate::{NetworkFile, Port, Register, SwitchId, Tree, TurnPoint};
 use serde_json::{Map, Value, json};
@@ -75,7 +76,7 @@ fn entries(
     })
 }
 
-/// A bit for each port, as hexadecimal text.
+/// A mask with one bit for each port, as hexadecimal text.
 fn mask(ports: &[Port]) -> String {
     let digits = ports.iter().map(|port| usize::from(port.0) / 4 + 1).max().unwrap_or(1);
     let mut nibbles = vec![0_u8; digits];
@@ -100,7 +101,7 @@ mod tests {
         assert_eq!(mask(&[]), "0x0");
     }
 
-    /// What the entries of a switch make of messages, as a P4 switch would.
+    /// Applies the entries of a switch to messages, as a P4 switch would.
     struct Tables<'a> {
         entries: &'a Value,
         arrived: u128,
@@ -119,7 +120,7 @@ mod tests {
             replicas.into_iter().flatten().filter_map(port).collect()
         }
 
-        /// The ports by which a message leaves, and whether it is a release.
+        /// The ports where a message leaves, and whether it is a release.
         fn take(&mut self, kind: MessageKind, port: u16) -> (Vec<u16>, bool) {
             if kind == MessageKind::Distribution {
                 return (self.lookup("barrier.distribution", port).map_or(vec![], |_| self.replicas()), true);

@@ -1,9 +1,9 @@
-//! What travels over a cable: the paper's message of two bytes, and our two bytes of episode behind it.
+//! The frame on a cable: the paper's message of two bytes, followed by an episode of two bytes (ours).
 //!
 //! The paper assumes that no message is lost, so that barriers need no numbers. In a network that loses and
-//! repeats messages, the episode number makes a repeated frame recognizable, and it leaves the six bits of
-//! data in the message free for an allreduce. It wraps around: a frame would have to be late by 65,535
-//! barriers to be taken for a new one.
+//! repeats messages, the episode number identifies repeated frames, and it leaves the six bits of data in the
+//! message free for an allreduce. It wraps around: a frame would have to be late by 65,535 barriers to pass
+//! for a new one.
 
 use crate::SyncMessage;
 
@@ -11,19 +11,19 @@ use crate::SyncMessage;
 pub struct BarrierFrame {
     /// The message (paper, Figure 5).
     pub message: SyncMessage,
-    /// Which barrier of the group it belongs to, from 0, wrapping around.
+    /// The number of the group's barrier, from 0, wrapping around.
     pub episode: u16,
 }
 
 impl BarrierFrame {
-    /// As on the wire: the message, then the episode, both in network byte order.
+    /// The bytes on the wire: the message, then the episode, both in network byte order.
     pub fn to_bytes(self) -> [u8; 4] {
         let [kind_and_group, group_and_data] = self.message.to_bytes();
         let [high, low] = self.episode.to_be_bytes();
         [kind_and_group, group_and_data, high, low]
     }
 
-    /// From the wire. Any four bytes are a frame.
+    /// Decodes a frame. Any four bytes are a frame.
     pub fn from_bytes([a, b, high, low]: [u8; 4]) -> Self {
         Self { message: SyncMessage::from_bytes([a, b]), episode: u16::from_be_bytes([high, low]) }
     }

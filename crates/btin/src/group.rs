@@ -1,9 +1,9 @@
-//! The nodes that synchronize with each other.
+//! Groups: the nodes that synchronize with each other.
 
 use crate::{NodeId, SwitchId, SwitchNetwork};
 use unisono_linux::counted::counted;
 
-/// Which group: 8 bits in a message (paper, Figure 5), so at most 256 at a time.
+/// The number of a group: 8 bits in a message (paper, Figure 5), so there are at most 256 groups at a time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct GroupId(pub u8);
 
@@ -14,7 +14,7 @@ pub struct BarrierGroup {
     members: Vec<NodeId>,
 }
 
-/// Why no group can be made of what was given.
+/// Why a list of nodes is not a group.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {

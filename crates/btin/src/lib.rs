@@ -1,9 +1,9 @@
 //! Barrier trees in the switches of an irregular network, for `unisono tree`.
 //!
-//! A barrier over a network takes a message from each member to one root, one after the other, unless the
-//! switches help. Switches can combine arrivals on the way up a tree, and replicate the release on the way
+//! Without help from the switches, a barrier over a network takes a message from each member to one root, one
+//! after the other. Switches can combine arrivals on the way up a tree, and replicate the release on the way
 //! down. Each switch of the tree then holds one *barrier register* for each group: its ports in the tree.
-//! This crate finds the tree, fills the registers, checks them independently, and simulates how much time
+//! This crate finds the tree, fills the registers, checks them independently, and simulates the time that
 //! they save against unicast and multicast. It follows Moh, Yu, Han, Lee and Lee, "A Fast Tree-Based Barrier
 //! Synchronization on Switch-Based Irregular Networks" ("the paper" in all documents).
 //!
@@ -11,12 +11,13 @@
 //!   SwitchNetwork --- group of members ---> Tree (a Register a switch) ---> check | simulate | a data plane
 //! ```
 //!
-//! Read `network`, `group` and `registers` first: they are what everything else is about. Then `plan/mod`
-//! (which tree), `switch/mod` and `member` (what switches and members do with frames), and `setup/mod` (how
+//! Read `network`, `group` and `registers` first: they define the terms. Then read `plan/mod` (the choice of
+//! the tree), `switch/mod` and `member` (how switches and members handle frames), and `setup/mod` (how
 //! registers get into switches). `read` and `format` are about files; `check`, `routing` and `simulate` judge
 //! trees; `repair` mends them.
 //!
-//! The crate opens no sockets and knows no kernel: `unisono-fabric` is the data plane for Linux switches.
+//! The crate opens no sockets and uses no kernel interface: `unisono-fabric` is the data plane for Linux
+//! switches.
 #![forbid(unsafe_code)]
 
 pub mod check;

@@ -1,23 +1,23 @@
-//! What a member node does: it arrives and repeats its arrival until it is released. The root node of a tree
-//! that turns at a node also answers for everybody. Without I/O and without a clock: the caller calls
-//! [`GroupMember::again`] when its timer has run out.
+//! The protocol of a member node: it sends its arrival and repeats it until it is released. The root node of
+//! a tree that turns at a node also releases the others. Without I/O and without a clock: the caller calls
+//! [`GroupMember::again`] when its timer expires.
 //!
 //! ```text
 //!   member:     arrive -> reduction up .. again, again .. distribution down -> released
-//!   root node:  arrive, and the reduction of all others comes: distribution down -> released
-//!               a reduction of the episode before comes: the distribution was lost; send it again
+//!   root node:  arrive, and the reduction of all others arrives: distribution down -> released
+//!               a reduction of the previous episode arrives: the distribution was lost; send it again
 //! ```
 //!
-//! Cost: one frame for each episode when nothing is lost. Reference: paper, section 3.2; repetition is ours.
+//! Cost: one frame for each episode when no frame is lost. Reference: paper, section 3.2; repetition is ours.
 
 use crate::{BarrierFrame, GroupId, MessageKind, ReductionOperator, SyncMessage};
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum MemberRole {
-    /// It sends a reduction and waits for the distribution: every member but the root node, and the root
-    /// node as well where the root switch turns.
+    /// Sends a reduction and waits for the distribution: every member but the root node, and also the root
+    /// node if the root switch turns messages around.
     Member,
-    /// It takes the last reduction and sends the distribution.
+    /// Takes the last reduction and sends the distribution.
     Root,
 }
 
@@ -29,28 +29,27 @@ pub struct GroupMember {
     episode: u16,
     /// This member's own data, from arrival to release.
     arrived: Option<u8>,
-    /// As the root: the data of all others, once they are here.
+    /// At the root node: the data of all others, once their reduction has arrived.
     others: Option<u8>,
-    /// What `others` begins every episode with: nothing, unless there are no others.
+    /// The value of `others` at the start of every episode: `None`, unless the group has no other members.
     nobody: Option<u8>,
     last: Option<u8>,
 }
 
 impl GroupMember {
-    /// A member that has not arrived, before the first episode. The only member of a group has nobody to wait
-    /// for: see [`GroupMember::alone`].
+    /// A member that has not arrived, before the first episode. For the only member of a group see
+    /// [`GroupMember::alone`].
     pub fn new(group: GroupId, part: MemberRole, operation: ReductionOperator) -> Self {
         Self { group, part, operation, episode: 0, arrived: None, others: None, nobody: None, last: None }
     }
 
-    /// The same, before another episode than the first: registers that are set up again begin with it.
+    /// Sets the first episode. Registers that are set up again start with the same episode.
     #[must_use]
     pub fn beginning_with(self, episode: u16) -> Self {
         Self { episode, ..self }
     }
 
-    /// The same for a group of one, whose root node would wait for a reduction that nobody sends. It sends
-    /// nothing, because there is nobody to release.
+    /// For a group of one member: a root node that waits for no reduction and sends no distribution.
     #[must_use]
     pub fn alone(self) -> Self {
         let nobody = Some(self.operation.neutral());
@@ -61,7 +60,7 @@ impl GroupMember {
         self.group
     }
 
-    /// The episode that it is in: how often it has been released, modulo 2^16.
+    /// The current episode: the number of past releases, modulo 2^16.
     pub fn episode(&self) -> u16 {
         self.episode
     }
@@ -72,7 +71,8 @@ impl GroupMember {
     }
 
     /// Arrives with data for the allreduce (zero for a plain barrier). A second arrival changes nothing.
-    /// Returns the result if nothing else is missing: at a root node whose others have arrived.
+    /// Returns the result if this arrival completes the barrier: at a root node, after the reduction of all
+    /// others.
     pub fn arrive(&mut self, data: u8, out: &mut Vec<BarrierFrame>) -> Option<u8> {
         if self.arrived.is_none() {
             self.arrived = Some(data);
@@ -107,21 +107,21 @@ impl GroupMember {
         }
     }
 
-    /// Whether a frame says that somebody has given up the episode for which this member waits.
+    /// Whether a frame says that another member has given up this member's episode.
     pub fn is_given_up(&self, frame: BarrierFrame) -> bool {
         frame.message.kind == MessageKind::Failure && frame.episode == self.episode && self.is_waiting()
     }
 
-    /// Gives up: what tells all others that the tree still connects. It goes to the root and from there to
-    /// all.
+    /// Gives up the episode. Sends a failure that goes to the root and from there to all members that the
+    /// tree still connects.
     pub fn give_up(&self, out: &mut Vec<BarrierFrame>) {
         if self.is_waiting() {
             out.push(self.frame(MessageKind::Failure, self.episode, 0));
         }
     }
 
-    /// Its timer has run out: repeats its arrival. The root node repeats nothing by itself: the waiting
-    /// members ask it.
+    /// Repeats the arrival after the caller's timer has expired. The root node repeats nothing by itself: the
+    /// waiting members' repetitions make it answer.
     pub fn again(&self, out: &mut Vec<BarrierFrame>) {
         if let (MemberRole::Member, Some(data)) = (self.part, self.arrived) {
             out.push(self.frame(MessageKind::Reduction, self.episode, data));

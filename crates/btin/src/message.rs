@@ -1,20 +1,20 @@
 //! The synchronization message: 2 bits of type, 8 of group, 6 of data (paper, Figure 5).
 //!
-//! It carries no destination, because the registers of the switches say where it goes. So it has two bytes
-//! however large the group is.
+//! It carries no destination, because the registers of the switches determine its way. So it has two bytes
+//! whatever the size of the group.
 
 use crate::GroupId;
 
-/// What a message is; its two highest bits.
+/// The type of a message; its two highest bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum MessageKind {
-    /// On the way up: everything below has arrived.
+    /// On the way up: all members below have arrived.
     Reduction = 0,
-    /// On the way down: everybody has arrived.
+    /// On the way down: all members have arrived.
     Distribution = 1,
-    /// About the registers themselves: requests to set one up, to release one.
+    /// A request to set up or to release registers.
     Setup = 2,
-    /// About a barrier that cannot complete, down the tree: the data say why.
+    /// On the way down: the barrier cannot complete; the data give the reason.
     Failure = 3,
 }
 
@@ -22,19 +22,19 @@ pub enum MessageKind {
 pub struct SyncMessage {
     pub kind: MessageKind,
     pub group: GroupId,
-    /// Six bits: what an allreduce combines.
+    /// Six bits, combined by an allreduce.
     data: u8,
 }
 
 impl SyncMessage {
-    pub const MOST_DATA: u8 = 63;
+    pub const MAX_DATA: u8 = 63;
 
-    /// A message.
+    /// Makes a message.
     ///
     /// # Panics
     /// If the data need more than six bits.
     pub fn new(kind: MessageKind, group: GroupId, data: u8) -> Self {
-        assert!(data <= Self::MOST_DATA, "{data} does not fit into the six bits of data");
+        assert!(data <= Self::MAX_DATA, "{data} does not fit into the six bits of data");
         Self { kind, group, data }
     }
 
@@ -42,12 +42,12 @@ impl SyncMessage {
         self.data
     }
 
-    /// As on the wire, in network byte order.
+    /// The bytes on the wire, in network byte order.
     pub fn to_bytes(self) -> [u8; 2] {
         ((self.kind as u16) << 14 | u16::from(self.group.0) << 6 | u16::from(self.data)).to_be_bytes()
     }
 
-    /// From the wire. Every pair of bytes is a message.
+    /// Decodes a message. Any two bytes are a message.
     pub fn from_bytes(bytes: [u8; 2]) -> Self {
         let word = u16::from_be_bytes(bytes);
         let kind = match word >> 14 {
@@ -58,7 +58,7 @@ impl SyncMessage {
         };
         let [_, group] = (word >> 6).to_be_bytes();
         let [_, low] = word.to_be_bytes();
-        Self { kind, group: GroupId(group), data: low & Self::MOST_DATA }
+        Self { kind, group: GroupId(group), data: low & Self::MAX_DATA }
     }
 }
 

@@ -1,10 +1,10 @@
-//! Names by number. They lie in one piece of text, so that the names of a million nodes take little more
+//! Names by number. They are stored in one string, so that the names of a million nodes take little more
 //! memory than their text.
 
 use crate::{End, Port, SwitchId};
 use std::fmt;
 
-/// Names numbered from 0, or none at all.
+/// Names numbered from 0; may be empty.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Names {
     text: String,
@@ -35,7 +35,7 @@ impl Names {
         (0..self.len()).map(|number| self.get(number).unwrap_or_default())
     }
 
-    /// The only number with this name. `None`: no number has it, or several have it.
+    /// The number with this name. `None`: no number or several numbers have it.
     pub fn only(&self, name: &str) -> Option<usize> {
         let mut found = self.iter().enumerate().filter(|(_, known)| *known == name);
         let (first, second) = (found.next(), found.next());
@@ -65,8 +65,7 @@ impl<const N: usize> PartialEq<[&str; N]> for Names {
     }
 }
 
-/// What ports are called on the switches themselves, such as `swp51`. Most ports have no name but their
-/// number.
+/// The switches' own names of ports, such as `swp51`. Most ports have only a number.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct PortNames {
     ends: Vec<End>,
@@ -74,7 +73,8 @@ pub struct PortNames {
 }
 
 impl PortNames {
-    /// Of ports in any order, with a name each; of a port named twice the later name counts.
+    /// Makes a table from ports in any order, with a name each. If a port occurs twice, the later name
+    /// counts.
     pub fn new(ends: Vec<End>, names: Names) -> Self {
         if ends.is_sorted_by(|a, b| a < b) {
             return Self { ends, names };
@@ -91,12 +91,12 @@ impl PortNames {
         sorted
     }
 
-    /// The name of a port. `None`: it has no name but its number.
+    /// The name of a port. `None`: it has only a number.
     pub fn get(&self, end: End) -> Option<&str> {
         self.names.get(self.ends.binary_search(&end).ok()?)
     }
 
-    /// What a port is called: its name, or its number.
+    /// The name of a port for display: its name, or else its number.
     pub fn shown(&self, switch: SwitchId, port: Port) -> String {
         self.get(End { switch, port }).map_or_else(|| port.0.to_string(), str::to_owned)
     }

@@ -1,7 +1,7 @@
 //! A network of switches: ports, the links between switches, and the nodes at ports (paper, section 2.1).
 //!
-//! The layout is made for fast walks: the neighbours of a switch lie side by side in order of port, so that a
-//! breadth-first search that visits them in that order takes the lowest of parallel links.
+//! The layout makes walks fast: the neighbors of a switch are adjacent in memory, in order of port, so that
+//! a breadth-first search that visits them in that order takes the lowest of parallel links.
 
 use std::fmt;
 use std::ops::Range;
@@ -19,7 +19,7 @@ pub struct NodeId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Port(pub u16);
 
-/// A port of a certain switch: where a cable ends.
+/// A port of a particular switch: the end of a cable.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct End {
     pub switch: SwitchId,
@@ -33,31 +33,31 @@ pub struct SwitchLink {
     pub b: End,
 }
 
-/// What a switch sees through one of its ports that leads to a switch.
+/// The other end of a switch's link to a switch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Neighbour {
-    /// The port here.
+    /// The port on this switch.
     pub port: Port,
     pub switch: SwitchId,
-    /// The port there.
+    /// The port on the other switch.
     pub far: Port,
     pub link: u32,
 }
 
-/// Switches, links and nodes; never changes once made.
+/// Switches, links and nodes; immutable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SwitchNetwork {
     ports: Vec<u16>,
     links: Vec<SwitchLink>,
     nodes: Vec<End>,
-    /// Where the neighbours of each switch begin; one more than there are switches.
+    /// For each switch, the index of its first neighbor; has one element more than there are switches.
     first_neighbour: Vec<u32>,
     neighbours: Vec<Neighbour>,
     first_local: Vec<u32>,
     locals: Vec<(Port, NodeId)>,
 }
 
-/// Why no network can be made of what was given.
+/// Why the ports, links and nodes are not a network.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SwitchNetworkError {
@@ -72,7 +72,7 @@ pub enum SwitchNetworkError {
     PortTwice { switch: u32, port: u16, first: NetworkElement, second: NetworkElement },
 }
 
-/// What an error speaks of: numbers are positions in the input, from 0.
+/// The subject of an error. Numbers are positions in the input, from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum NetworkElement {
@@ -81,7 +81,7 @@ pub enum NetworkElement {
 }
 
 impl SwitchNetworkError {
-    /// The link or node at fault; of two in one port the one that comes later in the input.
+    /// The link or node at fault; of two at one port, the later one in the input.
     pub fn element(&self) -> NetworkElement {
         match self {
             Self::NoSuchSwitch { what, .. } | Self::NoSuchPort { what, .. } => *what,
@@ -109,8 +109,8 @@ impl SwitchNetwork {
         for (number, end) in nodes.iter().enumerate() {
             check_end(&ports, NetworkElement::Node(number), *end)?;
         }
-        // Counted first and then put in place, because a list to be sorted as a whole would be twice the
-        // network.
+        // A counting sort in place: sorting a temporary list of all ends would take twice the network's
+        // memory.
         let first_neighbour = stretches(ports.len(), links.iter().flat_map(of).map(|end| end.switch));
         let nowhere = Neighbour { port: Port(0), switch: SwitchId(0), far: Port(0), link: 0 };
         let mut neighbours = vec![nowhere; 2 * links.len()];
@@ -135,7 +135,7 @@ impl SwitchNetwork {
         let mut network = Self { ports, links, nodes, first_neighbour, neighbours, first_local, locals };
         for switch in network.switches() {
             let (neighbours, locals) = network.stretches(switch);
-            // by link after port: where a port is used twice, the first in the input is the first here
+            // by port, then by link: where a port is used twice, the first in the input is the first here
             network.neighbours[neighbours].sort_unstable_by_key(|seen| (seen.port, seen.link));
             network.locals[locals].sort_unstable();
             network.once(switch)?;
@@ -143,7 +143,7 @@ impl SwitchNetwork {
         Ok(network)
     }
 
-    /// Whether each port of a switch is used once; its neighbours and nodes are in order of port.
+    /// Checks that each port of a switch is used once. Its neighbors and nodes are in order of port.
     fn once(&self, switch: SwitchId) -> Result<(), SwitchNetworkError> {
         let (neighbours, locals) = (self.neighbours(switch), self.locals(switch));
         let twice = |pair: &[(Port, NetworkElement)]| (pair[0].0 == pair[1].0).then(|| (pair[0], pair[1].1));
@@ -165,7 +165,7 @@ impl SwitchNetwork {
         }
     }
 
-    /// Where the neighbours and the nodes of a switch are in the lists of all.
+    /// The ranges of a switch's neighbors and nodes in `neighbours` and `locals`.
     fn stretches(&self, SwitchId(switch): SwitchId) -> (Range<usize>, Range<usize>) {
         let of = |first: &[u32]| first[switch as usize] as usize..first[switch as usize + 1] as usize;
         (of(&self.first_neighbour), of(&self.first_local))
@@ -187,8 +187,7 @@ impl SwitchNetwork {
         &self.links
     }
 
-    /// The same switches, ports and nodes without the links of these numbers; the other links are numbered
-    /// anew.
+    /// A copy without the links of these numbers; the other links are renumbered.
     pub fn without_links(&self, without: &[u32]) -> Self {
         let ports = self.switches().map(|switch| self.ports(switch)).collect();
         let links = (0..).zip(&self.links).filter(|(number, _)| !without.contains(number));
@@ -200,12 +199,12 @@ impl SwitchNetwork {
         &self.nodes
     }
 
-    /// What a switch sees through its ports that lead to switches, in order of port; a self loop twice.
+    /// The neighbors of a switch, in order of port; a self loop occurs twice.
     pub fn neighbours(&self, switch: SwitchId) -> &[Neighbour] {
         &self.neighbours[self.stretches(switch).0]
     }
 
-    /// What a switch sees through one of its ports, if a link is plugged in there.
+    /// The neighbor at a port, if a link is plugged in there.
     pub fn neighbour_at(&self, switch: SwitchId, port: Port) -> Option<&Neighbour> {
         let near = self.neighbours(switch);
         near.binary_search_by_key(&port, |seen| seen.port).ok().map(|at| &near[at])
@@ -231,8 +230,8 @@ fn check_end(ports: &[u16], what: NetworkElement, end: End) -> Result<(), Switch
     }
 }
 
-/// Where the entries of each switch begin in a list in order of switch, from the switch of each entry in any
-/// order.
+/// For each switch, the index of its first entry in a list that is sorted by switch. `entries` are the
+/// switches of all entries, in any order.
 fn stretches(switches: usize, entries: impl Iterator<Item = SwitchId>) -> Vec<u32> {
     let mut first = vec![0; switches + 1];
     for switch in entries {

@@ -8,14 +8,14 @@ use crate::SyncMessage;
 /// How a switch combines the data of two arrivals.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum ReductionOperator {
-    /// Bits that any member set.
+    /// The bits that any member set.
     #[default]
     Or,
-    /// Bits that every member set.
+    /// The bits that every member set.
     And,
     Min,
     Max,
-    /// The sum; 63 stands for 63 and everything above, so that an overflow cannot pass for a small sum.
+    /// The sum; 63 stands for 63 and above, so that an overflow cannot pass for a small sum.
     Sum,
 }
 
@@ -28,15 +28,15 @@ impl ReductionOperator {
             Self::And => one & other,
             Self::Min => one.min(other),
             Self::Max => one.max(other),
-            Self::Sum => one.saturating_add(other).min(SyncMessage::MOST_DATA),
+            Self::Sum => one.saturating_add(other).min(SyncMessage::MAX_DATA),
         }
     }
 
-    /// What changes nothing when combined with anything: where a switch begins.
+    /// The neutral element: combining it with any value gives that value. A register starts with it.
     pub fn neutral(self) -> u8 {
         match self {
             Self::Or | Self::Max | Self::Sum => 0,
-            Self::And | Self::Min => SyncMessage::MOST_DATA,
+            Self::And | Self::Min => SyncMessage::MAX_DATA,
         }
     }
 }
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn order_and_grouping_do_not_show_and_the_neutral_value_changes_nothing() {
-        let most = SyncMessage::MOST_DATA;
+        let most = SyncMessage::MAX_DATA;
         for operation in ReductionOperator::ALL {
             for a in 0..=most {
                 assert_eq!(operation.combine(operation.neutral(), a), a);

@@ -1,10 +1,10 @@
-//! Which parts of a network are connected: says which members a tree cannot reach before one is planned.
+//! The connected components of a network. They show which members a tree cannot reach, before one is planned.
 //!
 //! Cost: one walk over switches and links.
 
 use crate::{BarrierGroup, NodeId, SwitchId, SwitchNetwork};
 
-/// The connected parts of a network, numbered from 0 in the order of their lowest switch.
+/// The components of a network, numbered from 0 in the order of their lowest switch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Components {
     part: Vec<u32>,
@@ -35,7 +35,7 @@ impl Components {
         Self { part, count }
     }
 
-    /// The number of parts; 1 if the network is connected.
+    /// The number of components; 1 if the network is connected.
     pub fn count(&self) -> u32 {
         self.count
     }
@@ -44,7 +44,7 @@ impl Components {
         self.part[switch.0 as usize]
     }
 
-    /// The members outside the part that holds most of them (the first such part), ascending.
+    /// The members outside the component that holds most of them (the first such component), ascending.
     pub fn cut_off(&self, network: &SwitchNetwork, group: &BarrierGroup) -> Vec<NodeId> {
         let part_of = |node: &NodeId| self.part(network.switch_of(*node));
         let mut members = vec![0_u32; self.count as usize];

@@ -1,4 +1,4 @@
-//! Barrier registers: what a switch must know about a group (paper, Figure 4), and the tree that they form.
+//! Barrier registers: a switch's knowledge of a group (paper, Figure 4), and the tree that they form.
 //!
 //! Only the part that set-up writes is here. Arrival bits and data belong to a barrier in progress, and so to
 //! [`Switch`](crate::Switch).
@@ -12,25 +12,26 @@ pub enum TurnPoint {
     /// At the root node, as in the paper.
     #[default]
     AtNode,
-    /// At the root switch, which needs no node for it.
+    /// At the root switch; no node is involved.
     AtSwitch,
 }
 
 /// The register of one switch for one group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Register {
-    /// The port towards the parent switch; at the root switch that of the root node. None only at a root
-    /// switch without members (beyond the paper), where messages turn around in the switch.
+    /// The port towards the parent switch; at the root switch, the port of the root node. `None` only at a
+    /// root switch without members (beyond the paper), where messages turn around in the switch.
     pub parent: Option<Port>,
     /// The ports towards child switches, ascending.
     pub children: Vec<Port>,
-    /// The ports of local member nodes, without the root node's, ascending.
+    /// The ports of local member nodes, without the root node's port, ascending.
     pub locals: Vec<Port>,
 }
 
 impl Register {
-    /// The port from which the release comes, and the ports that have to arrive and are released, ascending.
-    /// A switch at which messages turn around has no port above: it counts the root node among those below.
+    /// The port above, where the release comes from, and the ports below, ascending: the switch waits for
+    /// their arrivals and sends them the release. A switch that turns messages around has no port above; its
+    /// root node counts as below.
     pub fn sides(&self, turn: TurnPoint) -> (Option<Port>, Vec<Port>) {
         let (above, turned) = match turn {
             TurnPoint::AtNode => (self.parent, None),
@@ -50,17 +51,16 @@ impl Register {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tree {
     pub group: GroupId,
-    /// Where reduction ends and distribution begins.
+    /// The switch at which reduction ends and distribution begins.
     pub root_switch: SwitchId,
-    /// The member there that takes the last reduction message and sends the first distribution message.
-    /// `None`: the root switch has no members.
+    /// The member at the root switch that takes the last reduction message and sends the first distribution
+    /// message. `None`: the root switch has no members.
     pub root_node: Option<NodeId>,
     pub registers: BTreeMap<SwitchId, Register>,
 }
 
 impl Tree {
-    /// Where messages of this tree turn around, as far as one of its switches is concerned: only the root
-    /// switch can turn them.
+    /// Where messages turn around, as seen by a switch of this tree: only the root switch can turn them.
     pub fn turn_at(&self, switch: SwitchId, turn: TurnPoint) -> TurnPoint {
         if switch == self.root_switch { turn } else { TurnPoint::AtNode }
     }
@@ -78,13 +78,13 @@ pub enum TreeElement {
     Child(SwitchId, usize),
     /// A local port of a register, by its index.
     Local(SwitchId, usize),
-    /// What the file claims about the tree under this key.
+    /// A statement of the file about the tree, by its key.
     Claim(&'static str),
-    /// Something is missing, so that no part can be pointed at.
+    /// A missing part; the error points at the whole tree.
     Whole,
 }
 
-/// What a file says about its tree beside the registers, as `unisono tree plan --json` does.
+/// A file's statements about its tree besides the registers; `unisono tree plan --json` writes them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Claims {
     /// Links from the root switch to the switch farthest below it.

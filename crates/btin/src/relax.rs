@@ -1,9 +1,9 @@
-//! Distances by the plainest search, for code that judges the results of planner and routing. It shares no
+//! Distances by the simplest algorithm, for code that judges the results of planner and routing. It shares no
 //! code with their searches. Cost: links times the greatest distance.
 
 use crate::SwitchNetwork;
 
-/// Lowers distances, in links, until no link leads to a switch by a shorter way.
+/// Lowers distances, in links, until no link gives a shorter way to a switch.
 pub(crate) fn relax(network: &SwitchNetwork, distance: &mut [u32]) {
     loop {
         let mut changed = false;

@@ -1,12 +1,12 @@
-//! What an interposed queue costs on this host: latency, goodput, shares. Two network namespaces and a cable;
-//! needs root.
+//! Measures the cost of an interposed queue on this host: latency, goodput, shares. Uses two network
+//! namespaces and a cable; needs root.
 //!
 //! `cargo bench -p unisono-enforce --bench interposed -- [latency|goodput|unshaped|shares]... [--repeats N]
 //! [--seconds S]`
 //!
-//! Variants are alternated within a repetition and run in the opposite order in the next. The queue is on the
-//! last processor, the rest of the work where the kernel puts it (latency: on the first). Each figure is a
-//! median with the least and the greatest of the repetitions.
+//! Variants are alternated within a repetition and run in the opposite order in the next. The queue runs on
+//! the last processor, the rest of the work where the kernel puts it (latency: on the first). Each figure is
+//! a median with the minimum and maximum of the repetitions.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a measuring program speaks")]
 
@@ -29,7 +29,7 @@ const FAR: &str = "unisono-bench-b";
 const CLASSES: &str = "\ndefault = \"rest\"\n[class.a]\nweight = 60\nmatch = [{ port = 5001 }]\n\
     [class.b]\nweight = 30\nmatch = [{ port = 5002 }]\n[class.c]\nweight = 10\nmatch = [{ port = 5003 }]\n";
 
-/// What stands between the two.
+/// The queue between the two namespaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Between {
     Nothing,
@@ -132,7 +132,7 @@ fn table(
     }
 }
 
-/// Two namespaces and a cable; they go when this does.
+/// Two namespaces and a cable; dropping this value removes them.
 struct Cable;
 
 fn run(command: &str) {
@@ -199,7 +199,7 @@ impl Drop for Cable {
     }
 }
 
-/// A queue, ended with this.
+/// A queue; dropping this value ends it.
 struct Queue(Option<Child>);
 
 impl Drop for Queue {
@@ -246,7 +246,7 @@ fn enter(name: &str) {
     NetworkNamespace::from(OwnedFd::from(file)).enter().expect("root may");
 }
 
-/// Microseconds from a send to the moment a spinning receiver has it: one thread holds both ends, so that no
+/// Microseconds from a send until a spinning receiver has the packet. One thread holds both ends, so that no
 /// wake-up of a receiver is measured.
 fn latency(_cable: &Cable, seconds: f64) -> f64 {
     let measure = move || {
@@ -276,7 +276,7 @@ fn latency(_cable: &Cable, seconds: f64) -> f64 {
     thread::spawn(measure).join().expect("it measured")
 }
 
-/// Bits a second that each TCP connection gets, after half a second to find its rate.
+/// Bits a second of each TCP connection, after half a second to find its rate.
 fn goodput(_cable: &Cable, ports: &[u16], seconds: f64, control: &'static str) -> Vec<f64> {
     let stop = Arc::new(AtomicBool::new(false));
     let (mut counters, mut threads) = (Vec::new(), Vec::new());

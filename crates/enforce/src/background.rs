@@ -1,4 +1,4 @@
-//! Starts a program that outlives this one, and waits until the program says that its policy holds.
+//! Starts a program that outlives this one, and waits until the program reports that its policy holds.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
@@ -15,18 +15,18 @@ pub(crate) enum Begun {
     Ended {
         /// `None`: a signal ended it.
         code: Option<i32>,
-        /// What it wrote last on standard error.
+        /// The text that it wrote on standard error.
         why: String,
     },
 }
 
 /// Starts a program in a session of its own and gives it `input` to read. The program inherits no descriptor
-/// and no environment, only a copy of `lock`; the option `--lock NUMBER` says which descriptor that is. It
-/// works in the root directory. Until the program calls
+/// and no environment, only a copy of `lock`; the option `--lock NUMBER` gives the number of that descriptor.
+/// It works in the root directory. Until the program calls
 /// [`outlive_starter`](unisono_linux::parent_death::outlive_starter) the kernel kills it together with this
-/// process, so that a change that is half done never comes to hold after its command is gone.
+/// process, so that an unfinished change never comes into force after its command is gone.
 pub(crate) fn begin(mut command: Command, lock: Option<&DirectoryLock>, input: &[u8]) -> io::Result<Begun> {
-    // first: what follows keeps one of the descriptors that this closes
+    // first: the following lines keep open a descriptor that this would close
     descriptors::leave_behind(&mut command);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     if let Some(lock) = lock {
@@ -36,7 +36,7 @@ pub(crate) fn begin(mut command: Command, lock: Option<&DirectoryLock>, input: &
     end_with_starter(&mut command);
     let mut program = start(&mut command, Vec::new(), Family::OwnSession)?;
     if let Some(mut stdin) = program.stdin.take() {
-        // if it ended already, its reason follows
+        // if it has ended already, its error text is read below
         let _ = stdin.write_all(input);
     }
     let mut line = String::new();

@@ -1,21 +1,18 @@
-//! The places on this host where a policy of [`unisono_fairqueue`] is enforced. Each is a
-//! [`EnforcingPlace`].
+//! The backends that enforce a policy of [`unisono_fairqueue`] on this host. Each is an [`EnforcingPlace`].
 //!
 //! ```text
-//!   Policy --> kernel       its classes and classifiers, told over netlink; or our scheduler in it
+//!   Policy --> kernel       its classes and classifiers, set over netlink; or our scheduler in the kernel
 //!          --> interposed   all frames of a device pass through a process that schedules them
-//!          --> cpu          its shares of processor time: the kernel's controller, or the core by turns
+//!          --> cpu          its shares of processor time: the kernel's controller, or turns (the core)
 //!                 |
-//!              Journal      what was there before, on the disk before anything is changed
+//!              Journal      the previous state, written to disk before any change
 //! ```
-//! A place changes only what belongs to its device or its groups, all of it or nothing. It restores what was
-//! there on command, when a signal interrupts a change, and when the next start finds the journal of a killed
-//! process.
+//! A backend changes only its device or its groups, all of it or nothing. It restores the previous state on
+//! command, when a signal interrupts a change, and when the next start finds the journal of a killed process.
 //!
-//! Read first `place` (what every place can do), then `places` (which one a device's policy is in), then
-//! `journal`, then `kernel` or `interposed`.
-//! The crate does *not* schedule (that is [`unisono_fairqueue`]) and does not read arguments (that is the
-//! program).
+//! Read first `place` (the trait of all backends), then `places` (finds the backend of a device's policy),
+//! then `journal`, then `kernel` or `interposed`. The crate does *not* schedule (see [`unisono_fairqueue`])
+//! and does not read arguments (the program does).
 #![forbid(unsafe_code)]
 
 mod background;

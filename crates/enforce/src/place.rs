@@ -1,4 +1,4 @@
-//! A place that enforces a policy on a device: what all places can do.
+//! The trait of all backends that enforce a policy on a device.
 
 use crate::error::Error;
 use crate::journal::{Journal, LinkSide, Record};
@@ -8,7 +8,7 @@ use std::fmt;
 use unisono_fairqueue::{Live, Policy, TrafficDirection};
 use unisono_linux::undo::DirectoryLock;
 
-/// One place, on one device.
+/// One backend, on one device.
 ///
 /// ```text
 ///             apply(A)        apply(B)
@@ -22,52 +22,52 @@ pub trait EnforcingPlace: fmt::Debug {
 
     fn side(&self) -> LinkSide;
 
-    /// What the last call has to say besides its result.
+    /// Messages of the last call besides its result.
     fn notes(&self) -> &[String];
 
     /// Checks whether a policy can be enforced here, and changes nothing.
     fn check(&mut self, policy: &Policy) -> Result<(), Error>;
 
-    /// Enforces a policy: all of it or nothing, and then what was there before is there again. Another policy
-    /// is replaced, without losing packets where that is possible. If the host cannot do it, or has no such
-    /// device, nothing has changed.
+    /// Enforces a policy: all of it, or nothing and the previous state is restored. An existing policy is
+    /// replaced, without losing packets if possible. If the host does not support it, or has no such device,
+    /// nothing has changed.
     fn apply(&mut self, policy: &Policy) -> Result<(), Error>;
 
-    /// What each class has got until now. Fails if no policy is enforced there, or if the host does not
-    /// answer.
+    /// The counters of each class. Fails if no policy is enforced there, or if the host does not answer.
     fn live(&mut self) -> Result<Live, Error>;
 
-    /// As [`live`](Self::live), with what the place counts besides the classes, if it counts anything.
+    /// As [`live`](Self::live), with the backend's own counters besides the classes, if it has any.
     fn figures(&mut self) -> Result<(Live, Option<Counters>), Error> {
         Ok((self.live()?, None))
     }
 
-    /// Puts back what was there before the first policy. Nothing to put back is no error.
+    /// Restores the state before the first policy. It is no error if there is no policy.
     fn clear(&mut self) -> Result<(), Error>;
 
-    /// Restores what killed processes have left. The caller must hold the journal's lock.
+    /// Restores the state that killed processes have changed. The caller must hold the journal's lock.
     fn mend(&mut self, journal: &Journal) -> Result<(), Error>;
 
-    /// Begins where no policy of this place is in force. The caller must hold the journal's lock.
+    /// Enforces a policy while no policy of this backend is in force. The caller must hold the journal's
+    /// lock.
     fn begin(&mut self, policy: &Policy, lock: &DirectoryLock) -> Result<(), Error>;
 
-    /// Whether the place that is in force has to go before this one can begin.
+    /// Whether the backend in force has to end before this one can begin.
     fn is_barred_by(&mut self, in_force: &Record<Value>) -> bool {
         in_force.backend != self.kind().name
     }
 
-    /// Ends what a journal that was put aside describes, because another place is in force now. The caller
+    /// Ends the policy of a journal that was put aside, because another backend is in force now. The caller
     /// must hold the journal's lock.
     fn give_way(&mut self, aside: &Journal) -> Result<(), Error>;
 }
 
-/// What a place occupies at a device. Two places that occupy nothing in common can be in force at the same
-/// time, so one can begin before the other goes.
+/// The hooks of a device that a backend occupies. Two backends without a common hook can be in force at the
+/// same time, so one can begin before the other ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeviceHook {
     /// The queueing discipline of the device.
     Discipline,
-    /// The program that sees each packet before that discipline.
+    /// The program that processes each packet before that discipline.
     Egress,
 }
 
@@ -109,10 +109,10 @@ impl KernelQueueName {
     ];
 }
 
-/// Asked before every step of a change. `Some` says by whom the change is stopped.
+/// Called before every step of a change; returns the cause of an interruption.
 pub type StopQuestion = Box<dyn FnMut() -> Option<String> + Send>;
 
-/// One of the places, and by which options a user chooses it.
+/// A kind of backend, and the options that select it.
 pub struct PlaceKind {
     /// Its name in journals and answers.
     pub name: &'static str,
@@ -120,7 +120,7 @@ pub struct PlaceKind {
     pub kernel_queue: Option<KernelQueueName>,
     pub directions: &'static [TrafficDirection],
     pub hooks: &'static [DeviceHook],
-    /// The place on one direction of a device.
+    /// Makes the backend for one direction of a device.
     pub at: fn(&LinkSide, StopQuestion) -> Box<dyn EnforcingPlace>,
 }
 
@@ -130,12 +130,12 @@ impl fmt::Debug for PlaceKind {
     }
 }
 
-/// What a queue in front of a device counts besides its classes.
+/// Counters of an interposed queue besides its classes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Counters {
-    /// Frames that came.
+    /// Frames that the queue received.
     pub received: u64,
-    /// Dropped because they contradict themselves.
+    /// Dropped because they are malformed.
     pub malformed: u64,
     /// Dropped because they did not come from the device.
     pub strangers: u64,
@@ -143,10 +143,10 @@ pub struct Counters {
     pub overrun: u64,
     /// Lost because the device did not take them.
     pub unsent: u64,
-    /// Handed to the device as parts of larger frames, which the device cuts again.
+    /// Sent to the device as parts of larger frames; the device segments them again.
     #[serde(default)]
     pub merged: u64,
-    /// Longer than the queue takes, so they passed by unscheduled.
+    /// Longer than the queue's maximum, so they passed unscheduled.
     #[serde(default)]
     pub too_long: u64,
 }

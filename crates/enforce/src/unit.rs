@@ -1,11 +1,11 @@
-//! A systemd unit that applies a policy at boot, and again when its device comes back.
+//! Writes a systemd unit that applies a policy at boot, and again when its device comes back.
 //!
 //! ```text
 //!   the device appears --> wanted by its .device unit --> ExecStart: unisono queue apply
 //!   the device goes    --> BindsTo stops the unit     --> ExecStop:  unisono queue clear
 //! ```
-//! Each direction of a device has a unit: `unisono-queue-DEVICE.service` for what it sends, and
-//! `unisono-queue-DEVICE-in.service` for what it receives. A start fails if a control group of a match does
+//! Each direction of a device has a unit: `unisono-queue-DEVICE.service` for outgoing packets, and
+//! `unisono-queue-DEVICE-in.service` for incoming packets. A start fails if a control group of a match does
 //! not exist yet; systemd tries again. This module makes only text and paths; the program checks the policy
 //! and calls systemd. Reference: systemd.unit(5), systemd.service(5), systemd.syntax(7), systemd-escape(1).
 
@@ -22,7 +22,7 @@ const MARK: &str = "# Written by `unisono queue install`; removed by `unisono qu
 /// The directory of an administrator's units.
 const DIRECTORY: &str = "etc/systemd/system";
 /// Names of devices are shorter (`IFNAMSIZ`).
-const MOST_NAME: usize = 16;
+const MAX_NAME: usize = 16;
 
 #[derive(Clone, Debug)]
 pub struct DeviceUnit {
@@ -41,13 +41,13 @@ pub struct DeviceUnit {
 pub enum UnitError {
     #[error("{0:?} is not the name of a device; list the devices: ip link")]
     Name(String),
-    /// A file of this name is somebody else's.
+    /// A file of this name belongs to another program.
     #[error("{} was not written by `unisono queue install`; move it away first", .0.display())]
     Theirs(PathBuf),
     #[error("{device} has no unit ({} does not exist), so nothing was changed; install one: unisono queue install POLICY --dev {device}", path.display())]
     NotInstalled {
         device: String,
-        /// Where the unit would be.
+        /// The path that the unit would have.
         path: PathBuf,
     },
     #[error("cannot {what} {}: {source}; {}", path.display(), next_step(source))]
@@ -58,13 +58,13 @@ pub fn unit_name(side: &LinkSide) -> Result<String, UnitError> {
     let device = side.device.as_str();
     let is_part = |name: char| !name.is_whitespace() && !name.is_control() && !matches!(name, '/' | ':');
     if device.is_empty()
-        || device.len() >= MOST_NAME
+        || device.len() >= MAX_NAME
         || matches!(device, "." | "..")
         || !device.chars().all(is_part)
     {
         return Err(UnitError::Name(device.to_owned()));
     }
-    // no name of a device has a `-` once it is escaped
+    // an escaped name of a device has no `-`
     let direction = if side.direction == TrafficDirection::In { "-in" } else { "" };
     Ok(format!("unisono-queue-{}{direction}.service", escaped(device)))
 }
@@ -74,7 +74,7 @@ fn device_unit(device: &str) -> String {
     format!("sys-subsystem-net-devices-{}.device", escaped(device))
 }
 
-/// As systemd-escape(1) does it inside a name.
+/// Escapes like systemd-escape(1) inside a name.
 fn escaped(text: &str) -> String {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b':');
     text.bytes()
@@ -117,7 +117,7 @@ impl DeviceUnit {
         )
     }
 
-    /// Writes the unit below a root directory and enables it. Answers where the unit is. On an error an older
+    /// Writes the unit below a root directory and enables it. Returns the unit's path. On an error an older
     /// unit is still there.
     pub fn install(&self, root: &Path) -> Result<PathBuf, UnitError> {
         let (path, link) = places(root, &self.side)?;
@@ -131,7 +131,7 @@ impl DeviceUnit {
         for directory in [&path, &link].into_iter().filter_map(|file| file.parent()) {
             fs::create_dir_all(directory).map_err(failed("make", directory))?;
         }
-        // whole or not at all
+        // completely or not at all
         let beside = path.with_extension("service.new");
         fs::write(&beside, self.text()).map_err(failed("write", &beside))?;
         fs::rename(&beside, &path).map_err(failed("write", &path))?;
@@ -143,7 +143,7 @@ impl DeviceUnit {
     }
 }
 
-/// Removes a device's unit below a root directory. Answers where it was.
+/// Removes a device's unit below a root directory. Returns its path.
 pub fn uninstall(root: &Path, side: &LinkSide) -> Result<PathBuf, UnitError> {
     let path = installed(root, side)?;
     let (_, link) = places(root, side)?;
@@ -160,7 +160,7 @@ pub fn uninstall(root: &Path, side: &LinkSide) -> Result<PathBuf, UnitError> {
     Ok(path)
 }
 
-/// Where a device's unit is.
+/// The path of a device's unit.
 pub fn installed(root: &Path, side: &LinkSide) -> Result<PathBuf, UnitError> {
     let (path, _) = places(root, side)?;
     match fs::read_to_string(&path) {
@@ -199,7 +199,7 @@ mod tests {
         }
     }
 
-    /// What systemd makes of a command line: words in quotes, escapes, specifiers, variables.
+    /// Parses a command line as systemd does: words in quotes, escapes, specifiers, variables.
     fn words(line: &str) -> Vec<String> {
         let (mut words, mut word, mut letters) = (Vec::new(), None::<String>, line.chars().peekable());
         let mut is_quoted = false;

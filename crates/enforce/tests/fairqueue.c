@@ -2,12 +2,12 @@
 /*
  * fairqueue.h in user space, driven by a test: words in, words out (see fairqueue_core.rs).
  *
- *   START bytes, then so many bytes of struct hsfq   the rest of it is zero
- *   ARRIVE leaf length   -> its number or none, then the numbers that are dropped for it, then none
+ *   START bytes, then that many bytes of struct hsfq  (the rest of it is zero)
+ *   ARRIVE leaf length   -> its number or none, then the numbers of the packets dropped for it, then none
  *   FINISH
  *   CHOOSE               -> the number of the packet, and its leaf
- *   CHANGE bytes, then so many bytes of struct hsfq_plan
- *   END bytes            -> so many bytes of struct hsfq, as it is now
+ *   CHANGE bytes, then that many bytes of struct hsfq_plan
+ *   END bytes            -> that many bytes of struct hsfq, as it is now
  */
 #include <stdbool.h>
 #include <stdint.h>

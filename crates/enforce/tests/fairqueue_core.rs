@@ -1,8 +1,8 @@
-//! `fairqueue.h`, which the kernel runs, against `unisono-fairqueue`: the same steps, the same order, the
-//! same drops.
+//! Compares `fairqueue.h`, which the kernel runs, with `unisono-fairqueue`: the same steps, the same order,
+//! the same drops.
 //!
-//! The header is compiled for user space by the C compiler that links Rust, with sanitizers where it has
-//! them, and driven over pipes: thousands of traces in some seconds, on any kernel.
+//! The C compiler that links Rust compiles the header for user space, with sanitizers if it has them. The
+//! test drives it over pipes: thousands of traces in some seconds, on any kernel.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -55,8 +55,8 @@ impl Native {
         Ok(Self { child: child.map_err(|error| error.to_string())?, _place: place })
     }
 
-    /// Has steps carried out, and answers all the words that are said to them. No trace here is long enough
-    /// to fill a pipe with answers before the questions have been written.
+    /// Sends steps to the program; returns all its answers. No trace here is long enough to fill a pipe with
+    /// answers before the questions have been written.
     fn run(&mut self, start: &[u8], steps: &[u32], end: usize) -> (Vec<u32>, Vec<u8>) {
         let words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>();
         let input = self.child.stdin.as_mut().expect("piped");
@@ -107,7 +107,7 @@ fn weight() -> impl Strategy<Value = Weight> {
     let text = prop_oneof![
         4 => (1..10_u32).prop_map(|whole| whole.to_string()),
         2 => (1..100_u32).prop_map(|tenths| format!("{}.{}", tenths / 10, tenths % 10 + 1)),
-        // so unlike each other that costs are rounded, and tags have to be moved back
+        // so different that costs are rounded, and tags have to be reduced
         1 => (999_999_000..999_999_999_u32).prop_map(|whole| whole.to_string()),
     ];
     text.prop_filter_map("a weight", |text| text.parse().ok())
@@ -121,7 +121,7 @@ fn limit() -> impl Strategy<Value = Option<Limit>> {
     prop_oneof![3 => Just(None), 1 => limit]
 }
 
-/// Trees of every shape that are not too deep: each class hangs below one made before it.
+/// Trees of every shape that are not too deep: each class is below one made before it.
 fn hierarchy(most: usize) -> impl Strategy<Value = Hierarchy> {
     let class = (any::<prop::sample::Index>(), weight(), limit());
     (prop::collection::vec(class, 0..most), 0..4_usize).prop_map(|(classes, skew)| {
@@ -129,7 +129,7 @@ fn hierarchy(most: usize) -> impl Strategy<Value = Hierarchy> {
         let mut specs = vec![ClassSpec::new("link")];
         for (at, (parent, weight, limit)) in classes.iter().enumerate() {
             let deep = if at % 4 < skew { at } else { parent.index(at + 1) };
-            let parent = if depths[deep] < layout::MOST_DEPTH { deep } else { 0 };
+            let parent = if depths[deep] < layout::MAX_DEPTH { deep } else { 0 };
             parents.push(parent);
             depths.push(depths[parent] + 1);
             let mut spec = ClassSpec::new(format!("c{at}")).weighing(*weight);
@@ -158,7 +158,7 @@ fn steps(most: usize, changes: u32) -> impl Strategy<Value = Vec<Step>> {
         6 => 1..1500_u32,
         2 => Just(1500_u32),
         2 => 0..4_u32,
-        1 => Just(Packet::<u32>::MOST_LENGTH),
+        1 => Just(Packet::<u32>::MAX_LENGTH),
     ];
     let arrive =
         (any::<prop::sample::Index>(), length).prop_map(|(leaf, length)| Step::Arrive { leaf, length });
@@ -172,7 +172,7 @@ fn leaves(hierarchy: &Hierarchy) -> Vec<ClassId> {
     hierarchy.classes().map(|(id, _)| id).filter(|id| hierarchy.is_leaf(*id)).collect()
 }
 
-/// What the program is told: the steps, and what each change means for the classes that are there then.
+/// The program's input: the steps, and for each change its plan for the classes at that time.
 fn words(trees: &[Hierarchy], steps: &[Step]) -> Vec<u32> {
     let mut tree = &trees[0];
     let mut histograms: Vec<u32> = (0..tree.classes().count() as u32).collect();
@@ -192,7 +192,7 @@ fn words(trees: &[Hierarchy], steps: &[Step]) -> Vec<u32> {
                 words.extend([CHANGE, plan.len() as u32]);
                 let (plan, _) = plan.as_chunks::<4>();
                 words.extend(plan.iter().map(|word| u32::from_ne_bytes(*word)));
-                // what a class counts in is told with it
+                // a plan also assigns the classes' histograms
                 histograms = (0..new.classes().count() as u32).collect();
                 tree = new;
             }
@@ -201,8 +201,8 @@ fn words(trees: &[Hierarchy], steps: &[Step]) -> Vec<u32> {
     words
 }
 
-/// What a scheduler says to the steps, in the words of the program: packets by their numbers there. It begins
-/// with the first tree.
+/// Compares the program with a scheduler that executes the same steps; packets have the program's numbers.
+/// Both begin with the first tree.
 fn compare(native: &mut Native, trees: &[Hierarchy], steps: &[Step]) -> Result<(), TestCaseError> {
     let rest = std::iter::repeat_n(Step::Choose, steps.len() + 1);
     let steps: Vec<Step> = steps.iter().cloned().chain(rest).collect();
@@ -213,7 +213,7 @@ fn compare(native: &mut Native, trees: &[Hierarchy], steps: &[Step]) -> Result<(
     let mut word = || said.next().expect("as many answers as questions");
 
     let mut scheduler: Scheduler<usize> = Scheduler::new(trees[0].clone());
-    // which packet a number stands for now
+    // the packet of each number, at present
     let mut packets = vec![usize::MAX; steps.len()];
     for (at, step) in steps.iter().enumerate() {
         match step {
@@ -289,7 +289,7 @@ fn so_it_does_with_hundreds_of_classes() {
     });
 }
 
-/// Many siblings with a packet or two each, and a limit that takes packets from whoever has most.
+/// Many siblings with one or two packets each, and a limit that takes packets from the longest.
 fn flat() -> impl Strategy<Value = Hierarchy> {
     (prop::collection::vec(weight(), 30..80), 5..30_u64).prop_map(|(weights, packets)| {
         let leaf = |(at, weight): (usize, &Weight)| ClassSpec::new(at.to_string()).weighing(*weight);
@@ -308,7 +308,7 @@ fn so_it_does_when_waiting_classes_lose_their_last_packet() {
     });
 }
 
-/// Trees that have names in common, but not what is below what.
+/// Trees that have names in common, but not their structure.
 fn trees(most: usize) -> impl Strategy<Value = Vec<Hierarchy>> {
     let tree = hierarchy(most).prop_map(|tree| tree.with_default("rest").expect("a new name"));
     prop::collection::vec(tree, 3)

@@ -1,15 +1,14 @@
-//! What an event costs from `try_publish` to `finish`, and what it costs more when 10,000 consumers wait for
-//! others.
+//! Measures the cost of an event from `try_publish` to `finish`, and the additional cost when 10,000
+//! consumers wait for other events.
 //!
 //! ```text
 //! cargo bench -p unisono-eventchannel --bench dispatch -- [samples=12] [events=100000]
 //! cargo bench -p unisono-eventchannel --bench dispatch -- only=VARIANT [events=100000]      under callgrind
 //! ```
-//! Variants, interleaved (A B C C B A): `alone` is one supplier and one consumer; `backlog` the same with
-//! 1000 events waiting, each with a deadline of its own; `crowd` has 10,000 further subscriptions of 1,000
-//! consumers, none of which matches; `stopped` has a consumer beside the fast one that takes nothing and
-//! whose inbox overflows. Printed: nanoseconds an event, and the ratio to `alone`, with the middle 80 % of
-//! the samples.
+//! Variants, interleaved (A B C C B A): `alone` has one supplier and one consumer; `backlog` adds 1000
+//! waiting events, each with its own deadline; `crowd` adds 10,000 subscriptions of 1,000 consumers, none of
+//! which matches; `stopped` adds a consumer that takes no events and whose inbox overflows. Printed:
+//! nanoseconds per event, and the ratio to `alone`, with the middle 80 % of the samples.
 
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
 

@@ -1,20 +1,20 @@
-//! Whether what consumers ask for can be met: worst-case execution times and periods against the shares of
-//! classes.
+//! Admission control for consumers: checks worst-case execution times and periods against the guaranteed
+//! shares of the classes.
 //!
-//! A consumer with a reservation states how long it takes for an event at worst (`C`), how far apart its
-//! events come at least (`T`), and how long after an event comes it must be done (`D`). Two conditions are
-//! checked for each class with reservations, whenever a consumer comes:
+//! A consumer with a reservation states its worst-case execution time per event (`C`), the minimum distance
+//! between its events (`T`), and its relative deadline (`D`), counted from the arrival of an event. Whenever
+//! a consumer connects, two conditions are checked for each class with reservations:
 //!
-//! 1. Utilization: the sum of `C / T` is no more than the share that the policy guarantees the class.
-//! 2. Demand: for each length of time `t`, what is due within `t` if all events come at once is no more than
-//!    what the class is sure to be served within `t` - by start-time fair queuing's bound, less one longest
-//!    event of the class that is in service already.
+//! 1. Utilization: the sum of `C / T` does not exceed the share that the policy guarantees the class.
+//! 2. Demand: for each interval `t`, the work due within `t` if all first events arrive together does not
+//!    exceed the service that the class is guaranteed within `t`: start-time fair queuing's bound, less the
+//!    longest event of the class, which may be in service already.
 //!
 //! The bound depends on the longest event of the other classes. So a consumer without a reservation is
-//! checked, too: its execution time may break what was promised to others.
+//! checked, too: its execution time may break a guarantee given to other consumers.
 //!
-//! Cost: the demand is exact for the first [`STEPS`] events of each consumer. For all later ones the check
-//! uses `C / T` times the length of time. This is safe, because it never counts too little, and it makes the
+//! Cost: the demand is exact for the first [`STEPS`] events of each consumer. For later events the check uses
+//! `C / T` times the interval. This is safe, because it never underestimates the demand, and it makes the
 //! check finite: `STEPS * n * n` steps for a class of `n` consumers.
 //!
 //! Reference: Baruah, Mok, Rosier, "Preemptively scheduling hard-real-time sporadic tasks on one processor"
@@ -27,26 +27,26 @@ use std::collections::BTreeMap;
 use unisono_fairqueue::{ClassId, Hierarchy, bounds};
 use unisono_linux::clock::Nanos;
 
-/// Events of a consumer that the demand is computed exactly for. Beyond, it is at most `1 / STEPS`, 6 %, too
-/// high, and an admission costs a number of steps that does not grow with the periods.
+/// Events per consumer for which the demand is exact. For later events it is at most `1 / STEPS`, 6 %, too
+/// high, and the cost of an admission does not grow with the periods.
 const STEPS: u64 = 16;
 
-/// How long a consumer is busy with an event, at worst: what its class is charged.
+/// Worst-case execution time of one event at a consumer; the consumer's class is charged this time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ExecutionTime {
     pub event: Nanos,
-    /// In addition for each KiB of payload: on a link of 100 Mbit/s 81,920 ns.
+    /// Additional time per KiB of payload; for example 81,920 ns on a link of 100 Mbit/s.
     pub kibibyte: Nanos,
 }
 
 impl ExecutionTime {
-    /// The same for each event.
+    /// An execution time that does not depend on the size of the payload.
     #[must_use]
     pub fn constant(event: Nanos) -> Self {
         Self { event, kibibyte: Nanos::ZERO }
     }
 
-    /// For a payload of so many bytes.
+    /// The execution time of an event with a payload of `bytes` bytes.
     #[must_use]
     pub fn of(self, bytes: usize) -> Nanos {
         let bytes = u128::try_from(bytes).unwrap_or(u128::MAX);
@@ -55,13 +55,14 @@ impl ExecutionTime {
     }
 }
 
-/// What a consumer is sure of.
+/// A consumer's guarantee: it holds while the consumer's events keep to these bounds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Reservation {
-    /// Its events come at least this far apart. One that comes earlier is treated as if it came then, so that
-    /// a consumer with more events than it said waits itself, and nobody else.
+    /// Minimum distance between two events. An event that comes earlier is treated as if it came at this
+    /// distance, so that a consumer with more events than it stated delays only itself.
     pub period: Nanos,
-    /// Within this time after it came an event is done. An event's own deadline counts only if it is later.
+    /// An event is finished at most this long after its arrival. An event's own deadline counts only if it is
+    /// later.
     pub deadline: Nanos,
     /// The largest payload that the reservation holds for, in bytes.
     pub largest: usize,
@@ -88,13 +89,13 @@ pub enum AdmissionError {
 #[derive(Clone, Copy, Debug)]
 struct AdmittedTask {
     class: ClassId,
-    /// The longest event, in nanoseconds.
+    /// Execution time of the longest event, in nanoseconds.
     longest: f64,
-    /// Execution time, period, deadline.
+    /// Execution time, period, deadline, in nanoseconds.
     reserved: Option<(f64, f64, f64)>,
 }
 
-/// Who has been admitted.
+/// The admitted consumers.
 #[derive(Debug, Default)]
 pub(crate) struct AdmissionControl {
     tasks: BTreeMap<InboxId, AdmittedTask>,
@@ -129,7 +130,7 @@ impl AdmissionControl {
         self.tasks.remove(&inbox);
     }
 
-    /// What the admitted consumers of a class need of the whole.
+    /// Sum of `C / T` over the admitted consumers of a class, as a fraction of the whole processor.
     pub(crate) fn utilization(&self, class: ClassId) -> f64 {
         self.reserved(class).map(|(execution, period, _)| execution / period).sum()
     }
@@ -144,7 +145,7 @@ impl AdmissionControl {
             let reserved: Vec<_> = self.reserved(id).collect();
             let needed = self.utilization(id);
             let guaranteed = hierarchy.share(id);
-            // shares are quotients of weights: what equals one but for rounding is no more than it
+            // shares are quotients of weights: a difference within rounding counts as equal
             if needed > guaranteed + 1e-12 {
                 return Err(AdmissionError::Utilization { class: class.name.clone(), needed, guaranteed });
             }
@@ -174,7 +175,7 @@ impl AdmissionControl {
         Ok(())
     }
 
-    /// The longest event of each class and all below it.
+    /// For each class, the longest event of that class and of its descendants.
     fn longest(&self, hierarchy: &Hierarchy) -> Vec<f64> {
         let mut longest = vec![0.0; hierarchy.classes().count()];
         for task in self.tasks.values() {
@@ -192,8 +193,8 @@ impl AdmissionControl {
     }
 }
 
-/// What is due within a length of time of a consumer whose first event comes at its beginning; exact for the
-/// first events, more beyond.
+/// Demand bound: the work of one consumer that is due within the interval `within`, if its first event
+/// arrives at the start. Exact for the first [`STEPS`] events, an upper bound for later ones.
 fn demand((execution, period, deadline): (f64, f64, f64), within: f64) -> f64 {
     if within < deadline {
         return 0.0;
@@ -203,7 +204,7 @@ fn demand((execution, period, deadline): (f64, f64, f64), within: f64) -> f64 {
     execution * if after < steps { after.floor() + 1.0 } else { after + 1.0 }
 }
 
-/// What a class is sure to be served within a length of time in which it always wants service.
+/// Service that a continuously backlogged class is guaranteed within the interval `within`.
 fn supply(hierarchy: &Hierarchy, longest: &[f64], class: ClassId, within: f64) -> f64 {
     if class == ClassId::ROOT {
         return within;
@@ -256,7 +257,7 @@ mod tests {
             "class `video` would need 0.8000 of the whole and is sure of 0.7500: 0.0500 too much"
         );
         assert_eq!(control.utilization(tree().find("video").expect("it is there")), 0.0);
-        // within 1000 it is sure of 0.75 * (1000 - 500) - 500 < 0, less the one in service
+        // within 1000 ns the class is guaranteed 0.75 * (1000 - 500) - 500 < 0, less the event in service
         let said = ask(&mut control, 1, "video", 500, Some((10_000, 1000))).expect_err("too soon");
         assert_eq!(
             said.to_string(),

@@ -1,8 +1,7 @@
-//! When the channel next has to act by itself: when a lease ends, an event must be delivered again, a timer
-//! rings, or a correlation runs out of time.
+//! The channel's own deadlines: the end of a lease, a redelivery, a timer, the timeout of a correlation.
 //!
-//! A sorted set of times. An alarm that no longer means anything stays in it; the channel notices that when
-//! the alarm is due. So renewing a lease costs nothing here.
+//! A sorted set of times. A stale alarm stays in the set; the channel recognizes it when it is due. So
+//! renewing a lease costs nothing here.
 
 use crate::ids::TimerId;
 use crate::ids::{ConsumerId, CorrelationId, InboxId, SupplierId};
@@ -15,7 +14,7 @@ pub(crate) enum ChannelAlarm {
     ConsumerLease(ConsumerId),
     /// A delivery that has not been acknowledged.
     Redelivery(ConsumerId, u64),
-    /// An inbox without consumers.
+    /// An inbox without consumers reaches the end of its linger time.
     Linger(InboxId),
     Timer(TimerId),
     Correlation(CorrelationId),
@@ -39,7 +38,7 @@ impl Alarms {
         self.set.first().map(|(at, _)| *at)
     }
 
-    /// An alarm that is due, the earliest first.
+    /// Removes and returns the earliest alarm that is due.
     pub(crate) fn due(&mut self, now: Nanos) -> Option<(Nanos, ChannelAlarm)> {
         let first = *self.set.first()?;
         (first.0 <= now).then(|| {

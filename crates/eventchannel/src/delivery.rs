@@ -1,4 +1,4 @@
-//! What the channel delivers to a consumer.
+//! Deliveries: an event and the notices for one consumer.
 
 use crate::event::ChannelEvent;
 use crate::ids::ConsumerId;
@@ -8,7 +8,7 @@ use crate::quality::{Departed, Mismatch};
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
-/// One push to one consumer: what it should know, then an event, if one is due.
+/// One push to one consumer: its pending notices, then an event, if one is due.
 #[derive(Clone, Debug)]
 pub struct Delivery<P> {
     pub consumer: ConsumerId,
@@ -20,18 +20,18 @@ pub struct Delivery<P> {
 #[derive(Clone, Debug)]
 pub struct DeliveredEvent<P> {
     pub event: Arc<ChannelEvent<P>>,
-    /// One of the consumer's subscriptions that the event matched.
+    /// A subscription of the consumer that the event matched.
     pub subscription: SubscriptionId,
     pub lateness: Lateness,
-    /// Whether it was published before the consumer subscribed.
+    /// Whether the event was published before the consumer subscribed.
     pub retained: bool,
-    /// The other events of a correlation that this one completes, in the order of its parts.
+    /// The other events of a correlation that this event completes, in the order of the correlation's parts.
     pub with: Vec<Arc<ChannelEvent<P>>>,
-    /// What [`acknowledge`](crate::EventChannel::acknowledge) wants to hear. None: the consumer need not
+    /// The number to pass to [`acknowledge`](crate::EventChannel::acknowledge). `None`: the consumer need not
     /// acknowledge.
     pub acknowledgement: Option<u64>,
-    /// How often it was delivered before without being acknowledged, to this consumer or to another one of
-    /// its group.
+    /// Number of earlier deliveries without an acknowledgement, to this consumer or to another one of its
+    /// group.
     pub repeated: u32,
 }
 
@@ -42,28 +42,29 @@ pub enum Lateness {
     Late,
 }
 
-/// What a consumer should know beside its events.
+/// Notices to a consumer, delivered beside its events.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum ChannelNotice {
     /// Events are missing.
     Gap(Gap),
-    /// What the consumer requested is no longer offered on a topic; its events come all the same.
+    /// A topic no longer offers the quality that the consumer requested; the topic's events are still
+    /// delivered.
     Mismatch { topic: TopicId, mismatch: Mismatch },
-    /// A supplier of a topic will push no more.
+    /// A supplier of a topic has left and publishes no more.
     Gone { topic: TopicId, supplier: SupplierId, why: Departed },
-    /// Another supplier is heard now on a topic with exclusive ownership.
+    /// On a topic with exclusive ownership another supplier is now the owner.
     Owner { topic: TopicId, supplier: SupplierId },
-    /// A periodic timer.
+    /// A periodic timer has expired.
     Tick { timer: TimerId, at: Nanos },
-    /// No event has come for the time of a timer of silence.
+    /// No event has come within the period of a silence timer.
     Silence { timer: TimerId, since: Nanos },
     /// A correlation began and was not completed in time.
     Incomplete { correlation: CorrelationId },
 }
 
 impl ChannelNotice {
-    /// The topic that it is about.
+    /// The topic of the notice, if it has one.
     pub(crate) fn topic(&self) -> Option<TopicId> {
         match self {
             Self::Gap(gap) => Some(gap.topic),

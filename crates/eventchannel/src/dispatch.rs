@@ -1,17 +1,17 @@
-//! Which inbox is served next: shares between classes, the earliest deadline inside a class.
+//! Chooses the inbox to serve next: shares between classes, the earliest deadline first inside a class.
 //!
 //! ```text
 //!   fairqueue::Processor over the classes --> a leaf --> its ready inboxes, by
 //!                                                        (reserved first, deadline, arrival)
 //! ```
-//! Between classes start-time fair queuing decides. It knows no deadlines, and no class can take the share of
-//! another. Inside a class the inbox whose first event is due first is served. Inboxes without a reservation
-//! come after those with one, so that they cannot break what admission promised.
+//! Between classes start-time fair queuing decides. It ignores deadlines, and no class can take the share of
+//! another. Inside a class, the inbox whose first event has the earliest deadline is served. Inboxes without
+//! a reservation come after those with one, so that they cannot break the guarantees of admission control.
 //!
-//! A class is charged for the time that a delivery took, or for the worst case if the caller does not say.
-//! The time is known only after the delivery; start-time fair queuing needs it no earlier. Cost: a logarithm
-//! of the ready inboxes of the class, unless the inbox that was served stays the first; and the scheduler's
-//! own cost.
+//! A class is charged the duration of a delivery, or the worst-case time if the caller gives no duration. The
+//! duration is known only after the delivery; start-time fair queuing needs it no earlier. Cost: logarithmic
+//! in the number of ready inboxes of the class, unless the served inbox stays first; plus the scheduler's own
+//! cost.
 //!
 //! Reference: Liu, Layland (JACM 1973), earliest deadline first; Goyal, Guo, Vin (OSDI 1996), leaves of a
 //! hierarchy with schedulers of their own.
@@ -22,40 +22,41 @@ use std::collections::BTreeSet;
 use unisono_fairqueue::{ClassId, Hierarchy, Processor, Served, Wants};
 use unisono_linux::clock::Nanos;
 
-/// A turn, and whether it waits behind all reservations.
+/// The position of an inbox in its class: inboxes with `behind` come after all reservations, then the turn
+/// decides.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct ClassStanding {
     pub(crate) behind: bool,
     pub(crate) turn: DueTurn,
 }
 
-/// The longest time that a class is charged for one delivery: beyond, start tags have no more digits.
+/// The maximum charge for one delivery: longer charges exceed the bits of a start tag.
 pub(crate) const MOST_CHARGE: Nanos = Nanos(UNIT * ((1 << 24) - 1));
-/// Nanoseconds in which service is counted: with 24 bits for a length ([`MOST_CHARGE`]), one delivery is
-/// then charged up to 1.07 s. A delivery takes longer than 64 ns, so that none is rounded to nothing.
+/// Nanoseconds per unit of service: with 24 bits for a length ([`MOST_CHARGE`]), one delivery is charged up
+/// to 1.07 s. A delivery takes longer than 64 ns, so that no charge is rounded to zero.
 const UNIT: u64 = 64;
 
 #[derive(Debug)]
 pub(crate) struct Dispatcher {
     shares: Processor,
-    /// For each class by its number: the inboxes that want service.
+    /// The ready inboxes of each class, indexed by class.
     ready: Vec<ReadyInboxes>,
-    /// Classes of which an inbox wants service.
+    /// Number of classes with a ready inbox.
     wanting: usize,
     running: Option<ClassId>,
 }
 
-/// The inboxes of a class that want service. The first one is not in the tree: while it stays the first, or
-/// is alone, its turns come and go without a change of the tree.
+/// The ready inboxes of a class. The first one is kept outside the tree: while it stays first, or is the only
+/// one, its turns change without a change of the tree.
 #[derive(Clone, Debug, Default)]
 struct ReadyInboxes {
     first: Option<(ClassStanding, InboxId)>,
-    /// All others; none of them comes before the first.
+    /// All other inboxes; none of them precedes `first`.
     others: BTreeSet<(ClassStanding, InboxId)>,
 }
 
 impl ReadyInboxes {
-    /// What stood at `before` stands at `after`.
+    /// Moves an inbox from the position `before` to the position `after`.
     fn place(&mut self, before: Option<(ClassStanding, InboxId)>, after: Option<(ClassStanding, InboxId)>) {
         if before == self.first && self.others.is_empty() {
             self.first = after;
@@ -95,17 +96,17 @@ impl Dispatcher {
         self.shares.shares().hierarchy()
     }
 
-    /// What a class has got; its bytes are units of 64 ns.
+    /// The service that a class has received; its bytes are units of 64 ns.
     pub(crate) fn served(&self, class: ClassId) -> Served {
         self.shares.shares().served(class)
     }
 
-    /// Whether inboxes of several classes want service.
+    /// Whether several classes have ready inboxes.
     pub(crate) fn classes_compete(&self) -> bool {
         self.wanting > 1
     }
 
-    /// An inbox of a leaf stands elsewhere now, or nowhere.
+    /// Changes the position of an inbox of a leaf class; `None`: the inbox was or is not ready.
     pub(crate) fn place(
         &mut self,
         class: ClassId,
@@ -135,19 +136,20 @@ impl Dispatcher {
             if let Some((_, inbox)) = self.ready[class.index()].first {
                 return Some(inbox);
             }
-            // all its inboxes have been paused or emptied since it was woken
+            // all inboxes of the class have been paused or emptied since the class was woken
         }
     }
 
-    /// The same as [`finish`](Self::finish) and [`next`](Self::next), if the same inbox is next because no
-    /// other class wants service and no inbox comes before it in its own. False: nothing has changed.
+    /// Does the work of [`finish`](Self::finish) and [`next`](Self::next) in one step, if the same inbox is
+    /// next: no other class has a ready inbox, and no inbox of its own class precedes it. Returns false if
+    /// nothing has changed.
     #[inline]
     pub(crate) fn go_on(&mut self, inbox: InboxId, took: Nanos) -> bool {
         let first = self.running.and_then(|class| self.ready[class.index()].first);
         first.is_some_and(|(_, first)| first == inbox) && self.shares.go_on(units(took))
     }
 
-    /// The service that [`next`](Self::next) began has ended; the class is charged for it.
+    /// Ends the service that [`next`](Self::next) began and charges the class for it.
     pub(crate) fn finish(&mut self, took: Nanos) {
         let Some(class) = self.running.take() else { return };
         let wants = if self.ready[class.index()].first.is_none() { Wants::Sleep } else { Wants::More };

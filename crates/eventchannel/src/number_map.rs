@@ -1,22 +1,22 @@
-//! Maps whose keys are numbers: of topics, parties, subscriptions, blocks of ranges.
+//! Hash maps with numeric keys: topics, parties, subscriptions, blocks of ranges.
 //!
-//! The channel looks up some thirty such keys for each event. With the standard library's hash (SipHash) that
-//! was a third of all instructions (3,500 of 11,000 for each event, counted by callgrind in the broker's
-//! bench). This hash takes one multiplication for each number. Its key is random for each map. So a
-//! subscriber who chooses the bounds of ranges cannot make them collide without knowing the key.
+//! The channel looks up about thirty such keys per event. With the standard library's hash (SipHash) that was
+//! a third of all instructions (3,500 of 11,000 per event, counted by callgrind in the broker's bench). This
+//! hash takes one multiplication per number. Its key is random for each map. So a subscriber who chooses the
+//! bounds of ranges cannot make them collide without knowing the key.
 //!
 //! When not to use: for texts and other long keys.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// A map whose keys are numbers.
+/// A map with numeric keys.
 pub type NumberMap<K, V> = HashMap<K, V, NumberHashing>;
 
 /// A set of numbers.
 pub type NumberSet<K> = HashSet<K, NumberHashing>;
 
-/// The key of one map's hash.
+/// The random hash key of one map.
 #[derive(Clone, Copy, Debug)]
 pub struct NumberHashing(u64);
 
@@ -35,7 +35,7 @@ impl BuildHasher for NumberHashing {
     }
 }
 
-/// The state of a hash.
+/// The state of one hash computation.
 #[derive(Clone, Copy, Debug)]
 pub struct NumberHasher(u64);
 
@@ -63,10 +63,11 @@ impl Hasher for NumberHasher {
         self.write_u64(number.into());
     }
 
-    /// Both halves of the product: its high bits depend on all lower ones, and its low bits do not.
+    /// Combines both halves of the product: its high bits depend on all lower bits of the input, its low bits
+    /// do not.
     #[inline]
     fn write_u64(&mut self, number: u64) {
-        // 2^64 divided by the golden ratio, which is odd: Knuth, TAOCP 3, section 6.4
+        // 2^64 divided by the golden ratio, an odd number: Knuth, TAOCP 3, section 6.4
         let product = u128::from(self.0 ^ number) * 0x9e37_79b9_7f4a_7c15;
         self.0 = (product as u64) ^ (product >> 64) as u64;
     }
@@ -88,7 +89,7 @@ mod tests {
             let hashes: Vec<u64> = (0..256_u32).map(|at| hashing.hash_one(at * step)).collect();
             let different =
                 |part: fn(u64) -> u64| hashes.iter().map(|hash| part(*hash)).collect::<HashSet<_>>();
-            // of 256 balls in 256 urns 162 are not alone in expectation
+            // 256 balls in 256 bins: 162 bins are expected to be occupied
             assert!(different(|hash| hash & 255).len() > 100 && different(|hash| hash >> 56).len() > 100);
         }
     }

@@ -1,28 +1,28 @@
-//! Names of topics, and patterns of them: MQTT's form.
+//! Topic names and topic patterns in MQTT's syntax.
 //!
-//! A topic's name is levels joined by `/`: `plant/line3/temperature`. In a pattern the level `+` stands for
-//! any one level, and `#`, as the last level, for any number of levels, none included: `plant/+/temperature`,
-//! `plant/#`. A pattern that begins with `+` or `#` does not match a topic whose name begins with `$`: such
-//! topics are the channel's own.
+//! A topic's name is a sequence of levels joined by `/`: `plant/line3/temperature`. In a pattern the level
+//! `+` matches any single level, and `#`, as the last level, any number of levels, zero included:
+//! `plant/+/temperature`, `plant/#`. A pattern that begins with `+` or `#` does not match a topic whose name
+//! begins with `$`: such topics are the channel's own.
 //!
 //! Reference: MQTT 5.0, section 4.7.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The longest name of a topic or pattern, in bytes: MQTT's limit.
+/// Maximum length of a topic name or pattern in bytes: MQTT's limit.
 pub const MOST_NAME: usize = 65_535;
-/// The most levels. Trees of levels are walked and dropped by recursion, so that depth is stack: of 2 MiB,
-/// the stack of a thread, each level may have 16 KiB.
+/// Maximum number of levels. Trees of levels are walked and dropped by recursion, so depth takes stack: with
+/// a thread's stack of 2 MiB, a level may take 16 KiB.
 pub const MOST_LEVELS: usize = 128;
 
-/// A pattern that names of topics match or not.
+/// A pattern that matches topic names.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TopicPattern {
     text: Box<str>,
 }
 
-/// Why a text is no name of a topic, or no pattern of names.
+/// Why a text is not a valid topic name or pattern.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
@@ -39,14 +39,14 @@ pub enum NameError {
     )]
     Wildcard {
         text: String,
-        /// Which character, from 1.
+        /// Position of the character, counted from 1.
         column: usize,
         wildcard: char,
         meaning: &'static str,
     },
 }
 
-/// Whether a text may name a topic.
+/// Checks that a text is a valid topic name.
 ///
 /// # Errors
 /// The text is empty or too long, or has a wildcard in it.
@@ -108,10 +108,10 @@ impl fmt::Display for TopicPattern {
 }
 
 impl TopicPattern {
-    /// The pattern that matches one name alone.
+    /// The pattern that matches exactly one name.
     ///
     /// # Errors
-    /// The text is no name of a topic.
+    /// The text is not a valid topic name.
     pub fn exactly(name: &str) -> Result<Self, NameError> {
         check_name(name)?;
         Ok(Self { text: name.into() })
@@ -121,7 +121,7 @@ impl TopicPattern {
         self.text.split('/')
     }
 
-    /// Whether a name may match both.
+    /// Whether some name could match both patterns. Names with a leading `$` are not treated apart.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         let (mut ours, mut theirs) = (self.levels(), other.levels());
@@ -135,7 +135,7 @@ impl TopicPattern {
         }
     }
 
-    /// Whether the name of a topic matches.
+    /// Whether the pattern matches the name of a topic.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         if name.starts_with('$') && self.text.starts_with(['+', '#']) {

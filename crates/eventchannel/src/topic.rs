@@ -1,24 +1,24 @@
-//! Topics: a name, a type, and what is kept for consumers that subscribe late, as in DDS.
+//! Topics: a name, a type, and the history kept for late subscribers, as in DDS.
 
 use crate::pattern::{NameError, check_name};
 use std::fmt;
 use std::sync::Arc;
 
-/// What a consumer that subscribes late is given of the past; a smaller one promises less (DDS: DURABILITY
-/// and HISTORY).
+/// The past events that a late subscriber receives; a smaller value promises less (DDS: DURABILITY and
+/// HISTORY).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum HistoryDepth {
     #[default]
     None,
-    /// The last event of each key; events without a key are one key. When one more than `keys` would be kept,
-    /// the key that was heard longest ago goes.
+    /// The last event of each key; events without a key share one key. When there would be more than `keys`
+    /// of them, the key without an event for the longest time is dropped.
     LastValue { keys: usize },
-    /// The last events, whatever their keys.
+    /// The last `events` events, whatever their keys.
     Last { events: usize },
 }
 
 impl HistoryDepth {
-    /// How many events can be kept.
+    /// Maximum number of events kept.
     #[must_use]
     pub fn most(self) -> usize {
         match self {
@@ -41,21 +41,21 @@ impl fmt::Display for HistoryDepth {
     }
 }
 
-/// Who is heard when several suppliers push events of a topic (DDS: OWNERSHIP).
+/// Whose events consumers get when several suppliers publish on a topic (DDS: OWNERSHIP).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Ownership {
-    /// All of them.
+    /// Consumers get the events of all suppliers.
     #[default]
     Shared,
-    /// The strongest one that is alive; the others are its hot standby.
+    /// The strongest live supplier; the other ones are its hot standby.
     Exclusive,
 }
 
-/// A topic to be.
+/// The properties of a topic to declare.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TopicSpec {
     pub name: Arc<str>,
-    /// The name of the type of its events. None: any type.
+    /// The type name of the topic's events. `None`: any type.
     pub event_type: Option<Arc<str>>,
     pub history: HistoryDepth,
     pub ownership: Ownership,
@@ -65,7 +65,7 @@ impl TopicSpec {
     /// A topic of any type, without history, with shared ownership.
     ///
     /// # Errors
-    /// The text is no name of a topic.
+    /// The text is not a valid topic name.
     pub fn new(name: &str) -> Result<Self, NameError> {
         check_name(name)?;
         let (history, ownership) = (HistoryDepth::None, Ownership::Shared);

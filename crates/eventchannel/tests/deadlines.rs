@@ -1,5 +1,4 @@
-//! Deadlines by simulation: a server that takes exactly the time that was stated, and no clock but the
-//! simulation's.
+//! Deadlines by simulation: a server that takes exactly the stated execution times, on a simulated clock.
 
 mod common;
 
@@ -8,7 +7,7 @@ use proptest::prelude::*;
 use unisono_eventchannel::*;
 use unisono_linux::clock::Nanos;
 
-/// An event that will come.
+/// An event to be published in the simulation.
 #[derive(Clone, Copy, Debug)]
 struct Coming {
     at: u64,
@@ -16,8 +15,8 @@ struct Coming {
     due: u64,
 }
 
-/// Runs the server until all has been delivered; answers how many deadlines of each topic were missed at the
-/// end of the delivery. The channel knows the deadlines, or has to serve in the order of arrival.
+/// Runs the server until all events are delivered; returns the deadlines missed at the end of a delivery, per
+/// topic. Without `knows` the channel does not see the deadlines and serves in order of arrival.
 fn missed(
     bench: &mut Bench,
     topics: &[TopicId],
@@ -64,16 +63,16 @@ fn roomy(class: &str) -> InboxSpec {
     InboxSpec { class: Some(class.into()), capacity, ..InboxSpec::default() }
 }
 
-/// Three classes, each loaded with 95 % of its share: in each a sensor (one event of 100 us every 10 ms),
-/// updates (20 events every 50 ms) and video in rounds (all frames of half a second at once, as in the
-/// paper's section 3.5). An event is due when the next of its kind come. Rounds begin at random and come a
-/// little late.
+/// Three classes, each loaded with 95 % of its share. Each class has a sensor (one event of 100 us every 10
+/// ms), updates (20 events every 50 ms) and video in rounds (all frames of half a second at once, as in the
+/// paper's section 3.5). An event is due when the next events of its kind come. Rounds begin at random and
+/// come a little late.
 #[test]
 fn at_95_percent_load_deadlines_in_classes_miss_at_most_a_twentieth_of_what_arrival_order_misses() {
     const SEED: u64 = 20_020_115;
     const EXECUTION: u64 = 100_000;
     let shares = [("control", 1_u32), ("video", 2), ("bulk", 1)];
-    // period in ms, events at once
+    // period in ms, events per period
     let streams = |class: usize| [(10, 1), (50, 20), (500, if class == 1 { 2125 } else { 937 })];
     let (mut total, mut events) = ([0, 0], 0);
     for seed in 0..3 {
@@ -120,7 +119,7 @@ proptest! {
         let shares = [("a", 3_u32), ("b", 2), ("c", 1)];
         let (mut bench, mut dice) = (Bench::new(&shares), Dice(seed));
         let (mut topics, mut took, mut coming, mut admitted) = (Vec::new(), Vec::new(), Vec::new(), 0);
-        // consumers that were promised nothing have more to do than they will ever get, all of it urgent
+        // consumers without a reservation have more work than they will ever get time for, all of it urgent
         for (class, _) in shares {
             let topic = bench.topic(&format!("flood/{class}"));
             let execution = ExecutionTime::constant(Nanos(flood));
@@ -144,7 +143,7 @@ proptest! {
             let topic = bench.topic(&name);
             bench.subscribe(consumer, &name);
             admitted += 1;
-            let mut at = dice.below(period) * dice.below(2); // often all at once
+            let mut at = dice.below(period) * dice.below(2); // often all start at 0
             while at < 20_000_000 {
                 coming.push(Coming { at, topic: topics.len(), due: at + deadline });
                 at += period + dice.below(2) * dice.below(period / 4);
@@ -167,8 +166,8 @@ fn a_class_that_is_full_refuses_the_next_consumer_and_takes_it_when_another_has_
     let connect =
         |bench: &mut Bench| bench.channel.connect(Nanos(0), ConsumerSpec::new("viewer").with(spec.clone()));
     let admitted: Vec<_> = std::iter::from_fn(|| connect(&mut bench).ok()).collect();
-    // half of the time in each ms, less the longest event of the class (twice) and its share of it once more:
-    // 2.5 events
+    // half of the time in each ms, less twice the longest event of the class and once its share of that
+    // event: 2.5 events
     assert_eq!(admitted.len(), 2);
     let said = connect(&mut bench).expect_err("it is full").to_string();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Consumers that come and go: what their group asks for, and what of the past they get.
+//! Consumers that connect and disconnect: their groups' subscriptions, and the past events that they get.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn come(bench: &mut Bench, now: u64, pattern: &str) -> ConsumerId {
     come
 }
 
-/// The numbers of the events that wait, and whether they are of the past.
+/// The sequence numbers of the waiting events, and whether each is retained.
 fn taken(bench: &mut Bench, now: u64) -> Vec<(u64, bool)> {
     std::iter::from_fn(|| bench.next(now))
         .filter_map(|delivery| delivery.event.map(|it| (it.event.sequence, it.retained)))
@@ -130,7 +130,7 @@ fn a_group_lingers_from_when_its_last_consumer_went() {
     let second = connect(&mut bench, 500);
     bench.channel.disconnect(Nanos(900), second);
     bench.publish(950, topic, event());
-    bench.channel.advance(Nanos(1500)); // 1000 after the first one went, 600 after the second one
+    bench.channel.advance(Nanos(1500)); // 1000 after the first consumer left, 600 after the second one
     let third = connect(&mut bench, 1501);
     assert_eq!(taken(&mut bench, 1501), [(1, false)]);
     bench.publish(1502, topic, event());

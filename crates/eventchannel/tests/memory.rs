@@ -1,4 +1,4 @@
-//! What topics keep and what is not acknowledged, in bytes, against lists that are added up from end to end.
+//! Bytes of kept and of unacknowledged events, compared with plain lists that are summed from end to end.
 
 mod common;
 
@@ -12,7 +12,7 @@ const MOST_OF_CLIENT: usize = 3000;
 const MOST_OF_USER: usize = 4500;
 const MOST: usize = 6000;
 
-/// The first two clients are programs of one user.
+/// The user of a client: clients 0 and 1 belong to one user, and so on in pairs.
 fn user(client: usize) -> usize {
     client / 2
 }
@@ -33,10 +33,10 @@ const TOPICS: [HistoryDepth; 4] = [
     HistoryDepth::LastValue { keys: 1 },
 ];
 
-/// An event that is kept: its key, what it costs, its client.
+/// A kept event: key, cost in bytes, client.
 type Kept = (u8, usize, usize);
 
-/// What each topic keeps.
+/// The kept events of each topic.
 #[derive(Clone, Default)]
 struct Naive {
     history: [Vec<Kept>; TOPICS.len()],
@@ -65,7 +65,7 @@ impl Naive {
         }
     }
 
-    /// Whose sum grows above its bound.
+    /// The first bound, if any, whose sum is exceeded and has grown.
     fn refuses(&self, before: &Self, client: usize) -> Option<KeptBy> {
         let over = |of: &dyn Fn(usize) -> bool, most| self.sum(of) > most && self.sum(of) > before.sum(of);
         if over(&|other| other == client, MOST_OF_CLIENT) {
@@ -145,7 +145,7 @@ proptest! {
             ..InboxSpec::default()
         };
         let reader = bench.reader("t", inbox);
-        // delivered and neither acknowledged nor due again: number, cost, when it is due again
+        // delivered events, neither acknowledged nor due for redelivery: number, cost, time of redelivery
         let mut outstanding: Vec<(u64, usize, u64)> = Vec::new();
         let mut now = 1;
         for _ in 0..300 {

@@ -1,4 +1,4 @@
-//! The channel against a naive one: lists that are searched from end to end.
+//! The channel compared with a naive model: lists that are searched from end to end.
 
 mod common;
 
@@ -12,7 +12,7 @@ const CONSUMERS: usize = 3;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// On which topic, due after how long, how critical.
+    /// Topic, relative deadline, criticality.
     Publish(usize, Option<u64>, u8),
     Next,
     Pass(u64),
@@ -107,7 +107,7 @@ impl Naive {
     }
 }
 
-/// Gaps as the channel tells them: for each topic and cause the first number, the last and how many.
+/// Gaps in the channel's form: for each topic and cause the first number, the last number and the count.
 fn gaps(lost: &mut Vec<(usize, u64, GapCause)>) -> Vec<(usize, GapCause, u64, u64, u64)> {
     let mut gaps: BTreeMap<(usize, GapCause), (u64, u64, u64)> = BTreeMap::new();
     for (topic, sequence, cause) in lost.drain(..) {
@@ -217,7 +217,7 @@ proptest! {
                         (number.expect("one of them"), gaps, event)
                     });
                     prop_assert_eq!(got, expected);
-                    // what was delivered has ended at once
+                    // the delivery ends at once
                     bench.channel.finish(Nanos(now), None);
                 }
             }

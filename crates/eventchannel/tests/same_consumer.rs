@@ -1,4 +1,4 @@
-//! Deliveries in a row to one consumer are those that the channel would give one by one.
+//! Several deliveries taken at once for one consumer equal the channel's deliveries one by one.
 
 mod common;
 
@@ -9,14 +9,14 @@ use unisono_linux::clock::Nanos;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// By which supplier, on which topic, due after how long, how critical.
+    /// Supplier, topic, relative deadline, criticality.
     Publish(usize, usize, Option<u64>, u8),
     /// Asks for this many deliveries, all at one time.
     Next(usize),
     Pass(u64),
     Pause(usize),
     Resume(usize),
-    /// A supplier goes.
+    /// A supplier leaves.
     Withdraw(usize),
     Disconnect(usize),
 }
@@ -36,7 +36,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A consumer's class, group, policies, capacity, and the pattern that it asks for.
+/// A consumer's class, group, policies, capacity, and whether it subscribes to one topic only.
 type Wish = ((bool, bool), (FullInbox, LateEvents, BetweenSuppliers), usize, bool, bool);
 
 fn wish() -> impl Strategy<Value = Wish> {
@@ -82,7 +82,7 @@ fn twin(wishes: &[Wish]) -> Twin {
         };
         let mut spec = ConsumerSpec::new(&number.to_string()).with(inbox);
         spec.group = grouped.then(|| "group".into());
-        // a second one of the group with other wishes is refused
+        // the channel refuses a second consumer of a group with other settings
         let Ok(consumer) = channel.connect(Nanos(0), spec) else { continue };
         let pattern = if *one_topic { "x/a" } else { "x/+" };
         channel.subscribe(Nanos(0), consumer, common::all(pattern)).expect("it fits");
@@ -91,7 +91,7 @@ fn twin(wishes: &[Wish]) -> Twin {
     Twin { channel, topics, suppliers: [supplier, other], consumers }
 }
 
-/// What a delivery says, as text: the events of two channels are not the same ones.
+/// A delivery as text, because the events of two channels are different objects.
 fn told(
     consumer: ConsumerId,
     notices: &[ChannelNotice],

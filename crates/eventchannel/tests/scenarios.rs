@@ -1,4 +1,4 @@
-//! What the channel promises, one sentence each.
+//! The channel's guarantees, one test each.
 
 mod common;
 
@@ -53,7 +53,7 @@ fn inside_a_class_the_earliest_deadline_comes_first_and_a_supplier_is_never_over
     let (calm, urgent) = (bench.topic("calm"), bench.topic("urgent"));
     bench.reader("#", InboxSpec::default());
     bench.publish(0, calm, event().due(Nanos(900)));
-    bench.publish(0, calm, event().due(Nanos(100))); // behind the event before it, whose turn is at 900
+    bench.publish(0, calm, event().due(Nanos(100))); // behind the previous event, whose turn is at 900
     bench.publish(0, urgent, event().due(Nanos(500)));
     let order: Vec<_> =
         std::iter::from_fn(|| bench.next(1)?.event).map(|it| (it.event.topic, it.event.sequence)).collect();
@@ -69,7 +69,7 @@ fn between_classes_shares_decide_whatever_the_deadlines() {
     for at in 0..400 {
         bench.publish(at, topic, event());
     }
-    // the web's events are all more urgent than the video's from here on
+    // from here on all events of web are more urgent than those of video
     let mut got = [0, 0];
     for at in 0..200 {
         let consumer = bench.next(1000 + at).expect("events wait").consumer;
@@ -100,7 +100,8 @@ fn a_class_is_charged_what_a_delivery_took() {
         let took = if consumer == slow { 6400 } else { 1280 };
         bench.channel.finish(Nanos(at), Some(Nanos(took)));
     }
-    // five times as long each, so a fifth of the deliveries; the bound is one delivery of each
+    // web's events take five times as long, so it gets a fifth of the deliveries; the bound is one delivery
+    // of each
     assert!(got[0] >= 164 && got[0] <= 168, "{got:?}");
 }
 
@@ -133,7 +134,7 @@ fn a_full_inbox_drops_as_the_consumer_chose() {
         let reader = bench.reader("#", small(2, full));
         bench.channel.pause(reader);
         for (topic, (deadline, criticality)) in topics.iter().zip(more) {
-            // before the deadlines, but for the last
+            // all but the last are published before their deadlines
             let at = if topic == topics.last().expect("some") { now } else { 0 };
             bench.publish(at, *topic, event().due(Nanos(*deadline)).critical(Criticality(*criticality)));
         }
@@ -145,9 +146,9 @@ fn a_full_inbox_drops_as_the_consumer_chose() {
     };
     assert_eq!(left(FullInbox::DropOldest, 0, &[(10, 0), (30, 0), (20, 0)]), [20, 30]);
     assert_eq!(left(FullInbox::DropByDeadline, 0, &[(10, 0), (30, 0), (20, 0)]), [10, 20]);
-    // one is late already: it goes first
+    // 10 is late already and is dropped first
     assert_eq!(left(FullInbox::DropByDeadline, 15, &[(10, 0), (30, 0), (20, 0)]), [20, 30]);
-    // the least critical goes before all that
+    // the least critical event is dropped before any other
     assert_eq!(left(FullInbox::DropByDeadline, 15, &[(10, 1), (30, 1), (20, 0)]), [10, 30]);
     assert_eq!(left(FullInbox::DropOldest, 0, &[(10, 1), (30, 0), (20, 0)]), [10, 20]);
 }
@@ -173,7 +174,7 @@ fn an_inbox_that_blocks_refuses_the_event_for_everybody_and_says_who_it_was() {
     bench.channel.resume(strict);
     while bench.next(2).is_some() {}
     bench.publish(3, topic, event());
-    // a number was used only for what was taken
+    // a sequence number is used only for an accepted event
     assert_eq!(bench.next_number(4), Some(2));
 }
 
@@ -227,7 +228,7 @@ fn who_subscribes_late_gets_what_the_topic_keeps() {
     bench.channel.subscribe(Nanos(100), reader, all("t").filtered(filter)).expect("it fits");
     let got: Vec<_> = std::iter::from_fn(|| bench.next(100)?.event).collect();
     let told: Vec<_> = got.iter().map(|it| (it.event.sequence, it.retained, it.lateness)).collect();
-    // their deadlines were for those who were there
+    // the deadlines held for consumers that were subscribed at publication
     assert_eq!(told, [(2, true, Lateness::InTime), (3, true, Lateness::InTime)]);
 }
 
@@ -254,7 +255,7 @@ fn a_request_that_is_not_offered_is_refused_with_both_values() {
     let said =
         bench.channel.connect(Nanos(0), spec).expect_err("the default class has a quarter").to_string();
     assert_eq!(said, "class `web`: share: offered 0.2500, requested 0.3000");
-    // what comes later is told, not refused
+    // a later mismatch leads to a notice, not to a refusal
     let request = QualityRequest { reliability: Reliability::AtLeastOnce, ..QualityRequest::default() };
     bench.reader("later/#", InboxSpec { request, ..InboxSpec::default() });
     let later = bench.topic("later/x");
@@ -338,7 +339,7 @@ fn each_event_of_a_group_goes_to_one_of_its_consumers_in_turns() {
     assert_eq!([who(&mut bench), who(&mut bench)], [Some(one), Some(other)]);
     bench.channel.pause(one);
     assert_eq!([who(&mut bench), who(&mut bench)], [Some(other), Some(other)]);
-    // the subscription is the group's
+    // the subscription belongs to the group
     bench.channel.disconnect(Nanos(0), one);
     assert_eq!([who(&mut bench), who(&mut bench), who(&mut bench)], [Some(other), Some(other), None]);
 }
@@ -355,17 +356,17 @@ fn a_reservation_holds_beside_others_of_its_class_and_beside_itself() {
     bench.subscribe(other, "others");
     bench.publish(0, others, event().due(Nanos(1)));
     bench.publish(0, own, event().due(Nanos(50_000)));
-    // 101 bytes are more than it was admitted for
+    // 101 bytes exceed the reservation's largest payload
     bench.publish(0, own, sized(101));
     let first = bench.next(0).expect("three wait");
-    // the reserved one of `others` first, at 9000; then `own`; then the one without a reservation, however
-    // urgent
+    // first the reserved consumer of `others`, at 9000; then `own`; then the consumer without a reservation,
+    // however urgent its event
     assert_eq!(first.consumer, other);
     let second = bench.next(0).expect("two wait");
     assert_eq!((second.consumer, gaps(&second)), (steady, vec![(2, 2, 1, GapCause::TooLarge)]));
     assert!(bench.next(0).is_some_and(|it| it.consumer != steady && it.consumer != other));
-    // a consumer that gets more than it said waits itself: its third event counts as if it came two periods
-    // later
+    // a consumer with more events than it stated delays only itself: its third event counts as if it came two
+    // periods later
     for _ in 0..3 {
         bench.publish(0, others, event());
     }

@@ -1,4 +1,4 @@
-//! Suppliers that share a consumer's time and queue. One sentence each.
+//! Suppliers that share a consumer's time and queue, one guarantee per test.
 
 mod common;
 
@@ -6,7 +6,7 @@ use common::{Bench, Dice, all, event, sized};
 use unisono_eventchannel::*;
 use unisono_linux::clock::Nanos;
 
-/// A consumer of all, and suppliers of these shares with a topic each.
+/// A consumer of all topics, and a supplier with its own topic for each share.
 fn suppliers(bench: &mut Bench, shares: &[u32], inbox: InboxSpec) -> Vec<(SupplierId, TopicId)> {
     bench.reader("#", inbox);
     let offered = shares.iter().enumerate().map(|(at, share)| {
@@ -26,7 +26,7 @@ fn sharing() -> InboxSpec {
 fn suppliers_of_whom_events_wait_are_served_by_their_shares_and_each_by_its_deadlines() {
     let mut bench = Bench::new(&[("rest", 1)]);
     let parties = suppliers(&mut bench, &[3, 1], sharing());
-    // the second one gives its events the shorter time, which is of no use to it
+    // the second supplier gives its events the shorter deadlines, without any advantage
     for (at, (supplier, topic)) in parties.iter().enumerate() {
         for number in 0..400_u64 {
             let due = Nanos(if at == 0 { 2_000_000 } else { 1_000_000 } - number);
@@ -41,8 +41,8 @@ fn suppliers_of_whom_events_wait_are_served_by_their_shares_and_each_by_its_dead
     assert!((299..=301).contains(&first), "{first} of 400");
 }
 
-/// Of a supplier that publishes once each time that another one publishes ten times, and the consumer takes
-/// two events: how many of its 1000 events arrive.
+/// A quiet supplier publishes one event while another one publishes ten and the consumer takes two. Returns
+/// how many of the quiet supplier's 1000 events arrive.
 fn arrived_beside_a_flood(inbox: InboxSpec) -> usize {
     let capacity = InboxCapacity { events: 100, bytes: 1 << 20 };
     let mut bench = Bench::new(&[("rest", 1)]);

@@ -1,5 +1,5 @@
-//! The index of subscriptions against asking each of them, with a meaning of filters that shares no code with
-//! the crate's.
+//! The subscription index compared with evaluating every subscription; the filter semantics here share no
+//! code with the crate.
 
 use proptest::prelude::*;
 use unisono_eventchannel::{
@@ -130,7 +130,7 @@ fn name() -> impl Strategy<Value = &'static str> {
 fn wish() -> impl Strategy<Value = Wish> {
     let sign = || prop::sample::select(SIGNS.to_vec());
     let text = || prop::sample::select(TEXTS.to_vec());
-    // literals are not negative: `-` before one is an operation of its own, which `Sum` has
+    // literals are not negative: a leading `-` is an operation of its own, which `Sum` covers
     let leaf = prop_oneof![
         4 => (name(), sign(), 0..6_i64).prop_map(|(name, sign, value)| Wish::Compare(name, sign, value)),
         1 => (name(), sign(), 0..6_i64).prop_map(|(name, sign, value)| Wish::Half(name, sign, value)),
@@ -188,7 +188,7 @@ proptest! {
     ) {
         let mut index = SubscriptionIndex::default();
         let mut interests = Vec::new();
-        // what is left out, and the names of these
+        // excepted patterns, and the topic names that they match
         let excepted: [(_, &[&str]); 4] =
             [(None, &[]), (Some("t/#"), &["t", "t/u", "t/v"]), (Some("+"), &["t", "w"]), (Some("t"), &["t"])];
         for ((pattern, except), typed, wish, stays) in &subscriptions {

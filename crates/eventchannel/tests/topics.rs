@@ -1,4 +1,4 @@
-//! How topics are declared, change and go. One sentence each.
+//! Declaring, changing and removing topics, one guarantee per test.
 
 mod common;
 

@@ -1,12 +1,12 @@
-//! For `unisono tree bench`: barriers in the switches against barriers in software, on the same network, with
-//! the same processes.
+//! For `unisono tree bench`: compares barriers in the switches with barriers in software, on the same
+//! network, with the same processes.
 //!
 //! All variants run in one deployment, one after the other and then in the opposite order (A B C C B A),
-//! because machines drift. A run lasts long enough for the clock; the result of a run is the mean time of a
-//! barrier.
+//! because the speed of a machine drifts. A run lasts long enough for the clock; the result of a run is the
+//! mean time of a barrier.
 //!
 //! With more nodes than processors the time of a barrier is the work of all nodes, not its latency. It then
-//! shows what a barrier in the switches saves in messages; the simulator shows what it saves in height.
+//! shows the messages that a barrier in the switches saves; the simulator shows the height that it saves.
 
 use crate::deployment::Deployment;
 use crate::error::Error;
@@ -19,22 +19,22 @@ use unisono_measure::bootstrap::{Estimate, median_interval};
 use unisono_measure::paired;
 use unisono_measure::record::Better;
 
-/// The least barriers of a run; half of them where they would take more microseconds than [`TOO_LONG`].
-const FEWEST: u32 = 10;
+/// The least barriers of a run; half of them if they would take more microseconds than [`TOO_LONG`].
+const MIN_BARRIERS: u32 = 10;
 const TOO_LONG: f64 = 1e6;
 /// Barriers of the first trial, and the least of any trial.
 const TRIAL: u32 = 3;
 /// Barriers after which a trial can count as warm. The first barriers of a run take longer, because each
-/// process touches its memory for the first time and learns how long to wait before it repeats a message. A
-/// run whose length was derived from them measured a tenth of the barriers that were asked for.
+/// process touches its memory for the first time and learns its retransmission timeout. A run whose length
+/// was derived from them measured a tenth of the barriers that were asked for.
 const COLD: u32 = 20;
-/// A trial is warm if it takes at least this part of the time per barrier of the trial before.
+/// A trial is warm if it takes at least this part of the previous trial's time per barrier.
 const STEADY: f64 = 0.8;
 /// Microseconds of trials after which fewer barriers than [`COLD`] are enough.
-const MOST_TRYING: f64 = 4e6;
-/// After this many trials a variant that still gets faster is measured as it is.
-const MOST_TRIALS: u32 = 12;
-/// After this long (ms) a barrier counts as one that does not end.
+const MAX_TRIAL_TIME: f64 = 4e6;
+/// After this many trials a variant is measured even if it is still getting faster.
+const MAX_TRIALS: u32 = 12;
+/// A barrier that takes longer than this (ms) counts as stuck.
 const STUCK_AFTER: u64 = 20_000;
 const LEVEL: f64 = 0.95;
 
@@ -70,23 +70,23 @@ pub struct BenchRow {
     /// Their median with its 95 % interval.
     pub micros: Option<Estimate>,
     pub barriers: u32,
-    /// How often a timer ran out.
+    /// The number of timeouts.
     pub repeated: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub enum BenchProgress<'a> {
-    /// All variants have been tried: all runs together will take about this long.
+    /// All variants have been tried: the expected time of all runs together.
     Planned(Duration),
-    /// A run of a variant begins: its number, and how many there are.
+    /// A run of a variant begins: its number, and the number of runs.
     Run(u32, u32, &'a BenchVariant),
 }
 
 /// Measures the variants in `repetitions` runs of about `length` each. A run has at least ten barriers, or
 /// five slow ones.
 ///
-/// Trials of each variant, until it is warm, decide how many barriers make a run. They also teach the members
-/// how long a barrier takes, so that no timer runs out later because a barrier is slow.
+/// Trials of each variant, until it is warm, determine the number of barriers in a run. They also teach the
+/// members the time of a barrier, so that a slow barrier causes no timeout later.
 pub fn compare(
     deployment: &mut Deployment<'_>,
     variants: &[BenchVariant],
@@ -124,8 +124,8 @@ pub fn compare(
     Ok(rows)
 }
 
-/// How many times longer the best software barrier takes than the best barrier in the switches: the median of
-/// the ratios within each repetition, with its interval.
+/// The ratio between the time of the best software barrier and the time of the best barrier in the switches:
+/// the median of the ratios within each repetition, with its interval.
 pub fn advantage(rows: &[BenchRow]) -> Option<(BenchVariant, BenchVariant, Estimate)> {
     let median = |row: &BenchRow| row.micros.map_or(f64::INFINITY, |micros| micros.value);
     let is_switch = |row: &&BenchRow| matches!(row.variant, BenchVariant::Switches(..));
@@ -138,25 +138,25 @@ pub fn advantage(rows: &[BenchRow]) -> Option<(BenchVariant, BenchVariant, Estim
     Some((ours.variant, theirs.variant, compared.ratio))
 }
 
-/// How many barriers make a run of `wanted` microseconds, and how long one takes. `trial` runs barriers and
-/// returns the mean microseconds of one. Because the first barriers are slower than later ones, trials go on
-/// until barriers no longer get faster; the last trial decides.
+/// The number of barriers in a run of `wanted` microseconds, and the time of one barrier. `trial` runs
+/// barriers and returns their mean time in microseconds. Because the first barriers are slower than later
+/// ones, trials go on until barriers no longer get faster; the last trial decides.
 fn size(wanted: f64, mut trial: impl FnMut(u32) -> Result<f64, Error>) -> Result<(u32, f64), Error> {
     let mut micros = trial(TRIAL)?;
     let (mut done, mut spent) = (TRIAL, micros * f64::from(TRIAL));
-    for _ in 1..MOST_TRIALS {
-        // a quarter of a run, but no more than twice what was done, because the time of a cold barrier is no
-        // measure
+    for _ in 1..MAX_TRIALS {
+        // a quarter of a run, but no more than twice the barriers done so far, because the time of a cold
+        // barrier is not representative
         let count = ((wanted / 4.0 / micros) as u32).clamp(TRIAL, 2 * done);
         let before = std::mem::replace(&mut micros, trial(count)?);
         done += count;
         spent += micros * f64::from(count);
-        let took_long = spent > MOST_TRYING;
+        let took_long = spent > MAX_TRIAL_TIME;
         if (done - count >= COLD || took_long) && micros >= before * STEADY {
             break;
         }
     }
-    let fewest = if micros * f64::from(FEWEST) > TOO_LONG { FEWEST / 2 } else { FEWEST };
+    let fewest = if micros * f64::from(MIN_BARRIERS) > TOO_LONG { MIN_BARRIERS / 2 } else { MIN_BARRIERS };
     let barriers = (wanted / micros).clamp(f64::from(fewest), 1e6) as u32;
     Ok((barriers, micros))
 }
@@ -184,7 +184,7 @@ fn once(
 mod tests {
     use super::*;
 
-    /// A variant whose first barriers take longer: mean microseconds of the next `count`.
+    /// A variant whose first barriers take longer: returns the mean microseconds of the next `count`.
     fn variant(cold: u32, slow: f64, warm: f64) -> impl FnMut(u32) -> Result<f64, Error> {
         let mut done = 0;
         move |count| {

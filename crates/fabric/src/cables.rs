@@ -1,9 +1,9 @@
-//! Which cables are down at the moment, as the kernel says: the deployment knows of a pulled cable at once,
-//! and not when a member's patience ends.
+//! Tracks the cables that are down, from the kernel's notifications: the deployment learns of a pulled cable
+//! at once, and not when a member's timeout expires.
 //!
-//! Every cable has an end at a switch, and a device loses its carrier together with its peer, so that it is
-//! enough to watch the switches' devices. [`crate::diagnose`] finds cables that lose frames while their
-//! carrier is up.
+//! Every cable has an end at a switch, and a device loses its carrier together with its peer, so it is enough
+//! to watch the switches' devices. [`crate::diagnose`] finds cables that lose frames while their carrier is
+//! up.
 
 use crate::error::Error;
 use crate::fabric::Fabric;
@@ -16,7 +16,7 @@ use unisono_linux::netlink::watch::{DeviceWatch, News};
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum DeployedCable {
-    /// Between switches: its number in the network.
+    /// A cable between switches: its number in the network.
     Link(u32),
     Node(NodeId),
 }
@@ -57,12 +57,12 @@ pub(crate) struct Cables {
     watch: DeviceWatch,
     by_end: BTreeMap<End, DeployedCable>,
     silent: BTreeSet<End>,
-    /// The cables that are down, in the order in which they went down.
+    /// The cables that are down, in the order of their failures.
     down: Vec<DeployedCable>,
 }
 
 impl Cables {
-    /// Watches them from now on. At first no cable counts as down.
+    /// Watches the cables from now on. At first all cables count as up.
     pub(crate) fn watch(network: &SwitchNetwork, fabric: &Fabric) -> Result<Self, Error> {
         let links = (0..).zip(network.links());
         let ends =
@@ -72,7 +72,7 @@ impl Cables {
         Ok(Self { watch, by_end: ends.chain(nodes).collect(), silent: BTreeSet::new(), down: Vec::new() })
     }
 
-    /// Reads the kernel's news. Returns the cables whose state has changed.
+    /// Reads the kernel's notifications. Returns the cables whose state has changed.
     pub(crate) fn look(&mut self, fabric: &mut Fabric) -> Result<Vec<(DeployedCable, Carrier)>, Error> {
         let news = self.watch.news().map_err(Error::io("hear about devices"))?;
         let known = if news.contains(&News::Missed) {
@@ -103,7 +103,7 @@ impl Cables {
         Ok(lost.chain(back.map(|cable| (*cable, Carrier::Present))).collect())
     }
 
-    /// Cables that are down, in the order in which they went down.
+    /// The cables that are down, in the order of their failures.
     pub(crate) fn down(&self) -> &[DeployedCable] {
         &self.down
     }

@@ -1,5 +1,5 @@
-//! The processes of the nodes as the deployment sees them: it starts them, gives them orders, hears their
-//! reports, and notices when one has ended.
+//! The processes of the nodes, for the deployment: starts them, sends them orders, receives their reports,
+//! and notices when one has ended.
 
 use crate::error::Error;
 use crate::fabric::Fabric;
@@ -65,7 +65,7 @@ impl NodeProcesses {
         Ok(crew)
     }
 
-    /// Gives an order to the nodes for which `to` holds. Returns how many there are.
+    /// Sends an order to the nodes for which `to` returns true. Returns the number of these nodes.
     pub(crate) fn tell(&mut self, order: &NodeOrder, to: impl Fn(NodeId) -> bool) -> Result<usize, Error> {
         let mut line = serde_json::to_vec(order).expect("serializes because it holds numbers and text alone");
         line.push(b'\n');
@@ -73,15 +73,15 @@ impl NodeProcesses {
         for hand in self.0.iter_mut().filter(|hand| !hand.gone && to(hand.node)) {
             match hand.line.write_all(&line) {
                 Ok(()) => told += 1,
-                Err(error) if error.kind() == ErrorKind::BrokenPipe => {} // `hear` will say so
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => {} // `hear` will report it
                 Err(error) => return Err(Error::io(format!("talk to node {}", hand.node.0))(error)),
             }
         }
         Ok(told)
     }
 
-    /// Hears what nodes have said. Waits for the first report, at most for `patience`, or until `also` can be
-    /// read.
+    /// Receives the reports of nodes. Waits for the first report, at most for `patience`, or until `also` is
+    /// readable.
     pub(crate) fn hear(
         &mut self,
         patience: Duration,
@@ -98,7 +98,7 @@ impl NodeProcesses {
         Ok(heard)
     }
 
-    /// The process of a node, if it has one that runs.
+    /// The running process of a node, if there is one.
     pub(crate) fn process(&self, node: NodeId) -> Option<Tid> {
         self.0.iter().find(|hand| hand.node == node && !hand.gone).map(|hand| hand.child.process())
     }
@@ -116,7 +116,7 @@ impl Hand {
             match read {
                 Ok(0) => {
                     self.gone = true;
-                    let ended = self.child.kill(); // it has closed its line: nothing can be asked of it
+                    let ended = self.child.kill(); // it has closed its line and can take no more orders
                     heard.push((self.node, NodeNews::Ended(ended)));
                     return Ok(());
                 }
@@ -138,7 +138,7 @@ impl Hand {
 
 impl Drop for NodeProcesses {
     fn drop(&mut self) {
-        // first all, then each: they end at the same time
+        // signal all before waiting for any, so that they end at the same time
         for hand in &mut self.0 {
             hand.child.signal_to_end();
         }

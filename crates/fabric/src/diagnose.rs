@@ -1,9 +1,9 @@
-//! Which node, cable or register a barrier that does not end is waiting for, read from the registers.
+//! Finds the node, cable or register that a stuck barrier waits for, from the registers.
 //!
-//! A register says which of its ports have not arrived. If a node is at such a port, that node (or its cable)
-//! is the suspect. If a child switch is there and has all arrivals below it, the cable between the two
-//! switches loses frames. If the child switch waits itself, the reason is further down. A switch that has all
-//! arrivals while the one above it is an episode ahead has missed its release.
+//! A register shows the ports that have not arrived. If a node is at such a port, that node (or its cable) is
+//! the suspect. If a child switch is there and has all arrivals below it, the cable between the two switches
+//! loses frames. If the child switch waits itself, the reason is further down. A switch that has all arrivals
+//! while the switch above it is an episode ahead has missed its release.
 
 use crate::layout::RegisterState;
 use std::fmt;
@@ -16,7 +16,7 @@ pub enum Suspect {
         switch: SwitchId,
         port: Port,
     },
-    /// A cable over which frames are lost.
+    /// A cable that loses frames.
     Link {
         link: u32,
         /// The switch nearer to the root.

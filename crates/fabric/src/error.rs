@@ -5,17 +5,17 @@ use unisono_linux::bpf::NotLoaded;
 use unisono_linux::bpf::compile::ProgramError;
 use unisono_linux::netlink::Refused;
 
-/// What can go wrong, by what a caller can do about it.
+/// The errors of this crate, by the possible reactions of a caller.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// This host lacks something: what, and how to get it.
+    /// This host lacks a feature; the text names it, and how to get it.
     #[error("{0}")]
     Host(String),
     /// The network or the group does not fit a data plane.
     #[error("{0}")]
     Input(String),
-    /// The kernel refused something that a host with the capabilities should do.
+    /// The kernel refused a request that a host with the capabilities should grant.
     #[error(transparent)]
     Netlink(#[from] Refused),
     #[error(transparent)]
@@ -25,7 +25,7 @@ pub enum Error {
     /// A cable that barriers need is down and there is a way around it; names the cable.
     #[error("{0}")]
     Cable(String),
-    /// The barrier did not end, or a node ended; says which.
+    /// The barrier did not end, or a node ended; names the node or link.
     #[error("{0}")]
     Barrier(String),
     #[error("cannot {what}: {error}")]
@@ -47,7 +47,7 @@ impl From<ProgramError> for Error {
 }
 
 impl Error {
-    /// Adds to a system error what was tried.
+    /// Adds the failed action to a system error.
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |error| Self::System { what, error }

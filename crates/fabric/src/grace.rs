@@ -1,12 +1,12 @@
-//! Short grace periods while programs are attached and detached.
+//! Shortens the kernel's RCU grace periods while programs are attached and detached.
 //!
-//! Attaching a program to a device (tcx) waits until no processor uses what was there before. This grace
-//! period of the kernel takes 10 ms and more, while the lock of all network settings is held, and a network
-//! has hundreds of ports. The kernel can shorten grace periods at the price of an interrupt at each processor
-//! (50 us), but only for the whole host: by `/sys/kernel/rcu_expedited`. It is set for the fraction of a
-//! second that attaching takes, and then set back.
+//! Attaching a program to a device (tcx) waits until no processor uses the previous list of programs. This
+//! RCU grace period takes 10 ms and more, while the kernel holds the lock of all network settings, and a
+//! network has hundreds of ports. The kernel can shorten grace periods at the price of an interrupt at each
+//! processor (50 us), but only for the whole host: by `/sys/kernel/rcu_expedited`. This module sets it for
+//! the fraction of a second that attaching takes, and then restores it.
 //!
-//! The old value is written down first, so that the next deployment can set it back if this process is
+//! The old value is first written to a journal, so that the next deployment can restore it if this process is
 //! killed. Reference: Documentation/RCU/, Documentation/ABI/testing/sysfs-kernel-rcu (rcu_expedited).
 
 use std::fs::{File, OpenOptions};
@@ -18,15 +18,15 @@ const KNOB: &str = "/sys/kernel/rcu_expedited";
 /// The journal's file with the old value of the knob.
 const NOTE: &str = "rcu_expedited";
 
-/// Where deployments write down what has to be put back if they are killed.
+/// The directory in which deployments record the settings to restore if they are killed.
 pub(crate) fn journal() -> UndoDirectory {
     UndoDirectory::at(Path::new("/run/unisono/tree"))
 }
 
-/// As long as this lives, grace periods are short.
+/// Grace periods are short as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct Hurry {
-    /// Locked, because a second process that found it turned would put that value back.
+    /// Locked: a second process would otherwise read the changed value and restore that.
     knob: File,
     before: String,
 }
@@ -37,7 +37,7 @@ impl Hurry {
         let mut knob = OpenOptions::new().read(true).write(true).open(KNOB)?;
         knob.lock()?;
         let before = if let Some(left) = journal().read(NOTE)? {
-            left // by one that was killed; what the knob says now is its doing
+            left // from a killed process, which also left the knob's present value
         } else {
             let mut now = String::new();
             knob.read_to_string(&mut now)?;
@@ -66,7 +66,7 @@ impl Drop for Hurry {
     }
 }
 
-/// Turns the knob back if a process was killed before it could.
+/// Restores the knob if a process was killed before it could do so.
 pub(crate) fn calm_down() -> io::Result<()> {
     if journal().read(NOTE)?.is_some() {
         drop(Hurry::begin()?);
@@ -87,11 +87,11 @@ mod tests {
         };
         let before = hurry.before.clone();
         assert_eq!(read().expect("it is there"), "1");
-        // killed: the lock is gone, nothing is turned back
+        // killed: the lock is released, but the knob is not restored
         hurry.knob.unlock().expect("it is locked");
         std::mem::forget(hurry);
         calm_down().expect("root may");
-        // other processes may have set the knob at this moment, with notes of their own
+        // other processes may have set the knob at this moment, with journal files of their own
         let seen = (0..5000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(1));
             read().is_ok_and(|now| now == before) && journal().read(NOTE).is_ok_and(|note| note.is_none())

@@ -1,15 +1,15 @@
-//! Which processor each member's process runs on, and where its node receives.
+//! Home processors: the processor where a member's process runs and its node receives.
 //!
 //! A release wakes all members in one pass through the kernel, on the processor of the member that arrived
-//! last. Waking them took half of a barrier among 256 members, 4 us each under tracing. To wake a process of
-//! another processor, the kernel takes the lock of that processor's run queue, which is the likely reason. So
-//! with many members for each processor, each process stays on one processor, and the frames of its node are
-//! received there (receive packet steering, by the default of the node's namespace). The release is handed to
-//! every processor, and each wakes its own members.
+//! last. Waking them took half of a barrier among 256 members, 4 us each under tracing. The likely reason: to
+//! wake a process of another processor, the kernel takes the lock of that processor's run queue. So with many
+//! members for each processor, each process stays on one processor, and the frames of its node are received
+//! there (receive packet steering, by the default of the node's namespace). The release is queued at every
+//! processor, and each wakes its own members.
 //!
 //! Both kinds of barriers, in switches and in software, run that way. With few members the scheduler places
-//! processes better than this could, and nothing is changed. A kernel without `rps_default_mask` (before 6.3)
-//! receives on the processor that sends. Reference: Documentation/networking/scaling.rst (RPS),
+//! processes better than this module could, and it changes no settings. A kernel without `rps_default_mask`
+//! (before 6.3) receives on the sending processor. Reference: Documentation/networking/scaling.rst (RPS),
 //! Documentation/admin-guide/sysctl/net.rst.
 
 use std::collections::BTreeMap;
@@ -17,21 +17,21 @@ use std::fs;
 use unisono_btin::NodeId;
 use unisono_linux::affinity::{self, CpuSet, Tid};
 
-/// Fewer members to a processor are left to the scheduler.
-const MANY: usize = 16;
+/// With fewer members for each processor, placement is left to the scheduler. Chosen, not measured.
+const MIN_MEMBERS_PER_PROCESSOR: usize = 16;
 
 /// The processor of each member. Empty: there are few members.
 #[derive(Clone, Debug, Default)]
 pub struct Homes(BTreeMap<NodeId, usize>);
 
 impl Homes {
-    /// Shares members out over the processors that this process may use.
+    /// Distributes members over the processors that this process may use.
     pub fn of(members: &[NodeId]) -> Self {
         affinity::allowed(Tid::SELF).map_or_else(|_| Self::default(), |allowed| Self::over(&allowed, members))
     }
 
     fn over(processors: &CpuSet, members: &[NodeId]) -> Self {
-        if processors.len() < 2 || members.len() < MANY * processors.len() {
+        if processors.len() < 2 || members.len() < MIN_MEMBERS_PER_PROCESSOR * processors.len() {
             return Self::default();
         }
         let all: Vec<usize> = processors.iter().collect();
@@ -45,17 +45,16 @@ impl Homes {
         }
     }
 
-    /// Devices that the calling thread's namespace will get hand over what they receive on the member's home
-    /// processor.
+    /// Lets future devices in the calling thread's namespace receive on the member's home processor.
     pub(crate) fn receive_at_home(&self, member: NodeId) {
         if let Some(processor) = self.0.get(&member) {
-            // a kernel without the file receives where frames are sent
+            // a kernel without the file receives on the sending processor
             let _ = fs::write("/proc/sys/net/core/rps_default_mask", mask(*processor));
         }
     }
 }
 
-/// The kernel's mask of one processor: words of 32, the highest first.
+/// The kernel's mask of one processor: words of 32 bits, the highest first.
 fn mask(processor: usize) -> String {
     format!("{:x}{}", 1_u32 << (processor % 32), ",00000000".repeat(processor / 32))
 }

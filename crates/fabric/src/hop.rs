@@ -1,8 +1,8 @@
-//! For `unisono tree bench --hop`: what one hop through a switch costs, from two lines of switches of
-//! different length with a node at each end.
+//! For `unisono tree bench --hop`: measures the cost of one hop through a switch, with two lines of switches
+//! of different length and a node at each end.
 //!
 //! A barrier between the two ends goes up the line and down again. The cost of nodes, sockets and scheduler
-//! is the same for both lengths and falls out of the difference.
+//! is the same for both lengths and cancels in the difference.
 
 use crate::bench::{BenchVariant, compare};
 use crate::deployment::Deployment;
@@ -15,7 +15,7 @@ use unisono_btin::{
 };
 use unisono_measure::bootstrap::{Estimate, median_interval};
 
-/// The two lengths differ enough for the difference to stand out of the scheduler's noise.
+/// The lengths of the lines; they differ enough for the difference to exceed the scheduler's noise.
 const SHORT: u32 = 2;
 const LONG: u32 = 258;
 

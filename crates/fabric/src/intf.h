@@ -1,7 +1,7 @@
 /*
- * What the switch program and user space share: frames, map elements, numbers.
+ * The interface between the switch program and user space: frames, map elements, numbers.
  *
- * layout.rs says the same in Rust, and a test compiles this file and compares the two.
+ * layout.rs has the same definitions in Rust; a test compiles this file and compares the two.
  */
 #ifndef UNISONO_INTF_H
 #define UNISONO_INTF_H
@@ -12,12 +12,12 @@
 
 /*
  * The number of the device at port p of switch s is UNISONO_FIRST_DEVICE + s * UNISONO_PORTS + p, so that the
- * program knows where a frame came in and where to send it without looking anything up.
+ * program knows where a frame came in and where to send it without a look-up.
  */
 #define UNISONO_PORT_BITS 5
 #define UNISONO_PORTS (1 << UNISONO_PORT_BITS)
 #define UNISONO_FIRST_DEVICE UNISONO_PORTS
-/* 8 bits of group in a message: a register for each group at each switch. */
+/* A message has 8 bits of group: a register for each group at each switch. */
 #define UNISONO_GROUPS 256
 #define UNISONO_NOWHERE 0xff
 
@@ -25,23 +25,23 @@ enum unisono_kind { UNISONO_REDUCTION, UNISONO_DISTRIBUTION, UNISONO_SETUP, UNIS
 enum unisono_operation { UNISONO_OR, UNISONO_AND, UNISONO_MIN, UNISONO_MAX, UNISONO_SUM };
 enum unisono_asks { UNISONO_INSTALL, UNISONO_RELEASE, UNISONO_DONE };
 
-/* Behind the Ethernet header of a UNISONO_BARRIER frame; in network byte order. */
+/* Follows the Ethernet header of a UNISONO_BARRIER frame; in network byte order. */
 struct unisono_frame {
 	__u16 message; /* kind 2, group 8, data 6 bits */
 	__u16 episode;
 };
 
-/* Behind the Ethernet header of a UNISONO_REQUEST frame; in network byte order. */
+/* Follows the Ethernet header of a UNISONO_REQUEST frame; in network byte order. */
 struct unisono_request {
 	__u8 asks;
 	__u8 group;
 	__u8 above; /* a port, or UNISONO_NOWHERE where messages turn around */
 	__u8 operation;
-	__u16 episode; /* the first */
-	__u16 number;  /* comes back in the answer */
-	__u32 below;   /* a bit a port */
-	__u32 target;  /* a switch; in the answer the node that asked */
-	__u32 origin;  /* the node that asks */
+	__u16 episode; /* the first episode */
+	__u16 number;  /* repeated in the answer */
+	__u32 below;   /* one bit for each port */
+	__u32 target;  /* a switch; in the answer the node that sent the request */
+	__u32 origin;  /* the node that sends the request */
 };
 
 /*
@@ -64,13 +64,13 @@ struct unisono_register {
 #define UNISONO_LAST_SHIFT 54
 #define UNISONO_HAS_LAST (1ULL << 60)
 
-/* Where a node is. */
+/* The location of a node. */
 struct unisono_place {
 	__u32 switch_id;
 	__u32 port;
 };
 
-/* What frames were, other than arrivals, completions and releases; counters by these numbers. */
+/* Outcomes of frames, other than arrivals, completions and releases; indices of the map `counters`. */
 enum unisono_outcome {
 	UNISONO_AGAIN,
 	UNISONO_RESENT,
@@ -82,7 +82,7 @@ enum unisono_outcome {
 	UNISONO_DROPPED_EARLY,
 	UNISONO_DROPPED_KIND,
 	UNISONO_DROPPED_UNKNOWN,   /* no such group here, or too short */
-	UNISONO_DROPPED_CONTENDED, /* too many processors at one register at once: as if lost */
+	UNISONO_DROPPED_CONTENDED, /* too many processors changed one register at once: as if lost */
 	UNISONO_FOREIGN,
 	UNISONO_INJECTED, /* lost on purpose */
 	UNISONO_OUTCOMES,

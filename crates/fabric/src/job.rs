@@ -1,4 +1,4 @@
-//! What the deployment and the processes of its members both know.
+//! The data that the deployment and its members' processes share.
 
 use unisono_btin::{BarrierGroup, ReductionOperator, SwitchNetwork, TurnPoint};
 

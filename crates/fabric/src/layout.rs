@@ -5,7 +5,7 @@ use unisono_linux::netlink::link::Index;
 
 pub const BARRIER: u16 = 0x88b5;
 pub const REQUEST: u16 = 0x88b6;
-/// Ports of a switch: one bit each in a word that is changed in one step.
+/// Ports of a switch: one bit each in a word that is changed atomically.
 pub const PORTS: u32 = 1 << PORT_BITS;
 const PORT_BITS: u32 = 5;
 const FIRST_DEVICE: u32 = PORTS;
@@ -17,22 +17,22 @@ pub fn device(switch: SwitchId, port: Port) -> Index {
     Index(FIRST_DEVICE + (switch.0 << PORT_BITS) + u32::from(port.0))
 }
 
-/// The switch and port of a device's number. `None`: it is not a switch's.
+/// The switch and port of a device's number. `None`: it is not a switch's device.
 pub fn end_of(device: Index) -> Option<End> {
     let place = device.0.checked_sub(FIRST_DEVICE)?;
     let port = u16::try_from(place % PORTS).ok()?;
     Some(End { switch: SwitchId(place >> PORT_BITS), port: Port(port) })
 }
 
-/// The index of a group's register at a switch in the map.
+/// The index of a group's register at a switch in the map `registers`.
 pub fn slot(switch: SwitchId, group: GroupId) -> u32 {
     switch.0 * GROUPS + u32::from(group.0)
 }
 
-/// What the switch has to know about a group, in the program's terms.
+/// The contents of a register in the program's terms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RegisterSetup {
-    /// The port to which a completed reduction goes. `None`: messages turn around here.
+    /// The destination port of a completed reduction. `None`: messages turn around here.
     pub above: Option<Port>,
     /// The ports that have to arrive and are released, one bit for each.
     pub below: u32,
@@ -41,7 +41,7 @@ pub struct RegisterSetup {
 }
 
 impl RegisterSetup {
-    /// Only the root switch of a tree may turn.
+    /// `turn` may be `AtSwitch` only at the root switch of a tree.
     pub fn new(register: &Register, turn: TurnPoint, operation: ReductionOperator, first: u16) -> Self {
         let (above, below) = register.sides(turn);
         Self { above, below: below.iter().fold(0, |bits, port| bits | 1 << port.0), operation, first }
@@ -85,7 +85,7 @@ pub struct RegisterState {
 }
 
 impl RegisterState {
-    /// From a register's two words. `None`: it is not in use.
+    /// Decodes a register's two words. `None`: it is not in use.
     pub fn read(setup: u64, state: u64) -> Option<Self> {
         let low = |word: u64| (word & 0xffff_ffff) as u32;
         (setup >> 63 == 1).then_some(Self {
@@ -138,14 +138,14 @@ impl RegisterRequest {
         bytes
     }
 
-    /// The number of the request that was carried out, if these bytes are such an answer.
+    /// The number of the executed request, if these bytes are an answer.
     pub fn done(bytes: &[u8]) -> Option<u16> {
         let bytes: &[u8; Self::LENGTH] = bytes.first_chunk()?;
         (bytes[0] == Self::DONE).then(|| u16::from_be_bytes([bytes[6], bytes[7]]))
     }
 }
 
-/// What frames were, as the switches count them, in the order of `enum unisono_outcome`.
+/// Names of the outcomes that the switches count, in the order of `enum unisono_outcome`.
 pub const OUTCOMES: [&str; 13] = [
     "repeated arrivals",
     "arrivals sent up again",

@@ -1,9 +1,9 @@
-//! Which deployments there are, and what a killed one may have left behind.
+//! Lists deployments, and removes what killed ones have left behind.
 //!
-//! Processes and namespaces without names end with the process that holds them, whatever ends it. Names under
-//! `/run/netns` do not. A deployment therefore first writes a note under `/run/unisono/tree`, named after
-//! its process, and the next deployment (or `unisono tree undeploy`) removes what belongs to processes that
-//! are gone. A process is known by its number and its start, because numbers are used again.
+//! Processes and namespaces without names end with the process that holds them, even if it is killed. Names
+//! under `/run/netns` do not. A deployment therefore first writes a note under `/run/unisono/tree`, named
+//! after its process, and the next deployment (or `unisono tree undeploy`) removes the names of processes
+//! that are gone. A process is identified by its number and its start time, because numbers are reused.
 
 use crate::error::Error;
 use crate::grace::{self, journal};
@@ -17,7 +17,7 @@ use unisono_linux::undo::Author;
 /// Prefix of the notes' names: other parts of Unisono write into the same directory.
 const MARK: &str = "tree-";
 
-/// The note that this process has a deployment. It is removed when this is dropped.
+/// The note that this process has a deployment. Dropping this value removes it.
 #[derive(Debug)]
 pub struct Note {
     name: String,
@@ -28,7 +28,7 @@ impl Note {
         let author = Author::this_process();
         let name = format!("{MARK}{}.json", author.process);
         let text = serde_json::to_string(&author).expect("serializes because it holds numbers alone");
-        // one of this name is of an earlier process with this number
+        // a note of this name is from an earlier process with this number
         let written =
             journal().remove(&name).and_then(|()| journal().create(&name)?.write_all(text.as_bytes()));
         written.map_err(Error::io(format!("write {}", journal().path().join(&name).display())))?;
@@ -62,12 +62,12 @@ pub struct Removed {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RunningDeployments {
     Leave,
-    /// They are told to end, and killed after ten seconds.
+    /// Ask them to end, and kill them after ten seconds.
     End,
 }
 
-/// Removes what deployments have left that are gone, and running ones if that is wanted: all, or only that of
-/// process `only`.
+/// Removes the leftovers of dead deployments, and ends running deployments if `running` says so. `only`
+/// restricts this to the deployment of one process.
 pub fn remove(running: RunningDeployments, only: Option<u32>) -> Result<Removed, Error> {
     let mut removed = Removed::default();
     let notes = notes().map_err(Error::io(format!("read {}", journal().path().display())))?;
@@ -87,7 +87,7 @@ pub fn remove(running: RunningDeployments, only: Option<u32>) -> Result<Removed,
             network_namespace::remove(&name).map_err(Error::io(format!("remove the name {name}")))?;
             removed.names += 1;
         }
-        let _ = journal().remove(&note); // whoever ended in order has removed it
+        let _ = journal().remove(&note); // a deployment that ended in order has removed it
     }
     grace::calm_down().map_err(Error::io("turn /sys/kernel/rcu_expedited back"))?;
     journal().remove_if_empty();

@@ -4,20 +4,20 @@
 //!   SwitchNetwork, groups --> Deployment: Fabric (namespaces) + SwitchProgram (BPF) + a process a member
 //!                          |-- set_up: the members write the registers, by messages through the network
 //!                          |-- barriers: in the switches;  software: over UDP through the same switches
-//!                          |-- cables: which are down, as the kernel says when it happens
-//!                          `-- suspects: what a barrier waits for, read from the registers
+//!                          |-- cables: cables that are down, from the kernel's notifications
+//!                          `-- suspects: the nodes and links that hold up a barrier, read from the registers
 //! ```
 //!
 //! Switches are network namespaces joined by pairs of devices. A barrier register is an element of a BPF map.
-//! A tc program at every port combines and replicates ([PROTOCOL.md](../PROTOCOL.md)). Nodes speak the
-//! paper's two bytes, and two bytes of episode, over raw sockets.
+//! A tc program at every port combines and replicates ([PROTOCOL.md](../PROTOCOL.md)). Nodes send the paper's
+//! two bytes, and two bytes of episode, over raw sockets.
 //!
 //! Read `deployment` first, then `fabric` (the network), `switch.bpf.c` with `layout` (the switches), and
-//! `node` (the members). `orders` is what deployment and nodes say to each other.
+//! `node` (the members). `orders` has the messages between deployment and nodes.
 //!
-//! The crate does not plan trees and does not decide what a switch does with a frame: `unisono-btin` does
-//! both, and its table of cases tests the BPF program. It needs root, clang and a kernel with BPF when it
-//! runs, and nothing when it is built ([decision
+//! The crate does not plan trees and does not define how a switch handles a frame: `unisono-btin` does both,
+//! and its table of cases tests the BPF program. It needs root, clang and a kernel with BPF when it runs, and
+//! none of them when it is built ([decision
 //! 9](../../../docs/decisions/0009-the-switch-program-is-compiled-when-it-runs.md)).
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What the deployment and the processes of its nodes say to each other: one line of JSON for each message.
+//! The messages between the deployment and the processes of its nodes: one line of JSON for each.
 
 use crate::software::SoftwareAlgorithm;
 use serde::{Deserialize, Serialize};
@@ -6,18 +6,18 @@ use unisono_linux::clock::Nanos;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum NodeOrder {
-    /// Set up the registers that are its duty, for all its groups.
+    /// Set up the registers that are the node's duty, for all its groups.
     SetUp {
-        /// Links that are down, in the order in which they failed. Trees are repaired around one after the
+        /// Links that are down, in the order of their failures. Trees are repaired around one after the
         /// other, so that all nodes compute the same trees.
         without: Vec<u32>,
-        /// The episode with which barriers begin. It is never used twice, so that no register counts as set
-        /// up before it is.
+        /// The first episode. It is never reused, so that a register of an earlier set-up does not count as
+        /// set up.
         first: u16,
     },
     Release,
     Barriers {
-        /// The jobs to run at once, by position. A node ignores jobs of which it is no member.
+        /// The jobs to run at once, by position. A node ignores jobs that it is no member of.
         jobs: Vec<usize>,
         run: BarrierRun,
     },
@@ -31,14 +31,14 @@ pub enum NodeOrder {
     Stop,
 }
 
-/// How many barriers, and what to keep of them.
+/// The number of barriers, and the data to keep of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct BarrierRun {
     pub warm_up: u32,
     pub count: u32,
     /// Whether to report when each barrier was entered and left.
     pub trace: bool,
-    /// After this long in one barrier it is reported (ms).
+    /// A barrier that takes longer than this (ms) is reported.
     pub stuck_after: u64,
 }
 
@@ -50,13 +50,13 @@ pub enum NodeReport {
         registers: usize,
     },
     Done {
-        /// From the end of the warm-up to the end.
+        /// From the end of the warm-up to the end of the run.
         took: Nanos,
         repeated: u64,
-        /// When each barrier was entered and left, if a trace was asked for.
+        /// When each barrier was entered and left, if a trace was requested.
         moments: Vec<(Nanos, Nanos)>,
     },
-    /// It has been in one barrier for long, and goes on waiting.
+    /// The node has been in one barrier for long, and goes on waiting.
     Stuck {
         job: usize,
         episode: u16,

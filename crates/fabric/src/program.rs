@@ -1,7 +1,7 @@
 //! The switch program in the kernel, with its maps: registers, routes, counters.
 //!
-//! One program and one set of maps serve all switches of a deployment: the device of a frame says at which
-//! switch it is.
+//! One program and one set of maps serve all switches of a deployment: the number of a frame's device
+//! identifies the switch.
 
 use crate::error::Error;
 use crate::layout::{GROUPS, OUTCOMES, PORTS, RegisterSetup, RegisterState, device, slot};
@@ -18,10 +18,10 @@ pub(crate) const SWITCH: CSource = CSource {
 };
 /// Shared with user space; see [`crate::layout`].
 pub(crate) const HEADER: &str = include_str!("intf.h");
-/// 256 registers of 16 bytes for each of them take 64 MiB.
-const MOST_SWITCHES: usize = 16_384;
-/// The table of routes has an entry for each pair of switches: 128 MiB.
-const MOST_ROUTES: u64 = 4096 * 4096;
+/// The most switches: 256 registers of 16 bytes for each take 64 MiB.
+const MAX_SWITCHES: usize = 16_384;
+/// The most entries of the table of routes, one for each pair of switches: 128 MiB.
+const MAX_ROUTES: u64 = 4096 * 4096;
 
 #[derive(Debug)]
 pub struct SwitchProgram {
@@ -74,14 +74,14 @@ impl SwitchProgram {
         Ok(program)
     }
 
-    /// Finds the shortest ways of a network and writes them for the switches.
+    /// Computes the shortest routes of a network and writes them for the switches.
     pub fn find_ways(&self, network: &SwitchNetwork) -> Result<(), Error> {
         for target in network.switches() {
             // A switch stores whole packets, so that routes need no rule about turns to be free of deadlocks.
             let routes = RouteTree::shortest(network, target);
             for from in network.switches() {
                 let port = routes.port_back(network, from);
-                let port = port.map_or(PORTS, |port| u32::from(port.0)); // no port at all: no way
+                let port = port.map_or(PORTS, |port| u32::from(port.0)); // no valid port: no route
                 self.route(from, target, port)?;
             }
         }
@@ -92,12 +92,12 @@ impl SwitchProgram {
         self.program.as_fd()
     }
 
-    /// Loses each n-th barrier frame on average, at every switch; 0 loses none.
+    /// Loses one in `frames` barrier frames on average, at every switch; 0 loses none.
     pub fn lose_one_in(&self, frames: u32) -> Result<(), Error> {
         self.set(frames, None)
     }
 
-    /// Loses every barrier frame that comes in at a port of a switch, though its cable carries.
+    /// Loses every barrier frame that comes in at a port of a switch, though its carrier is up.
     pub fn lose_all_at(&self, end: End) -> Result<(), Error> {
         self.set(0, Some(end))
     }
@@ -113,13 +113,13 @@ impl SwitchProgram {
         self.routes.write(at, &port.to_ne_bytes()).map_err(Error::io("write a route"))
     }
 
-    /// Writes a register directly, which no network can: for tests of the program.
+    /// Writes a register directly, without a request through the network; for tests of the program.
     pub fn install(&self, switch: SwitchId, group: GroupId, setup: &RegisterSetup) -> Result<(), Error> {
         let words = [setup.word().to_ne_bytes(), setup.state().to_ne_bytes()].concat();
         self.registers.write(slot(switch, group), &words).map_err(Error::io("write a register"))
     }
 
-    /// What a group's barrier is waiting for at a switch. `None`: the group has no register there.
+    /// The state of a group's barrier at a switch. `None`: the group has no register there.
     pub fn state(&self, switch: SwitchId, group: GroupId) -> Result<Option<RegisterState>, Error> {
         let (setup, state) = self.register(switch, group)?;
         Ok(RegisterState::read(setup, state))
@@ -153,7 +153,7 @@ impl SwitchProgram {
 
 pub(crate) fn fits(network: &SwitchNetwork) -> Result<(), Error> {
     let switches = network.switch_count();
-    if switches > MOST_SWITCHES || (switches as u64).pow(2) > MOST_ROUTES {
+    if switches > MAX_SWITCHES || (switches as u64).pow(2) > MAX_ROUTES {
         return Err(Error::Input(format!(
             "{switches} switches are more than this data plane holds tables for (4096); simulate the network instead"
         )));

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT
 /*
- * A switch: what it does with a frame that comes in through one of its ports.
+ * A switch: handles each frame that comes in through one of its ports.
  *
  * Decided here, for each frame. An arrival: is it the last of its barrier at this switch, so that it goes up?
  * A release: does it go down, and by which ports? Any frame: is it repeated, answered or dropped? The rules
- * are those of crates/btin/src/switch/mod.rs, and one table of cases tests both. Also decided here: where an
- * IPv4 packet or a request goes next, and what a register becomes when a request for this switch arrives.
+ * are the same as in crates/btin/src/switch/mod.rs, and one table of cases tests both. Also decided here: the
+ * next hop of an IPv4 packet or a request, and the new contents of a register when a request for this switch
+ * arrives.
  *
- * Decided in user space: the tree, and so what requests ask for; the tables of routes and places; when a node
- * repeats its arrival; what to do about a barrier that does not end.
+ * Decided in user space: the tree, and so the contents of requests; the tables of routes and places; when a
+ * node repeats its arrival; how to handle a barrier that does not end.
  *
  * When the loader dies: the program and its maps stay as long as a device holds them, so that barriers go on.
  * The devices are removed with their namespaces, and a namespace with its last process or its last name. Then
  * nothing is left.
  *
- * A register's state is one word, changed by compare-and-swap, so that each frame is one step, whatever other
- * processors do meanwhile (PROTOCOL.md). Frames travel from switch to switch within one pass through the
- * receive path (bpf_redirect_peer); only copies go through a queue.
+ * A register's state is one word, changed by compare-and-swap, so that each frame is one atomic step, even if
+ * other processors change it meanwhile (PROTOCOL.md). Frames travel from switch to switch within one pass
+ * through the receive path (bpf_redirect_peer); only copies go through a queue.
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
@@ -33,7 +34,7 @@
  */
 #define TRIES 16
 
-/* Maps are made by the loader, which fills in their descriptors by these names. */
+/* The loader makes the maps and fills in their descriptors by these names. */
 extern char registers, routes, places, counters, settings;
 
 static __always_inline int drop(__u32 why)
@@ -50,7 +51,7 @@ static __always_inline void count(__u32 what)
 	drop(what);
 }
 
-/* From one port of this switch to what is at the other end of another's cable, without a queue. */
+/* Sends a frame from one port of this switch to the far end of another port's cable, without a queue. */
 static __always_inline int send_to(struct __sk_buff *skb, __u32 port)
 {
 	return bpf_redirect_peer((skb->ifindex & ~(UNISONO_PORTS - 1)) + port, 0);
@@ -93,7 +94,9 @@ static __always_inline __u64 neutral(__u32 operation)
 	return operation == UNISONO_AND || operation == UNISONO_MIN ? 63 : 0;
 }
 
-/* The state at the beginning of an episode; `last` is the result of the one before and whether there was one.
+/*
+ * The state at the beginning of an episode. `last` has the bits of the previous result, and whether there was
+ * one.
  */
 static __always_inline __u64 gathering(__u16 episode, __u32 operation, __u64 last)
 {
@@ -108,14 +111,15 @@ static __always_inline __u64 released(__u16 episode, __u32 operation, __u64 resu
 }
 
 /*
- * What becomes of one frame. One that is kept (an arrival that others are missing for) is TC_ACT_SHOT as
- * well: where the device itself calls the program, there is no other way to end a frame.
+ * The effect of one frame. A frame that is only recorded (an arrival while others are missing) has the
+ * verdict TC_ACT_SHOT, too: if the device itself calls the program (tcx), there is no other way to end a
+ * frame.
  */
 struct step {
-	__u64 next;  /* the state; the same as before if nothing changes */
-	__u32 ports; /* where it goes */
+	__u64 next;  /* the new state; the same as before if nothing changes */
+	__u32 ports; /* the ports to which the frame goes */
 	__u32 kind, data;
-	__u32 outcome; /* to count, if it is one that is counted */
+	__u32 outcome; /* to count, unless it is NOTHING */
 	int verdict;
 };
 
@@ -245,7 +249,7 @@ static __always_inline int synchronize(struct __sk_buff *skb, __u32 here, __u32 
 			dropped(&step, UNISONO_DROPPED_KIND);
 		if (step.next == state)
 			goto decided;
-		/* a full barrier: what is sent below is sent after the register says so */
+		/* a full barrier: the frame is sent below, after the register has changed */
 		if (__sync_val_compare_and_swap(&reg->state, state, step.next) == state)
 			goto decided;
 	}
@@ -284,7 +288,7 @@ static __always_inline int towards_node(struct __sk_buff *skb, __u32 here, __u32
 	return towards_switch(skb, here, place->switch_id, switches);
 }
 
-/* A request for a register here, on its way elsewhere, or an answer on its way back. */
+/* Handles a request for a register here, a request for another switch, or an answer on its way back. */
 static __always_inline int request(struct __sk_buff *skb, __u32 here, __u32 switches)
 {
 	struct unisono_request *asked = (void *)(long)skb->data + ETHERNET;
@@ -308,7 +312,7 @@ static __always_inline int request(struct __sk_buff *skb, __u32 here, __u32 swit
 		setup = UNISONO_IN_USE | (__u64)(asked->operation & 0x7f) << UNISONO_OPERATION_SHIFT |
 			(__u64)asked->above << UNISONO_ABOVE_SHIFT |
 			(__u64)bpf_ntohs(asked->episode) << UNISONO_FIRST_SHIFT | bpf_ntohl(asked->below);
-	/* asked again because the answer was lost: the register may be at work already */
+	/* repeated because the answer was lost: the register may be in use already */
 	if (reg->setup != setup) {
 		__sync_lock_test_and_set(&reg->setup, 0);
 		reg->state = gathering(bpf_ntohs(asked->episode), asked->operation, 0);
@@ -319,7 +323,7 @@ static __always_inline int request(struct __sk_buff *skb, __u32 here, __u32 swit
 	return towards_node(skb, here, bpf_ntohl(asked->origin), switches);
 }
 
-/* Other messages between nodes: addresses are 10.0.0.0 and the node's number from 1. */
+/* Routes other messages between nodes. Addresses are 10.0.0.0 plus the node's number from 1. */
 static __always_inline int packet(struct __sk_buff *skb, __u32 here, __u32 switches)
 {
 	__u32 *target = (void *)(long)skb->data + IPV4_TARGET;

@@ -1,4 +1,5 @@
-//! The switch program and the state machine of `unisono-btin`: the same frames in, the same frames out.
+//! Compares the switch program with the state machine of `unisono-btin`: the same frames in, the same frames
+//! out.
 //!
 //! One switch with a node at every port. Each step of each case of the table goes through real devices.
 
@@ -14,7 +15,7 @@ use unisono_linux::packet::PacketSocket;
 const PORTS: u16 = 8;
 const SWITCH: SwitchId = SwitchId(0);
 
-/// A switch and a socket at the other end of each port.
+/// A switch and a socket at the far end of each port.
 struct Bench {
     program: SwitchProgram,
     sockets: Vec<PacketSocket>,
@@ -55,7 +56,7 @@ impl Bench {
         Some(BarrierFrame::from_bytes(*payload))
     }
 
-    /// What the switches counted under a name.
+    /// The switches' counter of this name.
     fn counted(&self, name: &str) -> u64 {
         let all = self.program.counters().expect("they can be read");
         all.iter().find(|(known, _)| *known == name).expect("a known name").1
@@ -102,7 +103,7 @@ fn run(bench: &Bench, case: &SwitchCase) {
             assert_eq!(bench.receive(*port).as_ref(), Some(frame), "{}, step {number}, {port:?}", case.name);
         }
         if let (Some(before), Some(name)) = (before, counter_of(step.outcome)) {
-            // a frame of which nothing comes is taken by the time that `send` returns, or soon after
+            // a frame without an answer is processed by the time that `send` returns, or soon after
             let seen = (0..2000).any(|_| {
                 std::thread::sleep(Duration::from_millis(u64::from(bench.counted(name) == before)));
                 bench.counted(name) == before + 1
@@ -127,7 +128,7 @@ fn every_case(by_filters: bool) {
     for case in cases::all() {
         run(&bench, &case);
     }
-    // whatever came out beyond what the table says is still there
+    // any frame that the table does not have is still there
     for socket in &bench.sockets {
         socket.set_patience(Duration::from_millis(10)).expect("a time");
     }
@@ -148,7 +149,7 @@ fn frames_of_others_are_dropped_and_counted_and_hurt_nobody() {
     socket.send(&[header(BARRIER), vec![0; 3]].concat()).expect("up"); // a byte short
     socket.send(&[header(0x88b6), vec![0; 19]].concat()).expect("up"); // a byte short
     socket.send(&[header(BARRIER), vec![0; 4]].concat()).expect("up"); // a group without a register
-    socket.send(&[header(0x0800), vec![255; 60]].concat()).expect("up"); // to a node that is not there
+    socket.send(&[header(0x0800), vec![255; 60]].concat()).expect("up"); // to a node that does not exist
     let seen = (0..2000).any(|_| {
         std::thread::sleep(Duration::from_millis(1));
         (bench.counted(foreign), bench.counted(unknown)) == (before.0 + 2, before.1 + 4)

@@ -1,13 +1,14 @@
-//! What a decision costs: ours, a start-time fair queue on a binary heap, and four levels against one.
+//! The cost of a decision: the scheduler, a start-time fair queue on a binary heap, and four levels against
+//! one.
 //!
 //! ```text
 //! cargo bench -p unisono-fairqueue --bench decisions -- [samples=12] [packets=300000] [classes=1000]
 //! ```
-//! `classes=` is 10, 1000 or 100000; all three by default. Each step takes the packet to be served and hands
-//! a new one to a class: to the one served (*saturated*: every class always wants service) or to one picked
-//! at random (*random*: classes fall idle and wake), the same sequence for all variants. Variants are
-//! interleaved, A B C C B A. Printed: nanoseconds for one packet, in and out, median with the interval of the
-//! middle 80 % of the samples; and whether the orders of departure were equal.
+//! `classes=` is 10, 1000 or 100000; all three by default. Each step dequeues a packet and enqueues a new
+//! one: in the class just served (*saturated*: every class is always backlogged) or in a random class
+//! (*random*: classes fall idle and wake), the same sequence for all variants. Variants are interleaved, A B
+//! C C B A. Printed: nanoseconds for one packet, in and out, median with the interval of the middle 80 % of
+//! the samples; and whether the orders of departure were equal.
 
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
 
@@ -18,7 +19,7 @@ use std::time::Instant;
 use unisono_fairqueue::{ClassId, ClassSpec, Discipline, Hierarchy, Packet, Scheduler, Weight};
 use unisono_linux::clock::Nanos;
 
-/// The textbook's: one heap of (start tag, arrival), a queue of packets for each flow.
+/// The textbook version: one heap of (start tag, arrival), and a queue of packets for each flow.
 struct HeapSfq {
     heap: BinaryHeap<Reverse<(u64, u64, u32)>>,
     flows: Vec<HeapFlow>,
@@ -83,7 +84,7 @@ impl HeapSfq {
     }
 }
 
-/// The same pseudo-random sequence for every variant.
+/// A pseudo-random sequence, the same for every variant.
 struct Random(u64);
 
 impl Random {
@@ -129,7 +130,7 @@ impl Queue for Ours {
     }
 }
 
-/// Classes in so many levels of equal fan-out.
+/// Classes in `levels` levels of equal fan-out.
 fn ours(flows: u32, levels: u32) -> Ours {
     fn level(name: &str, fan_out: u32, levels: u32, left: &mut u32) -> ClassSpec {
         if levels == 0 {
@@ -160,7 +161,8 @@ enum Pattern {
     Random,
 }
 
-/// A packet's number is its flow, so that orders can be compared.
+/// Runs `packets` steps. A packet's item is its flow, so that orders can be compared. Returns nanoseconds a
+/// step.
 fn run(queue: &mut dyn Queue, pattern: Pattern, flows: u32, packets: u32, hash: &mut u64) -> f64 {
     let mut random = Random(u64::from(flows));
     let lengths: Vec<(u32, u32)> =
@@ -218,7 +220,7 @@ fn main() {
                 let (_, queue, times, hash) = &mut variants[at];
                 let time = run(*queue, pattern, flows, packets, hash);
                 if sample > 0 {
-                    times.push(time); // the first warms up
+                    times.push(time); // the first sample warms up
                 }
             }
         }

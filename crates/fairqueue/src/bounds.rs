@@ -1,25 +1,25 @@
-//! What may be expected of start-time fair queuing, as formulas.
+//! The fairness, delay and service bounds of start-time fair queuing, as formulas.
 //!
-//! Weights and shares are plain numbers here, lengths bytes, rates bytes a second, times seconds.
+//! Weights and shares are plain numbers here, lengths are bytes, rates are bytes a second, times are seconds.
 //!
 //! Reference: Goyal, Vin, Cheng, "Start-time Fair Queueing", theorems 1, 2 and 4.
 
-/// How far the normalised service of two siblings can be apart over any interval in which both always want
-/// service: `|W_f / r_f - W_m / r_m|` is at most this (theorem 1). With `l` the longest packet of each and
-/// `r` its weight.
+/// Bounds `|W_f / r_f - W_m / r_m|`, the difference in normalized service of two siblings, over any interval
+/// in which both are backlogged (theorem 1). `longest` holds each sibling's longest packet, `weights` holds
+/// their weights `r`.
 pub fn fairness(longest: [f64; 2], weights: [f64; 2]) -> f64 {
     longest[0] / weights[0] + longest[1] / weights[1]
 }
 
-/// How much later than its expected arrival time a packet of a flow has left at the latest, on a link of
-/// constant rate on which the weights are rates that do not exceed the link's (theorem 4): one longest packet
-/// of each other flow, and itself.
+/// Bounds how long after its expected arrival time a packet of a flow leaves (theorem 4): the time to send
+/// one longest packet of each other flow, and the packet itself. The link has a constant rate, and the
+/// weights are rates whose sum does not exceed it.
 pub fn delay(longest_of_others: &[f64], length: f64, link: f64) -> f64 {
     longest_of_others.iter().sum::<f64>() / link + length / link
 }
 
-/// The expected arrival time of a flow's packets: when each would begin on a link of its own of the flow's
-/// rate.
+/// The expected arrival times of a flow's packets: the moments at which its packets would begin to leave on a
+/// private link of the flow's rate.
 pub fn expected_arrivals(arrivals: &[(f64, f64)], rate: f64) -> Vec<f64> {
     let mut free = f64::NEG_INFINITY;
     let expected = arrivals.iter().map(|(time, length)| {
@@ -30,9 +30,9 @@ pub fn expected_arrivals(arrivals: &[(f64, f64)], rate: f64) -> Vec<f64> {
     expected.collect()
 }
 
-/// The least service that a class gets of its parent in an interval of a busy period in which it always wants
-/// service, when its parent gets at least `service` bytes: its share of them, less what its siblings' longest
-/// packets and its own may take (theorem 2, which makes classes of classes possible).
+/// The least service that a backlogged class gets in an interval of a busy period in which its parent gets at
+/// least `service` bytes: its share of them, less the longest packets of its siblings and its own (theorem 2,
+/// by which classes can nest).
 pub fn least_service(
     service: f64,
     weight: f64,

@@ -1,20 +1,20 @@
-//! The next of many entries: a calendar of the near future, and a wheel for what is further off.
+//! A priority queue for start tags: a calendar of the near future, and a wheel for tags further ahead.
 //!
 //! A start-time fair queue enters start tags between the virtual time and one packet's cost beyond it. The
 //! calendar has a page for each short stretch of that time, in a [ring](Ring), and a bit for each page that
 //! is not empty. An entry is appended to its page. If the ring is long enough, a page is one tag. Otherwise
-//! the queue sorts each page when its time has come; the stretch is so short that most pages hold one or
-//! two entries, or entries of one tag. An entry beyond the ring waits in the [`Wheel`] until the ring has
-//! turned far enough. Only a class that weighs far less than others enters tags that far ahead, and it does
-//! so rarely.
+//! the queue sorts each page when the virtual time reaches it; the stretch is so short that most pages hold
+//! one or two entries, or entries of one tag. An entry beyond the ring waits in the [`Wheel`] until the ring
+//! has turned far enough. Only a class that weighs far less than its siblings enters tags that far ahead, and
+//! it does so rarely.
 //!
-//! Order is exact, and among equal tags first in, first out. The wheel and the pages keep that order, and the
-//! wheel hands over the entries of a page before any other entry can be appended there.
+//! The order is exact; equal tags leave first in, first out. The wheel and the pages keep that order, and the
+//! wheel hands over the entries of a page before any other entry can be appended to that page.
 //!
-//! Cost: constant for weights that do not differ by orders of magnitude; otherwise the wheel's. Except for
-//! pages that have to be sorted, entering and taking have hardly a branch that depends on the tags. Memory: 8
-//! bytes a page, at most 131,072 pages, and some 50 bytes for each entry. Nothing is allocated once it is
-//! made.
+//! Cost: constant for weights that do not differ by orders of magnitude; otherwise the cost of the wheel.
+//! Inserting and taking have hardly a branch that depends on the tags, unless a page has to be sorted.
+//! Memory: 8 bytes a page, at most 131,072 pages, and some 50 bytes for each entry, all allocated when the
+//! calendar is made.
 //!
 //! Reference: Brown, "Calendar queues" (CACM 1988).
 
@@ -24,11 +24,11 @@ use crate::wheel::Wheel;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Calendar {
-    /// Tags of a page: the exponent of two.
+    /// The exponent of two of the number of tags in a page.
     shift: u32,
-    /// The number of the page that has come, counted from tag 0; it is sorted.
+    /// The number of the current page, counted from tag 0; this page is sorted.
     today: u64,
-    /// Entries from this page on are in the wheel. It is at most a turn of the ring from today.
+    /// Entries from this page on are in the wheel. At most one turn of the ring from `today`.
     horizon: u64,
     ring: PageRing,
     far: Wheel,
@@ -36,12 +36,12 @@ pub(crate) struct Calendar {
     base: u64,
 }
 
-const MOST_PAGES: usize = 1 << 17;
+const MAX_PAGES: usize = 1 << 17;
 
 impl Calendar {
-    /// A queue of at most so many entries, most of which are entered no further ahead than a span of tags.
+    /// A queue of at most `most` entries. Usually an entry is at most `span` tags ahead when it is inserted.
     pub(crate) fn new(most: usize, span: u64) -> Self {
-        let wanted = usize::try_from(span).unwrap_or(MOST_PAGES).min(16 * most).min(MOST_PAGES);
+        let wanted = usize::try_from(span).unwrap_or(MAX_PAGES).min(16 * most).min(MAX_PAGES);
         let pages = wanted.next_power_of_two().max(512);
         let mut shift = 0;
         while span >> shift > pages as u64 {
@@ -56,7 +56,7 @@ impl Calendar {
         self.ring.is_empty() && self.far.is_empty()
     }
 
-    /// Enters a slot that is not in the queue, with a tag not below the last one taken.
+    /// Inserts a slot that is not in the queue. Its tag must not be below the last one taken.
     #[inline]
     pub(crate) fn insert(&mut self, entry: TaggedSlot) {
         debug_assert!(entry.tag >= self.base, "{entry:?} is below {}, which was served", self.base);
@@ -71,7 +71,7 @@ impl Calendar {
         }
     }
 
-    /// Takes the one with the least tag; of equal ones the one entered first.
+    /// Takes the entry with the least tag; among equal tags, the one inserted first.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<TaggedSlot> {
         let from = self.ring.place(self.today);
@@ -91,19 +91,19 @@ impl Calendar {
         Some(entry)
     }
 
-    /// The same if nobody is in the ring.
+    /// Takes the first entry of the wheel; called when the ring is empty.
     #[cold]
     fn take_far(&mut self) -> Option<TaggedSlot> {
         let (slot, tag) = self.far.take()?;
         self.base = tag;
         self.today = tag >> self.shift;
         self.bring_near(self.today);
-        // what else is of this page comes behind it
+        // entries of the same page follow it
         self.ring.sort(self.ring.place(self.today));
         Some(TaggedSlot::new(tag, slot))
     }
 
-    /// Moves the horizon to a turn of the ring from a page.
+    /// Moves the horizon to one turn of the ring beyond `page`.
     #[cold]
     fn bring_near(&mut self, page: u64) {
         self.horizon = page + self.ring.pages();
@@ -129,7 +129,7 @@ impl Calendar {
         }
     }
 
-    /// Changes every tag in the queue, and the one taken last, without changing their order.
+    /// Changes every tag in the queue and the tag taken last. `tag_now` must keep their order.
     pub(crate) fn rebuild(&mut self, tag_now: impl Fn(u64) -> u64) {
         let base = tag_now(self.base);
         let entries: Vec<TaggedSlot> = std::iter::from_fn(|| self.take()).collect();
@@ -139,7 +139,7 @@ impl Calendar {
         }
     }
 
-    /// Begins again at a tag; only when empty.
+    /// Restarts the empty queue at a tag.
     #[inline]
     pub(crate) fn restart(&mut self, base: u64) {
         debug_assert!(self.is_empty(), "nothing may be left behind");
@@ -194,7 +194,7 @@ mod tests {
             steps in steps(), span in prop::sample::select(vec![1, 1000, 20_000, 1 << 30]),
         ) {
             let mut calendar = Calendar::new(301, span);
-            let mut model: BTreeSet<(u64, usize, u32)> = BTreeSet::new(); // tag, when entered, slot
+            let mut model: BTreeSet<(u64, usize, u32)> = BTreeSet::new(); // tag, order of insertion, slot
             let (mut base, mut free) = (0_u64, (0..301).rev().collect::<Vec<u32>>());
             for (at, step) in steps.into_iter().enumerate() {
                 match step {

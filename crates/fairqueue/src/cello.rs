@@ -1,28 +1,28 @@
-//! Requests to a disk. Shares decide which class is served next; the purpose of the class decides which of
-//! its requests is served.
+//! A disk scheduler: shares decide which class is served next; the purpose of the class decides which of its
+//! requests is sent.
 //!
 //! ```text
 //!   class-independent    start-time fair queuing over all classes, in bytes
-//!   class-specific       interactive   first in, first out; out of turn while nobody's promise is at stake
+//!   class-specific       interactive   first in, first out; out of turn if no deadline is at stake
 //!                        throughput    by position, in sweeps
-//!                        real-time     by deadline, then by position; out of turn if one would be missed
+//!                        real-time     by deadline, then by position; out of turn to meet a deadline
 //! ```
 //! A class that is served out of turn gets its share earlier, not a greater share: the request is charged,
 //! and the class may be ahead of its share by at most [`Disk::ahead`] bytes. Before the scheduler serves any
-//! other request, it computes the slack of the real-time requests: how long the disk can do something else
-//! and still serve each of them by its deadline, given its known speed. A sweep takes only the requests that
-//! were there when it began, so every waiting request is served in the end.
+//! other request, it computes the slack of the real-time requests: how long the disk can do other work and
+//! still serve each of them by its deadline, given the disk's known speed. A sweep takes only the requests
+//! that were waiting when it began, so every request is served in the end.
 //!
 //! The scheduler is pure: time is an argument, and the disk is the caller's. Several requests may be at the
 //! disk at the same time. The virtual time is the start tag of the request sent last (as in SFQ(D), Jin et
 //! al. 2004), which adds the bytes of these requests to the fairness bound.
 //!
-//! Cost: a decision of the scheduler, and a logarithm of the number of requests that wait in the class. The
-//! slack of a class takes a walk over its waiting real-time requests. When not to use it: on a solid-state
-//! disk that needs neither shares nor deadlines, because there position matters little.
+//! Cost: one decision of the scheduler, and a logarithm of the number of requests that wait in the class.
+//! Computing the slack of a class visits all its waiting real-time requests. When not to use it: on a
+//! solid-state disk whose users need neither shares nor deadlines, because position matters little there.
 //!
 //! Reference: Shenoy, Vin, "Cello: a disk scheduling framework for next generation operating systems"
-//! (SIGMETRICS 1998), and QLinux, which has it for its disks.
+//! (SIGMETRICS 1998), and QLinux, which uses it for its disks.
 
 use crate::discipline::{Backlog, Discipline, EnqueueError};
 use crate::hierarchy::{ClassId, Hierarchy};
@@ -34,9 +34,9 @@ use unisono_linux::clock::Nanos;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DiskRequest<T> {
     pub position: u64,
-    /// Bytes; at most [`Packet::MOST_LENGTH`].
+    /// Bytes; at most [`Packet::MAX_LENGTH`].
     pub length: u32,
-    /// When it should have been served, on the caller's clock; heeded in real-time classes.
+    /// The deadline, on the caller's clock; used in real-time classes only.
     pub deadline: Nanos,
     pub item: T,
 }
@@ -46,33 +46,33 @@ pub enum Purpose {
     Interactive,
     #[default]
     Throughput,
-    /// To be in time.
+    /// Requests with deadlines.
     RealTime,
 }
 
-/// What the disk can do, and how far a class may be ahead.
+/// The speed of the disk, and how far a class may be ahead of its share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Disk {
-    /// Time that a request takes, however short.
+    /// The least time of a request, whatever its length.
     pub request: Nanos,
     pub bytes_per_second: u64,
-    /// How far an interactive or real-time class may be ahead of its share, in bytes.
+    /// The bytes by which an interactive or real-time class may be ahead of its share.
     pub ahead: u32,
 }
 
 impl Disk {
-    /// How long the transfer of `length` bytes takes.
+    /// The time for a request of `length` bytes.
     pub fn takes(&self, length: u32) -> Nanos {
         let transfer = u64::from(length) * Nanos::SECOND.0 / self.bytes_per_second.max(1);
         Nanos(transfer).after(self.request)
     }
 }
 
-/// The requests of one class, in its order.
+/// The waiting requests of one class, in the class's order.
 #[derive(Clone, Debug)]
 enum CelloQueue<T> {
     Interactive(VecDeque<DiskRequest<T>>),
-    /// By position, then by arrival: this sweep, and the next.
+    /// Requests of this sweep and of the next one, by position, then by arrival.
     Throughput {
         sweep: BTreeMap<(u64, u64), DiskRequest<T>>,
         next: BTreeMap<(u64, u64), DiskRequest<T>>,
@@ -123,7 +123,8 @@ impl<T> CelloQueue<T> {
         }
     }
 
-    /// How long the disk can do something else so that no request is late that would not be late anyway.
+    /// The time that the disk can spend on other work without making any request late that could still be in
+    /// time.
     fn slack(&self, now: Nanos, disk: &Disk) -> Nanos {
         let Self::RealTime(waiting) = self else { return Nanos::NEVER };
         let (mut ends, mut slack) = (now, Nanos::NEVER);
@@ -138,9 +139,9 @@ impl<T> CelloQueue<T> {
 #[derive(Clone, Debug)]
 pub struct Cello<T> {
     shares: Scheduler<()>,
-    /// For each class; those with children stay empty.
+    /// One queue per class; the queues of inner classes stay empty.
     classes: Vec<CelloQueue<T>>,
-    /// The leaves that may be served out of turn.
+    /// Leaves that may be served out of turn.
     real_time: Vec<ClassId>,
     interactive: Vec<ClassId>,
     disk: Disk,
@@ -149,7 +150,7 @@ pub struct Cello<T> {
 }
 
 impl<T> Cello<T> {
-    /// Without requests; every leaf has a purpose.
+    /// A scheduler without requests. `purpose` is asked for every class; only leaves use it.
     pub fn new(hierarchy: Hierarchy, purpose: impl Fn(ClassId) -> Purpose, disk: Disk) -> Self {
         let leaves = |wanted: Purpose| {
             let leaves = hierarchy.classes().map(|(id, _)| id).filter(|id| hierarchy.is_leaf(*id));
@@ -173,7 +174,7 @@ impl<T> Cello<T> {
         class: ClassId,
         request: DiskRequest<T>,
     ) -> Result<(), EnqueueError> {
-        // which of the class's requests it is that the scheduler counts, is said when one is chosen
+        // the scheduler counts requests per class; `dispatch` picks the request itself
         self.shares.enqueue(now, class, Packet::new(request.length, ()))?;
         self.classes[class.index()].push(request, self.arrivals);
         self.arrivals += 1;
@@ -196,7 +197,7 @@ impl<T> Cello<T> {
         }
     }
 
-    /// A class that is served although it may not be its turn.
+    /// A class to serve although it may not be its turn.
     fn out_of_turn(&mut self, now: Nanos) -> Option<ClassId> {
         let slack = |id: &ClassId| self.classes[id.index()].slack(now, &self.disk);
         let urgent = self.real_time.iter().map(|id| (slack(id), *id)).min();
@@ -215,12 +216,12 @@ impl<T> Cello<T> {
         })
     }
 
-    /// The requests that wait; those at the disk do not count.
+    /// The requests that wait, without those at the disk.
     pub fn backlog(&self) -> Backlog {
         self.shares.backlog()
     }
 
-    /// The shares, and what each class has got.
+    /// The scheduler of the shares, with the service that each class has received.
     pub fn shares(&self) -> &Scheduler<()> {
         &self.shares
     }

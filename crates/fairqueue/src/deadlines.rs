@@ -1,10 +1,10 @@
 //! Earliest deadline first, within one class.
 //!
-//! A min-max heap: the levels of a binary heap hold in turn the least and the greatest of what is below them.
-//! So the packet to serve is at the top, and the packet to drop is one of the two below it. A packet's
-//! deadline counts as no earlier than those of earlier packets of its flow, so that no flow is reordered.
-//! Cost: a logarithm at either end. Memory grows with the greatest number of packets that have waited at a
-//! time, and is used again.
+//! A min-max heap: the levels of a binary heap alternately hold the least and the greatest of the entries
+//! below them. So the packet to serve is at the top, and the packet to drop is the later of the two below it.
+//! A packet's deadline counts as no earlier than the deadlines of earlier packets of its flow, so that no
+//! flow is reordered. Cost: a logarithm at either end. Memory grows with the greatest number of packets that
+//! have waited at a time, and is reused.
 //!
 //! Reference: Atkinson, Sack, Santoro, Strothotte, "Min-max heaps and generalized priority queues" (CACM
 //! 1986).
@@ -12,14 +12,14 @@
 use std::collections::HashMap;
 use unisono_linux::clock::Nanos;
 
-/// By deadline, then by arrival; and which packet.
+/// Deadline, order of arrival, and the number of the packet.
 type DeadlineEntry = (Nanos, u64, u32);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deadlines {
     heap: Vec<DeadlineEntry>,
     arrivals: u64,
-    /// Per flow: the latest deadline waiting and how many packets wait.
+    /// For each flow, the latest deadline that waits and the number of packets that wait.
     flows: HashMap<u32, (Nanos, u32)>,
 }
 
@@ -42,7 +42,7 @@ impl Deadlines {
         self.rise(self.heap.len() - 1);
     }
 
-    /// A packet of a flow has left.
+    /// Counts a packet of a flow that has left.
     pub(crate) fn left(&mut self, flow: u32) {
         if let Some((_, packets)) = self.flows.get_mut(&flow) {
             *packets -= 1;
@@ -76,7 +76,7 @@ impl Deadlines {
         Some(entry.2)
     }
 
-    /// Whether one entry belongs above another on levels such as this entry's.
+    /// Whether entry `one` belongs above entry `other` on a level of the kind that `level_of` is on.
     fn above(&self, level_of: usize, one: usize, other: usize) -> bool {
         let (one, other) = (self.heap[one], self.heap[other]);
         if is_least(level_of) { one < other } else { one > other }
@@ -102,7 +102,7 @@ impl Deadlines {
             let Some(first) = first.filter(|first| self.above(at, *first, at)) else { return };
             self.heap.swap(at, first);
             if first <= 2 * at + 2 {
-                return; // a child, and it has no grandchildren of ours below it
+                return; // a child that comes first has no children: they would come before it
             }
             if self.above(parent(first), first, parent(first)) {
                 self.heap.swap(first, parent(first));
@@ -116,7 +116,7 @@ fn parent(at: usize) -> usize {
     (at - 1) / 2
 }
 
-/// Whether an entry is on a level of the least, not the greatest.
+/// Whether an entry is on a level that holds the least entries.
 fn is_least(at: usize) -> bool {
     (at + 1).ilog2().is_multiple_of(2)
 }
@@ -136,7 +136,7 @@ mod tests {
                     0 => prop_assert_eq!(heap.pop(), model.pop_first().map(|(_, at)| at)),
                     1 => prop_assert_eq!(heap.pop_last(), model.pop_last().map(|(_, at)| at)),
                     _ => {
-                        heap.push(Nanos(deadline), at, at); // a flow each
+                        heap.push(Nanos(deadline), at, at); // each packet is its own flow
                         model.insert((deadline, at));
                     }
                 }

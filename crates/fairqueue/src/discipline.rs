@@ -1,10 +1,10 @@
-//! What every queueing discipline here can do: ours, and those it is compared with.
+//! The trait that every queueing discipline here implements: start-time fair queuing and the baselines.
 
 use crate::hierarchy::ClassId;
 use crate::packet::Packet;
 use unisono_linux::clock::Nanos;
 
-/// Why a packet cannot be taken. (One that is dropped because a class is full is no error: see
+/// Why a packet is refused. (A packet that is dropped because a class is full is no error: see
 /// [`Discipline::dropped`].)
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -15,7 +15,7 @@ pub enum EnqueueError {
     TooLong { length: u32, most: u32 },
 }
 
-/// How much waits; the packet in service does not.
+/// The packets that wait, and their bytes; the packet in service does not count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Backlog {
     pub packets: u64,
@@ -29,24 +29,24 @@ impl std::ops::AddAssign for Backlog {
     }
 }
 
-/// One server, many classes: which class is served next.
+/// A queueing discipline: one server, many classes.
 ///
 /// The caller is the server. It asks for a packet, serves it, and says that it has finished; asking for the
-/// next one says so too. Times are in nanoseconds of the caller's clock and never decrease; start-time fair
-/// queuing needs none of them.
+/// next packet says so too. Times are in nanoseconds of the caller's clock and never decrease; start-time
+/// fair queuing does not use them.
 pub trait Discipline<T> {
-    /// A packet arrives. Fails if the class has children, or if the packet is too long; nothing has changed
-    /// then.
+    /// Queues a packet that arrives. Fails if the class has children, or if the packet is too long; then
+    /// nothing has changed.
     fn enqueue(&mut self, now: Nanos, class: ClassId, packet: Packet<T>) -> Result<(), EnqueueError>;
 
-    /// The packet in service has been served. Without one, nothing.
+    /// Ends the service of the packet in service, if there is one.
     fn finish(&mut self, now: Nanos);
 
-    /// Chooses the packet to serve next; it is in service then.
+    /// Chooses the next packet and takes it into service.
     fn dequeue(&mut self, now: Nanos) -> Option<(ClassId, Packet<T>)>;
 
-    /// A packet that was dropped because a class was full, the oldest first; until they are asked for they
-    /// are kept.
+    /// Takes the oldest packet that was dropped because a class was full. Dropped packets are kept until the
+    /// caller takes them here.
     fn dropped(&mut self) -> Option<(ClassId, Packet<T>)>;
 
     fn backlog(&self) -> Backlog;

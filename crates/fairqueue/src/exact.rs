@@ -1,14 +1,13 @@
 //! Start-time fair queuing with tags that are never rounded, for any weights.
 //!
-//! The [`Scheduler`] counts tags in 64 bits. Its unit is one in which a byte costs each sibling a whole
-//! number. With weights such as 999,983 and 1,000,003 and some more, tags in that unit do not fit into 64
-//! bits, and the scheduler rounds. Here tags are whole numbers of any length in that unit. Otherwise both
-//! decide alike: the child with the least start tag is served, of equal ones the child that has waited
-//! longest.
+//! The [`Scheduler`] counts tags in 64 bits, in a unit such that a byte costs each sibling a whole number.
+//! With several weights such as 999,983 and 1,000,003, tags in that unit do not fit into 64 bits, and the
+//! scheduler rounds. Here tags are whole numbers of any length in that unit. Otherwise both decide alike: the
+//! child with the least start tag is served; among equal tags, the child that has waited longest.
 //!
-//! Cost: a choice looks at all children of each class on the way, and a tag has as many digits as the
+//! Cost: a choice compares all children of each class on the way, and a tag has as many digits as the
 //! siblings' weights together. When not to use it: where time matters, and where [`Scheduler::is_exact`]
-//! holds; [`start_time`] takes the scheduler there. Limits of classes are not applied.
+//! holds; [`start_time`] then uses the scheduler. Limits of classes are not applied.
 //!
 //! Reference: as [`Scheduler`].
 
@@ -21,25 +20,26 @@ use crate::scheduler::Scheduler;
 use crate::weight::{Weight, whole};
 use unisono_linux::clock::Nanos;
 
-/// Start-time fair queuing without rounding: the scheduler where its tags are exact, else one with longer
-/// tags.
+/// Start-time fair queuing without rounding: a [`Scheduler`] if its tags are exact, else a scheduler with
+/// longer tags.
 pub fn start_time<T: 'static>(hierarchy: Hierarchy) -> Box<dyn Discipline<T>> {
     let scheduler = Scheduler::new(hierarchy.clone());
     if scheduler.is_exact() { Box::new(scheduler) } else { Box::new(Exact::new(hierarchy)) }
 }
 
 struct ExactClass {
-    /// The root is its own parent.
+    /// The parent's index; the root is its own parent.
     parent: usize,
-    /// What a byte costs in its parent's virtual time.
+    /// The cost of a byte in the parent's virtual time.
     cost: Natural,
-    /// In its parent's virtual time: its start tag while it waits or is in service, else its last finish tag.
+    /// In the parent's virtual time: the start tag while the class waits or is in service, else the last
+    /// finish tag.
     tag: Natural,
-    /// Whether it waits among its siblings, or is in service.
+    /// Whether the class waits among its siblings or is in service.
     busy: bool,
-    /// When it began to wait among its siblings, while it does.
+    /// When the class began to wait, as a value of `entered`; `None` while it does not wait.
     since: Option<u64>,
-    /// Its virtual time: the start tag of the child served last.
+    /// The virtual time among its children: the start tag of the child served last.
     now: Natural,
     /// The greatest finish tag of its children.
     last_finish: Natural,
@@ -50,9 +50,9 @@ pub struct Exact<T> {
     hierarchy: Hierarchy,
     classes: Vec<ExactClass>,
     lines: PacketLines<T>,
-    /// The leaf in service, and the bytes of its packet.
+    /// The leaf in service, and the length of its packet in bytes.
     in_service: Option<(usize, u32)>,
-    /// How often a class has begun to wait.
+    /// Counts how many times any class has begun to wait.
     entered: u64,
     waiting: Backlog,
 }
@@ -86,7 +86,7 @@ impl<T> Exact<T> {
         Self { hierarchy, classes, lines, in_service: None, entered: 0, waiting }
     }
 
-    /// Enters a class among its siblings that wait.
+    /// Inserts a class among its waiting siblings.
     fn enter(&mut self, at: usize, start: Natural) {
         self.entered += 1;
         let class = &mut self.classes[at];
@@ -107,8 +107,8 @@ impl<T> Discipline<T> for Exact<T> {
             return Err(EnqueueError::NotALeaf { class: self.hierarchy.class(class).name.clone() });
         }
         let length = packet.length;
-        if length > Packet::<T>::MOST_LENGTH {
-            return Err(EnqueueError::TooLong { length, most: Packet::<T>::MOST_LENGTH });
+        if length > Packet::<T>::MAX_LENGTH {
+            return Err(EnqueueError::TooLong { length, most: Packet::<T>::MAX_LENGTH });
         }
         self.waiting += Backlog { packets: 1, bytes: u64::from(length) };
         let mut at = class.index();

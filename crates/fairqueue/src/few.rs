@@ -1,15 +1,15 @@
-//! The next of a few children: their order in one number.
+//! A priority queue for a few children: their whole order in one number.
 //!
-//! Each child has a place among its siblings, which is a digit of five bits. The children that want service
-//! are a number made of such digits; the lowest digit is the next child. To enter a child, the queue counts
-//! the tags that are not greater, without a branch on any of them, and shifts the digits behind the new one.
-//! To take the next, it shifts back. So a decision costs the same for all tags. (A search among six siblings
-//! takes few instructions, but each branch that the processor guesses wrong costs more than that.) The order
-//! is exact, and among equal tags first in, first out.
+//! Each child has a place among its siblings, a digit of five bits. The waiting children form a number of
+//! such digits; the lowest digit is the next child. To insert a child, the queue counts the tags that are not
+//! greater, without a branch on any of them, and shifts the digits behind the new one. To take the next
+//! child, it shifts back. So a decision costs the same for all tags. (A search among six siblings takes few
+//! instructions, but each mispredicted branch costs more than they do.) The order is exact; equal tags leave
+//! first in, first out.
 
 use unisono_sync::prefetch;
 
-/// A child that wants service.
+/// A child that wants service, and its start tag.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TaggedSlot {
     pub(crate) tag: u64,
@@ -25,9 +25,9 @@ impl TaggedSlot {
 
 const DIGIT: u32 = 5;
 const PLACES: usize = 1 << DIGIT;
-/// The most children that are kept in this way.
+/// The most children that fit into the number.
 pub(crate) const FEW: usize = (u128::BITS / DIGIT) as usize;
-/// The tag of a child that does not wait: greater than any other.
+/// The tag of a child that does not wait: greater than any other tag.
 const IDLE: u64 = u64::MAX;
 
 #[derive(Clone, Debug)]
@@ -35,14 +35,14 @@ const IDLE: u64 = u64::MAX;
 pub(crate) struct Few {
     order: u128,
     waiting: u32,
-    /// How many tags are to be looked at, four at a time.
+    /// The number of tags that an insertion compares, four at a time.
     size: u32,
     tags: [u64; PLACES],
     slots: [u32; PLACES],
 }
 
 impl Few {
-    /// For children of these slots, at most [`FEW`], none of which waits.
+    /// A queue for at most [`FEW`] children, given by their slots. No child waits yet.
     pub(crate) fn new(children: &[u32]) -> Self {
         let size = u32::try_from(children.len().next_multiple_of(4)).expect("a small number");
         let mut slots = [0; PLACES];
@@ -55,7 +55,7 @@ impl Few {
         self.waiting == 0
     }
 
-    /// Enters a child that does not wait, behind all children whose tags are not greater.
+    /// Inserts a child that does not wait, behind all children whose tags are not greater.
     #[inline(always)]
     pub(crate) fn insert(&mut self, place: u8, tag: u64) {
         let place = usize::from(place) % PLACES;
@@ -64,7 +64,7 @@ impl Few {
         let before: u32 = four[..self.size as usize / 4].iter().map(count).sum();
         let shift = DIGIT * before;
         if self.waiting < u64::BITS / DIGIT {
-            // half of the number does
+            // the order fits into the lower half of the number
             let order = self.order as u64;
             let behind = order >> (shift % u64::BITS);
             self.order =
@@ -77,7 +77,7 @@ impl Few {
         self.waiting += 1;
     }
 
-    /// Takes the one with the least tag; of equal ones the one entered first.
+    /// Takes the child with the least tag; among equal tags, the one inserted first.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<TaggedSlot> {
         self.waiting = self.waiting.checked_sub(1)?;
@@ -87,14 +87,14 @@ impl Few {
         Some(TaggedSlot::new(tag, self.slots[place]))
     }
 
-    /// The child that would be taken after this many others.
+    /// The child that would be taken after `after` others.
     #[inline]
     pub(crate) fn peek(&self, after: u32) -> Option<u32> {
         let place = (self.order >> (DIGIT * after)) as usize % PLACES;
         (self.waiting > after).then(|| self.slots[place])
     }
 
-    /// Asks for the memory of the order and the tags.
+    /// Prefetches the order and the tags.
     #[inline]
     pub(crate) fn fetch(&self) {
         prefetch(&self.order);
@@ -112,7 +112,7 @@ impl Few {
         self.waiting -= 1;
     }
 
-    /// Changes every tag without changing their order.
+    /// Changes every tag. `tag_now` must keep their order.
     pub(crate) fn change(&mut self, tag_now: impl Fn(u64) -> u64) {
         for tag in self.tags.iter_mut().filter(|tag| **tag != IDLE) {
             *tag = tag_now(*tag);
@@ -133,7 +133,7 @@ mod tests {
         ) {
             let slots: Vec<u32> = (100..100 + FEW as u32).collect();
             let mut few = Few::new(&slots);
-            let mut model: BTreeSet<(u64, usize, u8)> = BTreeSet::new(); // tag, when entered, place
+            let mut model: BTreeSet<(u64, usize, u8)> = BTreeSet::new(); // tag, order of insertion, place
             for (at, (step, place, tag)) in steps.into_iter().enumerate() {
                 let waits = model.iter().find(|entry| entry.2 == place).copied();
                 match (step, waits) {

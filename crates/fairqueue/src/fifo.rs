@@ -1,4 +1,4 @@
-//! First in, first out: one queue for all classes. The baseline without any fairness.
+//! First in, first out: one queue for all classes. The baseline without fairness.
 
 use crate::discipline::{Backlog, Discipline, EnqueueError};
 use crate::hierarchy::ClassId;

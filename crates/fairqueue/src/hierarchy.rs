@@ -1,13 +1,13 @@
-//! The classes: which classes share with each other, and how much each gets.
+//! The tree of classes and their weights.
 //!
-//! A tree. The root is the link (or the processor, or the disk); siblings share what their parent has in
-//! proportion to their weights, and what one of them does not use goes to the others in the same proportion.
-//! Packets wait at the leaves.
+//! The root is the link (or the processor, or the disk). Siblings share the bandwidth of their parent in
+//! proportion to their weights. Bandwidth that one sibling leaves unused goes to the others in the same
+//! proportion. Packets wait at the leaves.
 
 use crate::weight::{Weight, WeightScale};
 use std::collections::HashMap;
 
-/// A class, by its number in the order of the tree (parents before children); the root is 0.
+/// The number of a class in the order of the tree (parents before children); the root is 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ClassId(pub(crate) u32);
 
@@ -20,28 +20,28 @@ impl ClassId {
     }
 }
 
-/// In which order the packets of a leaf leave it.
+/// The order in which the packets of a leaf leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Order {
     #[default]
     Fifo,
-    /// Earliest deadline first; packets of one flow keep their order; packets without a deadline last. What
-    /// the class gets beside other classes is not touched by it.
+    /// Earliest deadline first. Packets of one flow keep their order; packets without a deadline go last. The
+    /// order does not change the bandwidth of the class.
     Deadline,
 }
 
-/// What is dropped when a class holds more than its limit.
+/// Which packet is dropped when a class exceeds its limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Overflow {
-    /// The packet that arrives.
+    /// The arriving packet.
     #[default]
     DropTail,
-    /// The last packet of the leaf below that holds most bytes, so that who behaves is not hurt by who does
-    /// not.
+    /// The last packet of the leaf below the class that holds most bytes, so that a flood in one leaf does
+    /// not cost its siblings packets.
     DropLongest,
 }
 
-/// How much may wait in a class and all below it.
+/// The most packets and bytes that may wait in a class and in all classes below it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limit {
     pub packets: u64,
@@ -49,17 +49,17 @@ pub struct Limit {
     pub overflow: Overflow,
 }
 
-/// A class to be, with all below it.
+/// The description of a class and of all classes below it, before they are checked.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ClassSpec {
-    /// Its name, unique in the tree.
+    /// Unique in the tree.
     pub name: String,
-    /// Its weight beside its siblings; without meaning at the root.
+    /// The weight relative to the siblings; ignored at the root.
     pub weight: Weight,
-    /// In which order packets leave; for leaves.
+    /// The order in which packets leave; used at leaves.
     pub order: Order,
     pub limit: Option<Limit>,
-    /// Its children; a class without any is a leaf.
+    /// A class without children is a leaf.
     pub children: Vec<ClassSpec>,
 }
 
@@ -89,7 +89,7 @@ pub enum HierarchyError {
     NameTwice { name: String },
     #[error("there are more than {most} classes")]
     TooMany { most: u32 },
-    /// A default that is no leaf of the tree.
+    /// The default class is not a leaf of the tree.
     #[error("the default class `{name}` is not a leaf of the tree")]
     Default { name: String },
 }
@@ -100,7 +100,7 @@ pub struct Class {
     pub weight: Weight,
     pub order: Order,
     pub limit: Option<Limit>,
-    /// The class it is part of; the root is its own.
+    /// The parent class; the root is its own parent.
     pub parent: ClassId,
     pub children: Vec<ClassId>,
 }
@@ -113,8 +113,8 @@ pub struct Hierarchy {
     default: Option<ClassId>,
 }
 
-/// The most classes; the rest of the numbers have other meanings.
-const MOST: u32 = 1 << 30;
+/// The most classes; higher numbers have other uses (the bit that marks inner classes, `NONE`).
+const MAX_CLASSES: u32 = 1 << 30;
 
 impl Hierarchy {
     /// Checks a tree and numbers its classes. Fails if a name comes twice, or if there are too many classes.
@@ -123,8 +123,8 @@ impl Hierarchy {
         let mut names = HashMap::new();
         let mut open = vec![(ClassId::ROOT, root)];
         while let Some((parent, spec)) = open.pop() {
-            let id = u32::try_from(classes.len()).ok().filter(|id| *id < MOST).map(ClassId);
-            let id = id.ok_or(HierarchyError::TooMany { most: MOST })?;
+            let id = u32::try_from(classes.len()).ok().filter(|id| *id < MAX_CLASSES).map(ClassId);
+            let id = id.ok_or(HierarchyError::TooMany { most: MAX_CLASSES })?;
             if names.insert(spec.name.clone(), id).is_some() {
                 return Err(HierarchyError::NameTwice { name: spec.name });
             }
@@ -138,16 +138,15 @@ impl Hierarchy {
         Ok(Self { classes, names, default: None })
     }
 
-    /// The same with a class for everything that belongs to none: a leaf that is there already, or a new one
-    /// of this name under the root, first in first out, of weight 1. Fails if the name is that of a class
-    /// with children.
+    /// Adds a default class, for packets that belong to no other class: an existing leaf of this name, or a
+    /// new leaf under the root, first in first out, of weight 1. Fails if a class of this name has children.
     pub fn with_default(mut self, name: &str) -> Result<Self, HierarchyError> {
         let id = match self.names.get(name) {
             Some(id) if self.is_leaf(*id) => *id,
             Some(_) => return Err(HierarchyError::Default { name: name.to_owned() }),
             None => {
-                let id = u32::try_from(self.classes.len()).ok().filter(|id| *id < MOST).map(ClassId);
-                let id = id.ok_or(HierarchyError::TooMany { most: MOST })?;
+                let id = u32::try_from(self.classes.len()).ok().filter(|id| *id < MAX_CLASSES).map(ClassId);
+                let id = id.ok_or(HierarchyError::TooMany { most: MAX_CLASSES })?;
                 let ClassSpec { name, weight, order, limit, .. } = ClassSpec::new(name);
                 self.names.insert(name.clone(), id);
                 self.classes.push(Class {
@@ -166,7 +165,7 @@ impl Hierarchy {
         Ok(self)
     }
 
-    /// The same with packets of a class leaving in another order; a class that is not there changes nothing.
+    /// Sets the order in which packets of a class leave; an unknown class changes nothing.
     #[must_use]
     pub fn ordering(mut self, name: &str, order: Order) -> Self {
         if let Some(id) = self.find(name) {
@@ -175,7 +174,7 @@ impl Hierarchy {
         self
     }
 
-    /// The class for what belongs to none.
+    /// The class for packets that belong to no other class.
     pub fn default_class(&self) -> Option<ClassId> {
         self.default
     }
@@ -196,7 +195,7 @@ impl Hierarchy {
         &mut self.classes[id.index()]
     }
 
-    /// What a byte costs each child of a class.
+    /// The cost of a byte for each child of a class.
     pub(crate) fn scale(&self, id: ClassId) -> WeightScale {
         let weights: Vec<Weight> =
             self.class(id).children.iter().map(|child| self.class(*child).weight).collect();
@@ -208,8 +207,8 @@ impl Hierarchy {
         self.classes[id.index()].children.is_empty()
     }
 
-    /// What a byte costs each class in its parent's virtual time, by number: for who carries out the same
-    /// algorithm elsewhere. The root's cost counts for nothing.
+    /// The cost of a byte for each class in its parent's virtual time, by class number. The kernel's
+    /// discipline computes its tags from these. The root's cost is unused.
     pub fn costs(&self) -> Vec<u64> {
         let mut costs = vec![1; self.classes.len()];
         for class in &self.classes {
@@ -221,8 +220,8 @@ impl Hierarchy {
         costs
     }
 
-    /// [`share`](Self::share) of every class, by its number; each class is looked at once, which for many
-    /// siblings is much less than asking each of them.
+    /// [`share`](Self::share) of every class, by class number. Visits each class once, which for many
+    /// siblings is much cheaper than calling `share` for each of them.
     pub fn shares(&self) -> Vec<f64> {
         let mut shares = vec![1.0; self.classes.len()];
         for (id, class) in self.classes() {
@@ -235,7 +234,7 @@ impl Hierarchy {
         shares
     }
 
-    /// The part of the link that a class has while every class wants more than its own.
+    /// The part of the link that a class gets while all classes are backlogged, from 0 to 1.
     pub fn share(&self, mut id: ClassId) -> f64 {
         let mut share = 1.0;
         while id != ClassId::ROOT {
@@ -245,7 +244,8 @@ impl Hierarchy {
         share
     }
 
-    /// The part of what the class above has that a class gets by its weight beside its siblings, from 0 to 1.
+    /// The part of its parent's bandwidth that a class gets by its weight while all siblings are backlogged,
+    /// from 0 to 1.
     pub fn part(&self, id: ClassId) -> f64 {
         if id == ClassId::ROOT {
             return 1.0;

@@ -1,17 +1,17 @@
-//! Hierarchical start-time fair queuing: which of many classes that want service is served next.
+//! Hierarchical start-time fair queuing: decides which of many competing classes is served next.
 //!
 //! ```text
 //!   Hierarchy (classes, weights) --> Scheduler: enqueue, dequeue, finish    <- exact, no time, no allocation
 //!                                    Discipline: the same for FIFO, WFQ, deficit round robin
 //!     apply: other classes and weights while packets wait
-//!   bounds                           what may be expected of it             <- oracles of the tests
-//!   trace, simulate                  a link on paper: `unisono queue simulate`
-//!   Policy                           the share of each class, and its packets, written by an operator
-//!   Live                             what each class gets, where a policy is enforced (elsewhere)
+//!   bounds                           fairness, delay and service bounds         <- oracles of the tests
+//!   trace, simulate                  a simulated link: `unisono queue simulate`
+//!   Policy                           classes, their shares and their packets, as an operator writes them
+//!   Live                             counters per class of an enforced policy (read by other crates)
 //! ```
 //!
 //! The same algorithm serves packets on a link, quanta of a processor and requests to a disk; only the unit
-//! of a length differs. (On Linux "SFQ" means Stochastic Fairness Queueing, which is something else.)
+//! of a length differs. (On Linux "SFQ" means Stochastic Fairness Queueing, which is a different algorithm.)
 //!
 //! The crate is pure: no clock, no thread, no device. `unisono-enforce` carries its decisions out.
 #![forbid(unsafe_code)]

@@ -1,16 +1,16 @@
-//! How many packets and bytes may wait in a class, and which packets are dropped when there are more.
+//! Limits of the packets and bytes that wait in a class, and the choice of the packet to drop beyond them.
 
 use crate::discipline::Backlog;
 use crate::hierarchy::{ClassId, Hierarchy, Limit, Overflow};
 use std::collections::BTreeSet;
 
-/// The limits of a hierarchy; without any, nothing is counted.
+/// The limits of a hierarchy. Without limits nothing is counted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RoomLimits {
-    /// For each class: the nearest limit at it or above it.
+    /// For each class, the nearest limit at the class or above it; `NONE` without one.
     nearest: Vec<u32>,
     limited: Vec<LimitedClass>,
-    /// What waits in each class; kept for leaves under a limit.
+    /// The backlog of each class; kept for leaves under a limit only.
     leaves: Vec<Backlog>,
 }
 
@@ -19,10 +19,10 @@ struct LimitedClass {
     limit: Limit,
     above: u32,
     waiting: Backlog,
-    /// What may wait before [`Overflow::DropLongest`] drops: the limit, or what waited already when the limit
-    /// was set, as long as that is more.
+    /// The backlog beyond which [`Overflow::DropLongest`] drops: the limit, or the backlog at the moment when
+    /// the limit was set, until the backlog has shrunk to the limit.
     most: Backlog,
-    /// Leaves below by the bytes that wait in them; kept for [`Overflow::DropLongest`] alone.
+    /// Leaves below the class, by the bytes that wait in them; kept for [`Overflow::DropLongest`] only.
     longest: BTreeSet<(u64, usize)>,
 }
 
@@ -62,7 +62,7 @@ impl RoomLimits {
         self.limited.is_empty()
     }
 
-    /// The limits that a class counts towards, the nearest first.
+    /// The limits that apply to a class, the nearest first.
     fn over(&self, class: usize) -> impl Iterator<Item = usize> + use<'_> {
         let mut at = self.nearest.get(class).copied().unwrap_or(NONE);
         std::iter::from_fn(move || {
@@ -71,7 +71,7 @@ impl RoomLimits {
         })
     }
 
-    /// Whether a packet that arrives has to be dropped itself.
+    /// Whether an arriving packet has to be dropped itself.
     pub(crate) fn refuse(&self, leaf: usize, length: u32) -> bool {
         self.over(leaf).any(|at| {
             let LimitedClass { limit, waiting, .. } = &self.limited[at];
@@ -80,7 +80,7 @@ impl RoomLimits {
         })
     }
 
-    /// A packet has been queued at a leaf.
+    /// Counts a packet that has been queued at a leaf.
     pub(crate) fn came(&mut self, leaf: usize, length: u32) {
         self.change(leaf, |waiting| {
             waiting.packets += 1;
@@ -101,7 +101,7 @@ impl RoomLimits {
         }
     }
 
-    /// Packets wait at a leaf that have been let in before there was this limit.
+    /// Counts the packets that waited at a leaf before the limit was set.
     pub(crate) fn start(&mut self, leaf: usize, already: Backlog) {
         if already.packets == 0 {
             return;
@@ -135,7 +135,7 @@ impl RoomLimits {
         }
     }
 
-    /// The leaf whose last packet has to go, now that a packet has come to a leaf.
+    /// After an arrival at `leaf`: the leaf whose last packet has to be dropped, if any.
     pub(crate) fn longest_to_drop(&self, leaf: usize) -> Option<usize> {
         self.over(leaf).find_map(|at| {
             let LimitedClass { waiting, most, longest, .. } = &self.limited[at];

@@ -1,9 +1,9 @@
-//! Where packets wait: one slab for all classes, and a line through it for each.
+//! The packet queues of all classes: one slab, and a linked list through it for each class.
 //!
-//! A line is a list linked through the slab, so that a class needs only two numbers for it. A packet that
-//! arrives takes the place of one that has just left, which is still in the cache. Nothing is allocated while
-//! no more packets wait than did before. A leaf that orders by deadline keeps its packets in the same slab,
-//! and their order in a min-max heap of its own (`deadlines.rs`).
+//! A list needs only two numbers in its class. An arriving packet takes the node of the packet that left
+//! last, so that the node is still in the cache. Nothing is allocated unless more packets wait than ever
+//! before. A leaf that orders by deadline keeps its packets in the same slab, and their order in a min-max
+//! heap of its own (`deadlines.rs`).
 
 use crate::deadlines::Deadlines;
 use crate::discipline::Backlog;
@@ -11,23 +11,23 @@ use crate::hierarchy::Order;
 use crate::packet::Packet;
 use unisono_linux::clock::Nanos;
 pub(crate) const NONE: u32 = u32::MAX;
-/// No packet: the node that ends every line. It may be written to, so that nobody has to ask whether a line
-/// is empty.
+/// Stands for "no packet": the node that ends every list. It may be written to, so that no code has to branch
+/// on an empty list.
 const END: u32 = 0;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PacketLine {
-    /// The packet that leaves next; with an order by deadline, which of the heaps.
+    /// The packet that leaves next. In a leaf that orders by deadline: the number of its heap.
     head: u32,
-    /// The packet that came last, or [`END`] if none waits; with an order by deadline anything else if some
-    /// wait.
+    /// The packet that came last, or [`END`] if none waits. In a leaf that orders by deadline: any other
+    /// value if packets wait.
     tail: u32,
     order: Order,
 }
 
 #[derive(Clone, Debug)]
 struct QueuedPacket<T> {
-    /// None while the node is free.
+    /// `None` while the node is free.
     item: Option<T>,
     deadline: Nanos,
     length: u32,
@@ -85,7 +85,7 @@ impl<T> PacketLines<T> {
         match line.order {
             Order::Fifo => {
                 self.nodes[line.tail as usize].next = at;
-                // an empty line's head is END, which is 0
+                // an empty list's head is END, and END is 0
                 line.head |= at & u32::from(line.tail == END).wrapping_neg();
             }
             Order::Deadline => self.deadlines[line.head as usize].push(deadline, flow, at),
@@ -100,7 +100,7 @@ impl<T> PacketLines<T> {
         at.expect("fits because so many packets fill a hundred gigabytes")
     }
 
-    /// Takes the packet that leaves next out of its line; answers where it is until it is
+    /// Takes the next packet out of its list and returns its node. The node stays occupied until it is
     /// [taken](Self::take).
     #[inline]
     pub(crate) fn detach(&mut self, line: &mut PacketLine) -> Option<u32> {
@@ -154,7 +154,7 @@ impl<T> PacketLines<T> {
         self.nodes[at as usize].length
     }
 
-    /// Hands out a packet that is in no line any more.
+    /// Returns a packet that is in no list any more, and frees its node.
     #[inline]
     pub(crate) fn take(&mut self, at: u32) -> Packet<T> {
         let node = &mut self.nodes[at as usize];
@@ -171,7 +171,7 @@ impl<T> PacketLines<T> {
         self.detach_last(line).map(|at| self.take(at))
     }
 
-    /// What waits in a line; walks along it.
+    /// The backlog of a list. Visits every packet in it.
     pub(crate) fn waiting(&self, line: &PacketLine) -> Backlog {
         let mut sum = Backlog::default();
         let mut add = |node: &QueuedPacket<T>| sum += Backlog { packets: 1, bytes: u64::from(node.length) };
@@ -191,7 +191,7 @@ impl<T> PacketLines<T> {
         sum
     }
 
-    /// Asks for the memory of the packet that leaves a line next, and of that behind which another will come.
+    /// Prefetches the first packet of a list, and the last one, because the next arrival is linked to it.
     #[inline]
     pub(crate) fn fetch(&self, line: &PacketLine) {
         if let (Some(head), Some(tail)) =

@@ -1,10 +1,10 @@
-//! What the classes of a policy get where it is enforced.
+//! The counters of a policy's classes while the policy is enforced.
 
 use crate::discipline::Backlog;
 use crate::policy::Rate;
 use serde::{Deserialize, Serialize};
 
-/// Which packets of a device a policy shares the link among.
+/// The direction in which packets pass the device whose link is shared.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TrafficDirection {
@@ -14,7 +14,7 @@ pub enum TrafficDirection {
 }
 
 impl TrafficDirection {
-    /// Both, each with its name on the command line and what it means.
+    /// Both directions, each with its name on the command line and its help text.
     pub const ALL: [(Self, &str, &str); 2] =
         [(Self::Out, "out", "Packets that the device sends"), (Self::In, "in", "Packets that it receives")];
 
@@ -26,64 +26,64 @@ impl TrafficDirection {
     }
 }
 
-/// What all classes have got until now.
+/// A reading of the counters of all classes.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Live {
     pub backend: String,
     pub device: String,
     #[serde(default)]
     pub direction: TrafficDirection,
-    /// When, on the monotonic clock.
+    /// The time of the reading, on the monotonic clock.
     pub at_ns: u64,
-    /// What the link carries; in JSON a number of bits a second.
+    /// The rate of the link; in JSON a number of bits a second.
     pub rate: Rate,
     /// The classes, parents before children; without the root.
     pub classes: Vec<LiveClass>,
 }
 
-/// What a class has got until now; a class with children, what all below it have.
+/// The counters of one class. The counters of an inner class are sums over all classes below it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct LiveClass {
     pub name: String,
-    /// The class above it, unless that is the root.
+    /// The parent class; `None` if that is the root.
     pub parent: Option<String>,
-    /// What it is sure of, in bits a second.
+    /// The guaranteed rate, in bits a second.
     pub guarantee: f64,
     pub packets: u64,
     pub bytes: u64,
     pub dropped: u64,
     pub backlog: Backlog,
-    /// The kernel's name of what its packets wait in, if the kernel chooses by what it knows.
+    /// The kernel's name of the queue that the class's packets wait in, where the kernel classifies them.
     #[serde(default)]
     pub queue: Option<String>,
-    /// How long packets waited; none where the place does not say.
+    /// The delays of packets; `None` where the backend does not measure them.
     pub delay: Option<DelayFigures>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DelayFigures {
     pub min_ns: u64,
-    /// Half of them at most.
+    /// At least half of the delays are at most this.
     pub median_ns: u64,
     pub mean_ns: u64,
-    /// All but one in a hundred, at most.
+    /// At least 99 of 100 delays are at most this.
     pub p99_ns: u64,
     pub max_ns: u64,
 }
 
-/// What a class got between two readings.
+/// The rates of a class between two readings.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Pace {
     /// Bits a second.
     pub rate: f64,
-    /// The part of what all got, from 0 to 1.
+    /// The part of the bytes of all top-level classes, from 0 to 1.
     pub share: f64,
     pub dropped: f64,
 }
 
 impl Live {
-    /// What each class got since an earlier reading, in the order of the classes. A class that was not there
-    /// then, or has begun to count again, has got what it says now.
+    /// The rates of each class since an earlier reading, in the order of the classes. For a new class, or for
+    /// a class whose counters have restarted, the present counters are the difference.
     pub fn paces(&self, earlier: &Self) -> Vec<Pace> {
         let seconds = self.at_ns.saturating_sub(earlier.at_ns) as f64 / 1e9;
         let since = |class: &LiveClass| {

@@ -1,4 +1,4 @@
-//! Whole numbers of any length, as far as exact tags need them.
+//! Whole numbers of any length, with the operations that exact tags need.
 
 use crate::weight::gcd;
 use std::cmp::Ordering;
@@ -49,7 +49,7 @@ impl Natural {
         Self::of(digits)
     }
 
-    /// The quotient and what is left; the divisor is not 0.
+    /// The quotient and the remainder; the divisor must not be 0.
     #[expect(clippy::cast_possible_truncation, reason = "both are below the divisor or below 2 to the 64th")]
     pub(crate) fn divided_by(&self, divisor: u64) -> (Self, u64) {
         let (mut digits, mut rest) = (vec![0; self.digits.len()], 0);

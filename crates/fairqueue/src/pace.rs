@@ -1,29 +1,29 @@
-//! When a link of a given rate is free again. Exact to the nanosecond, and errors do not add up.
+//! Computes when a link of a given rate is free again. Exact to the nanosecond; errors do not add up.
 //!
 //! A pause after each packet would add this process's lateness to every packet. Instead each packet occupies
-//! a virtual clock for its length, from the moment the link was free, even if this process sees that moment
-//! late. The rate is exact as long as the process is never later than the pace makes up for, and no burst is
-//! longer than that. Capacity of moments in which nothing waits is lost, as on a cable. The caller decides
-//! what counts as the length.
+//! a virtual clock for its length, from the moment at which the link was free, even if this process sees that
+//! moment late. The rate is exact as long as the process is never later than the allowed lateness, and no
+//! burst is longer than that. Capacity is lost while no packet waits, as on a cable. The caller decides which
+//! bytes count as the length.
 //!
 //! Pure: time is an argument.
 
 use crate::policy::Rate;
 use unisono_linux::clock::Nanos;
 
-/// A link, or a class with a ceiling.
+/// The pace of a link, or of a class with a ceiling.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkPace {
     rate: Rate,
-    /// Up to this lateness is made up for by sending faster.
+    /// The process may be late by up to this time and catch up by sending faster.
     late: Nanos,
     free_at: Nanos,
-    /// Remainder of the division that gave `free_at`: the part of a nanosecond, times the rate.
+    /// The remainder of the division that gave `free_at`: a fraction of a nanosecond, times the rate.
     remainder: u64,
 }
 
 impl LinkPace {
-    /// A free link. A process that is late by at most `late` makes up for it.
+    /// A free link. A process that is late by at most `late` catches up.
     #[must_use]
     pub const fn new(rate: Rate, late: Nanos) -> Self {
         Self { rate, late, free_at: Nanos::ZERO, remainder: 0 }
@@ -38,20 +38,20 @@ impl LinkPace {
         self.free_at
     }
 
-    /// Nothing waited until now: that capacity is lost.
+    /// No packet has waited until `now`, so the link's capacity until then is lost.
     pub fn rest_until(&mut self, now: Nanos) {
         if now > self.free_at {
             (self.free_at, self.remainder) = (now, 0);
         }
     }
 
-    /// How long a packet of this length occupies the link, rounded down.
+    /// The time for which a packet of this length occupies the link, rounded down.
     #[must_use]
     pub fn time_of(&self, bytes: u32) -> Nanos {
         Nanos(bit_nanos(bytes) / self.rate.bits_per_second())
     }
 
-    /// A packet is sent now, or would have been when the link became free.
+    /// Charges a packet that is sent now, or that would have been sent when the link became free.
     #[inline]
     pub fn carry(&mut self, now: Nanos, bytes: u32) {
         self.rest_until(now.since(self.late));
@@ -61,7 +61,7 @@ impl LinkPace {
     }
 }
 
-/// Bits times nanoseconds of a second. Exact up to 2 GiB: more than any frame.
+/// Bits times the nanoseconds of a second. Exact up to 2 GiB, more than any frame.
 fn bit_nanos(bytes: u32) -> u64 {
     u64::from(bytes).saturating_mul(8 * Nanos::SECOND.0)
 }

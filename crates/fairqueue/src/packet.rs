@@ -1,4 +1,4 @@
-//! What is scheduled.
+//! The unit of work that disciplines schedule.
 
 use unisono_linux::clock::Nanos;
 
@@ -8,21 +8,22 @@ pub const NO_DEADLINE: Nanos = Nanos::NEVER;
 /// A packet, or a quantum of processor time, or a request to a disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packet<T> {
-    /// How much service it needs: bytes, or microseconds; at most [`Packet::MOST_LENGTH`].
+    /// The service that it needs, in bytes or microseconds; at most [`Packet::MAX_LENGTH`].
     pub length: u32,
-    /// Packets of one flow never overtake each other, whatever their deadlines; any number of the caller's.
+    /// Packets of one flow never overtake each other, whatever their deadlines. The caller chooses the
+    /// number.
     pub flow: u32,
-    /// By when it should have left, on the caller's clock, or [`NO_DEADLINE`]; heeded where the class orders
-    /// by deadline.
+    /// The time by which the packet should have left, on the caller's clock, or [`NO_DEADLINE`]; used in
+    /// classes that order by deadline.
     pub deadline: Nanos,
     pub item: T,
 }
 
 impl<T> Packet<T> {
     /// The longest packet: 16 MiB less one byte.
-    pub const MOST_LENGTH: u32 = (1 << 24) - 1;
+    pub const MAX_LENGTH: u32 = (1 << 24) - 1;
 
-    /// A packet without a deadline, of the flow 0.
+    /// A packet without a deadline, of flow 0.
     pub fn new(length: u32, item: T) -> Self {
         Self { length, flow: 0, deadline: NO_DEADLINE, item }
     }

@@ -1,9 +1,9 @@
-//! Time of a processor: quanta instead of packets, microseconds instead of bytes.
+//! Shares of a processor: quanta instead of packets, microseconds instead of bytes.
 //!
-//! A program that wants to run has one quantum waiting in its class. When it has run, it is charged the time
-//! that it used, which is less than the quantum if it went to sleep. Start-time fair queuing does not need to
-//! know that time before. All else is as with packets: weights, classes of classes, and siblings that share
-//! by weight what an idle class leaves.
+//! A runnable program has one quantum waiting in its class. After it has run, it is charged the time that it
+//! used (less than the quantum if it went to sleep). Start-time fair queuing does not need to know that time
+//! in advance. The rest is as with packets: weights, nested classes, and siblings that share by weight the
+//! time that an idle class leaves unused.
 //!
 //! Reference: Goyal, Guo, Vin, "A hierarchical CPU scheduler for multimedia operating systems" (OSDI 1996),
 //! the scheduler of QLinux.
@@ -23,14 +23,15 @@ pub struct Processor {
 }
 
 impl Processor {
-    /// No program wants to run yet. `quantum` is in microseconds, from one to [`Packet::MOST_LENGTH`].
+    /// A processor without runnable programs. `quantum` is in microseconds, from 1 to
+    /// [`Packet::MAX_LENGTH`].
     pub fn new(hierarchy: Hierarchy, quantum: u32) -> Self {
         let runnable = vec![false; hierarchy.classes().count()];
-        let quantum = quantum.clamp(1, Packet::<()>::MOST_LENGTH);
+        let quantum = quantum.clamp(1, Packet::<()>::MAX_LENGTH);
         Self { shares: Scheduler::new(hierarchy), quantum, runnable, running: None }
     }
 
-    /// The program of a leaf wants to run. Fails if the class has children.
+    /// The program of a leaf becomes runnable. Fails if the class has children.
     pub fn wake(&mut self, class: ClassId) -> Result<(), EnqueueError> {
         if !std::mem::replace(&mut self.runnable[class.index()], true) && self.running != Some(class) {
             let woken = self.shares.enqueue(Nanos::ZERO, class, Packet::new(self.quantum, ()));
@@ -40,17 +41,17 @@ impl Processor {
         Ok(())
     }
 
-    /// The class whose quantum begins, and the most microseconds that it may run.
+    /// The class whose quantum begins, and the quantum in microseconds.
     pub fn dispatch(&mut self) -> Option<(ClassId, u32)> {
         let (class, _) = self.shares.dequeue(Nanos::ZERO)?;
         self.running = Some(class);
         Some((class, self.quantum))
     }
 
-    /// The quantum has ended after `used` microseconds; `wants` says whether the program goes on.
+    /// The quantum has ended after `used` microseconds; `wants` says whether the program stays runnable.
     pub fn ran(&mut self, used: u32, wants: Wants) {
         let Some(class) = self.running.take() else { return };
-        self.shares.charge(used.min(Packet::<()>::MOST_LENGTH));
+        self.shares.charge(used.min(Packet::<()>::MAX_LENGTH));
         self.runnable[class.index()] = wants == Wants::More;
         if wants == Wants::More {
             self.shares
@@ -60,24 +61,25 @@ impl Processor {
         self.shares.finish(Nanos::ZERO);
     }
 
-    /// The same as [`ran`](Self::ran) with [`Wants::More`] and [`dispatch`](Self::dispatch), if nobody else
-    /// wants to run: the same class goes on. False: it still runs; call these two.
+    /// The same as [`ran`](Self::ran) with [`Wants::More`] and [`dispatch`](Self::dispatch), if no other
+    /// program is runnable: the same class goes on. Returns false if the class still runs; then call those
+    /// two.
     #[inline]
     pub fn go_on(&mut self, used: u32) -> bool {
         if self.running.is_none() {
             return false;
         }
-        self.shares.charge(used.min(Packet::<()>::MOST_LENGTH));
+        self.shares.charge(used.min(Packet::<()>::MAX_LENGTH));
         self.shares.serve_again(self.quantum)
     }
 
-    /// What each class has got, in microseconds.
+    /// The scheduler, with the service that each class has received, in microseconds.
     pub fn shares(&self) -> &Scheduler<()> {
         &self.shares
     }
 }
 
-/// What a program wants after its quantum.
+/// Whether a program stays runnable after its quantum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wants {
     /// To run again.
@@ -92,7 +94,7 @@ mod tests {
     use crate::hierarchy::ClassSpec;
     use proptest::prelude::*;
 
-    /// Three leaves, two of them in a class of their own.
+    /// Three leaves; two of them share an inner class.
     fn nested() -> (Processor, [ClassId; 3]) {
         let leaf =
             |name: &str, weight: &str| ClassSpec::new(name).weighing(weight.parse().expect("a weight"));
@@ -150,7 +152,7 @@ mod tests {
         }
         let got = ids.map(|id| processor.shares().served(id).bytes as f64);
         assert!((got[0] / got[1] - 2.0).abs() < 0.01 && (got[1] / got[2] - 3.0).abs() < 0.02, "{got:?}");
-        // one sleeps: the others share by weight, and nothing is owed to it
+        // with one asleep, the others share by weight, and the sleeper is owed nothing
         while let Some((class, quantum)) = processor.dispatch() {
             processor.ran(quantum, if class == ids[0] { Wants::More } else { Wants::Sleep });
             if class == ids[0] && !processor.runnable[ids[1].index()] && !processor.runnable[ids[2].index()] {

@@ -1,9 +1,9 @@
-//! Pages in a ring, each a list of entries, first in, first out.
+//! Pages in a ring. Each page is a list of entries, first in, first out.
 //!
-//! A page is a list through one slab of links. A word of bits for 64 pages, and another for 64 words, say
-//! which pages have entries. Appending an entry and taking the first have no branch on whether the page is
-//! empty, because a processor could not predict it. To make this possible an empty list ends in a link of its
-//! own (number 0), which may be written to. Nothing is allocated once the ring is made.
+//! The lists of all pages share one slab of links. A word of bits for 64 pages, and another one for 64 such
+//! words, say which pages have entries. Appending an entry and taking the first have no branch on whether the
+//! page is empty, because a processor could not predict it. For this purpose an empty list ends in a link of
+//! its own (number 0) that may be written to. Nothing is allocated once the ring is made.
 
 use crate::few::TaggedSlot;
 
@@ -14,7 +14,7 @@ struct PageLink {
     next: u32,
 }
 
-/// The link that ends every list, and stands for none.
+/// The link that ends every list; it holds no entry.
 const END: u32 = 0;
 
 /// An empty page is all zero.
@@ -24,7 +24,7 @@ struct Page {
     last: u32,
 }
 
-/// All bits or none: to choose without a branch.
+/// All bits set or none: a mask that selects without a branch.
 #[inline]
 fn all_if(condition: bool) -> u32 {
     u32::from(condition).wrapping_neg()
@@ -33,7 +33,7 @@ fn all_if(condition: bool) -> u32 {
 #[derive(Clone, Debug)]
 pub(crate) struct PageRing {
     pages: Box<[Page]>,
-    /// Which pages have entries, and which words of those bits are not zero.
+    /// Bits of the pages that have entries; `summary` has a bit for each word of `bits` that is not zero.
     bits: Box<[u64]>,
     summary: Box<[u64]>,
     links: Box<[PageLink]>,
@@ -42,7 +42,7 @@ pub(crate) struct PageRing {
 }
 
 impl PageRing {
-    /// A ring of so many pages, a power of two and no less than 64, for so many entries.
+    /// A ring of `pages` pages, a power of two and no less than 64, for `most` entries.
     pub(crate) fn new(pages: usize, most: usize) -> Self {
         let count = u32::try_from(most).expect("fits because classes have numbers of 30 bits");
         let link = |next| PageLink { tag: 0, slot: 0, next };
@@ -66,13 +66,13 @@ impl PageRing {
         self.pages.len() as u64
     }
 
-    /// Where a page of this number is, counted from tag 0.
+    /// The index in the ring of a page, given by its number counted from tag 0.
     #[inline]
     pub(crate) fn place(&self, page: u64) -> usize {
         page as usize & (self.pages.len() - 1)
     }
 
-    /// A new link; there is room.
+    /// Takes a free link and fills it. The caller guarantees that one is free.
     #[inline]
     fn link(&mut self, entry: TaggedSlot, next: u32) -> u32 {
         let at = self.free;
@@ -83,7 +83,7 @@ impl PageRing {
         at
     }
 
-    /// Enters a slot behind all others of a page.
+    /// Appends an entry to a page.
     #[inline]
     pub(crate) fn append(&mut self, place: usize, entry: TaggedSlot) {
         let at = self.link(entry, END);
@@ -95,7 +95,7 @@ impl PageRing {
         self.summary[place / 4096] |= 1 << (place / 64 % 64);
     }
 
-    /// Enters a slot on a page in order, behind those of the same tag.
+    /// Inserts an entry into a sorted page, behind entries of the same tag.
     pub(crate) fn insert(&mut self, place: usize, entry: TaggedSlot) {
         let Page { first, last } = self.pages[place];
         if last == END || self.links[last as usize].tag <= entry.tag {
@@ -112,7 +112,7 @@ impl PageRing {
         }
     }
 
-    /// The place of the first page with entries, from one on around the ring.
+    /// The first page with entries, from `from` on around the ring.
     #[inline]
     pub(crate) fn next(&self, from: usize) -> Option<usize> {
         let bits = self.bits[from / 64] >> (from % 64);
@@ -124,7 +124,7 @@ impl PageRing {
 
     #[inline(never)]
     fn next_word(&self, from: usize) -> Option<usize> {
-        // the words behind it, around the ring, and last this one again
+        // the words after this one, around the ring, and this one again at last
         let from = (from / 64 + 1) & (self.bits.len() - 1);
         let words = self.summary.len();
         let word = (0..=words).find_map(|turn| {
@@ -136,7 +136,7 @@ impl PageRing {
         Some(word * 64 + self.bits[word].trailing_zeros() as usize)
     }
 
-    /// Takes the first of a page that is not empty.
+    /// Takes the first entry of a page that is not empty.
     #[inline]
     pub(crate) fn pop(&mut self, place: usize) -> TaggedSlot {
         let page = &mut self.pages[place];
@@ -153,7 +153,7 @@ impl PageRing {
         TaggedSlot::new(tag, slot)
     }
 
-    /// Takes a slot out of a page, which it searches.
+    /// Takes a slot out of a page; searches the page.
     pub(crate) fn remove(&mut self, place: usize, slot: u32) {
         let (mut before, mut at) = (END, self.pages[place].first);
         while at != END && self.links[at as usize].slot != slot {
@@ -176,11 +176,11 @@ impl PageRing {
         }
     }
 
-    /// Sorts a page by tag and keeps the order of equal ones.
+    /// Sorts a page by tag; equal tags keep their order.
     pub(crate) fn sort(&mut self, place: usize) {
         let first = self.pages[place].first;
         if first == END || self.is_sorted(first) {
-            return; // the link at the end may say anything
+            return; // the link at the end may hold any tag
         }
         // merges lists of 1, 2, 4 and so on
         let mut sorted = [END; u32::BITS as usize];
@@ -215,7 +215,7 @@ impl PageRing {
         true
     }
 
-    /// Makes one sorted list of two; of equal ones those of the earlier come first.
+    /// Merges two sorted lists; among equal tags, entries of `earlier` come first.
     fn merge(&mut self, mut earlier: u32, mut later: u32) -> u32 {
         let mut last = END;
         let mut first = END;
@@ -234,7 +234,7 @@ impl PageRing {
         first
     }
 
-    /// The slots on the pages from one on, in order as far as pages are sorted.
+    /// The slots of the pages from `from` on. The order is exact on pages that are sorted.
     #[inline]
     pub(crate) fn coming(&self, from: usize) -> impl Iterator<Item = u32> {
         let mut place = from;

@@ -1,7 +1,7 @@
-//! Deficit round robin: each class in turn may send as many bytes as it has saved up.
+//! Deficit round robin: in its turn, a class may send as many bytes as its deficit counter allows.
 //!
-//! Cost: constant for each packet, which is why kernels have it. Its weakness: a class waits a whole round,
-//! however many classes there are. Weights are those that the leaves have in the whole tree. Idle bandwidth
+//! Cost: constant for each packet; kernels have it for this reason. Its weakness: a class waits a whole
+//! round, however many classes there are. A leaf's weight is its share in the whole tree. Unused bandwidth
 //! goes to all classes, not to siblings first.
 //!
 //! Reference: Shreedhar, Varghese, "Efficient Fair Queuing using Deficit Round Robin" (SIGCOMM 1995).
@@ -26,14 +26,14 @@ struct ByteTurn<T> {
     /// Bytes a round.
     quantum: f64,
     deficit: f64,
-    /// Whether its turn has begun, so that it has had this round's quantum.
+    /// Whether its turn has begun, so that this round's quantum is already in `deficit`.
     began: bool,
     waiting: VecDeque<Packet<T>>,
 }
 
 impl<T> RoundRobin<T> {
-    /// Without packets. The class with the least share may send `least_quantum` bytes a round; a whole packet
-    /// is usual, so that nobody is passed over.
+    /// A discipline without packets. The class with the least share may send `least_quantum` bytes a round.
+    /// Use at least the length of the longest packet, so that no class is passed over.
     pub fn new(hierarchy: Hierarchy, least_quantum: u32) -> Self {
         let all = hierarchy.shares();
         let share = |id: ClassId| if hierarchy.is_leaf(id) { all[id.index()] } else { f64::INFINITY };

@@ -1,21 +1,21 @@
 //! Times of a trace, exactly: decimal seconds in, decimal seconds out.
 //!
-//! A trace is computed in whole ticks of `1 / (rate * 10^places)` of a second, in which every arrival and
-//! every transmission is a whole number. So nothing is rounded before it is printed.
+//! A trace is computed in ticks of `1 / (rate * 10^places)` of a second. Every arrival and every transmission
+//! is a whole number of ticks, so nothing is rounded before it is printed.
 
 use std::fmt;
 use unisono_linux::clock::Nanos;
 
-/// A decimal number of seconds as it was written.
+/// A decimal number of seconds, with the digits that were written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Decimal {
     digits: u128,
     places: u32,
 }
 
-/// Decimal places that are read: picoseconds.
-pub(crate) const MOST_PLACES: u32 = 12;
-/// Decimal places that are written; a longer number is rounded.
+/// The most decimal places of an input: picoseconds.
+pub(crate) const MAX_PLACES: u32 = 12;
+/// The most decimal places of an output; a longer number is rounded.
 const WRITTEN_PLACES: usize = 18;
 
 impl Decimal {
@@ -26,9 +26,9 @@ impl Decimal {
             && !text.ends_with('.')
             && [whole, part].iter().all(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()));
         let part = part.trim_end_matches('0');
-        let places = u32::try_from(part.len()).ok().filter(|places| *places <= MOST_PLACES && sound)?;
+        let places = u32::try_from(part.len()).ok().filter(|places| *places <= MAX_PLACES && sound)?;
         if whole.len() > 9 {
-            return None; // beyond thirty years
+            return None; // more than thirty years
         }
         Some(Self { digits: [whole, part].concat().parse().ok()?, places })
     }
@@ -37,7 +37,7 @@ impl Decimal {
         self.places
     }
 
-    /// In units of `10^-places` seconds; rounded down if it has more places.
+    /// The number in units of `10^-places` seconds; rounded down if it has more places.
     pub(crate) fn scaled(self, places: u32) -> u128 {
         if places >= self.places {
             self.digits * 10_u128.pow(places - self.places)
@@ -47,7 +47,7 @@ impl Decimal {
     }
 }
 
-/// A moment of a trace, and how many ticks a second has.
+/// A moment of a trace in ticks, and the number of ticks in a second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seconds {
     pub(crate) ticks: u128,
@@ -55,7 +55,7 @@ pub struct Seconds {
 }
 
 impl Seconds {
-    /// Whole nanoseconds, rounded down.
+    /// In whole nanoseconds, rounded down.
     pub(crate) fn nanos(self) -> Nanos {
         let (whole, rest) = (self.ticks / self.ticks_per_second, self.ticks % self.ticks_per_second);
         let nanos = whole * 1_000_000_000 + rest * 1_000_000_000 / self.ticks_per_second;
@@ -67,13 +67,13 @@ impl Seconds {
     }
 }
 
-/// Decimal, at least one place, at most 18.
+/// Decimal, with 1 to 18 places.
 impl fmt::Display for Seconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (mut whole, mut left) = (self.ticks / self.ticks_per_second, self.ticks % self.ticks_per_second);
         let mut digits = Vec::with_capacity(WRITTEN_PLACES);
         while left > 0 && digits.len() < WRITTEN_PLACES {
-            // never beyond 128 bits: the rest is less than the ticks of a second, which are below 10^27
+            // fits into 128 bits: the rest is less than the ticks of a second, and they are below 10^27
             left *= 10;
             digits.push(u8::try_from(left / self.ticks_per_second).expect("one digit"));
             left %= self.ticks_per_second;

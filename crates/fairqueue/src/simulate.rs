@@ -1,7 +1,7 @@
-//! A link on paper: the departures of a trace.
+//! A simulated link: computes the departures of a trace.
 //!
-//! Deterministic and exact. Arrivals at the instant of a choice come before it; an arrival exactly at the end
-//! of the last packet begins a new busy period.
+//! Deterministic and exact. Arrivals at the instant of a choice come before the choice. An arrival exactly at
+//! the end of the last packet begins a new busy period.
 
 use crate::discipline::Discipline;
 use crate::hierarchy::ClassId;
@@ -21,7 +21,7 @@ pub struct Departure {
     pub end: Seconds,
 }
 
-/// What the packets of a class went through.
+/// The delays of the packets of one class.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Delays {
     pub name: String,
@@ -33,7 +33,7 @@ pub struct Delays {
 }
 
 impl Trace {
-    /// What the packets of each leaf went through.
+    /// The delays of the packets of each leaf.
     pub fn delays(&self, departures: &[Departure]) -> Vec<Delays> {
         let mut of: Vec<(u64, Vec<f64>)> = vec![(0, vec![]); self.hierarchy.classes().count()];
         for departure in departures {
@@ -66,7 +66,7 @@ impl Trace {
         let mut coming = self.arrivals.iter().peekable();
         let mut now = 0;
         loop {
-            // what has arrived during the last packet, then its end, then what arrives at this instant
+            // first the arrivals during the last packet, then its end, then the arrivals at this instant
             let mut arrive = |until: &dyn Fn(u128) -> bool, discipline: &mut dyn Discipline<usize>| {
                 while let Some(arrival) = coming.next_if(|arrival| until(arrives(arrival))) {
                     let time = nanos(arrives(arrival));

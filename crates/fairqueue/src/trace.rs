@@ -5,13 +5,13 @@
 //!  "tree": {"name": "root", "children": [{"name": "http", "weight": 2}, {"name": "rt", "weight": 1}]},
 //!  "packets": [{"id": 0, "t": "0.0006", "class": "http", "len": 1500}]}
 //! ```
-//! `rate` is in bits a second, `t` in seconds as a decimal text, `len` in bytes. A class may say
-//! `"order": "deadline"`; a packet may have a `deadline` (as `t`) and a `flow`.
+//! `rate` is in bits a second, `t` in seconds as a decimal text, `len` in bytes. A class may have `"order":
+//! "deadline"`; a packet may have a `deadline` (in the form of `t`) and a `flow`.
 
 use crate::hierarchy::{ClassId, ClassSpec, Hierarchy, HierarchyError, Order};
 use crate::packet::{NO_DEADLINE, Packet};
 use crate::policy::Rate;
-use crate::seconds::{Decimal, MOST_PLACES};
+use crate::seconds::{Decimal, MAX_PLACES};
 use crate::weight::{Weight, WeightError};
 use serde::Deserialize;
 use serde_json::{Number, Value};
@@ -28,7 +28,7 @@ pub struct Trace {
 pub(crate) struct Arrival {
     pub(crate) at: Decimal,
     pub(crate) class: ClassId,
-    /// What it carries is its position among the packets of the trace.
+    /// Its item is the position of the packet in the trace.
     pub(crate) packet: Packet<usize>,
     pub(crate) id: Value,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Arrival {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
-    /// No JSON, or not of the form of a trace; the position is in the message.
+    /// The text is not JSON, or does not have the form of a trace; the message includes the position.
     #[error("{0}")]
     Form(#[from] serde_json::Error),
     #[error("classes are nested more than {most} deep")]
@@ -51,16 +51,16 @@ pub enum TraceError {
     Tree(#[from] HierarchyError),
     #[error("packets[{number}]: {what}")]
     Packet {
-        /// Its position, from 0.
+        /// Its position in `packets`, from 0.
         number: usize,
         what: String,
     },
 }
 
 /// The highest rate that a trace may name, in bits a second.
-const MOST_RATE: u64 = 1_000_000_000_000_000;
-/// The most levels of classes that a trace may have.
-const MOST_DEPTH: usize = 500;
+const MAX_RATE: u64 = 1_000_000_000_000_000;
+/// The most levels of classes in a trace.
+const MAX_DEPTH: usize = 500;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -102,24 +102,24 @@ struct TracePacket {
 }
 
 impl Trace {
-    /// Reads a trace. The error says what is wrong, and where.
+    /// Reads a trace. The error names the mistake and its position.
     pub fn parse(text: &str) -> Result<Self, TraceError> {
         // a class and the list of its children are two levels of JSON
-        if depth(text) > 2 * MOST_DEPTH {
-            return Err(TraceError::TooDeep { most: MOST_DEPTH });
+        if depth(text) > 2 * MAX_DEPTH {
+            return Err(TraceError::TooDeep { most: MAX_DEPTH });
         }
         let mut reader = serde_json::Deserializer::from_str(text);
         reader.disable_recursion_limit();
         let file = File::deserialize(&mut reader)?;
         reader.end()?;
-        let rate = file.rate.as_u64().filter(|rate| *rate <= MOST_RATE).and_then(Rate::new);
-        let rate = rate.ok_or(TraceError::Rate { rate: file.rate, most: MOST_RATE })?;
+        let rate = file.rate.as_u64().filter(|rate| *rate <= MAX_RATE).and_then(Rate::new);
+        let rate = rate.ok_or(TraceError::Rate { rate: file.rate, most: MAX_RATE })?;
         let hierarchy = Hierarchy::new(class(file.tree, Depth::Root)?)?;
         let arrivals = file.packets.into_iter().enumerate().map(|(number, sent)| {
             arrival(&hierarchy, number, sent).map_err(|what| TraceError::Packet { number, what })
         });
         let mut arrivals: Vec<Arrival> = arrivals.collect::<Result<_, _>>()?;
-        arrivals.sort_by_key(|arrival| arrival.at.scaled(MOST_PLACES)); // stable
+        arrivals.sort_by_key(|arrival| arrival.at.scaled(MAX_PLACES)); // stable
         Ok(Self { rate, hierarchy, arrivals })
     }
 
@@ -161,7 +161,7 @@ fn arrival(hierarchy: &Hierarchy, number: usize, sent: TracePacket) -> Result<Ar
     let decimal = |key, text: &str| {
         Decimal::parse(text).ok_or_else(|| {
             format!(
-                "{key}: expected seconds as a decimal text such as \"0.0006\", with at most {MOST_PLACES} places, \
+                "{key}: expected seconds as a decimal text such as \"0.0006\", with at most {MAX_PLACES} places, \
                  not \"{text}\""
             )
         })
@@ -171,9 +171,9 @@ fn arrival(hierarchy: &Hierarchy, number: usize, sent: TracePacket) -> Result<Ar
     if !hierarchy.is_leaf(class) {
         return Err(format!("class: `{}` has children, and packets wait at leaves", sent.class));
     }
-    let length = u32::try_from(sent.len).ok().filter(|len| (1..=Packet::<usize>::MOST_LENGTH).contains(len));
+    let length = u32::try_from(sent.len).ok().filter(|len| (1..=Packet::<usize>::MAX_LENGTH).contains(len));
     let length = length.ok_or_else(|| {
-        format!("len: expected 1 to {} bytes, not {}", Packet::<usize>::MOST_LENGTH, sent.len)
+        format!("len: expected 1 to {} bytes, not {}", Packet::<usize>::MAX_LENGTH, sent.len)
     })?;
     let deadline = match sent.deadline {
         None => NO_DEADLINE,
@@ -189,7 +189,7 @@ fn arrival(hierarchy: &Hierarchy, number: usize, sent: TracePacket) -> Result<Ar
     )
 }
 
-/// How deep brackets are nested outside of strings.
+/// How deep brackets are nested, outside of strings.
 fn depth(text: &str) -> usize {
     let (mut depth, mut deepest, mut in_string, mut escaped) = (0_usize, 0, false, false);
     for byte in text.bytes() {

@@ -1,16 +1,16 @@
-//! Weights, and what a byte costs a class in its parent's virtual time.
+//! Weights, and the cost of a byte in the parent's virtual time.
 //!
-//! A finish tag is `S + length / weight`. Division would round, and rounding could decide between tags that
-//! ought to be equal. So siblings share a unit in which one byte costs each of them a whole number. With
-//! weights 6, 3 and 1 the unit is the sixth of a byte, and a byte costs 1, 2 and 6. That unit is the least
-//! common multiple of the weights as whole numbers. Where it would be too large (weights such as 1000003 and
-//! 999983 among many others) costs are rounded to some 12 digits, and [`WeightScale::exact`] says so.
+//! A finish tag is `S + length / weight`. A rounded quotient could decide between tags that ought to be
+//! equal. So siblings share a unit in which one byte costs each of them a whole number. With weights 6, 3 and
+//! 1 the unit is the sixth of a byte, and a byte costs 1, 2 and 6. That unit is the least common multiple of
+//! the weights as whole numbers. Where it would be too large (for several weights such as 1000003 and
+//! 999983), costs are rounded to some 12 digits, and [`WeightScale::exact`] is false.
 
 use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
-/// How much of its parent's bandwidth a class has beside its siblings; a positive number.
+/// The weight of a class relative to its siblings; a positive number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Weight {
     numerator: NonZeroU32,
@@ -73,13 +73,13 @@ impl fmt::Display for Weight {
 }
 
 /// Costs stay below this, so that a packet's tags stay within a quarter of 64 bits.
-const MOST_COST: u64 = 1 << 38;
+const MAX_COST: u64 = 1 << 38;
 
-/// What a byte costs each of some siblings.
+/// The costs of a byte for a group of siblings.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct WeightScale {
     pub(crate) costs: Vec<u64>,
-    /// Whether costs relate exactly as the weights do.
+    /// Whether the costs are in exactly the inverse proportion of the weights.
     pub(crate) exact: bool,
 }
 
@@ -88,15 +88,15 @@ impl WeightScale {
         let exact = exact_costs(weights);
         let costs = exact.clone().unwrap_or_else(|| {
             let least = weights.iter().map(|weight| weight.to_f64()).fold(f64::INFINITY, f64::min);
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most MOST_COST")]
-            let cost = |weight: &Weight| ((least / weight.to_f64() * MOST_COST as f64).round() as u64).max(1);
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most MAX_COST")]
+            let cost = |weight: &Weight| ((least / weight.to_f64() * MAX_COST as f64).round() as u64).max(1);
             weights.iter().map(cost).collect()
         });
         Self { costs, exact: exact.is_some() }
     }
 
-    /// How far ahead most of them are entered when they have been served: some packets of the usual length at
-    /// the mean cost, where each counts as often as it is served.
+    /// An estimate of the distance between the virtual time and most start tags: a few packets of the usual
+    /// length at the mean cost, with each child counted as often as it is served.
     pub(crate) fn span(&self) -> u64 {
         let rate: f64 = self.costs.iter().map(|cost| 1.0 / *cost as f64).sum();
         #[expect(
@@ -112,12 +112,12 @@ impl WeightScale {
 fn exact_costs(weights: &[Weight]) -> Option<Vec<u64>> {
     let whole = whole(weights);
     let unit = whole.iter().try_fold(1_u128, |unit, whole| lcm(unit, u128::from(*whole)))?;
-    let cost = |whole: &u64| u64::try_from(unit / u128::from(*whole)).ok().filter(|cost| *cost <= MOST_COST);
+    let cost = |whole: &u64| u64::try_from(unit / u128::from(*whole)).ok().filter(|cost| *cost <= MAX_COST);
     whole.iter().map(cost).collect()
 }
 
-/// The weights as whole numbers: all times the same. A denominator divides 10^9 and a numerator is below
-/// that, so they fit.
+/// The weights as whole numbers, all multiplied by the same factor. A denominator divides 10^9 and a
+/// numerator is below 10^9, so the products fit.
 pub(crate) fn whole(weights: &[Weight]) -> Vec<u64> {
     let divide = |a: u64, b: u64| u64::try_from(gcd(a.into(), b.into())).map_or(1, |common| a / common);
     let common = weights.iter().fold(1, |common, weight| {
@@ -163,7 +163,7 @@ mod tests {
         }
         let near = WeightScale::of(&weights(&["999983", "1000003", "999979", "999961", "999959", "999953"]));
         assert!(!near.exact);
-        assert!(near.costs.iter().all(|cost| *cost > MOST_COST / 2));
+        assert!(near.costs.iter().all(|cost| *cost > MAX_COST / 2));
     }
 
     #[test]

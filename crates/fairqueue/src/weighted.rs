@@ -1,10 +1,10 @@
 //! Weighted fair queuing. An ideal link would serve all classes at the same time, in proportion to their
-//! weights. This discipline sends packets in the order in which that link would finish them.
+//! weights. This discipline sends packets in the order of their ends on that ideal link.
 //!
-//! Unlike start-time fair queuing it needs the speed of the link, to know how far the ideal link is. On a
-//! link whose speed varies it is unfair. Weights are those that the leaves have in the whole tree.
+//! Unlike start-time fair queuing it needs the speed of the link, to follow the ideal link. On a link whose
+//! speed varies it is unfair. A leaf's weight is its share in the whole tree.
 //!
-//! Cost: a heap of packets, and another one for the ideal link.
+//! Cost: a heap of the leaves with packets, and another one for the ideal link.
 //!
 //! Reference: Demers, Keshav, Shenker, "Analysis and Simulation of a Fair Queueing Algorithm" (SIGCOMM 1989);
 //! Parekh, Gallager (1993).
@@ -25,12 +25,13 @@ pub struct Weighted<T> {
     next: BinaryHeap<Reverse<(FinishTag, ClassId)>>,
     /// Bytes a nanosecond.
     rate: f64,
-    /// The ideal link's virtual time, the moment at which it was computed, and the shares of the classes that
-    /// it serves.
+    /// The ideal link's virtual time. It holds at the moment `computed`. `active` is the sum of the shares of
+    /// the classes that the ideal link serves.
     virtual_time: f64,
     computed: Nanos,
     active: f64,
-    /// When the ideal link will have served all that a leaf has: its last finish tag.
+    /// Leaves by their last finish tag. At that virtual time the ideal link has served all packets of the
+    /// leaf.
     leaving: BinaryHeap<Reverse<(FinishTag, ClassId)>>,
     backlog: Backlog,
 }
@@ -69,7 +70,7 @@ impl Ord for FinishTag {
 }
 
 impl<T> Weighted<T> {
-    /// Without packets, for a link of `bits_per_second`.
+    /// A discipline without packets, for a link of this rate.
     pub fn new(hierarchy: Hierarchy, rate: Rate) -> Self {
         let shares = hierarchy.shares();
         let flow = |id: ClassId| Flow {
@@ -92,14 +93,14 @@ impl<T> Weighted<T> {
         }
     }
 
-    /// Moves the ideal link on to a moment: its virtual time runs the faster the fewer it serves.
+    /// Advances the ideal link to `now`. Its virtual time runs faster the fewer classes it serves.
     fn advance(&mut self, now: Nanos) {
         let mut left = now.since(self.computed).0 as f64;
         self.computed = self.computed.max(now);
         while let Some(Reverse((FinishTag(finish), class))) = self.leaving.peek().copied() {
             let flow = &mut self.flows[class.index()];
             if finish < flow.last_finish {
-                self.leaving.pop(); // more has come since
+                self.leaving.pop(); // packets have arrived since
                 continue;
             }
             let needs = ((finish - self.virtual_time) * self.active / self.rate).max(0.0);
@@ -113,7 +114,7 @@ impl<T> Weighted<T> {
             self.active -= flow.share;
             self.leaving.pop();
         }
-        self.active = 0.0; // and no rounding is left of it
+        self.active = 0.0; // 0 exactly, without rounding errors
     }
 }
 

@@ -1,20 +1,19 @@
-//! The next of many entries, however far ahead: a queue ordered by tag for tags that never decrease below the
-//! last one served.
+//! A monotone priority queue for any distance of tags: no tag is inserted below the last one taken.
 //!
-//! The start tags that a start-time fair queue serves never decrease, and none is ever entered below the one
-//! served last. For such monotone queues a heap does too much: this is a radix structure of 64 buckets a
-//! level. An entry lies at the level of the highest digit (six bits) in which its tag differs from the tag
-//! served last, in the bucket of that digit, so that everything at a lower level comes before everything at a
-//! higher one, and one word of bits a level finds the first bucket. When a bucket above the lowest level
-//! becomes the first, its least tag becomes the tag served last and its entries move down.
+//! The start tags that a start-time fair queue serves never decrease, and no tag is ever inserted below the
+//! one served last. For such monotone queues a heap does too much. This is a radix structure of 64 buckets a
+//! level. An entry's level is the highest digit (six bits) in which its tag differs from the tag served last,
+//! and that digit selects its bucket. So all entries of a lower level come before all entries of a higher
+//! one, and one word of bits a level finds the first bucket. When a bucket above the lowest level becomes the
+//! first, its least tag becomes the tag served last and its entries move down.
 //!
-//! Order is exact, and among equal tags first in, first out: equal tags always share a bucket, and buckets
-//! keep their order when they move down.
+//! The order is exact; equal tags leave first in, first out: they always share a bucket, and buckets keep
+//! their order when they move down.
 //!
 //! Cost: an entry moves down at most once a level, in practice once or twice. A bucket is a chain of chunks
-//! of entries side by side, so that moving it down is a walk over neighbouring memory, not from one class to
-//! the next. As many chunks as can be needed are made in the beginning; nothing is allocated later. Not for
-//! few entries: a level takes half a kilobyte (see `few.rs`).
+//! of adjacent entries, so that moving it down reads neighboring memory instead of one class after the other.
+//! All chunks that can be needed are allocated in the beginning. Not for few entries: a level takes half a
+//! kilobyte (see `few.rs`).
 //!
 //! Reference: Ahuja, Mehlhorn, Orlin, Tarjan, "Faster algorithms for the shortest path problem" (radix
 //! heaps).
@@ -23,14 +22,14 @@ const DIGIT: u32 = 6;
 const BUCKETS: usize = 1 << DIGIT;
 const LEVELS: usize = u64::BITS.div_ceil(DIGIT) as usize;
 const NONE: u32 = u32::MAX;
-/// With its header a chunk fills four cache lines.
+/// Entries of a chunk; with its header a chunk fills four cache lines.
 const ROOM: usize = 15;
 
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct WheelChunk {
     next: u32,
-    /// Entries from `from` to `to` are there.
+    /// The entries from `from` to `to` are in use.
     from: u32,
     to: u32,
     entries: [(u64, u32); ROOM],
@@ -47,11 +46,11 @@ const NO_CHUNKS: BucketEnds = BucketEnds { first: NONE, last: NONE };
 
 #[derive(Clone, Debug)]
 pub(crate) struct Wheel {
-    /// The tag served last: no tag is below it.
+    /// The tag served last; no tag in the queue is below it.
     base: u64,
-    /// Which levels have entries; one bit each.
+    /// One bit for each level that has entries.
     levels: u32,
-    /// Which buckets of a level have entries.
+    /// For each level, one bit for each bucket that has entries.
     buckets: [u64; LEVELS],
     ends: Box<[[BucketEnds; BUCKETS]; LEVELS]>,
     chunks: Vec<WheelChunk>,
@@ -59,7 +58,7 @@ pub(crate) struct Wheel {
 }
 
 impl Wheel {
-    /// A queue of at most so many entries.
+    /// A queue of at most `most` entries.
     pub(crate) fn new(most: usize) -> Self {
         // a bucket has at most two chunks that are not full, its first and its last; with one entry only one
         let count = most / ROOM + 2 * most.min(LEVELS * BUCKETS) + 1;
@@ -80,7 +79,7 @@ impl Wheel {
         self.levels == 0
     }
 
-    /// Enters a slot that is not in the queue, with a tag not below the last one taken.
+    /// Inserts a slot that is not in the queue. Its tag must not be below the last one taken.
     #[inline]
     pub(crate) fn insert(&mut self, slot: u32, tag: u64) {
         debug_assert!(tag >= self.base, "{tag} is below {}, which was served", self.base);
@@ -96,13 +95,13 @@ impl Wheel {
         }
     }
 
-    /// Takes the slot with the least tag; of equal ones the one entered first.
+    /// Takes the slot with the least tag; among equal tags, the one inserted first.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<(u32, u64)> {
         self.take_below(u64::MAX)
     }
 
-    /// The same if the tag is below a limit; tags entered from then on may be as low as the limit.
+    /// Takes the first slot if its tag is below `limit`. Tags inserted afterwards may be as low as the limit.
     pub(crate) fn take_below(&mut self, limit: u64) -> Option<(u32, u64)> {
         loop {
             if self.levels == 0 {
@@ -142,14 +141,15 @@ impl Wheel {
         }
     }
 
-    /// Begins again at a tag; only when empty.
+    /// Restarts the empty queue at a tag.
     #[inline]
     pub(crate) fn restart(&mut self, base: u64) {
         debug_assert!(self.is_empty(), "nothing may be left behind");
         self.base = base;
     }
 
-    /// Where a tag lies: the highest digit in which it differs from the base.
+    /// The level and the bucket of a tag. The level is the position of the highest digit that differs between
+    /// the tag and the base.
     #[inline]
     fn place(&self, tag: u64) -> (usize, usize) {
         let differs = (tag ^ self.base) | 1;
@@ -176,7 +176,7 @@ impl Wheel {
         }
     }
 
-    /// Gives back the first chunk of a bucket, all of whose entries have been taken.
+    /// Frees the first chunk of a bucket. All its entries have been taken.
     fn drop_first(&mut self, level: usize, bucket: usize) {
         let ends = &mut self.ends[level][bucket];
         let at = ends.first;
@@ -196,8 +196,8 @@ impl Wheel {
         }
     }
 
-    /// Makes the least tag of the first bucket of a level the base, or a limit if that is less, and spreads
-    /// its entries over the levels below.
+    /// Sets the base to the least tag of the first bucket of a level, or to `limit` if that is less, and
+    /// moves the entries of the bucket to the levels below.
     fn move_down(&mut self, level: usize, limit: u64) {
         let bucket = self.buckets[level].trailing_zeros() as usize;
         let first = std::mem::replace(&mut self.ends[level][bucket], NO_CHUNKS).first;
@@ -212,7 +212,7 @@ impl Wheel {
         self.base = least;
         let mut at = first;
         while at != NONE {
-            // a copy, so that the chunk can be used again while its entries are entered
+            // a copy, so that the chunk can be reused while its entries are inserted
             let WheelChunk { next, from, to, entries } = self.chunks[at as usize];
             self.chunks[at as usize].next = self.free;
             self.free = at;
@@ -223,7 +223,7 @@ impl Wheel {
         }
     }
 
-    /// Everything in a bucket, which is empty then.
+    /// Empties a bucket and returns its entries.
     fn empty(&mut self, level: usize, bucket: usize) -> Vec<(u64, u32)> {
         let mut all = Vec::new();
         while let Some(chunk) = self.chunks.get(self.ends[level][bucket].first as usize) {
@@ -268,7 +268,7 @@ mod tests {
         #[test]
         fn what_is_taken_is_what_a_sorted_set_would_give(steps in steps()) {
             let mut wheel = Wheel::new(300);
-            let mut model: BTreeSet<(u64, usize, u32)> = BTreeSet::new(); // tag, when entered, slot
+            let mut model: BTreeSet<(u64, usize, u32)> = BTreeSet::new(); // tag, order of insertion, slot
             let (mut base, mut free) = (0_u64, (0..300).rev().collect::<Vec<u32>>());
             for (at, step) in steps.into_iter().enumerate() {
                 match step {

@@ -1,5 +1,5 @@
-//! No decision allocates: neither a packet that comes nor one that goes, in one level or in four, by arrival
-//! or by deadline, once as many have waited as will.
+//! No enqueue and no dequeue allocates, in one level or in four, by arrival or by deadline, once the greatest
+//! backlog has been reached.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -12,7 +12,7 @@ thread_local! {
     static ALLOCATED: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: everything is handed to the system's allocator as it came
+// SAFETY: passes every call on to the system's allocator, unchanged
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.set(ALLOCATED.get() + 1);
@@ -29,7 +29,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// So many levels of so many children each; weights from 1 to the number given.
+/// A tree of `levels` levels, `fan_out` children for each class, and weights from 1 to `weights`.
 fn tree(levels: u32, fan_out: u32, weights: u32, order: Order) -> Hierarchy {
     fn below(name: &str, levels: u32, fan_out: u32, weights: u32, order: Order) -> ClassSpec {
         let mut class = ClassSpec::new(name);
@@ -90,7 +90,7 @@ fn no_decision_allocates() {
 
 #[test]
 fn nor_does_one_by_deadline_once_its_lines_have_been_as_long_as_they_get() {
-    // few leaves, whose lines soon have been as long as they will be
+    // few leaves, whose queues soon reach their greatest length
     let count = allocations_of_decisions(&tree(1, 1, 1, Order::Deadline));
     assert_eq!(count, 0);
     assert!(ALLOCATED.get() > 0, "allocations are counted");

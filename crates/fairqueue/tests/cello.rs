@@ -1,4 +1,4 @@
-//! The scheduler of a disk on a disk on paper: shares, deadlines, sweeps, and nobody forgotten.
+//! The disk scheduler on a simulated disk: shares, deadlines, sweeps, and no request starves.
 
 use proptest::prelude::*;
 use std::collections::HashSet;
@@ -54,7 +54,7 @@ proptest! {
             cello.complete(now);
             for (one, other) in [(0, 1), (0, 2), (1, 2)] {
                 let got = |at: usize| cello.shares().served(ids[at]).bytes as f64 / f64::from(weights[at]);
-                // the fairness bound, and what a class may be ahead
+                // the fairness bound, and how far a class may be ahead
                 let most = |at: usize| (longest + f64::from(DISK.ahead)) / f64::from(weights[at]);
                 prop_assert!((got(one) - got(other)).abs() <= most(one) + most(other) + 1e-6);
             }
@@ -65,7 +65,7 @@ proptest! {
     fn real_time_requests_within_their_share_are_in_time(
         length in 4096..32_768_u32, others in prop::collection::vec(4096..65_536_u32, 1..9), phase in 0..40_u64,
     ) {
-        // one request each 20 ms, of a disk that does some 0.75 ms for the longest other one
+        // one request each 20 ms; the disk takes some 0.75 ms for the longest other request
         let (mut cello, ids) = disk([2, 3, 5]);
         let period = Nanos(20_000_000);
         let (mut now, mut due, mut item) = (Nanos::ZERO, Nanos(phase * 1_000_000), 0);
@@ -77,8 +77,8 @@ proptest! {
         }
         for _ in 0..1500 {
             while due <= now {
-                // as tight as can be: the request itself, and the one that the disk is busy with when it
-                // comes
+                // the tightest feasible deadline: the request itself, and the request that the disk serves
+                // when it arrives
                 let longest = *others.iter().max().expect("some");
                 let deadline = DISK.takes(longest).times(2).after(DISK.takes(length)).after(due);
                 cello.submit(due, ids[2], request(item, length, deadline, 1)).expect("a leaf");
@@ -131,7 +131,7 @@ fn a_sweep_goes_up_and_who_comes_meanwhile_waits_for_the_next() {
     for at in (0..5).map(Nanos) {
         order.push(cello.dispatch(at).expect("requests wait").1.position);
         if at == Nanos::ZERO {
-            // ahead of the sweep, and behind it: neither may keep 30 and 50 waiting
+            // positions ahead of the sweep and behind it: neither may keep 30 and 50 waiting
             cello.submit(at, throughput, request(20, 4096, Nanos::ZERO, 3)).expect("a leaf");
             cello.submit(at, throughput, request(5, 4096, Nanos::ZERO, 4)).expect("a leaf");
         }
@@ -155,7 +155,7 @@ fn interactive_requests_go_first_until_they_are_ahead_or_a_deadline_is_near() {
     // 64 KiB ahead after four of them, one more may go; then the others catch up
     assert_eq!(classes.iter().filter(|class| **class == interactive).count(), 5, "{classes:?}");
     assert!(classes[..5].iter().all(|class| *class == interactive));
-    // a real-time request that would be late if anything came before it
+    // a real-time request that would be late after any other request
     let length = 4096;
     cello
         .submit(Nanos(7), real_time, request(0, length, DISK.takes(length).after(Nanos(1007)), 0))

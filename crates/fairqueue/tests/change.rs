@@ -1,4 +1,5 @@
-//! Classes and weights that change while packets wait: nothing is lost or reordered, and nobody gets ahead.
+//! Changes of classes and weights while packets wait: no packet is lost or reordered, and no class gets
+//! ahead.
 
 mod reference;
 
@@ -13,14 +14,14 @@ use unisono_fairqueue::{
 };
 use unisono_linux::clock::Nanos;
 
-/// Names that trees are made of, so that two trees have some in common.
+/// The number of class names. Trees choose from the same names, so that two trees have some in common.
 const NAMES: u32 = 12;
 
 fn weight(whole: u32) -> Weight {
     whole.to_string().parse().expect("it is a weight")
 }
 
-/// Trees of some of the names, each below one made before it, with a default.
+/// Trees of some of the names, with a default class; each class is below one made before it.
 fn hierarchy() -> impl Strategy<Value = Hierarchy> {
     let classes: Vec<u32> = (0..NAMES).collect();
     let chosen = prop::sample::subsequence(classes, 1..=NAMES as usize).prop_shuffle();
@@ -76,7 +77,7 @@ proptest! {
         let mut tree = &trees[0];
         let mut scheduler = Scheduler::new(tree.clone());
         let mut reference = Reference::new(tree);
-        // a change rounds a lead down by less than a byte, and a virtual time may pass that on
+        // a change rounds a lead down by less than a byte, and a virtual time may pass the error on
         let mut rounding = BigRational::zero();
         let (mut arrived, mut left) = (0, 0);
         let rest = std::iter::repeat_n(&Step::Choose, steps.len() + 1);
@@ -180,7 +181,7 @@ proptest! {
             for (one, other) in class.children.iter().flat_map(|one| class.children.iter().map(move |other| (*one, *other))) {
                 if one >= other { continue }
                 let weights = [one, other].map(|id| after.class(id).weight.to_f64());
-                // a byte each for rounding
+                // one byte for rounding on each side
                 let bound = bounds::fairness([longest + 1.0; 2], weights);
                 let mut events: Vec<(usize, f64)> = vec![];
                 for (id, sign, weight) in [(one, 1.0, weights[0]), (other, -1.0, weights[1])] {
@@ -202,7 +203,7 @@ proptest! {
     fn packets_of_a_class_keep_their_order_where_they_go(
         trees in prop::collection::vec(hierarchy(), 3), steps in steps(), deadlines in any::<bool>(),
     ) {
-        // a flow is what arrived at one class
+        // a flow is made of the packets that arrived at one class
         let flow = |tree: &Hierarchy, leaf: ClassId| match tree.class(leaf).name.as_str() {
             "link" => 1000,
             "rest" => 999,
@@ -221,7 +222,8 @@ proptest! {
         let mut tree = ordered(trees[0].clone());
         let mut scheduler = Scheduler::new(tree.clone());
         let mut last: HashMap<u32, usize> = HashMap::new();
-        // who has moved may be overtaken by what comes to its old class later; so that is not done here
+        // packets that have moved may be overtaken by later arrivals at their old class, so this test sends
+        // none
         let mut closed: Vec<u32> = vec![];
         for (at, step) in steps.iter().enumerate() {
             match step {
@@ -287,7 +289,7 @@ fn without_a_default_a_class_with_packets_cannot_go_and_nothing_has_changed() {
     assert!(error.to_string().starts_with("1 packets wait in class `a`"), "{error}");
     assert!(scheduler.hierarchy().find("a").is_some());
     assert_eq!(scheduler.dequeue(Nanos::ZERO).expect("it waits").0, a);
-    // without packets it can
+    // without packets in "a" the change succeeds
     let changes = scheduler.apply(tree([ClassSpec::new("b"), ClassSpec::new("c")])).expect("nobody waits");
     assert_eq!(changes.closed.len(), 1);
     assert_eq!((changes.closed[0].name.as_str(), changes.closed[0].served.bytes), ("a", 100));

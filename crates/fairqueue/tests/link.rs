@@ -1,4 +1,4 @@
-//! A link served by the scheduler: what the formulas promise, and what disciplines must not do.
+//! A link served by the scheduler: the proven bounds, and invariants of all disciplines.
 
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ fn class(hierarchy: &Hierarchy, name: &str) -> ClassId {
     hierarchy.find(name).expect("it is in the tree")
 }
 
-/// Classes that always want service; answers who was served with how much.
+/// Keeps the classes in `lengths` backlogged; returns the class and the length of each packet served.
 fn saturate(
     scheduler: &mut Scheduler<()>,
     lengths: &HashMap<ClassId, Vec<u32>>,
@@ -58,7 +58,7 @@ proptest! {
         lengths in prop::collection::vec(prop::collection::vec(1..1500_u32, 1..9), 8),
         nested in any::<bool>(),
     ) {
-        // nested, the siblings share what their parent gets beside another class
+        // nested, the siblings share the bandwidth that their parent gets beside another class
         let hierarchy = if nested {
             let inner = weights.iter().enumerate().map(|(at, each)| {
                 ClassSpec::new(format!("c{at}")).weighing(weight(&each.to_string()))
@@ -80,7 +80,7 @@ proptest! {
             let pair = [one, other].map(|at| class(&hierarchy, &format!("c{at}")));
             let longest = pair.map(|class| f64::from(*of[&class].iter().max().expect("some")));
             let bound = bounds::fairness(longest, [one, other].map(|at| f64::from(weights[at])));
-            // the difference of normalised services, from every beginning to every end
+            // the difference of normalized services, over all intervals
             let (mut difference, mut least, mut most) = (0.0_f64, 0.0_f64, 0.0_f64);
             for (class, length) in &served {
                 if *class == pair[0] { difference += f64::from(*length) / f64::from(weights[one]); }
@@ -97,7 +97,7 @@ proptest! {
         flows in prop::collection::vec(
             prop::collection::vec((0..2000_u32, 1..1500_u32), 1..30), 2..6),
     ) {
-        // weights are rates in bytes a second which together are the link's
+        // weights are rates in bytes a second; their sum is the link's rate
         let rates: Vec<u32> = (0..flows.len()).map(|at| 1000 * (u32::try_from(at).expect("few") + 1)).collect();
         let link = f64::from(rates.iter().sum::<u32>());
         let hierarchy = flat(&rates);
@@ -197,7 +197,8 @@ proptest! {
         for (to, length, then) in &arrivals {
             let to = class(&hierarchy, &format!("c{to}"));
             scheduler.enqueue(Nanos::ZERO, to, Packet::new(*length, ())).expect("a leaf");
-            // from the last drop back: nobody held more than the one that had to give
+            // undoing the drops from the last one back: no leaf held more than the leaf whose packet was
+            // dropped
             let mut held: HashMap<ClassId, u64> =
                 hierarchy.classes().map(|(id, _)| (id, scheduler.waiting(id).bytes)).collect();
             let dropped: Vec<_> = std::iter::from_fn(|| scheduler.dropped()).collect();
@@ -238,7 +239,7 @@ proptest! {
             }
             prop_assert_eq!(scheduler.backlog().packets, before);
         }
-        // and soon the new weights rule
+        // and soon the new weights take effect
         let before: Vec<u64> = ids.iter().map(|id| scheduler.served(*id).bytes).collect();
         for _ in 0..6000 {
             let (class, packet) = scheduler.dequeue(Nanos::ZERO).expect("everybody wants service");
@@ -307,7 +308,7 @@ fn deadlines_order_a_class_and_leave_its_share_alone() {
 
 #[test]
 fn a_long_run_moves_its_tags_back_and_stays_fair() {
-    // a byte costs the light class 10^9 tag units, so that tags come near their end within the test
+    // a byte costs the light class 10^8 tag units, so that tags come near their limit within the test
     let root = ClassSpec::new("link").with([
         ClassSpec::new("heavy").weighing(weight("100000000")),
         ClassSpec::new("light").weighing(weight("1")),
@@ -316,12 +317,12 @@ fn a_long_run_moves_its_tags_back_and_stays_fair() {
     let (heavy, light) = (class(&hierarchy, "heavy"), class(&hierarchy, "light"));
     let mut scheduler = Scheduler::new(hierarchy);
     assert!(scheduler.is_exact());
-    let longest = Packet::<()>::MOST_LENGTH;
+    let longest = Packet::<()>::MAX_LENGTH;
     for round in 0..10_000_u32 {
         scheduler.enqueue(Nanos::ZERO, light, Packet::new(longest, ())).expect("a leaf");
         assert_eq!(scheduler.dequeue(Nanos::ZERO).expect("one waits").0, light, "round {round}");
     }
-    // 10^4 packets of 2^24 bytes at 10^8 units are 2^61 and more: the next ones must still take turns
+    // 10^4 packets of 2^24 bytes at 10^8 units are beyond 2^62: the next packets must still be served in turn
     for _ in 0..20_000 {
         scheduler.enqueue(Nanos::ZERO, light, Packet::new(longest, ())).expect("a leaf");
         scheduler.dequeue(Nanos::ZERO).expect("one waits");
@@ -345,7 +346,7 @@ fn simulate(trace: &str) -> Vec<(String, String, String)> {
 
 #[test]
 fn departures_of_a_trace_are_exact_and_follow_the_conventions() {
-    // 1500 bytes take 0.00012 s; the packet at 0.00012 arrives exactly at the end of the last one
+    // 1500 bytes take 0.00012 s; the packets at 0.00012 arrive exactly at the end of the last one
     let departures = simulate(
         r#"{"rate": 100000000, "tree": {"name": "root", "children": [
             {"name": "a", "weight": 2}, {"name": "b", "weight": 1}]},
@@ -356,7 +357,7 @@ fn departures_of_a_trace_are_exact_and_follow_the_conventions() {
     );
     let expected = [
         ("0", "0.0", "0.00012"),
-        // the new busy period begins at the greatest finish tag, 750, for both; b waits longer
+        // the new busy period begins at the greatest finish tag, 750, for both; b has waited longer
         ("\"x\"", "0.00012", "0.00018"),
         ("2", "0.00018", "0.00024"),
         ("3", "1.0", "1.00000008"),

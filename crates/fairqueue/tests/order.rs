@@ -1,4 +1,4 @@
-//! The scheduler against the definition of start-time fair queuing, computed with exact fractions.
+//! Compares the scheduler with the definition of start-time fair queuing, computed with exact fractions.
 
 mod reference;
 
@@ -19,7 +19,7 @@ fn weight() -> impl Strategy<Value = Weight> {
     text.prop_filter_map("a weight", |text| text.parse().ok())
 }
 
-/// Trees of every shape: each class hangs below one made before it.
+/// Trees of every shape: each class is below one made before it.
 fn hierarchy(most: usize, skew: bool) -> impl Strategy<Value = Hierarchy> {
     prop::collection::vec((any::<prop::sample::Index>(), weight()), 1..most).prop_map(move |classes| {
         let mut parents = vec![0];
@@ -169,7 +169,7 @@ proptest! {
         };
         let tree = Hierarchy::new(ClassSpec::new("link").with(weights.map(leaf))).expect("names are unique");
         prop_assume!(!Scheduler::<usize>::new(tree.clone()).is_exact());
-        // everybody has packets at all times, and other lengths than the others at the same time
+        // every class always has packets, with other lengths than the others at the same time
         let turns = (0..lengths.len()).flat_map(|packet| (0..=heavy.len()).map(move |leaf| (packet, leaf)));
         let steps: Vec<Step> = turns
             .map(|(packet, leaf)| {

@@ -1,20 +1,20 @@
-//! Measures which static settings a program does best with, alone and beside others, and what `unisono fit`
-//! chooses:
+//! Measures which static settings make a program fastest, alone and beside other programs, and compares them
+//! with the settings that `unisono fit` chooses:
 //!
 //! ```sh
 //! cargo build --release -p unisono
 //! cargo run --release -p unisono-fit --example matrix -- --minutes 5 > matrix.jsonl
 //! ```
-//! Situations: alone; beside a loop; beside as many loops as processors; beside the same program, as it is;
-//! in a quota of 1 and of 1.5 processors; on one processor. Variants are interleaved within each repetition,
-//! forwards and backwards in turn. Programs: a loop of OpenMP reductions (needs gcc), and numpy's eigenvalues
-//! by OpenBLAS (where `python3` or `--python PATH` has numpy). One JSON object a run on standard output, the
-//! table on standard error: medians, each beside plain in the same repetition, and the regret of each
-//! variant.
+//! Situations: alone; beside a loop; beside as many loops as processors; beside a second copy of the program
+//! without settings; in a quota of 1 and of 1.5 processors; on one processor. Variants are interleaved within
+//! each repetition, forwards and backwards in turn. Programs: a loop of OpenMP reductions (needs gcc), and
+//! numpy's eigenvalues by OpenBLAS (if `python3` or `--python PATH` has numpy). Standard output gets one JSON
+//! object per run. Standard error gets the table: the median of each variant beside plain in the same
+//! repetition, and the regret of each variant.
 //!
 //! `plain8` is plain as on a machine of eight processors: eight threads. A run that takes longer than
-//! [`LIMIT`] counts as [`LIMIT`]. Run it on a quiet machine, as root for the quotas; what this host cannot do
-//! is skipped and said.
+//! [`LIMIT`] counts as [`LIMIT`]. Run it on a quiet machine, and as root for the quotas. Situations that this
+//! host cannot produce are skipped with a message.
 #![allow(clippy::print_stdout, reason = "what it measured is its answer")]
 
 use std::collections::BTreeMap;
@@ -46,11 +46,11 @@ const VARIANTS: [(&str, Environment); 9] = [
     ("idle-blas", &[("OPENBLAS_THREAD_TIMEOUT", "4")]),
 ];
 
-/// Where the program runs.
+/// The surroundings of a run: foreign load, quota and processors.
 struct Situation {
     name: &'static str,
     loops: usize,
-    /// Whether the same program runs beside it, over and over.
+    /// Whether a second copy of the program runs beside it, restarted whenever it ends.
     twin: bool,
     group: Option<ControlGroup>,
     cpus: CpuSet,
@@ -80,7 +80,7 @@ fn options() -> Options {
     options
 }
 
-/// A group with this quota in hundredths of a processor; removed when dropped.
+/// A control group with this quota in hundredths of a processor; removed when dropped.
 struct Quota(ControlGroup);
 
 impl Quota {
@@ -111,7 +111,7 @@ impl Drop for Quota {
     }
 }
 
-/// Programs that keep processors busy; ended when dropped.
+/// Programs that keep processors busy; killed when dropped.
 struct Loops(Vec<Child>);
 
 impl Loops {
@@ -125,7 +125,7 @@ impl Loops {
         if at.twin {
             all.extend(start("while :; do \"$@\"; done", program));
         }
-        // what fit looks at has to be there when it looks
+        // the loops have to run already when `fit` looks at the load
         std::thread::sleep(Duration::from_millis(if all.is_empty() { 0 } else { 30 }));
         Self(all)
     }
@@ -141,7 +141,7 @@ impl Drop for Loops {
     }
 }
 
-/// Seconds that the program says it took; `None`: it failed.
+/// The seconds that the program printed; `None` if it failed.
 fn measure(
     program: &[String],
     variant: (&str, Environment),

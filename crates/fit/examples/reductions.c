@@ -1,5 +1,5 @@
 /* A loop of OpenMP reductions: COUNT times, of LENGTH numbers each. With 8192 numbers, one thread works for
- * about 10 us between two barriers. Prints the seconds that it took. */
+ * about 10 us between two barriers. Prints the seconds that the loop took. */
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,38 +1,39 @@
-//! Decides which settings a program should get. Pure: from the host's limits, what the program's file says
-//! and what the user set.
+//! Decides which settings a program should get. Pure: the inputs are the host's limits, the traits read from
+//! the program's file, and the variables that the user set.
 //!
 //! Three kinds of settings:
-//! - *How many threads.* Set only where the runtime would count wrongly. Most runtimes count the affinity, so
-//!   only a quota deceives them; some count the whole machine.
-//! - *Where they run.* Threads are bound, one to each processor, only if the program is an OpenMP program
-//!   and nothing else, and its team takes all allowed processors. Otherwise binding does harm. With fewer
-//!   threads than processors, two such programs would both use the first processors. What a bound thread
-//!   starts (processes that load data, another library's threads) inherits its one processor. Unbound, the
-//!   kernel may put two threads of a team on one processor and never see an imbalance.
-//! - *How they wait.* Spinning is best while every thread has a processor of its own. Otherwise it ruins a
-//!   team, because a waiter holds the processor that the thread it waits for needs. So the caller looks at
-//!   the machine: while there is a processor for each thread, the runtime's own way stays (it spins for a
-//!   while, then sleeps); with more threads, waiting is passive.
+//! - *The number of threads.* Set only if the runtime would count wrongly. Most runtimes count the processors
+//!   of the affinity, so only a quota deceives them; some count the whole machine.
+//! - *The processors of the threads.* Threads are bound, one to each processor, only if the program is a pure
+//!   OpenMP program and its team has as many threads as allowed processors. Otherwise binding does harm. With
+//!   fewer threads than processors, two such programs would both use the first processors. Processes and
+//!   threads started by a bound thread (processes that load data, another library's threads) inherit its one
+//!   processor. Unbound, the kernel may put two threads of a team on one processor and never see an
+//!   imbalance.
+//! - *The way to wait.* Spinning is best while every thread has a processor of its own. Otherwise it ruins a
+//!   team, because a waiter holds the processor that the awaited thread needs. So the decision depends on the
+//!   machine's load. While there is a processor for each thread, the runtime's default stays (spin for a
+//!   while, then sleep); with more threads, waiting is passive.
 //!
-//! Beside threads of other programs no setting is best in every situation. The one of least regret is chosen:
-//! over all measured situations, the program takes the fewest times as long as with the best setting
-//! (docs/decisions/0018). For an OpenMP team this is binding. OpenBLAS's threads cannot be told to sleep at
-//! once and stop the program for seconds, so it gets fewer of them.
+//! Beside threads of other programs no setting is best in every situation. `decide` then chooses the setting
+//! of least regret: over all measured situations, its worst slowdown against the best setting is the smallest
+//! (docs/decisions/0018). For an OpenMP team this is binding. OpenBLAS cannot be told to let its threads
+//! sleep at once, and spinning threads stop the program for seconds, so OpenBLAS gets fewer threads.
 //!
-//! A variable that the user set is never changed. Another variable that would undo the user's is not set.
+//! A variable that the user set is never changed. A variable that would override the user's is not set.
 
 use crate::effective::{Bound, Effective};
 use crate::program::ProgramTraits;
 use unisono_linux::counted::counted;
 use unisono_linux::quota::{ProcessorLimits, Quota};
 
-/// What is known of the host when the program starts.
+/// The state of the host when the program starts.
 #[derive(Clone, Debug)]
 pub struct Observed {
     pub limits: ProcessorLimits,
-    /// How many processors the limits allow.
+    /// The number of processors that the limits allow.
     pub effective: Effective,
-    /// Threads of others that want the same processors now. `None`: unknown.
+    /// Threads of other programs that want the same processors now. `None` if unknown.
     pub others: Option<usize>,
 }
 
@@ -40,19 +41,19 @@ pub struct Observed {
 pub struct Setting {
     pub name: &'static str,
     pub value: String,
-    /// Several settings may share one reason.
+    /// The reason, for readers. Several settings may share one reason.
     pub why: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// No name twice, and none that the user set.
+    /// No name occurs twice, and no variable that the user set.
     pub set: Vec<Setting>,
-    /// What was left alone and why, one sentence each.
+    /// Settings that were left alone, with the reason, one sentence each.
     pub remarks: Vec<String>,
 }
 
-/// What a runtime counts by default.
+/// The processors that a runtime counts by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CountedFrom {
     /// The affinity (and so the cpuset), but no quota.
@@ -60,22 +61,23 @@ enum CountedFrom {
     Machine,
 }
 
-/// Variables of runtimes that a program may load at any time, even if its file does not say so.
+/// Variables of runtimes that a program may load at any time, even if its file does not name them.
 const THREADS: [(&str, CountedFrom); 6] = [
     ("OMP_NUM_THREADS", CountedFrom::Affinity), // GNU, LLVM and Intel OpenMP; PyTorch; BLAS built with OpenMP
     ("OPENBLAS_NUM_THREADS", CountedFrom::Affinity),
     ("MKL_NUM_THREADS", CountedFrom::Affinity),
-    ("BLIS_NUM_THREADS", CountedFrom::Affinity), // one thread without a number: with it those that there are
+    ("BLIS_NUM_THREADS", CountedFrom::Affinity), // one thread if unset; if set, one per processor
     ("NUMEXPR_NUM_THREADS", CountedFrom::Machine),
-    ("RAYON_NUM_THREADS", CountedFrom::Affinity), // the versions that ask num_cpus; newer ones see quotas
+    ("RAYON_NUM_THREADS", CountedFrom::Affinity), // versions that ask num_cpus; newer versions see quotas
 ];
 
 const OPENMP: [&str; 3] = ["libgomp", "libomp", "libiomp"];
-/// Runtimes whose own threads may be started by a thread that OpenMP has bound.
+/// Runtimes with threads of their own, which would inherit the processor of the OpenMP thread that starts
+/// them.
 const OTHER_THREADS: [&str; 7] =
     ["libopenblas", "libblas", "libmkl", "libblis", "libtbb", "libtorch", "libpython"];
 
-/// `user` answers what a variable is already set to.
+/// Decides the settings of a program. `user` returns the current value of a variable, if it is set.
 pub fn decide(observed: &Observed, program: &ProgramTraits, user: impl Fn(&str) -> Option<String>) -> Plan {
     let mut decision = Decision { observed, program, user: &user, plan: Plan::default() };
     if let Some(go) = program.go {
@@ -107,8 +109,8 @@ impl Decision<'_> {
         self.observed.limits.affinity.len()
     }
 
-    /// Whether other programs were started with this one, so that what is true of the host is not true of
-    /// this program.
+    /// Whether other programs were started with this one. The host's limits then do not hold for this program
+    /// alone.
     fn is_part(&self) -> bool {
         self.observed.effective.bound == Bound::Part
     }
@@ -124,7 +126,7 @@ impl Decision<'_> {
         names.iter().any(|name| (self.user)(name).is_some())
     }
 
-    /// Whether a runtime that counts this way would start too many threads.
+    /// Whether a runtime that counts in this way would start too many threads.
     fn is_deceived(&self, counts: CountedFrom) -> bool {
         let counted = match counts {
             CountedFrom::Affinity => self.allowed(),
@@ -133,21 +135,22 @@ impl Decision<'_> {
         counted > self.processors()
     }
 
-    /// Threads of an OpenMP team: what the user asked for, or one for each processor.
+    /// Threads of an OpenMP team: the number that the user asked for, or one for each processor.
     fn team(&self) -> usize {
         let asked = (self.user)("OMP_NUM_THREADS");
         let first = asked.as_deref().and_then(|list| list.split(',').next()?.trim().parse().ok());
         first.filter(|threads| *threads > 0).unwrap_or(self.processors())
     }
 
-    /// Processors that threads of others leave free, at least one; `None` if there are enough for all.
+    /// Processors that threads of other programs leave free (at least one), and the number of those threads.
+    /// `None` if there are processors for all.
     fn left_by_others(&self) -> Option<(usize, usize)> {
         let others = self.observed.others.filter(|others| *others > 0)?;
         let left = self.allowed().saturating_sub(others).max(1);
         (left < self.processors()).then_some((left, others))
     }
 
-    /// OpenBLAS takes its number from either variable.
+    /// OpenBLAS reads its number of threads from either variable.
     fn fewer_for_blas(&mut self) {
         let names = ["OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"];
         let Some((left, others)) = self.left_by_others().filter(|_| !self.any_set(&names)) else { return };
@@ -183,7 +186,7 @@ impl Decision<'_> {
         }
     }
 
-    /// Why threads that wait should sleep at once. `None`: there is a processor for each thread.
+    /// The reason why waiting threads should sleep at once. `None` if there is a processor for each thread.
     fn crowd(&self, threads: usize) -> Option<String> {
         let others = self.observed.others.unwrap_or(0);
         if threads > self.processors() {
@@ -215,7 +218,7 @@ impl Decision<'_> {
         let team = self.team();
         let whole = team == self.allowed() && team == self.processors() && team > 1;
         let pure = self.program.links(&OPENMP) && !self.program.links(&OTHER_THREADS) && !self.program.mpi;
-        // a rank is placed by the mpiexec that started it
+        // the mpiexec that started a rank also places it
         let rank = self.any_set(&["OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"]);
         self.observed.others.is_some() && whole && pure && !rank && !self.any_set(&names)
     }
@@ -238,7 +241,7 @@ impl Decision<'_> {
     }
 
     fn go(&mut self, minor: u32, reads_quota: bool) {
-        // Go reads the quota of its own group alone
+        // Go reads only the quota of its own control group
         let own = |quota: &Quota| quota.of == unisono_linux::quota::Whose::Own;
         let quota = self.observed.limits.quota.as_ref();
         let sees = reads_quota && quota.is_none_or(own) && !self.is_part();
@@ -304,7 +307,7 @@ mod tests {
         }
     }
 
-    /// Eight processors, `allowed` of them for this program.
+    /// Eight processors; this program may use `allowed` of them.
     fn host(allowed: usize, quota: Option<Quota>, others: Option<usize>) -> Observed {
         let affinity: CpuSet = (0..allowed).collect();
         let limits = ProcessorLimits { affinity, quota, online: 8, ..ProcessorLimits::default() };

@@ -1,33 +1,34 @@
-//! How many processors a process effectively has: the least of its affinity, its cpuset and its quota, at
-//! least one.
+//! The number of processors that a process effectively has: the least of its affinity, its cpuset and its
+//! quota, but at least one.
 //!
-//! Rounding a quota of 2.5 processors: three threads use all the time, but are stopped in each period when
-//! the time is used up. Two threads are never stopped, but leave half a processor unused. When the time is
-//! used up, each processor still holds a slice of it that its thread may use (5 ms:
-//! `kernel.sched_cfs_bandwidth_slice_us`), and a thread that waits for a stopped one spins on that slice.
-//! With one thread more than whole processors, at most a slice of every other thread is lost in each period.
-//! So the number is rounded up if the fraction is worth more than those slices, and down otherwise. In the
-//! usual period of 100 ms, 1.5 becomes two and 1.04 one; 8.3 becomes eight and 8.5 nine. (Go and Java always
-//! round up, Rust down.)
+//! How to round a quota of 2.5 processors: three threads use all of the quota's time, but the kernel stops
+//! them in each period when that time is used up. Two threads are never stopped, but leave half a processor
+//! unused. When the time is used up, each processor still holds a slice of it that its thread may use (5 ms:
+//! `kernel.sched_cfs_bandwidth_slice_us`), and a thread that waits for a stopped thread spins on that slice.
+//! If there is one thread more than whole processors, each period loses at most the slice of every other
+//! thread. So the number is rounded up if the fraction is worth more than those slices, and down otherwise.
+//! In the usual period of 100 ms, 1.5 becomes two and 1.04 one; 8.3 becomes eight and 8.5 nine. (Go and Java
+//! always round up, Rust down.)
 
 use std::fmt;
 use unisono_linux::affinity::CpuSet;
 use unisono_linux::counted::counted;
 use unisono_linux::quota::{ProcessorLimits, Quota};
 
-/// Microseconds of a group's time that the kernel gives a processor at once (its default since Linux 3.2).
+/// The part of a group's time, in microseconds, that the kernel gives a processor at once (default since
+/// Linux 3.2).
 const SLICE_US: u64 = 5000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// The machine: nothing bounds the process.
+    /// The number of processors in the machine; no other limit is lower.
     Machine,
     Affinity(CpuSet),
     /// The cpuset of a control group.
     Cpuset(CpuSet),
     /// The quota of a control group.
     Quota(Quota),
-    /// Several programs share the processors.
+    /// This program's part of the processors, which several programs share.
     Part,
 }
 
@@ -38,7 +39,7 @@ impl fmt::Display for Bound {
             Bound::Affinity(cpus) => write!(f, "the affinity allows processors {cpus}"),
             Bound::Cpuset(cpus) => write!(f, "the cpuset has processors {cpus}"),
             Bound::Quota(quota) => {
-                // two digits say what a quota is; more are noise of the division
+                // two digits describe a quota; further digits are noise of the division
                 let number = format!("{:.2}", quota.processors());
                 let number = number.trim_end_matches('0').trim_end_matches('.');
                 write!(f, "{} has a quota of {number}", quota.group.display())
@@ -48,7 +49,7 @@ impl fmt::Display for Bound {
     }
 }
 
-/// How many processors there are for a process, and why no more.
+/// The number of processors that a process has, and the limit that allows no more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Effective {
     /// At least 1.
@@ -65,7 +66,7 @@ impl fmt::Display for Effective {
 pub fn effective(limits: &ProcessorLimits) -> Effective {
     let affinity = &limits.affinity;
     let allowed = limits.cpuset.as_ref().map_or_else(|| affinity.clone(), |set| set.intersection(affinity));
-    // a cpuset of other processors than the affinity's is stale: the affinity is what the kernel obeys
+    // a cpuset that is disjoint from the affinity is stale: the kernel obeys the affinity
     let allowed = if allowed.is_empty() { affinity.clone() } else { allowed };
     let bound = match &limits.cpuset {
         _ if allowed.len() >= limits.online => Bound::Machine,
@@ -81,7 +82,7 @@ pub fn effective(limits: &ProcessorLimits) -> Effective {
     }
 }
 
-/// The number of threads for a quota; at least 1.
+/// The number of threads for a quota, at least 1.
 fn whole(quota: &Quota) -> usize {
     let (down, rest_us) = (quota.time_us / quota.period_us, quota.time_us % quota.period_us);
     let up = rest_us > down.saturating_mul(SLICE_US);

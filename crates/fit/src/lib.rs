@@ -1,22 +1,22 @@
-//! Gives a program as many threads as there really are processors: which settings make its runtime start that
-//! many, and why.
+//! Gives a program as many threads as it really has processors: chooses the settings that make its runtime
+//! start that many, with the reason for each.
 //!
-//! A program counts processors when it starts. Most runtimes count those of the affinity, some those of the
-//! machine; few see the quota of a control group. With a quota of one processor, a team of eight threads
-//! spends its time waiting for threads that the kernel stopped. [`decide`](fn@decide) answers with
-//! environment variables, because those reach programs without changing them:
+//! A program counts processors when it starts. Most runtimes count the processors of the affinity, some those
+//! of the machine; few see the quota of a control group. With a quota of one processor, a team of eight
+//! threads spends its time waiting for threads that the kernel stopped. [`decide`](fn@decide) answers with
+//! environment variables, because they reach a program without changing it:
 //!
 //! ```text
 //!   limits of the host ---> effective processors ---+
-//!   what the file says (Go, Java, libraries) -------+--> decide --> settings, each with its reason
-//!   what the user set ------------------------------+               remarks: what was left alone
+//!   the program's file (Go, Java, libraries) -------+--> decide --> settings, each with its reason
+//!   the user's variables ---------------------------+               remarks: what was left alone
 //! ```
 //! Read [`effective`](mod@effective) first, then [`decide`](mod@decide). Both are pure. [`program`] reads a
 //! program's file, and [`together`] asks [`unisono_linux::quota`] for the limits of this host.
 //!
 //! Cost: microseconds, and a pass over the program's bytes. When not to use it: a program that asks for eight
-//! threads in its code (`num_threads(8)`, `-t 8`) gets them; no variable takes them away without changing
-//! what the program computes. The crate does *not* start programs or change affinities.
+//! threads in its code (`num_threads(8)`, `-t 8`) gets them. No variable takes them away without changing the
+//! program's result. The crate does *not* start programs or change affinities.
 //!
 //! Reference: S. Peter and others, "Gang scheduling isn't worth it... yet", ETH Zurich TR 745 (2011), section
 //! 3; OpenMP 5.2, chapter 21 (environment variables).

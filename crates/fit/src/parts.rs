@@ -1,9 +1,9 @@
-//! Divides the processors among several programs. Each program gets cores of its own while there are enough,
-//! otherwise processors of its own, otherwise all programs share all processors.
+//! Divides the processors among several programs. Each program gets its own cores if there are enough cores,
+//! otherwise its own processors; if there are not even enough processors, all programs share all of them.
 //!
-//! Threads of one program that wait for each other then run at the same time, on processors that no other of
-//! these programs uses. The paper calls this space partitioning (section 3.6): the cheapest answer while the
-//! programs' demands are steady.
+//! The threads of one program, which wait for each other, then run at the same time on processors that no
+//! other of these programs uses. The paper calls this space partitioning (section 3.6). It is the cheapest
+//! solution while the programs' demands are steady.
 
 use unisono_linux::affinity::CpuSet;
 use unisono_linux::topology::Topology;
@@ -11,17 +11,17 @@ use unisono_linux::topology::Topology;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessorPart {
     pub cpus: CpuSet,
-    /// At least 1, at most its processors.
+    /// Threads that the program should start: at least 1, at most one for each of its processors.
     pub threads: usize,
     /// Threads of the other programs that may run on the same processors.
     pub others: usize,
 }
 
-/// Divides `allowed`, and as many threads as there are effective processors, among `programs` (at least one).
+/// Divides `allowed`, and `effective` threads in all, among `programs` (at least one).
 pub fn parts(machine: &Topology, allowed: &CpuSet, effective: usize, programs: usize) -> Vec<ProcessorPart> {
     let cores = machine.within(allowed).cores();
     let singles: Vec<CpuSet> = allowed.iter().map(CpuSet::single).collect();
-    // a machine that does not describe all of its processors is parted by their numbers
+    // if the machine does not describe all allowed processors, they are divided by their numbers
     let described = cores.iter().map(CpuSet::len).sum::<usize>() == allowed.len();
     let units = if described && programs <= cores.len() { cores } else { singles };
     if programs > units.len() {
@@ -40,7 +40,7 @@ pub fn parts(machine: &Topology, allowed: &CpuSet, effective: usize, programs: u
             ProcessorPart { cpus, threads: 1, others: 0 }
         })
         .collect();
-    // one thread after the other, to the part that is used least
+    // each further thread goes to the part with the fewest threads per processor
     for _ in programs..effective {
         let room = parts.iter_mut().filter(|part| part.threads < part.cpus.len());
         let Some(next) = room.min_by_key(|part| part.threads * CpuSet::LIMIT / part.cpus.len()) else {
@@ -58,7 +58,8 @@ mod tests {
     use std::collections::BTreeSet;
     use unisono_linux::topology::Cpu;
 
-    /// Cores of `width` hardware threads, numbered as Linux does: the first threads of all cores first.
+    /// Cores of `width` hardware threads, numbered as Linux does: first the first hardware thread of every
+    /// core.
     fn machine(cores: usize, width: usize) -> Topology {
         let siblings = |core: usize| (0..width).map(|thread| core + thread * cores).collect::<CpuSet>();
         let cpu = |number| Cpu { number, package: 0, siblings: siblings(number % cores) };

@@ -1,9 +1,9 @@
-//! What the file of a program says about its runtime: built by which Go, started by which Java, linked to
-//! what.
+//! Reads from a program's file which runtime it has: the version of Go that built it, the Java that it
+//! starts, the shared libraries that it links to.
 //!
-//! The bytes are untrusted; what makes no sense counts as not found. Interpreters and scripts load what they
-//! want later, so "not found" means that everything is possible. Which names belong to MPI is an argument,
-//! because the MPI preload knows them.
+//! The file's bytes are untrusted; bytes that make no sense count as not found. Interpreters and scripts load
+//! libraries later, so "not found" excludes nothing. The names that belong to MPI are an argument, because
+//! the MPI preload knows them.
 //!
 //! Reference: Go's debug/buildinfo (the section `.go.buildinfo`); the file `release` of a JDK.
 
@@ -19,15 +19,15 @@ use unisono_linux::quota::{Quota, Whose};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramTraits {
     pub name: String,
-    /// Shared libraries that it is linked to (`DT_NEEDED`).
+    /// Shared libraries that the program links to (`DT_NEEDED`).
     pub libraries: Vec<String>,
     pub go: Option<Go>,
-    /// It is the launcher of a Java machine.
+    /// The version, if the program is the launcher of a Java machine.
     pub java: Option<Java>,
-    /// Ranks that it starts, if it is the launcher of an MPI program (`mpiexec -n 8`). `None`: it is not, or
-    /// does not say.
+    /// The number of ranks, if the program launches an MPI program and its arguments name a number (`mpiexec
+    /// -n 8`).
     pub ranks: Option<usize>,
-    /// It speaks MPI or starts programs that do.
+    /// Whether the program uses MPI or starts programs that do.
     pub mpi: bool,
 }
 
@@ -40,18 +40,18 @@ pub struct MpiNames {
     pub is_library: fn(&str) -> bool,
 }
 
-/// A larger file is not read.
-const LARGEST: u64 = 256 << 20;
+/// The largest file that is read, in bytes.
+const MAX_FILE_BYTES: u64 = 256 << 20;
 
 impl ProgramTraits {
-    /// What the file of a command's program says. Fails if exec(2) would not find a program.
+    /// Reads the file of a command's program. Fails if exec(2) would not find a program.
     pub fn of_command(command: &[OsString], mpi: MpiNames) -> io::Result<Self> {
         let [name, arguments @ ..] = command else { return Ok(Self::default()) };
         let written = Path::new(name);
         let file = executable(written)?;
         let bytes = match fs::metadata(&file) {
-            // a program that may be executed but not read
-            Ok(metadata) if metadata.len() <= LARGEST => fs::read(&file).unwrap_or_default(),
+            // a program that may be executed but not read counts as empty
+            Ok(metadata) if metadata.len() <= MAX_FILE_BYTES => fs::read(&file).unwrap_or_default(),
             _ => Vec::new(),
         };
         let libraries = elf::needed(&bytes);
@@ -67,8 +67,8 @@ impl ProgramTraits {
         })
     }
 
-    /// Whether it is linked to one of these. `libgomp` means `libgomp.so.1`; `libmkl` also means
-    /// `libmkl_rt.so.2`.
+    /// Whether the program links to one of these libraries. `libgomp` means `libgomp.so.1`; `libmkl` also
+    /// means `libmkl_rt.so.2`.
     pub(crate) fn links(&self, stems: &[&str]) -> bool {
         let ends = |rest: &str| !rest.starts_with(|next: char| next.is_ascii_alphabetic());
         let is = |library: &String, stem: &&str| library.strip_prefix(stem).is_some_and(ends);
@@ -78,9 +78,10 @@ impl ProgramTraits {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Go {
-    /// 24 of go1.24. 0: it is so old that its number is not in the file as text.
+    /// The 24 of go1.24. 0 for a version before 1.18, whose number is not in the file as text.
     pub minor: u32,
-    /// Whether the program reads its own group's quota: from Go 1.25 on, for modules of `go 1.25` and later.
+    /// Whether the program reads the quota of its own group: since Go 1.25, in modules of `go 1.25` and
+    /// later.
     pub reads_quota: bool,
 }
 
@@ -90,7 +91,7 @@ impl Go {
         const HEADER: usize = 32;
         /// Since Go 1.18, versions are text after the header.
         const INLINE: u8 = 2;
-        // the linker puts it at multiples of 16
+        // the linker aligns this section to 16 bytes
         let at = bytes.chunks_exact(16).position(|chunk| chunk.starts_with(MAGIC))? * 16;
         let header = bytes.get(at..at.checked_add(HEADER)?)?;
         if header[15] & INLINE == 0 {
@@ -107,7 +108,8 @@ impl Go {
     }
 }
 
-/// A length as Go's `binary.Uvarint` reads it, and that many bytes.
+/// Reads a length in the format of Go's `binary.Uvarint`, and as many bytes. Returns these bytes and the
+/// rest.
 fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut length: u64 = 0;
     for (at, byte) in bytes.iter().enumerate().take(9) {
@@ -122,20 +124,20 @@ fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Java {
-    /// 17 of 17.0.15, 8 of 1.8.0_191.
+    /// The 17 of 17.0.15, the 8 of 1.8.0_191.
     pub feature: u32,
-    /// 15 of 17.0.15, 191 of 1.8.0_191.
+    /// The 15 of 17.0.15, the 191 of 1.8.0_191.
     pub update: u32,
 }
 
 impl Java {
-    /// `/usr/bin/java` is a link into the JDK, whose file `release` names the version.
+    /// Reads the JDK's file `release`, which names the version. `/usr/bin/java` is a link into the JDK.
     fn of_launcher(file: &Path) -> Option<Self> {
         let file = file.canonicalize().ok()?;
         Self::of_release(&fs::read_to_string(file.parent()?.parent()?.join("release")).ok()?)
     }
 
-    /// What a JDK's file `release` says.
+    /// Parses the text of a JDK's file `release`.
     pub fn of_release(text: &str) -> Option<Self> {
         let version = text.lines().find_map(|line| line.trim().strip_prefix("JAVA_VERSION="))?;
         let mut numbers = version.trim_matches('"').split(['.', '_', '-', '+']).map_while(|n| n.parse().ok());
@@ -145,8 +147,8 @@ impl Java {
         }
     }
 
-    /// Whether the machine counts processors by this quota. Version 1: from 8u191 and 10 on. Version 2: from
-    /// 8u372, 11.0.16 and 15 on. Quotas of groups around its own (JDK-8322420): from 24 on.
+    /// Whether this Java counts processors by this quota. Version 1 of control groups: since 8u191 and 10.
+    /// Version 2: since 8u372, 11.0.16 and 15. Quotas of parent groups (JDK-8322420): since 24.
     pub fn reads(self, quota: &Quota) -> bool {
         let Self { feature, update } = self;
         match (quota.of, quota.version) {
@@ -159,7 +161,7 @@ impl Java {
     }
 }
 
-/// `mpiexec -n 8`, `mpirun -np 8`, `srun --ntasks=8`.
+/// The number of ranks in `mpiexec -n 8`, `mpirun -np 8`, `srun --ntasks=8`.
 fn ranks(arguments: &[OsString]) -> Option<usize> {
     let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
     words.iter().enumerate().find_map(|(at, word)| match word.split_once('=') {
@@ -174,7 +176,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A program with this version and module text, in the place where linkers put it.
+    /// The bytes of a program with this version and module text, at the offset that linkers choose.
     fn built_by(version: &str, module: &str) -> Vec<u8> {
         let mut bytes = vec![0; 64];
         bytes.extend(b"\xff Go buildinf:\x08\x02");

@@ -1,4 +1,4 @@
-//! Programs that start together on this host: the processors of each, and its settings.
+//! Fits programs that start together on this host: chooses the processors and the settings of each.
 
 use crate::decide::{Observed, Plan, decide};
 use crate::effective::{Bound, Effective, effective};
@@ -10,12 +10,12 @@ use unisono_linux::load;
 use unisono_linux::quota::{self, ProcessorLimits};
 use unisono_linux::topology::Topology;
 
-/// This host as programs find it that start now.
+/// The limits and the load of this host for programs that start now.
 #[derive(Clone, Debug)]
 pub struct FitHost {
     pub limits: ProcessorLimits,
     pub effective: Effective,
-    /// Threads of others that want a processor now. `None`: the kernel does not say.
+    /// Threads of other programs that want a processor now. `None` if the kernel does not tell.
     pub others: Option<usize>,
 }
 
@@ -33,8 +33,8 @@ impl FitHost {
         Ok(Self { effective: effective(&limits), limits, others: load::others() })
     }
 
-    /// Fits these programs, each a command and what its file says. `user` answers what a variable is already
-    /// set to.
+    /// Fits these programs, given as pairs of a command and the traits of its file. `user` returns the
+    /// current value of a variable, if it is set.
     pub fn fit(
         &self,
         programs: Vec<(Vec<OsString>, ProgramTraits)>,
@@ -53,7 +53,7 @@ impl FitHost {
             let observed = Observed {
                 limits: ProcessorLimits { affinity: part.cpus.clone(), ..limits.clone() },
                 effective: Effective { processors: part.threads, bound },
-                // strangers may be on any part
+                // strangers may run on any part, so each part expects an equal share of them
                 others: others.map(|others| others.div_ceil(count) + part.others),
             };
             FittedProgram { plan: decide(&observed, &traits, &user), command, part }
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(two.len(), 2);
         for fitted in &two {
             assert_eq!((fitted.part.cpus.len(), fitted.part.threads), (2, 2), "{fitted:?}");
-            // two threads of its own and two strangers want two processors
+            // the program's two threads and its share of the two strangers want two processors
             assert!(fitted.plan.set.iter().any(|set| set.name == "OMP_WAIT_POLICY"), "{fitted:?}");
         }
     }

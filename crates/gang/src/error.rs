@@ -1,4 +1,4 @@
-//! What can go wrong with gangs, by what a caller can do about it.
+//! Errors of gang scheduling, one variant for each action that the caller can take.
 
 use std::io;
 use unisono_linux::next_step::next_step;
@@ -6,10 +6,10 @@ use unisono_linux::next_step::next_step;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The request itself is wrong: change the command line.
+    /// The request is wrong: change the command line.
     #[error("{0}")]
     Input(String),
-    /// This host cannot do it; the text names what is missing and the remedy.
+    /// This host lacks a prerequisite; the text names it and the remedy.
     #[error("{0}")]
     Host(String),
     #[error("cannot start {program:?}: {source}; is its name right? look for it: command -v {program}")]

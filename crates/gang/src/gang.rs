@@ -1,11 +1,11 @@
-//! The words of gang scheduling as types: a gang, its weight, its width, time.
+//! The basic types of gang scheduling: a gang's number and its weight.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::num::NonZeroU32;
 
-/// A gang: threads and processes that are scheduled together. Numbers are given in order of arrival and
-/// not used again.
+/// A gang: threads and processes that are scheduled together. Gangs are numbered in order of arrival; a
+/// number is not used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct GangId(pub usize);
 
@@ -24,7 +24,7 @@ pub struct GangOwner(pub u32);
 pub struct GangWeight(NonZeroU32);
 
 impl GangWeight {
-    /// The weight of a gang that nobody favours.
+    /// The default weight: one slice per turn.
     pub const ONE: GangWeight = GangWeight(NonZeroU32::MIN);
     pub const MAX: u32 = 1000;
 

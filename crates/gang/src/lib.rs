@@ -8,15 +8,15 @@
 //!
 //! Read the files in this order:
 //!
-//! 1. `gang.rs`, `matrix.rs`, `turn_quota.rs`, `policy.rs`: which gang runs when, without a clock;
+//! 1. `gang.rs`, `matrix.rs`, `turn_quota.rs`, `policy/`: which gang runs when, without a clock;
 //!    `simulate/` tries the policy on simulated cores, beside simulated kernels.
-//! 2. `journal.rs`: what to undo, written before it is done; `arena.rs`: the control groups of the gangs.
-//! 3. `mechanism/`: how gangs are stopped and let run.
+//! 2. `journal/`: the changes to undo, written before they are made; `arena.rs`: the gangs' control groups.
+//! 3. `mechanism/`: stopping gangs and letting them run.
 //! 4. `host/run.rs`: one run from start to end; `host/scheduler.rs`: the thread that switches gangs.
-//! 5. `service/mod.rs`: the daemon, to which programs that run already are added.
+//! 5. `service/mod.rs`: the daemon, to which running programs are added.
 //!
-//! The crate does not change programs, does not know how the threads of real ones synchronize, and does not
-//! talk to other machines: `shared_clock.rs` lets daemons agree by their clocks alone. Gangs do not help
+//! The crate does not change programs, does not know how the threads of real programs synchronize, and does
+//! not talk to other machines: `shared_clock.rs` lets daemons agree by their clocks alone. Gangs do not help
 //! programs that block often or whose threads have unequal work; `unisono study gang` measures that.
 #![forbid(unsafe_code)]
 

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Gangs are placed widest first into the first row with room, on consecutive cores; a gang that is wider
-//! than the machine gets all of it. Rows are ordered by the first gang in them. Cost: gangs x rows on every
-//! change, nothing in between. First fit wastes at most half of the cores; repacking moves gangs between
-//! cores, so it is done only when a gang comes, leaves or changes its width.
+//! than the machine gets all of it. Rows are ordered by their first gang. Cost: gangs x rows on every change,
+//! nothing in between. First fit wastes at most half of the cores; repacking moves gangs between cores, so it
+//! is done only when a gang comes, leaves or changes its width.
 //!
 //! Reference: Ousterhout, "Scheduling techniques for concurrent systems", 1982.
 
@@ -20,11 +20,11 @@ use std::ops::Range;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotPlace {
     pub gang: GangId,
-    /// Its cores, by position among the cores that are scheduled.
+    /// The gang's cores, as indices into the list of scheduled cores.
     pub cores: Range<usize>,
 }
 
-/// The gangs of one slot and where they are.
+/// The gangs of one slot and their places.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
     /// The gangs, in order of their cores.
@@ -103,7 +103,7 @@ mod tests {
                 }
             }
             prop_assert!(placed.iter().all(|times| *times == 1));
-            // first fit: two slots that are half empty would have been one
+            // first fit would have put two half-empty slots into one
             let half_empty = matrix.slots().iter().filter(|slot| slot.used() * 2 <= cores).count();
             prop_assert!(half_empty <= 1);
         }

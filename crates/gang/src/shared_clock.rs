@@ -1,35 +1,36 @@
-//! Turns by a clock that several hosts share: which slot has the turn at a moment, and until when.
+//! Turns by a clock that several hosts share: the slot that has the turn at a moment, and the end of that
+//! turn.
 //!
 //! ```text
 //!   clock        0         20        40        60        80 ms         a round is 60 ms
 //!   host 1       | solver  | climate | climate | solver  | ...         both hosts have the same gangs:
-//!   host 2       | solver  | climate | climate | solver  | ...         nobody has to tell the other anything
+//!   host 2       | solver  | climate | climate | solver  | ...         no message between hosts is needed
 //! ```
-//! A round is all slots, one after the other, each as long as its weight says. The place in the round is the
-//! time of the clock modulo the length of a round, so it depends on nothing that happened before. A host
-//! whose gangs change is in step again at once. Hosts that have different gangs are in step only by chance.
+//! A round is all slots, one after the other, each with a length in proportion to its weight. The position in
+//! the round is the time of the clock modulo the length of a round, so it does not depend on the past. A host
+//! whose gangs change is in step again at once. Hosts with different gangs are in step only by chance.
 //!
-//! Cost: one addition for each slot, at each turn. When not to use: on a single host, where turns in order of
-//! waiting are fairer to gangs that come, leave or rest.
+//! Cost: one addition per slot and turn. When not to use: on a single host, where turns in order of waiting
+//! are fairer to gangs that come, leave or rest.
 //!
 //! Reference: Ousterhout 1982 (all columns of the matrix change rows at the same time).
 
 use unisono_linux::clock::Nanos;
 
-/// Less than this part of a turn is not given: the clock was set back a little since the turn was planned,
-/// and the rest would be spent on two switches.
+/// A remainder of less than this part (1/8) of a turn is skipped: the clock was set back a little since the
+/// turn was planned, and the time would be spent on two switches.
 const LEAST_PART: u64 = 8;
 
 /// A slot's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClockTurn {
     pub(crate) slot: usize,
-    /// How long it lasts from the moment that was asked about.
+    /// Remaining length from the given moment.
     pub(crate) left: Nanos,
 }
 
-/// Who has the turn at a moment of the clock; `lengths` are those of the slots, in the order of the round.
-/// `None`: there is no slot that takes time.
+/// The slot that has the turn at a moment of the clock; `lengths` are the lengths of the slots, in the order
+/// of the round. `None`: no slot has a positive length.
 pub(crate) fn turn_at(moment: Nanos, lengths: &[Nanos]) -> Option<ClockTurn> {
     let round: u64 = lengths.iter().fold(0, |round, length| round.saturating_add(length.0));
     let mut place = moment.0.checked_rem(round)?;
@@ -98,7 +99,7 @@ mod tests {
             let mut given = vec![0; lengths.len()];
             while now < end {
                 let turn = turn_at(Nanos(now), &lengths).expect("a turn");
-                // another asks at moments in between
+                // another host asks at moments in between
                 for asked in &asked {
                     let within = now + turn.left.0 * asked / 128;
                     let other = turn_at(Nanos(within), &lengths).expect("a turn");

@@ -1,16 +1,16 @@
-//! The weight that the gangs get against other programs, so that others receive their share.
+//! Steers the gangs' weight against other programs, so that those programs receive their share.
 //!
 //! A weight alone is no share. Linux counts a whole session as one program, and it spreads a program's weight
-//! over the cores on which the program runs. A weight that keeps a heavy build small also makes a short
-//! command wait for tens of milliseconds. So the weight follows what was measured. As long as others take
-//! less than is reserved for them, the gangs weigh little and a new process runs almost at once. When others
-//! take more, the gangs weigh more, up to a bound. This module only computes; `host/reserve.rs` reads the
-//! times and writes the weight.
+//! over the cores on which the program runs. A gang weight high enough to restrain a heavy build also delays
+//! a short command by tens of milliseconds. So the weight follows the measured times. As long as other
+//! programs use less than their reserve, the gangs weigh little and a new process runs almost at once. When
+//! other programs use more, the gangs weigh more, up to a bound. This module only computes; `host/reserve.rs`
+//! reads the times and writes the weight.
 //!
 //! Reference: Documentation/admin-guide/cgroup-v2.rst, `cpu.weight`; sched-design-CFS.rst, autogroups in
 //! sched(7).
 
-/// The weight, in default tasks a core, for a share of contended time.
+/// The weight, in default tasks per core, for a share of contended time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Steering {
     share: f64,
@@ -18,38 +18,39 @@ pub(crate) struct Steering {
 }
 
 impl Steering {
-    /// Below the even weight by so much while others are content. No less: a single busy program on one core
+    /// Lower bound of the weight, relative to the even weight. With less, a single busy program on one core
     /// would hold up a whole gang. With a weight fixed at the even one, a small compile beside two spinning
     /// gangs waited for up to 1.3 s, and for 0.66 s when the weight was steered within these bounds (one run
     /// each, in turns, 2 processors); the bounds themselves were not varied.
     const LEAST: f64 = 1.0 / 3.0;
-    /// And above it by so much. No more: a second scheduler is another program too, and two that outbid each
-    /// other would leave nothing to the rest.
+    /// Upper bound of the weight, relative to the even weight. A second scheduler is another program too, and
+    /// with more, two schedulers that outbid each other would leave nothing to the rest.
     const MOST: f64 = 2.0;
 
-    /// The first weight: others are content until they show otherwise.
+    /// Starts with the least weight: other programs need no more until the times show otherwise.
     pub(crate) fn new(share: f64) -> Steering {
         Steering { share, weight: Self::even(share) * Self::LEAST }
     }
 
-    /// What gives this share against one default task.
+    /// The weight that gives this share against one default task.
     fn even(share: f64) -> f64 {
         share / (1.0 - share).max(0.001)
     }
 
-    /// The weight in default tasks a core.
+    /// The weight in default tasks per core.
     pub(crate) fn weight(self) -> f64 {
         self.weight
     }
 
-    /// So much processor time went to gangs and to others; the weight if it changes.
+    /// Takes the processor time of the gangs and of other programs since the last call; returns the weight if
+    /// it changes.
     pub(crate) fn learn(&mut self, gangs: f64, others: f64) -> Option<f64> {
         let even = Self::even(self.share);
         let odds = gangs.max(0.0) / others.max(gangs * 0.001).max(f64::MIN_POSITIVE);
-        // one step would do if weights were shares; half of it does not swing
+        // one full step would do if weights were shares; half a step does not oscillate
         let step = (even / odds.max(f64::MIN_POSITIVE)).sqrt().clamp(0.5, 2.0);
         let next = (self.weight * step).clamp(even * Self::LEAST, even * Self::MOST);
-        // a write makes every core weigh anew
+        // a write makes every core recompute its weights
         if (next / self.weight - 1.0).abs() < 0.1 {
             return None;
         }
@@ -62,7 +63,8 @@ impl Steering {
 mod tests {
     use super::*;
 
-    /// Others that want everything get `others` of the time for each unit of weight against `weight`.
+    /// Simulates other programs that get the part of time of `tasks` default tasks against `weight`, up to
+    /// `wanted`.
     fn settle(share: f64, tasks: f64, wanted: f64) -> (Steering, f64) {
         let mut steering = Steering::new(share);
         let mut others = 0.0;

@@ -1,40 +1,40 @@
-//! How long a gang with a quota may run: it is stopped as a whole before the kernel stops its threads one by
-//! one.
+//! The turns of a gang with a quota: the gang is stopped as a whole before the kernel stops its threads one
+//! by one.
 //!
 //! ```text
 //! kernel      |time used up: this thread stops .....|  the others spin for it until their slices are used up
 //! as a unit   |A A A . . . A A A . . . |               all threads run, or none does
 //! ```
-//! The kernel gives a group its time once in a period, 100 ms as a rule. A gang that runs on `c` processors
-//! uses a quota of `q` up in `q/c` of the period. So it gets turns that together last as long, evenly spread
-//! over the period. Any stretch of time as long as a period then holds the same number of turns, wherever the
-//! kernel's own period begins.
+//! The kernel refills a group's time once per period, 100 ms as a rule. A gang that runs on `c` processors
+//! uses up a quota of `q` in `q/c` of the period. So it gets turns of that total length, evenly spread over
+//! the period. Any interval as long as a period then holds the same number of turns, wherever the kernel's
+//! own period begins.
 //!
-//! Pure. Cost: a division when a turn begins. When not: a quota that the gang's processors cannot use up
-//! changes nothing. A gang that leaves processors idle gets less than its quota.
+//! Pure. Cost: a division when a turn begins. When not to use: a quota that the gang's processors cannot use
+//! up has no effect. A gang that leaves processors idle gets less than its quota.
 //!
 //! Reference: Documentation/scheduler/sched-bwc.rst.
 
 use unisono_linux::clock::Nanos;
 use unisono_linux::quota::Quota;
 
-/// Processor time in each period.
+/// Processor time per period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TurnQuota {
     pub time: Nanos,
     pub period: Nanos,
 }
 
-/// One of the turns that keep to a quota.
+/// A turn of a gang that keeps to its quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaTurn {
     pub length: Nanos,
-    /// How long after its beginning the next may begin.
+    /// Minimum time from the beginning of this turn to the beginning of the next.
     pub again: Nanos,
 }
 
-/// Part of the quota that turns use. The rest is for late switches, and for what starts the programs in the
-/// same group. Chosen, not measured.
+/// Part of the quota used by turns. The rest is for late switches, and for the processes in the same group
+/// that start the programs. Chosen, not measured.
 const USED: f64 = 0.95;
 
 /// The shortest turn that a quota makes. A user chooses the period of a quota, and with it how often the
@@ -51,7 +51,7 @@ impl From<&Quota> for TurnQuota {
 }
 
 impl TurnQuota {
-    /// The same time for each of so many gangs.
+    /// An equal part for each of `gangs` gangs.
     #[must_use]
     pub fn shared_by(self, gangs: usize) -> TurnQuota {
         TurnQuota { time: Nanos(self.time.0 / gangs.max(1) as u64), ..self }
@@ -109,7 +109,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever stretch as long as a period is looked at, turns by turns use no more than the quota.
+        /// In any interval as long as a period, consecutive turns use no more than the quota.
         #[test]
         fn no_period_of_the_kernel_sees_more_than_the_quota(
             time_ms in 1u64..400, period_ms in 1u64..200, cores in 1usize..9, slice_ms in 1u64..200,

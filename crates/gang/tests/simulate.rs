@@ -1,4 +1,4 @@
-//! The simulator against closed forms, a fluid reference, the machine that the example study measured, and
+//! Compares the simulator with closed forms, a fluid reference, the measurements of the example study, and
 //! itself.
 
 use proptest::prelude::*;
@@ -74,8 +74,8 @@ fn a_thread_that_pauses_takes_its_computation_its_sleep_and_a_wake_up() {
 
 #[test]
 fn the_example_host_is_predicted_in_both_modes_of_plain_linux() {
-    // docs/example-report, study granularity: medians of barriers/s of the program varied. Its machine has
-    // 2 cores; the other program's interval is 0.
+    // docs/example-report, study granularity: medians of barriers/s of the program with the varied interval.
+    // Its machine has 2 cores; the other program's interval is 0.
     let stacked = [(0, 16_880.0), (10, 12_500.0), (100, 3_760.0)];
     let spread = [(0, 7_649_280.0), (10, 46_070.0), (100, 4_870.0)];
     let host = machine(2, KernelModel::Eevdf);
@@ -174,7 +174,7 @@ fn jobs_that_arrive_together_wait_for_each_other() {
 #[test]
 fn a_core_whose_threads_are_done_takes_one_from_a_core_that_has_two() {
     // four threads on two cores, two with 100 ms of work and two with 10 ms: from some starts the long ones
-    // are on one core, which takes 200 ms unless the idle core takes one of them
+    // share one core, which takes 200 ms unless the idle core takes one of them
     let computing = |name: &str, ms: u64| SimulatedProgram {
         work: Some(Nanos(ms * MS)),
         ..SimulatedProgram::computing(name, 1)
@@ -191,7 +191,7 @@ fn a_core_whose_threads_are_done_takes_one_from_a_core_that_has_two() {
 
 #[test]
 fn busy_cores_balance_their_loads() {
-    // no core is ever idle, so only the balance of busy cores can part four threads evenly
+    // no core is ever idle, so only the balance of busy cores can split four threads evenly
     let programs = [SimulatedProgram::computing("three", 3), SimulatedProgram::computing("one", 1)];
     for kernel in KERNELS {
         for seed in 1..=20 {
@@ -205,8 +205,8 @@ fn busy_cores_balance_their_loads() {
 #[test]
 fn threads_of_a_gang_stay_on_their_cores_and_those_of_plain_linux_do_not() {
     // three threads on two cores, 10 ms of work between two barriers. Thread i of a gang stays on core i
-    // modulo 2, so two of them take 20 ms. Otherwise the core that is done first takes the third thread, and
-    // all are done after 15 to 18 ms.
+    // modulo 2, so two of them take 20 ms. Otherwise the core that finishes first takes the third thread, and
+    // all finish after 15 to 18 ms.
     for kernel in KERNELS {
         let programs = [SimulatedProgram { wait: SimulatedWait::Block, ..barriers(3, 10_000) }];
         let gang = run(&machine(2, kernel), &programs, GANG, 2000);
@@ -218,7 +218,7 @@ fn threads_of_a_gang_stay_on_their_cores_and_those_of_plain_linux_do_not() {
     }
 }
 
-/// Processor sharing as a fluid, one microsecond at a time: what each thread has got.
+/// Processor sharing as a fluid, one microsecond at a time: the time that each thread has got, in seconds.
 fn fluid(threads: &[(u64, f64)], end_us: u64) -> Vec<f64> {
     let mut got = vec![0.0; threads.len()];
     for now in 0..end_us {
@@ -316,7 +316,7 @@ proptest! {
         // a step of nice is a factor of 1.25
         let weights: Vec<(u64, f64)> =
             threads.iter().map(|(arrives, nice)| (*arrives, 1.25f64.powi(-i32::from(*nice)))).collect();
-        // CFS: a period of 1 ms a thread, at least 5 ms, and a debit of a period at the start
+        // CFS: a period of 1 ms per thread, at least 5 ms, and a debit of a period at the start
         let slice = if is_cfs { 2.0 * 0.005f64.max(0.001 * threads.len() as f64) } else { 0.0007 };
         for (fate, fluid) in report.gangs.iter().zip(fluid(&weights, 400_000)) {
             let bound = slice + 0.004 + 0.01 * fluid;

@@ -1,8 +1,8 @@
-//! Control groups for tests, removed when their test has ended in any way.
+//! Control groups for tests, removed after their test however it ends.
 //!
-//! A test that fails or is killed cannot remove its own groups. Therefore their names contain the process id
-//! of the test, and the harness removes the groups of ended processes after each test. If the harness itself
-//! is killed, the next one removes them.
+//! A test that fails or is killed cannot remove its own groups. So their names contain the process number of
+//! the test, and the harness removes the groups of ended processes after each test. If the harness itself is
+//! killed, its next run removes them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,13 +10,13 @@ use std::time::Duration;
 use unisono_linux::cgroup::hierarchies;
 
 const PREFIX: &str = "unisono-test-";
-/// How often removing is tried, and how long between: processes that were killed leave their group when they
-/// have been collected.
+/// The number of attempts to remove a group, and the pause between two: killed processes leave their group
+/// only after they have been waited for.
 const TRIES: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The name of a control group of this test's, below the root of a hierarchy; `what` tells it from others of
-/// the test.
+/// The name of a control group of this test, below the root of a hierarchy; `what` distinguishes it from
+/// other groups of the test.
 #[must_use]
 pub fn name(what: &str) -> String {
     format!("{PREFIX}{what}-{}", std::process::id())
@@ -46,7 +46,7 @@ fn remove(group: &Path) {
     for inner in below(group) {
         remove(&inner);
     }
-    // a stopped process does not end; of the two files one is there
+    // a stopped process does not end; either of the two files exists
     let _ = (
         fs::write(group.join("cgroup.freeze"), "0"),
         fs::write(group.join("freezer.state"), "THAWED"),

@@ -1,93 +1,33 @@
-//! Runs a list of host tests, one after the other, each in a process of its own.
+//! Runs a list of host tests, several at a time where they allow it, each in a process of its own.
 
-use crate::groups;
-use crate::watchdog::{self, Ended};
-use std::any::Any;
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode, Stdio};
+use crate::needs::{Needs, TestQueue};
+use crate::supervisor::{self, Supervisor, TestVerdict};
+use crate::test::Test;
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
-use unisono_linux::interrupt;
-use unisono_linux::parent_death::die_with_parent;
 
-/// Deadline of a test that names none.
-const DEADLINE_S: u64 = 60;
-/// What a test may take to see its last processes off.
-const GRACE: Duration = Duration::from_secs(3);
-/// Exit status by which the process of a test says that it skipped.
-const SKIPPED: i32 = 77;
-/// Asks for one test, in this process.
-const ONE: &str = "--run-one";
+/// Tests at the same time for each processor. Tests that need nothing wait for most of their time; four tests
+/// on two processors keep both busy. Chosen, not measured.
+const MAX_RUNNING_PER_PROCESSOR: usize = 2;
 
-/// Why a test was not run here, and what to do about it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Skipped {
-    reason: String,
-}
-
-impl Skipped {
-    /// A reason in one line.
-    pub fn because(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into().replace('\n', " ") }
-    }
-}
-
-/// What a host test answers; a failure is a panic.
-pub type TestOutcome = Result<(), Skipped>;
-
-/// One host test; made by [`host_tests!`](crate::host_tests).
-#[derive(Clone, Copy, Debug)]
-pub struct Test {
-    name: &'static str,
-    run: fn() -> TestOutcome,
-    deadline: Duration,
-}
-
-impl Test {
-    /// A test that is given up after a minute.
-    pub const fn new(name: &'static str, run: fn() -> TestOutcome) -> Self {
-        Self { name, run, deadline: Duration::from_secs(DEADLINE_S) }
-    }
-
-    /// With another deadline.
-    #[must_use]
-    pub const fn within(mut self, seconds: u64) -> Self {
-        self.deadline = Duration::from_secs(seconds);
-        self
-    }
-}
-
-/// Lists the host tests of a file and makes its `main`: `host_tests![first, second within 120]`.
-#[macro_export]
-macro_rules! host_tests {
-    ($($name:ident $(within $seconds:literal)?),* $(,)?) => {
-        fn main() -> std::process::ExitCode {
-            $crate::main(&[$($crate::Test::new(stringify!($name), $name)$(.within($seconds))?),*])
-        }
-    };
-}
-
-/// How one test ended.
-enum TestVerdict {
-    Passed,
-    Skipped(String),
-    Failed(String),
-}
-
-/// What the command line of `cargo test -- ARGS` asks for.
+/// The options of the command line `cargo test -- ARGS`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Asked {
     list: bool,
     exact: bool,
-    /// Also what a test printed that passed or was skipped.
+    /// Also show the output of tests that passed or were skipped.
     shows: bool,
+    /// Tests at the same time; none: as many as [`MAX_RUNNING_PER_PROCESSOR`] says.
+    threads: Option<usize>,
     filters: Vec<String>,
 }
 
 impl Asked {
-    /// Understands the arguments that tools pass to a libtest program; flags without a meaning
-    /// here (`--test-threads=1`) are ignored.
+    /// Understands the arguments that tools pass to a libtest program; flags without a meaning here are
+    /// ignored.
     fn parse(arguments: impl Iterator<Item = String>) -> Self {
         let mut asked = Self::default();
         for argument in arguments {
@@ -95,7 +35,10 @@ impl Asked {
                 "--list" => asked.list = true,
                 "--exact" => asked.exact = true,
                 "--nocapture" => asked.shows = true,
-                flag if flag.starts_with("--") => {}
+                flag if flag.starts_with("--") => {
+                    let threads = flag.strip_prefix("--test-threads=").and_then(|number| number.parse().ok());
+                    asked.threads = threads.or(asked.threads);
+                }
                 _ => asked.filters.push(argument),
             }
         }
@@ -106,135 +49,106 @@ impl Asked {
         let fits = |filter: &String| if self.exact { name == filter } else { name.contains(filter.as_str()) };
         self.filters.is_empty() || self.filters.iter().any(fits)
     }
+
+    fn max_running(&self) -> usize {
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        self.threads.unwrap_or(processors * MAX_RUNNING_PER_PROCESSOR)
+    }
 }
 
-/// Runs the tests that the command line asks for and prints one line each.
+/// How many tests ended in which way.
+#[derive(Debug, Default)]
+struct TestCounts {
+    passed: u32,
+    failed: u32,
+    skipped: u32,
+}
+
+/// Runs the tests that the command line asks for, of modules with their names, and prints one line each. A
+/// test's whole name is `module::test`.
 #[allow(clippy::print_stdout, reason = "a test harness speaks")]
-pub fn main(tests: &[Test]) -> ExitCode {
-    let mut arguments = std::env::args().skip(1).peekable();
-    if arguments.peek().is_some_and(|first| first == ONE) {
-        return run_here(tests, arguments.nth(1).as_deref());
+pub fn main(modules: &[(&str, &[Test])]) -> ExitCode {
+    let all = || modules.iter().flat_map(|(module, tests)| tests.iter().map(move |test| (*module, test)));
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let find =
+        |name: &str| all().find(|(module, test)| whole_name(module, test) == name).map(|(_, test)| test);
+    if let Some(code) = supervisor::play(&arguments, find) {
+        return code;
     }
-    let asked = Asked::parse(arguments);
-    let wanted: Vec<&Test> = tests.iter().filter(|test| asked.wants(test.name)).collect();
+    let asked = Asked::parse(arguments.into_iter());
+    let named = all().map(|(module, test)| (test.needs(), whole_name(module, test)));
+    let wanted: Vec<(Needs, String)> = named.filter(|(_, name)| asked.wants(name)).collect();
     if asked.list {
-        wanted.iter().for_each(|test| println!("{}: test", test.name));
+        wanted.iter().for_each(|(_, name)| println!("{name}: test"));
         return ExitCode::SUCCESS;
     }
-    if let Err(error) = watchdog::adopt_orphans() {
-        println!("processes that tests leave behind could not be found: {error}");
-        return ExitCode::FAILURE;
-    }
     println!("\nrunning {} host tests", wanted.len());
-    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
-    for test in &wanted {
-        print!("test {} ... ", test.name);
-        // a test that hangs must have been named before
-        let _ = std::io::stdout().flush();
-        let begun = Instant::now();
-        let (verdict, said) = run_apart(test).unwrap_or_else(|error| {
-            (TestVerdict::Failed(format!("it could not be started: {error}")), String::new())
-        });
-        match verdict {
-            TestVerdict::Passed => {
-                passed += 1;
-                // xtask lists the slowest
-                println!("ok ({:.1} s)", begun.elapsed().as_secs_f64());
-            }
-            TestVerdict::Skipped(reason) => {
-                skipped += 1;
-                println!("skipped: {reason}");
-            }
-            TestVerdict::Failed(report) => {
-                failed += 1;
-                println!("FAILED\n{report}");
-                continue;
-            }
-        }
-        if asked.shows {
-            print!("{said}");
-        }
-    }
+    let TestCounts { passed, failed, skipped } = run_all(wanted, &asked);
     let result = if failed == 0 { "ok" } else { "FAILED" };
     println!("\ntest result: {result}. {passed} passed; {failed} failed; {skipped} skipped\n");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(101) }
 }
 
-/// The parent's side: a process for this test, watched. Answers what it printed, too.
-fn run_apart(test: &Test) -> std::io::Result<(TestVerdict, String)> {
-    // a file, not a pipe: a process that outlives the test would keep a pipe open for ever
-    let mut output = tempfile::tempfile()?;
-    let mut child = Command::new(std::env::current_exe()?)
-        .args([ONE, test.name])
-        .stdin(Stdio::null())
-        .stdout(output.try_clone()?)
-        .stderr(output.try_clone()?)
-        .process_group(0)
-        .spawn()?;
-    let ended = watchdog::wait(&mut child, test.deadline)?;
-    let left = watchdog::left_behind(GRACE);
-    watchdog::kill_left();
-    groups::remove_left_behind();
-    let printed = printed(&mut output)?;
-    let verdict = match ended {
-        Ended::Hung(stacks) => TestVerdict::Failed(format!(
-            "{printed}it did not end within {} s:\n{stacks}",
-            test.deadline.as_secs()
-        )),
-        Ended::Exited(status) => match status.code() {
-            Some(0) if left => {
-                TestVerdict::Failed(format!("{printed}it left processes behind; they were killed"))
-            }
-            Some(0) => TestVerdict::Passed,
-            Some(SKIPPED) => {
-                TestVerdict::Skipped(printed.lines().last().unwrap_or("without saying why").trim().to_owned())
-            }
-            _ => TestVerdict::Failed(format!("{printed}{status}")),
-        },
-    };
-    Ok((verdict, printed))
+fn whole_name(module: &str, test: &Test) -> String {
+    format!("{module}::{}", test.name())
 }
 
-fn printed(output: &mut File) -> std::io::Result<String> {
-    let mut bytes = Vec::new();
-    output.seek(SeekFrom::Start(0))?;
-    output.read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// The child's side: runs one test in this process.
-#[allow(clippy::print_stdout, reason = "the reason to skip goes to the parent by standard output")]
-fn run_here(tests: &[Test], name: Option<&str>) -> ExitCode {
-    let Some(test) = tests.iter().find(|test| Some(test.name) == name) else {
-        println!("no test is called {name:?}");
-        return ExitCode::FAILURE;
-    };
-    // a test leads a process group of its own, which Ctrl-C at the harness does not reach
-    if let Err(error) = die_with_parent(None) {
-        println!("the harness is gone: {error}");
-        return ExitCode::FAILURE;
-    }
-    // a shell starts what it puts into the background with interrupts ignored, and so would the tests'
-    // programs be
-    if let Err(error) = interrupt::usual() {
-        println!("the usual answers to signals could not be restored: {error}");
-        return ExitCode::FAILURE;
-    }
-    match std::panic::catch_unwind(test.run) {
-        Ok(Ok(())) => ExitCode::SUCCESS,
-        Ok(Err(Skipped { reason })) => {
-            println!("{reason}");
-            ExitCode::from(SKIPPED as u8)
+/// Starts each test as soon as it may run beside those that run already.
+fn run_all(wanted: Vec<(Needs, String)>, asked: &Asked) -> TestCounts {
+    let mut queue = TestQueue::new(wanted, asked.max_running());
+    let mut counts = TestCounts::default();
+    let (ended, ends) = mpsc::channel();
+    while !queue.is_done() {
+        while let Some((needs, name)) = queue.start() {
+            let ended = ended.clone();
+            thread::spawn(move || {
+                let begun = Instant::now();
+                let (verdict, printed) = match Supervisor::start(&name) {
+                    Ok(supervisor) => supervisor.wait(),
+                    Err(error) => {
+                        (TestVerdict::Failed(format!("it could not be started: {error}")), String::new())
+                    }
+                };
+                let _ = ended.send((needs, name, begun.elapsed(), verdict, printed)); // the harness waits for it
+            });
         }
-        Err(payload) => {
-            forget(payload);
-            ExitCode::from(101)
+        let Ok((needs, name, took, verdict, printed)) = ends.recv() else { break };
+        queue.ended(needs);
+        report(&mut counts, (&name, took), verdict, asked.shows.then_some(&printed));
+    }
+    counts
+}
+
+/// Prints how a test ended. Only then, because several tests run at a time; a test that hangs is named by its
+/// supervisor, which ends it.
+#[allow(clippy::print_stdout, reason = "a test harness speaks")]
+fn report(
+    counts: &mut TestCounts,
+    (name, took): (&str, Duration),
+    verdict: TestVerdict,
+    printed: Option<&String>,
+) {
+    match verdict {
+        TestVerdict::Passed => {
+            counts.passed += 1;
+            // the summary of all tests lists the slowest
+            println!("test {name} ... ok ({:.1} s)", took.as_secs_f64());
+        }
+        TestVerdict::Skipped(reason) => {
+            counts.skipped += 1;
+            println!("test {name} ... skipped: {reason}");
+        }
+        TestVerdict::Failed(report) => {
+            counts.failed += 1;
+            println!("test {name} ... FAILED\n{report}");
+            return;
         }
     }
+    if let Some(printed) = printed {
+        print!("{printed}");
+    }
+    let _ = std::io::stdout().flush(); // a pipe whose reader is gone ends the harness at its next line
 }
-
-/// The panic hook has printed the message already.
-fn forget(_payload: Box<dyn Any + Send>) {}
 
 #[cfg(test)]
 mod tests {
@@ -246,19 +160,19 @@ mod tests {
 
     #[test]
     fn a_filter_selects_by_part_of_the_name() {
-        assert!(asked(&["--nocapture", "froz"]).wants("a_frozen_gang"));
-        assert!(!asked(&["thaw"]).wants("a_frozen_gang"));
-        assert!(asked(&[]).wants("a_frozen_gang"));
+        assert!(asked(&["--nocapture", "froz"]).wants("gang::a_frozen_gang"));
+        assert!(!asked(&["thaw"]).wants("gang::a_frozen_gang"));
+        assert!(asked(&[]).wants("gang::a_frozen_gang"));
     }
 
     #[test]
     fn an_exact_filter_selects_by_the_whole_name() {
-        assert!(!asked(&["--exact", "frozen"]).wants("a_frozen_gang"));
-        assert!(asked(&["--exact", "a_frozen_gang"]).wants("a_frozen_gang"));
+        assert!(!asked(&["--exact", "a_frozen_gang"]).wants("gang::a_frozen_gang"));
+        assert!(asked(&["--exact", "gang::a_frozen_gang"]).wants("gang::a_frozen_gang"));
     }
 
     #[test]
-    fn reasons_stay_on_one_line() {
-        assert_eq!(Skipped::because("no\nroot").reason, "no root");
+    fn the_number_of_tests_at_a_time_can_be_asked_for() {
+        assert_eq!(asked(&["--test-threads=3", "--show-output"]).max_running(), 3);
     }
 }

@@ -1,24 +1,24 @@
-//! Two or three hosts on one machine: network namespaces, each two joined by a cable.
+//! Two or three hosts on one machine: network namespaces, with a cable between each pair.
 //!
-//! Their names contain the process id of the test, so that parallel runs do not clash. The next test removes
-//! what a killed one left.
+//! Their names contain the process number of the test, so parallel runs do not clash. The next test removes
+//! hosts that a killed test left behind.
 
 use crate::{Skipped, require};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Hosts, called a, b and perhaps c, and their cables. They go when this does.
+/// Hosts named a, b and perhaps c, and their cables. Dropping this removes them.
 #[derive(Debug)]
 pub struct Hosts {
     names: Vec<String>,
     scratch: tempfile::TempDir,
 }
 
-/// Runs `ip ARGUMENTS`; what it printed, or what it complained about.
+/// Runs `ip ARGUMENTS` and returns its output.
 ///
 /// # Errors
-/// The command and its complaint.
+/// The command and its error message.
 pub fn ip(arguments: &[&str]) -> Result<String, String> {
     let output = Command::new("ip").args(arguments).output().map_err(|error| error.to_string())?;
     if output.status.success() {
@@ -28,15 +28,15 @@ pub fn ip(arguments: &[&str]) -> Result<String, String> {
 }
 
 impl Hosts {
-    /// Makes two.
+    /// Makes two hosts.
     ///
     /// # Errors
-    /// [`Skipped`] without root, `ip` or the kernel's help.
+    /// [`Skipped`] without root, without `ip`, or if the kernel refuses.
     pub fn new() -> Result<Self, Skipped> {
         Self::called(&["a", "b"])
     }
 
-    /// Makes three, the third one with a cable to each of the others.
+    /// Makes three hosts, the third with a cable to each of the others.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -69,12 +69,13 @@ impl Hosts {
             ip(&["-n", host, "link", "set", cable, "name", "cable"])?;
             ip(&["-n", host, "addr", "add", &format!("{}/24", Self::address(number)), "dev", "cable"])?;
             let v6 = format!("fd77::{}/64", number + 1);
-            // without duplicate address detection, which takes a second; a kernel without IPv6 has none
+            // without duplicate address detection, which takes a second; a kernel without IPv6 refuses this
+            // command
             let _ = ip(&["-n", host, "-6", "addr", "add", &v6, "dev", "cable", "nodad"]);
             ip(&["-n", host, "link", "set", "cable", "up"])?;
             ip(&["-n", host, "link", "set", "lo", "up"])?;
         }
-        // the kernel may take a second to notice both ends
+        // the kernel may take a second to detect both ends
         for _ in 0..100 {
             let is_up = |host: &&String| {
                 ip(&["-n", host, "link", "show", "cable"]).is_ok_and(|said| said.contains("state UP"))
@@ -105,7 +106,7 @@ impl Hosts {
         Ok(())
     }
 
-    /// The address of a host on its cable to another one.
+    /// The address of a host on its cable to another host.
     #[must_use]
     pub fn address_towards(host: usize, other: usize) -> String {
         match (host, other) {
@@ -114,7 +115,7 @@ impl Hosts {
         }
     }
 
-    /// The name of a host's network.
+    /// The name of a host's network namespace.
     #[must_use]
     pub fn name(&self, host: usize) -> &str {
         &self.names[host]
@@ -126,7 +127,7 @@ impl Hosts {
         format!("10.77.0.{}", host + 1)
     }
 
-    /// A command on a host.
+    /// A command that runs on a host.
     #[must_use]
     pub fn command(&self, host: usize, program: &Path) -> Command {
         let mut command = Command::new("ip");
@@ -134,11 +135,11 @@ impl Hosts {
         command
     }
 
-    /// A program that stands in for `ssh`: `PROGRAM [OPTIONS] ADDRESS COMMAND...` runs the command on the
-    /// host with this address, under that host's name.
+    /// A program that replaces `ssh`: `PROGRAM [OPTIONS] ADDRESS COMMAND...` runs the command on the host
+    /// with this address, under that host's name.
     ///
     /// # Panics
-    /// When it cannot be written.
+    /// If it cannot be written.
     #[must_use]
     pub fn remote_shell(&self) -> PathBuf {
         let path = self.scratch.path().join("remote-shell");
@@ -157,18 +158,18 @@ impl Hosts {
         path
     }
 
-    /// Cuts the cable between the first two.
+    /// Cuts the cable between the first two hosts.
     ///
     /// # Panics
-    /// When that fails.
+    /// If that fails.
     pub fn cut(&self) {
         ip(&["-n", &self.names[0], "link", "set", "cable", "down"]).expect("cut");
     }
 
-    /// Mends it again.
+    /// Reconnects the cable.
     ///
     /// # Panics
-    /// When that fails.
+    /// If that fails.
     pub fn mend(&self) {
         ip(&["-n", &self.names[0], "link", "set", "cable", "up"]).expect("mended");
     }
@@ -177,7 +178,7 @@ impl Hosts {
 impl Drop for Hosts {
     fn drop(&mut self) {
         for name in &self.names {
-            // the cable goes with them; one that was not made cannot be removed
+            // the cables are removed with the hosts; removing a host that was never made fails
             let _ = ip(&["netns", "delete", name]);
         }
     }
@@ -194,7 +195,7 @@ fn remove_leftovers() {
         let id = ["a", "b", "c"].iter().find_map(|host| name.strip_prefix(&format!("unisono-{host}-")));
         let Some(id) = id.and_then(|id| id.parse::<u32>().ok()) else { continue };
         if !Path::new("/proc").join(id.to_string()).exists() {
-            // another test may be as quick
+            // another test may remove it at the same time
             let _ = ip(&["netns", "delete", name]);
         }
     }

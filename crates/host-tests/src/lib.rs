@@ -1,12 +1,12 @@
 //! Tests that need a real host: root, control groups, real-time classes, several cores.
 //!
-//! A host test passes, fails, or is *skipped with a reason*, which is printed. Otherwise a skipped test would
-//! look like one that passed. Each test runs in its own process and process group under a [`watchdog`]. If a
+//! A host test passes, fails, or is *skipped with a reason*, which is printed; otherwise a skipped test would
+//! look like a passed one. Each test runs in its own process and process group under a [`watchdog`]. If a
 //! test hangs, its stacks are printed. A test that leaves processes behind fails.
 //!
-//! A file `tests/NAME.rs` with `harness = false` looks like this:
+//! All host tests are one program, `tests/main.rs`. A module of it looks like this:
 //!
-//! ```no_run
+//! ```
 //! use unisono_host_tests::{TestOutcome, host_tests, require};
 //!
 //! fn a_frozen_group_gets_no_time() -> TestOutcome {
@@ -16,11 +16,11 @@
 //!     Ok(())
 //! }
 //!
-//! host_tests![a_frozen_group_gets_no_time within 120];
+//! host_tests![needs Nothing; a_frozen_group_gets_no_time within 120];
 //! ```
 //!
-//! Each test costs the start of a process. A test that any machine can run is a plain `#[test]` function
-//! beside the code instead.
+//! [`Needs`] says which tests may run at the same time. Each test costs the start of two processes. A test
+//! that any machine can run is a plain `#[test]` function beside the code instead.
 #![forbid(unsafe_code)]
 
 pub mod groups;
@@ -28,26 +28,31 @@ mod harness;
 pub mod hosts;
 pub mod mpi;
 pub mod mpi_place;
+mod needs;
 pub mod ports;
 pub mod processes;
 pub mod program;
 pub mod quota;
 pub mod require;
+mod supervisor;
+mod test;
 pub mod watchdog;
 
-pub use harness::{Skipped, Test, TestOutcome, main};
+pub use harness::main;
+pub use needs::Needs;
+pub use test::{Skipped, Test, TestOutcome};
 
 /// Set by `cargo xtask test --long`.
 pub const LONG: &str = "UNISONO_LONG_TESTS";
 
-/// Whether all cases of tests that repeat themselves are tried.
+/// Whether tests with many similar cases run all of them.
 #[must_use]
 pub fn is_long() -> bool {
     std::env::var_os(LONG).is_some()
 }
 
-/// A step through the cases of a test that repeats itself: 1 in long tests, `usually` in others, so that a
-/// whole run of the tests stays within the time that somebody waits for it.
+/// The step between the cases that a test runs: 1 in long tests, `usually` in others, so that a whole test
+/// run does not take too long.
 ///
 /// ```
 /// # use unisono_host_tests::one_in;

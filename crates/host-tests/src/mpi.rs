@@ -9,7 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// An MPI implementation, as Debian installs several side by side.
+/// An MPI implementation. Debian can install several side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TestedMpi {
     Mpich,
@@ -18,8 +18,8 @@ pub enum TestedMpi {
 
 pub const MPIS: [TestedMpi; 2] = [TestedMpi::Mpich, TestedMpi::OpenMpi];
 
-/// The conformance programs. Each runs on two ranks of each MPI: of one by memory, of the other by messages.
-/// In long tests it runs on both by both.
+/// The conformance programs. Each runs on two ranks of each MPI, with shared memory on one MPI and with
+/// messages on the other. In long tests it runs both ways on both.
 pub const PROGRAMS: &[&str] = &[
     "flavours.c",
     "operations.c",
@@ -55,7 +55,7 @@ pub const PROGRAMS: &[&str] = &[
     "fortran_2008.f90",
 ];
 
-/// A test program's source.
+/// The path of a test program's source.
 #[must_use]
 pub fn source(file: &str) -> PathBuf {
     workspace().join("abi/mpi/tests/programs").join(file)
@@ -72,7 +72,7 @@ impl TestedMpi {
     }
 
     /// # Errors
-    /// [`Skipped`] without this MPI's launcher, or without its compiler for sources that are named like this.
+    /// [`Skipped`] without this MPI's launcher, or without its compiler for sources with this file name.
     pub fn present(self, file: &str) -> TestOutcome {
         let packages = match self {
             TestedMpi::Mpich => "apt-get install mpich libmpich-dev gfortran",
@@ -91,13 +91,13 @@ impl TestedMpi {
         format!("{driver}.{}", self.name())
     }
 
-    /// Compiles a test program, unless the same text was compiled before, and answers where it is.
+    /// Compiles a test program, unless the same text was compiled before, and returns its path.
     ///
     /// # Errors
     /// [`Skipped`] without this MPI.
     ///
     /// # Panics
-    /// When the compiler refuses the program.
+    /// If the program does not compile.
     pub fn build(self, file: &str) -> Result<PathBuf, Skipped> {
         self.present(file)?;
         let source = source(file);
@@ -112,7 +112,7 @@ impl TestedMpi {
         if program.exists() {
             return Ok(program);
         }
-        // modules of Fortran are written into the current directory
+        // the Fortran compiler writes modules into the current directory
         let scratch = directory.join(format!("{stem}-{}.part", std::process::id()));
         fs::create_dir_all(&scratch).expect("a directory for programs");
         let output = Command::new(self.compiler(file))
@@ -127,7 +127,7 @@ impl TestedMpi {
         Ok(program)
     }
 
-    /// `mpiexec -n ranks`, ready to be told what to start. Ranks may outnumber processors.
+    /// `mpiexec -n ranks`; the caller appends a program. Ranks may outnumber processors.
     #[must_use]
     pub fn launcher(self, ranks: usize) -> Command {
         let mut command = Command::new(format!("mpiexec.{}", self.name()));
@@ -137,7 +137,7 @@ impl TestedMpi {
                 .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
                 .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
                 .env("OMPI_MCA_mpi_yield_when_idle", "1")
-                // a start takes longer where it looks for networks by libfabric, and no test has one
+                // a search for networks by libfabric makes the start slower, and no test has such a network
                 .env("OMPI_MCA_pml", "^cm");
         }
         command.args(["-n", &ranks.to_string()]).stdin(Stdio::null());
@@ -153,10 +153,10 @@ impl TestedMpi {
     }
 }
 
-/// What a conformance program said: `Ok` when it printed its `ok` line and ended with 0.
+/// The verdict on a conformance program's output: `Ok` if the program printed its `ok` line and ended with 0.
 ///
 /// # Errors
-/// Everything it printed.
+/// The whole output.
 pub fn verdict(name: &str, output: &Output) -> Result<(), String> {
     let said = words(output);
     if output.status.success() && said.lines().any(|line| line == format!("ok {name}")) {
@@ -165,15 +165,15 @@ pub fn verdict(name: &str, output: &Output) -> Result<(), String> {
     Err(format!("{name} ({}):\n{said}", output.status))
 }
 
-/// The lines below a window's name in the table of `unisono mpi --stats`: one for each kind of operation and
-/// of synchronization.
+/// The lines below a window's name in the table of `unisono mpi --stats`: a line for each kind of operation
+/// and of synchronization.
 #[must_use]
 pub fn below<'a>(said: &'a str, window: &str) -> Vec<&'a str> {
     let mut lines = said.lines().skip_while(|line| line.split(" (").next() != Some(window)).skip(1);
     std::iter::from_fn(|| lines.next().filter(|line| line.starts_with("  "))).collect()
 }
 
-/// What a line of the table says, with single spaces.
+/// The numbers in a line of the table, separated by single spaces.
 #[must_use]
 pub fn numbers(lines: &[&str], kind: &str) -> String {
     let line = lines.iter().find(|line| line.split_whitespace().next() == Some(kind)).unwrap_or(&"");

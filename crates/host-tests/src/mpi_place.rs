@@ -6,7 +6,7 @@ use crate::{Skipped, require};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// An MPI in a virtual environment, with mpi4py's wheel beside it.
+/// An MPI in a virtual environment, together with mpi4py's wheel.
 pub struct MpiPlace {
     directory: PathBuf,
 }
@@ -15,7 +15,7 @@ impl MpiPlace {
     /// Installs the packages, unless that was done before.
     ///
     /// # Errors
-    /// [`Skipped`] where there is no Python, or the registry cannot be reached.
+    /// [`Skipped`] without Python, or if the registry cannot be reached.
     pub fn with(packages: &[&str]) -> Result<Self, Skipped> {
         require::program("python3", "apt-get install python3-venv")?;
         let name = packages.join("+").replace("==", "-");
@@ -48,7 +48,7 @@ impl MpiPlace {
         self.directory.join(below)
     }
 
-    /// `mpiexec -n ranks` of this MPI, ready to be told what to start.
+    /// `mpiexec -n ranks` of this MPI; the caller appends a program.
     #[must_use]
     pub fn launcher(&self, ranks: usize) -> Command {
         let mut command = Command::new(self.path("bin/mpiexec"));

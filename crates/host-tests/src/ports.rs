@@ -2,16 +2,16 @@
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
-/// Addresses of loopback with TCP ports that are free. The kernel gives these ports to nobody by itself, so
-/// they stay free until the test uses them. (A port that the kernel chose, as for port 0, may be the next
-/// connection's.)
+/// Loopback addresses with free TCP ports. The kernel does not assign these ports by itself, so they stay
+/// free until the test uses them. (The kernel might assign a port that it chose for port 0 to the next
+/// connection.)
 ///
 /// # Panics
 ///
-/// If fewer are free.
+/// If fewer ports are free.
 #[must_use]
 pub fn free_ports<const COUNT: usize>() -> [SocketAddr; COUNT] {
-    // below the range of net.ipv4.ip_local_port_range, which begins with 32,768
+    // below the range of net.ipv4.ip_local_port_range, which begins at 32,768
     let first = 20_000 + u16::try_from(std::process::id() % 10_000).expect("below 10,000");
     let mut ports = first..32_000;
     std::array::from_fn(|_| {

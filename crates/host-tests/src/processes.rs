@@ -1,4 +1,4 @@
-//! Processes that tests start or look at: signals, their ends, what they printed.
+//! Processes of tests: signals, their ends, and their output.
 
 use std::collections::BTreeSet;
 use std::process::Output;
@@ -9,15 +9,15 @@ use unisono_linux::process_list::with_descendants;
 pub use unisono_linux::process_stat::is_gone;
 
 /// # Panics
-/// When the process has ended.
+/// If the process has ended.
 pub fn send(pid: i32, signal: Signal) {
     PidFd::open(Tid(pid)).and_then(|process| process.send(signal)).expect("it runs");
 }
 
-/// Waits for `done`.
+/// Waits until `done` returns true.
 ///
 /// # Panics
-/// When nothing has come of it after a minute; the message says `what`.
+/// After a minute; the message contains `what`.
 pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !done() {
@@ -31,13 +31,13 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Both streams of a process: standard error first, which says more.
+/// The output of a process, standard error first, because it is more informative.
 #[must_use]
 pub fn words(output: &Output) -> String {
     text(&output.stderr) + &text(&output.stdout)
 }
 
-/// The children of a process, and theirs.
+/// The children of a process and all their descendants.
 #[must_use]
 pub fn descendants(of: u32) -> BTreeSet<i32> {
     let mut found = with_descendants(|one| one.number == of.cast_signed());

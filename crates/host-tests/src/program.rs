@@ -3,16 +3,20 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// All that host tests start, built by one command, as `cargo xtask test` does before them. Packages that are
-/// built apart would ask for other features of their dependencies, and all of these would be compiled again.
+/// All packages with programs that host tests start. They are built by a single command, as `cargo xtask
+/// test` does before the tests. Built separately, they would enable other features of their dependencies,
+/// which would then be compiled again.
 pub const PROGRAMS: [&str; 6] =
     ["--package", "unisono", "--package", "unisono-c", "--package", "unisono-examples"];
+
+/// The test program that holds all host tests; no other crate has a test of that name.
+pub const HOST_TESTS: &str = "host";
 
 /// The path of the `unisono` program, built from this source tree (release, because host tests
 /// measure nothing but still wait for it). `UNISONO_PROGRAM` names one that is built already.
 ///
 /// # Panics
-/// When it does not build.
+/// If the build fails.
 pub fn unisono() -> PathBuf {
     if let Some(path) = std::env::var_os("UNISONO_PROGRAM") {
         return path.into();
@@ -20,18 +24,20 @@ pub fn unisono() -> PathBuf {
     build(&[&["--release"][..], &PROGRAMS].concat()).join("release/unisono")
 }
 
-/// The path of an example, built from this source tree as tests are, whose dependencies are there already.
+/// The path of an example, built from this source tree like the tests, so that its dependencies are built
+/// already.
 ///
 /// # Panics
-/// When it does not build.
+/// If the build fails.
 pub fn example(name: &str) -> PathBuf {
     build(&["--workspace", "--example", name]).join("debug/examples").join(name)
 }
 
-/// The directory with the program under test, `libunisono.so`, and the examples in Rust, all built alike.
+/// The directory with the program under test, `libunisono.so`, and the Rust examples, all built with the same
+/// profile.
 ///
 /// # Panics
-/// When they do not build.
+/// If the build fails.
 pub fn with_examples() -> PathBuf {
     let directory = unisono().parent().expect("a program lies in a directory").to_owned();
     let profile: &[&str] = if directory.ends_with("release") { &["--release"] } else { &[] };
@@ -39,8 +45,9 @@ pub fn with_examples() -> PathBuf {
     directory
 }
 
-/// Before the directory of the library that a C program is linked with. The program loads it from there also
-/// under cargo, which sets `LD_LIBRARY_PATH` to its own directories: the library there is another build's.
+/// Linker flags before the directory of the library that a C program is linked with. With them the program
+/// also loads that library under cargo, which sets `LD_LIBRARY_PATH` to its own directories: the library
+/// there is from another build.
 pub const LIBRARY_PATH: &str = "-Wl,--disable-new-dtags,-rpath";
 
 #[must_use]
@@ -48,15 +55,15 @@ pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Where cargo builds, and where test programs and virtual environments are kept between runs.
+/// Cargo's target directory, which also keeps test programs and virtual environments between runs.
 #[must_use]
 pub fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
 }
 
-/// Cargo, as somebody starts it in a terminal. What cargo starts inherits variables that describe its own
-/// package. Build scripts that look at these (ring's does) would run again for each package that builds, and
-/// all that depends on them would be compiled again.
+/// Cargo as started from a terminal. Processes of cargo inherit variables that describe its current package.
+/// Build scripts that read them (such as ring's) would run again for each package, and all their dependents
+/// would be compiled again.
 #[must_use]
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -69,7 +76,7 @@ pub fn cargo() -> Command {
     command
 }
 
-/// Builds, and answers where builds go.
+/// Builds packages, and returns the target directory.
 fn build(what: &[&str]) -> PathBuf {
     let built = cargo()
         .args(["build", "--quiet"])

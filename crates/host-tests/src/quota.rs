@@ -1,12 +1,13 @@
-//! Control groups with a quota, for tests of what programs do in one.
+//! Control groups with a quota, for tests of programs inside such a group.
 
 use crate::{Skipped, groups, require};
 use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, hierarchies};
 
-/// A control group with the time of one processor, of at least two. Dropping it removes nothing.
+/// A control group with the time of one processor, on a machine with at least two. Dropping it removes
+/// nothing.
 ///
 /// # Errors
-/// [`Skipped`] where no such group can be made, or there is only one processor.
+/// [`Skipped`] if no such group can be made, or if there is only one processor.
 pub fn of_one(what: &str) -> Result<ControlGroup, Skipped> {
     require::root()?;
     require::cpus(2)?;

@@ -1,4 +1,4 @@
-//! What a host test may need. Each function returns `Ok(())`, or the reason to skip the test and its remedy.
+//! Requirements of host tests. Each function returns `Ok(())`, or the reason to skip the test and its remedy.
 
 use crate::{Skipped, TestOutcome};
 use std::path::Path;
@@ -8,7 +8,7 @@ use unisono_linux::programs::on_path;
 /// Root's privilege.
 ///
 /// # Errors
-/// [`Skipped`] when the effective user is not root.
+/// [`Skipped`] if the effective user is not root.
 pub fn root() -> TestOutcome {
     if rustix::process::geteuid().is_root() {
         Ok(())
@@ -20,7 +20,7 @@ pub fn root() -> TestOutcome {
 /// At least `n` processors that this process may use.
 ///
 /// # Errors
-/// [`Skipped`] when there are fewer.
+/// [`Skipped`] if there are fewer.
 pub fn cpus(n: usize) -> TestOutcome {
     let here = std::thread::available_parallelism().map_or(1, usize::from);
     if here >= n {
@@ -30,10 +30,10 @@ pub fn cpus(n: usize) -> TestOutcome {
     }
 }
 
-/// A kernel that takes a scheduler made of programs, and no such scheduler yet.
+/// A kernel with sched_ext and without a loaded scheduler.
 ///
 /// # Errors
-/// [`Skipped`] where the kernel takes none, or has one.
+/// [`Skipped`] if the kernel lacks sched_ext, or has a loaded scheduler.
 pub fn sched_ext() -> TestOutcome {
     let state = Path::new("/sys/kernel/sched_ext/state");
     match std::fs::read_to_string(state).as_deref().map(str::trim) {
@@ -49,7 +49,7 @@ pub fn sched_ext() -> TestOutcome {
 /// A file or directory, for example a kernel interface below `/sys`.
 ///
 /// # Errors
-/// [`Skipped`] when `path` does not exist; `what` says what that means.
+/// [`Skipped`] if `path` does not exist; `what` explains the consequence.
 pub fn path(path: impl AsRef<Path>, what: &str) -> TestOutcome {
     let path = path.as_ref();
     if path.exists() {
@@ -62,7 +62,7 @@ pub fn path(path: impl AsRef<Path>, what: &str) -> TestOutcome {
 /// A program on `PATH`.
 ///
 /// # Errors
-/// [`Skipped`] when `name` is in no directory of `PATH`; `remedy` says how to get it.
+/// [`Skipped`] if `name` is in no directory of `PATH`; `remedy` tells how to install it.
 pub fn program(name: &str, remedy: &str) -> TestOutcome {
     if on_path(name).is_some() {
         Ok(())
@@ -71,10 +71,10 @@ pub fn program(name: &str, remedy: &str) -> TestOutcome {
     }
 }
 
-/// The namespaces of their own that `unshare` gives a command with these options.
+/// The namespaces that `unshare` creates with these options.
 ///
 /// # Errors
-/// [`Skipped`] with what `unshare` says when it fails, as it does in many containers.
+/// [`Skipped`] with the message of `unshare` if it fails, as it does in many containers.
 pub fn unshare(options: &[&str]) -> TestOutcome {
     program("unshare", "apt-get install util-linux")?;
     let tried = Command::new("unshare").args(options).arg("true").output();

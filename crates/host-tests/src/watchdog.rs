@@ -1,9 +1,9 @@
-//! Waits for a child process for a limited time. Then it writes down the stacks of all its processes and
-//! kills them.
+//! Waits for a child process for a limited time. Then it records the stacks of all its processes and kills
+//! them.
 //!
-//! The processes are the child's descendants, or all that this process started ([`WatchedProcesses`]). A
-//! descendant that loses its parent (a guardian) becomes the child of a process that adopts orphans
-//! ([`adopt_orphans`]). Cost: one `waitpid` every 10 ms.
+//! These processes are the child's descendants, or all processes that this process started
+//! ([`WatchedProcesses`]). A descendant that loses its parent (a guardian) becomes the child of a process
+//! that adopts orphans ([`adopt_orphans`]). Cost: one `waitpid` every 10 ms.
 
 use crate::processes::descendants;
 use rustix::process::{
@@ -16,16 +16,16 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
-/// How often killing is repeated for what the killed leave.
+/// The number of rounds of killing, because killed processes may leave children.
 const ROUNDS: u32 = 300;
 
-/// Which processes belong to a child.
+/// The processes that belong to a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchedProcesses {
-    /// The child and its descendants, in whatever group.
+    /// The child and its descendants, in any process group.
     Descendants,
-    /// Everything that this process started, directly or not. For a process that adopts orphans and has
-    /// one child at a time.
+    /// All processes that this process started, directly or not. For a process that adopts orphans and has a
+    /// single child at a time.
     Ours,
 }
 
@@ -34,15 +34,14 @@ pub enum WatchedProcesses {
 pub enum Ended {
     /// The child ended by itself.
     Exited(ExitStatus),
-    /// The deadline passed; the child was killed. What its threads were doing, in text.
+    /// The deadline passed; the child was killed. Holds the stacks of its threads as text.
     Hung(String),
 }
 
-/// From now on processes whose parents have ended become children of this process, so that none gets
-/// out of its sight.
+/// From now on orphaned descendants become children of this process, so that it can find all of them.
 ///
 /// # Errors
-/// What prctl(2) says.
+/// The error of prctl(2).
 pub fn adopt_orphans() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }
@@ -50,16 +49,16 @@ pub fn adopt_orphans() -> io::Result<()> {
 /// Waits for `child` at most until `deadline` has passed.
 ///
 /// # Errors
-/// When the child cannot be waited for.
+/// If waiting for the child fails.
 pub fn wait(child: &mut Child, deadline: Duration) -> io::Result<Ended> {
     let start = Instant::now();
     wait_unless(child, WatchedProcesses::Ours, || start.elapsed() >= deadline)
 }
 
-/// Waits for `child` until `hung` says that its time is over.
+/// Waits for `child` until `hung` returns true.
 ///
 /// # Errors
-/// When the child cannot be waited for.
+/// If waiting for the child fails.
 pub fn wait_unless(
     child: &mut Child,
     reach: WatchedProcesses,
@@ -81,7 +80,7 @@ pub fn wait_unless(
     }
 }
 
-/// Whether descendants of this process are still there after `grace`.
+/// Whether descendants of this process still exist after `grace`.
 pub fn left_behind(grace: Duration) -> bool {
     let start = Instant::now();
     while !living().is_empty() {
@@ -93,8 +92,8 @@ pub fn left_behind(grace: Duration) -> bool {
     false
 }
 
-/// Kills all descendants of this process. A gang's scheduler would hand its programs on to its guardian:
-/// what is killed may leave children, which come here, so that it takes some rounds.
+/// Kills all descendants of this process. It takes some rounds, because killed processes may leave children,
+/// which this process adopts: a gang's scheduler, for example, leaves its programs to its guardian.
 pub fn kill_left() {
     for _ in 0..ROUNDS {
         let left = living();
@@ -106,16 +105,16 @@ pub fn kill_left() {
     }
 }
 
-/// The descendants of this process that have not ended; those that have and are our children are reaped.
+/// The descendants of this process that have not ended; waits for children that have.
 fn living() -> BTreeSet<i32> {
     // an error means that there is no child
     while let Ok(Some(_)) = reap(WaitOptions::NOHANG) {}
     descendants(std::process::id())
 }
 
-/// Kills all processes of the group that the child leads, if it leads one.
+/// Kills all processes of the group that the child leads, if it leads a group.
 fn kill_group(child: &Child) {
-    // an error means that there is no such process any more: what was wanted
+    // an error means that the group has no process any more, as wanted
     let _ = kill_process_group(group_of(child), Signal::KILL);
 }
 
@@ -128,8 +127,8 @@ fn group_of(child: &Child) -> Pid {
     Pid::from_child(child)
 }
 
-/// What every thread of these processes is doing: kernel stacks from `/proc` (root only), user stacks
-/// from gdb where it is installed.
+/// The stacks of all threads of these processes: kernel stacks from `/proc` (root only), user stacks from gdb
+/// if it is installed.
 fn stacks(family: &[i32]) -> String {
     let mut text = String::new();
     for pid in family {
@@ -177,7 +176,7 @@ fn user_stacks(pid: &str) -> String {
     }
 }
 
-/// The child first, then the others within its reach.
+/// The child first, then the other processes that belong to it.
 fn family(child: &Child, reach: WatchedProcesses) -> Vec<i32> {
     let root = if reach == WatchedProcesses::Ours { std::process::id() } else { child.id() };
     let first = child.id() as i32;
@@ -195,7 +194,7 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
     entries.flatten().map(|entry| entry.path()).collect()
 }
 
-/// The file's text, or nothing: a process may end while it is looked at.
+/// The file's text, or an empty string: a process may end during the reading.
 fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }

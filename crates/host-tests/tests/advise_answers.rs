@@ -384,7 +384,7 @@ fn java_and_go_need_nothing() -> TestOutcome {
     })
 }
 
-host_tests![
+host_tests![needs Machine;
     openmp_in_a_quota_of_one_processor_has_too_many_threads within 300,
     eight_openmp_threads_that_the_user_wants_have_to_sleep_while_they_wait within 300,
     a_program_that_sleeps_needs_nothing within 300,

@@ -73,7 +73,7 @@ fn who_has_no_broker_uses_the_hosts_and_is_told_what_its_group_is() -> TestOutco
     Ok(())
 }
 
-host_tests![
+host_tests![needs Nothing;
     a_broker_without_a_runtime_directory_has_one_in_tmp_of_its_own within 120,
     a_directory_that_another_user_has_made_is_used_by_neither_end within 120,
     who_has_no_broker_uses_the_hosts_and_is_told_what_its_group_is within 120,

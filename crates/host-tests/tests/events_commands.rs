@@ -394,7 +394,7 @@ fn a_replay_counts_what_is_rejected_and_goes_on() -> TestOutcome {
     Ok(())
 }
 
-host_tests![
+host_tests![needs Nothing;
     who_publishes_or_replays_waits_for_a_consumer_whose_suppliers_wait within 240,
     a_replay_counts_what_is_rejected_and_goes_on within 240,
     a_command_answers_requests_some_at_once_and_says_when_it_fails within 240,

@@ -145,4 +145,4 @@ fn on_a_full_disk_suppliers_are_told_and_nobody_else_notices() -> TestOutcome {
     Ok(())
 }
 
-host_tests![on_a_full_disk_suppliers_are_told_and_nobody_else_notices within 120];
+host_tests![needs Nothing;on_a_full_disk_suppliers_are_told_and_nobody_else_notices within 120];

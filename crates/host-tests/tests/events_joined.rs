@@ -3,9 +3,7 @@
 //!
 //! The program brings hundreds of crates. So it is built, and these tests run, only with `--long`.
 
-mod joined;
-
-use joined::{Counters, Joined, MINUTE, follow, next, reads_over_a_gap, stream};
+use crate::joined::{Counters, Joined, MINUTE, follow, next, reads_over_a_gap, stream};
 use serde_json::Value;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -360,7 +358,7 @@ fn two_receiving_joins_deliver_once_and_one_that_is_killed_costs_a_gap_that_is_t
     Ok(())
 }
 
-host_tests![
+host_tests![needs Machine;
     events_flow_between_two_hosts_both_ways_once_and_in_order within 1200,
     copies_that_come_by_two_ways_are_delivered_once_and_one_way_is_enough within 1200,
     a_join_that_is_killed_and_a_host_that_is_cut_off_cost_a_gap_that_is_told within 1200,

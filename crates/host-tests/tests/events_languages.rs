@@ -262,7 +262,7 @@ fn the_programs_of_the_guide_say_what_came() -> TestOutcome {
     Ok(())
 }
 
-host_tests![
+host_tests![needs Nothing;
     the_programs_of_the_guide_say_what_came within 240,
     a_c_program_is_told_when_its_broker_is_killed_and_comes_back_to_the_next within 240,
     the_python_package_does_what_its_tests_say within 300,

@@ -12,12 +12,12 @@ use unisono_broker::memory::{
     ConsumerNumber, Doorbell, DoorbellState, DoorbellWatch, MemoryConsumer, MemoryGeometry, MemoryOffer,
     MemorySupplier, NextEvent, PublishRefused, WhenBehind,
 };
-use unisono_host_tests::{Test, TestOutcome, one_in};
+use unisono_host_tests::{TestOutcome, host_tests, one_in};
 use unisono_sync::{SpinBudget, Unwatched, Wait, WatchVerdict};
 
 /// What a child process of these tests does; see [`play`].
 const ROLE: &str = "UNISONO_EVENTS_ROLE";
-const LARGEST: u32 = 64 << 10;
+const MAX_EVENT_BYTES: u32 = 64 << 10;
 const WAY: (Wait, SpinBudget) = (Wait::Adaptive, SpinBudget::DEFAULT);
 
 /// A process with one end of a socket as its standard input.
@@ -58,7 +58,7 @@ impl Drop for Party {
 }
 
 fn supplier(consumers: u32) -> MemorySupplier {
-    let geometry = MemoryGeometry::new(64, LARGEST, consumers).expect("within the limits");
+    let geometry = MemoryGeometry::new(64, MAX_EVENT_BYTES, consumers).expect("within the limits");
     MemorySupplier::create(geometry, WAY).expect("a memfd")
 }
 
@@ -255,29 +255,16 @@ fn a_supplier_that_is_killed_leaves_whole_events_and_no_memory() -> TestOutcome 
     Ok(())
 }
 
-fn main() -> ExitCode {
-    if let Ok(role) = std::env::var(ROLE) {
-        play(&role);
-        return ExitCode::SUCCESS;
-    }
-    unisono_host_tests::main(&[
-        Test::new(
-            "consumers_in_other_processes_receive_every_event_or_know_how_many_they_lost",
-            consumers_in_other_processes_receive_every_event_or_know_how_many_they_lost,
-        ),
-        Test::new(
-            "a_consumer_that_is_stopped_loses_its_own_events_alone_and_goes_on",
-            a_consumer_that_is_stopped_loses_its_own_events_alone_and_goes_on,
-        ),
-        Test::new(
-            "a_consumer_that_is_killed_at_any_moment_is_forgotten_and_costs_no_event",
-            a_consumer_that_is_killed_at_any_moment_is_forgotten_and_costs_no_event,
-        )
-        .within(300),
-        Test::new(
-            "a_supplier_that_is_killed_leaves_whole_events_and_no_memory",
-            a_supplier_that_is_killed_leaves_whole_events_and_no_memory,
-        )
-        .within(60),
-    ])
+/// Plays the part of another program of a test, if this process was started for that.
+pub(crate) fn play_role() -> Option<ExitCode> {
+    play(&std::env::var(ROLE).ok()?);
+    Some(ExitCode::SUCCESS)
 }
+
+host_tests![
+    needs Nothing;
+    consumers_in_other_processes_receive_every_event_or_know_how_many_they_lost,
+    a_consumer_that_is_stopped_loses_its_own_events_alone_and_goes_on,
+    a_consumer_that_is_killed_at_any_moment_is_forgotten_and_costs_no_event within 300,
+    a_supplier_that_is_killed_leaves_whole_events_and_no_memory within 60,
+];

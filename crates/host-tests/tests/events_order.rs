@@ -109,6 +109,6 @@ fn a_consumer_that_was_stopped_gets_first_what_is_due_first() -> TestOutcome {
     Ok(())
 }
 
-host_tests![
+host_tests![needs Machine;
     a_consumer_that_was_stopped_gets_first_what_is_due_first within 120,
 ];

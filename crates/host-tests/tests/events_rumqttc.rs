@@ -49,4 +49,4 @@ fn rumqttc_finds_the_listener_as_the_standard_has_it() -> TestOutcome {
     Ok(())
 }
 
-host_tests![rumqttc_finds_the_listener_as_the_standard_has_it within 900,];
+host_tests![needs Nothing;rumqttc_finds_the_listener_as_the_standard_has_it within 900,];

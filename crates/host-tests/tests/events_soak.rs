@@ -409,6 +409,6 @@ fn nothing_that_was_acknowledged_is_lost_while_every_party_is_killed_at_random()
     Ok(())
 }
 
-host_tests![
+host_tests![needs Machine;
     nothing_that_was_acknowledged_is_lost_while_every_party_is_killed_at_random within 900,
 ];

@@ -171,7 +171,7 @@ fn a_log_that_the_user_cannot_reach_is_refused_before_anybody_is_served() -> Tes
     Ok(())
 }
 
-host_tests![
+host_tests![needs Nothing;
     a_broker_that_root_starts_serves_and_logs_as_a_user_that_owns_nothing within 120,
     a_broker_that_is_killed_leaves_no_socket_in_roots_directory within 120,
     root_chooses_the_user_and_may_stay_root within 120,

@@ -174,7 +174,7 @@ fn a_signal_to_the_one_that_stays_ends_all_of_several_programs() -> TestOutcome 
     Ok(())
 }
 
-host_tests![
+host_tests![needs Machine;
     a_team_in_a_quota_of_one_processor_has_one_thread_also_where_a_group_around_has_the_quota within 300,
     advice_about_a_running_process_is_about_its_own_quota,
     a_team_bound_to_one_processor_has_one_thread within 300,

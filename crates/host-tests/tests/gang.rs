@@ -1,8 +1,6 @@
 //! `unisono gang run` on this host: what gangs get, and that every kind of end leaves nothing changed.
 
-mod gang_shared;
-
-use gang_shared::{
+use crate::gang_shared::{
     assert_nothing_is_left, end, gangs, groups_of, journal_of, kill, programs, summary, turns_in, unisono,
 };
 use serde_json::Value;
@@ -464,7 +462,7 @@ fn one_program_and_one_that_ends_at_once_are_gangs_too() -> TestOutcome {
     Ok(())
 }
 
-host_tests![
+host_tests![needs Machine;
     an_orderly_end_leaves_nothing_and_passes_output_and_exit_codes,
     a_trace_shows_one_gang_at_a_time_on_each_processor within 60,
     an_interrupt_reaches_the_programs_and_everything_is_put_back within 60,

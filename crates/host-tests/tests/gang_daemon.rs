@@ -1,10 +1,8 @@
 //! `unisono gang daemon` on this host: gangs that come and go while they run, who may change them, and that
 //! no end of the daemon leaves a program stopped.
 
-mod gang_shared;
-
-use gang_shared::served::{Program, SPIN, Served, daemon, homes_of, second_version, top};
-use gang_shared::{gangs, journal_of, kill, turns_in, unisono};
+use crate::gang_shared::served::{Program, SPIN, Served, daemon, homes_of, second_version, top};
+use crate::gang_shared::{gangs, journal_of, kill, turns_in, unisono};
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -327,7 +325,7 @@ fn slices_grow_for_gangs_that_meet_seldom_unless_the_user_has_said_how_long() ->
     Ok(())
 }
 
-host_tests![
+host_tests![needs Machine;
     gangs_that_are_added_while_they_run_take_turns_and_one_that_is_removed_is_free within 120,
     a_trace_has_the_turns_of_gangs_that_come_and_go within 60,
     weights_and_slices_change_while_gangs_run within 120,

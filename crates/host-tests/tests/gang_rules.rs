@@ -1,10 +1,8 @@
 //! `unisono gang daemon --rules`: programs and control groups become gangs by themselves, and the file may
 //! change while the daemon runs.
 
-mod gang_shared;
-
-use gang_shared::served::{Program, SPIN, Served, daemon, second_version, top};
-use gang_shared::{gangs, journal_of, kill};
+use crate::gang_shared::served::{Program, SPIN, Served, daemon, second_version, top};
+use crate::gang_shared::{gangs, journal_of, kill};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -109,7 +107,7 @@ fn programs_become_gangs_as_the_rules_say_and_as_they_change() -> TestOutcome {
 
 /// A daemon whose messages can be read.
 fn talking(socket: &Path, rules: &Path) -> Child {
-    let mut command = gang_shared::unisono(&["gang", "daemon", "--socket"]);
+    let mut command = crate::gang_shared::unisono(&["gang", "daemon", "--socket"]);
     command.arg(socket).arg("--rules").arg(rules).spawn().expect("unisono starts")
 }
 
@@ -190,7 +188,7 @@ fn root_of(group: &Path) -> PathBuf {
     around.max_by_key(|root| root.components().count()).expect("a mount")
 }
 
-host_tests![
+host_tests![needs Machine;
     programs_become_gangs_as_the_rules_say_and_as_they_change within 180,
     a_mistake_in_the_file_is_told_with_its_place_and_leaves_the_rules within 180,
     groups_of_a_pattern_become_gangs_and_a_killed_daemon_leaves_none within 180,

@@ -1,10 +1,8 @@
 //! Jobs of Slurm as gangs: the prolog and the epilog on two nodes, each of which is a daemon in namespaces of
 //! its own and control groups as Slurm makes them. Gangs of both nodes have their turns by the clock.
 
-mod gang_shared;
-
-use gang_shared::served::{Program, SPIN, Served, second_version, top};
-use gang_shared::unisono;
+use crate::gang_shared::served::{Program, SPIN, Served, second_version, top};
+use crate::gang_shared::unisono;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
@@ -241,7 +239,7 @@ fn a_unit_that_follows_the_clock_says_so() -> TestOutcome {
     Ok(())
 }
 
-host_tests![
+host_tests![needs Machine;
     jobs_on_two_nodes_have_their_turns_at_the_same_moments within 120,
     a_node_without_a_daemon_runs_its_jobs_without_turns within 60,
     a_unit_that_follows_the_clock_says_so within 30,

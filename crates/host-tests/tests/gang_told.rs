@@ -1,8 +1,6 @@
 //! What `unisono gang run` prints, what it passes on to the programs, and what it finds of an earlier run.
 
-mod gang_shared;
-
-use gang_shared::{
+use crate::gang_shared::{
     assert_nothing_is_left, end, gangs, groups_of, journal_of, kill, programs, summary, unisono,
 };
 use serde_json::Value;
@@ -228,7 +226,7 @@ fn gangs_stay_in_the_group_with_the_quota_that_their_scheduler_is_in() -> TestOu
     Ok(())
 }
 
-host_tests![
+host_tests![needs Machine;
     gangs_stay_in_the_group_with_the_quota_that_their_scheduler_is_in within 60,
     no_gang_used_more_processor_time_than_there_was_before_its_end within 60,
     processor_time_without_privilege_includes_child_processes within 60,

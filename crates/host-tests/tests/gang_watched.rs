@@ -1,9 +1,7 @@
 //! What the gang daemon shows to people and to monitoring programs, and the unit that starts it at boot.
 
-mod gang_shared;
-
-use gang_shared::served::{Program, SPIN, Served};
-use gang_shared::{gangs, kill, unisono};
+use crate::gang_shared::served::{Program, SPIN, Served};
+use crate::gang_shared::{gangs, kill, unisono};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -182,7 +180,7 @@ fn a_unit_that_others_wrote_is_neither_replaced_nor_removed() -> TestOutcome {
     Ok(())
 }
 
-host_tests![
+host_tests![needs Machine;
     top_shows_what_each_gang_used_since_the_last_table within 120,
     top_prints_lines_of_json_until_it_is_interrupted within 120,
     top_and_metrics_say_how_to_start_a_daemon_that_is_not_there,

@@ -1,11 +1,13 @@
 //! The harness tests itself: it provokes each verdict of a host test.
 //!
-//! The functions named `sample_*` are tests that pass, skip, fail, hang or leave processes behind. This
-//! program offers them instead of its own tests if `UNISONO_SAMPLES` is set.
+//! The functions named `sample_*` are tests that pass, skip, fail, hang or leave processes behind.
 
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
-use unisono_host_tests::{Skipped, Test, TestOutcome, require};
+use unisono_host_tests::{Needs, Skipped, Test, TestOutcome, host_tests, require};
+
+/// An environment variable that is set for a harness with [`SAMPLES`] alone.
+const WANTS_SAMPLES: &str = "UNISONO_SAMPLES";
 
 fn sample_that_passes() -> TestOutcome {
     Ok(())
@@ -32,8 +34,8 @@ fn sample_that_leaves_a_process() -> TestOutcome {
 
 fn run_sample(name: &str) -> (bool, String) {
     let output = Command::new(std::env::current_exe().expect("a program has a path"))
-        .args(["--exact", name])
-        .env("UNISONO_SAMPLES", "1")
+        .args(["--exact", &format!("samples::{name}")])
+        .env(WANTS_SAMPLES, "1")
         .output()
         .expect("the harness starts itself");
     (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
@@ -90,24 +92,29 @@ fn an_unmet_need_names_its_remedy() -> TestOutcome {
     Ok(())
 }
 
-const TESTS: &[Test] = &[
-    Test::new("a_test_that_passes_is_counted", a_test_that_passes_is_counted),
-    Test::new("a_skipped_test_says_why", a_skipped_test_says_why),
-    Test::new("a_failed_test_shows_its_message", a_failed_test_shows_its_message),
-    Test::new("a_test_that_hangs_fails_with_its_stacks", a_test_that_hangs_fails_with_its_stacks),
-    Test::new("a_test_that_leaves_a_process_fails", a_test_that_leaves_a_process_fails),
-    Test::new("an_unmet_need_names_its_remedy", an_unmet_need_names_its_remedy),
+host_tests![
+    needs Nothing;
+    a_test_that_passes_is_counted,
+    a_skipped_test_says_why,
+    a_failed_test_shows_its_message,
+    a_test_that_hangs_fails_with_its_stacks,
+    a_test_that_leaves_a_process_fails,
+    an_unmet_need_names_its_remedy,
 ];
 
-const SAMPLES: &[Test] = &[
-    Test::new("sample_that_passes", sample_that_passes),
-    Test::new("sample_that_skips", sample_that_skips),
-    Test::new("sample_that_fails", sample_that_fails),
-    Test::new("sample_that_hangs", sample_that_hangs).within(2),
-    Test::new("sample_that_leaves_a_process", sample_that_leaves_a_process),
-];
+/// Tests that this program offers instead of its own, with one of each verdict.
+pub(crate) const SAMPLES: &[(&str, &[Test])] = &[(
+    "samples",
+    &[
+        Test::new("sample_that_passes", sample_that_passes, Needs::Nothing),
+        Test::new("sample_that_skips", sample_that_skips, Needs::Nothing),
+        Test::new("sample_that_fails", sample_that_fails, Needs::Nothing),
+        Test::new("sample_that_hangs", sample_that_hangs, Needs::Nothing).within(2),
+        Test::new("sample_that_leaves_a_process", sample_that_leaves_a_process, Needs::Nothing),
+    ],
+)];
 
-// other files use `host_tests![...]`; this one has two lists
-fn main() -> ExitCode {
-    unisono_host_tests::main(if std::env::var_os("UNISONO_SAMPLES").is_some() { SAMPLES } else { TESTS })
+/// Whether this process was started to run the samples.
+pub(crate) fn wants_samples() -> bool {
+    std::env::var_os(WANTS_SAMPLES).is_some()
 }

@@ -442,7 +442,7 @@ fn gangs_that_fit_beside_each_other_share_a_slot(kind: MechanismKind) -> TestOut
 macro_rules! mount {
     ($($name:ident = $case:ident($kind:ident)),* $(,)?) => {
         $(fn $name() -> TestOutcome { $case(MechanismKind::$kind) })*
-        host_tests![$($name within 90),*];
+        host_tests![needs Machine; $($name within 90),*];
     };
 }
 

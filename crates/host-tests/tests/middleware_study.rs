@@ -161,7 +161,7 @@ fn by_an_ordinary_user_a_link_is_in_a_user_namespace_or_skipped_and_the_rest_is_
     Ok(())
 }
 
-host_tests![
+host_tests![needs Machine;
     by_root_every_workload_is_measured_on_the_link_too_and_nothing_is_left within 600,
     by_an_ordinary_user_a_link_is_in_a_user_namespace_or_skipped_and_the_rest_is_measured within 600,
 ];

@@ -64,6 +64,6 @@ fn a_monitor_of_packets_in_bursts_is_measured_under_each_regime() -> TestOutcome
     Ok(())
 }
 
-host_tests![
+host_tests![needs Machine;
     a_monitor_of_packets_in_bursts_is_measured_under_each_regime within 600,
 ];

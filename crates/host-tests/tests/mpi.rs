@@ -199,7 +199,7 @@ fn what_is_missing_is_said_with_its_exit_code() -> TestOutcome {
     Ok(())
 }
 
-host_tests![
+host_tests![needs Nothing;
     programs_run_on_mpich within 300,
     programs_run_on_open_mpi within 300,
     programs_run_over_messages_of_mpich within 300,

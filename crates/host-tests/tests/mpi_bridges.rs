@@ -169,7 +169,7 @@ fn a_bridge_that_mpicc_compiles_serves() -> TestOutcome {
     Ok(())
 }
 
-host_tests![
+host_tests![needs Nothing;
     the_bridges_have_the_values_of_debians_headers within 120,
     the_bridges_have_the_values_of_the_headers_from_pypi within 300,
     a_process_with_two_mpis_says_so_and_runs within 120,

@@ -262,7 +262,7 @@ fn a_program_may_start_jobs_without_mpi() -> TestOutcome {
     Ok(())
 }
 
-host_tests![
+host_tests![needs Nothing;
     a_rank_that_aborts_ends_those_who_wait_for_it within 120,
     a_rank_that_aborts_ends_those_who_wait_for_its_messages within 120,
     a_rank_that_is_killed_ends_the_job within 120,

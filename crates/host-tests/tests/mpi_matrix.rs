@@ -202,7 +202,7 @@ fn intels_benchmark_of_windows_is_served() -> TestOutcome {
     Ok(())
 }
 
-host_tests![
+host_tests![needs Machine;
     each_mpi_from_pypi_is_served_as_the_table_says within 600,
     each_mpi_of_debian_is_served_as_the_table_says within 300,
     a_window_of_a_devices_memory_is_left_to_the_programs_mpi within 300,

@@ -170,7 +170,7 @@ fn paths_with_spaces_colons_and_commas_are_served() -> TestOutcome {
     Ok(())
 }
 
-host_tests![
+host_tests![needs Nothing;
     a_directory_that_another_user_made_first_is_never_compiled_into within 120,
     each_user_without_a_home_has_a_cache_of_its_own within 120,
     what_is_compiled_is_nobody_elses_to_write_whatever_the_umask within 120,

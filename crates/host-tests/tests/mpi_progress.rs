@@ -71,7 +71,7 @@ fn without_progress_of_the_host_the_same_hangs() -> TestOutcome {
     Ok(())
 }
 
-host_tests![
+host_tests![needs Machine;
     messages_move_while_a_rank_waits_in_any_call within 300,
     without_progress_of_the_host_the_same_hangs within 400,
 ];

@@ -478,7 +478,7 @@ fn ranks_that_no_mpi_started_are_refused_with_what_to_type() -> TestOutcome {
     Ok(())
 }
 
-host_tests![
+host_tests![needs Nothing;
     every_one_sided_call_is_taken_over within 300,
     a_profiling_tool_that_is_preloaded_sees_every_call within 120,
     a_profiling_tool_that_is_linked_is_named within 120,

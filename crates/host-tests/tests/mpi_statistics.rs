@@ -113,7 +113,7 @@ fn where_ranks_cannot_gather_each_prints_its_own_table() -> TestOutcome {
     Ok(())
 }
 
-host_tests![
+host_tests![needs Nothing;
     statistics_agree_with_a_program_whose_operations_are_known within 120,
     statistics_say_how_long_each_synchronization_waited within 120,
     a_window_that_is_never_freed_is_counted within 120,

@@ -104,7 +104,7 @@ fn open_mpi_agrees_with_the_programs() -> TestOutcome {
     agrees(TestedMpi::OpenMpi)
 }
 
-host_tests![
+host_tests![needs Nothing;
     mpich_agrees_with_the_programs within 600,
     open_mpi_agrees_with_the_programs within 600,
 ];

@@ -139,7 +139,7 @@ fn windows_alone_have_no_waits() -> TestOutcome {
     Ok(())
 }
 
-host_tests![
+host_tests![needs Machine;
     messages_statuses_and_errors_are_those_of_the_mpi within 200,
     threads_that_wait_at_once_do_not_take_what_is_anothers within 200,
     small_collectives_give_the_very_bits_of_the_mpi_alone within 200,

@@ -112,7 +112,7 @@ fn an_example_started_without_the_launcher_is_a_job_of_one() -> TestOutcome {
     Ok(())
 }
 
-host_tests![
+host_tests![needs Nothing;
     the_heat_equation_in_rust_is_the_sequential_one_by_fence within 240,
     the_heat_equation_in_rust_is_the_sequential_one_by_post_start_complete_wait within 240,
     every_key_of_the_hash_table_in_rust_is_found_exactly_once within 240,

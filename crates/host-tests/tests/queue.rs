@@ -1,9 +1,7 @@
 //! Policies on a device of this host: they are enforced, each kind of match finds its packets, and a wrong
 //! policy changes nothing.
 
-mod queue_shared;
-
-use queue_shared::{
+use crate::queue_shared::{
     DEVICE, THREE, apply, class, datagrams, file, journal, name, on_a_host, policy, seen, unisono,
 };
 use std::fs;
@@ -435,7 +433,7 @@ fn watching_ends_when_nobody_reads_any_more() -> TestOutcome {
     Ok(())
 }
 
-host_tests![
+host_tests![needs Queues;
     watching_ends_when_nobody_reads_any_more,
     packets_find_their_class_by_port_address_protocol_and_priority,
     all_fragments_of_a_large_datagram_are_of_the_class_of_its_port,

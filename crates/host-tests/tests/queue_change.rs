@@ -1,9 +1,7 @@
 //! Changes of policies on a device: if one is ended half way, the device is as before, and no waiting packet
 //! is lost.
 
-mod queue_shared;
-
-use queue_shared::{
+use crate::queue_shared::{
     DEVICE, THREE, apply, class, datagrams, file, journal, name, on_a_host, policy, seen, unisono,
 };
 use std::fs;
@@ -254,7 +252,7 @@ fn a_signal_during_a_change_puts_back_what_was_there() -> TestOutcome {
     Ok(())
 }
 
-host_tests![
+host_tests![needs Queues;
     a_change_that_is_stopped_anywhere_leaves_what_was_there,
     a_second_policy_that_is_stopped_anywhere_leaves_the_first,
     other_weights_change_the_classes_that_are_there_and_they_count_on,

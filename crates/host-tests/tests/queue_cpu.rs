@@ -347,7 +347,7 @@ fn after_the_death_of_its_guard_the_next_command_lets_groups_of_version_1_run() 
     after_the_death_of_its_guard(CgroupVersion::V1)
 }
 
-host_tests![
+host_tests![needs Machine;
     busy_groups_of_version_1_get_time_by_weight within 300,
     whatever_ends_it_groups_of_version_1_run_on_and_nothing_is_left,
     after_the_death_of_its_guard_the_next_command_lets_groups_of_version_1_run,

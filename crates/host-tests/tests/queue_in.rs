@@ -1,9 +1,7 @@
 //! Policies for packets that a device receives: they are enforced and do not change the other direction.
 //! After a kill, a renaming or a removal, the next command leaves nothing behind.
 
-mod queue_shared;
-
-use queue_shared::{
+use crate::queue_shared::{
     DEVICE, THREE, applied, cleared, file, looks, name, on_a_host, unisono, wait_until_it_looks,
 };
 use serde_json::Value;
@@ -230,13 +228,14 @@ fn what_others_have_where_packets_come_in_is_refused_with_words_and_stays() -> T
         );
     }
     let groups = file("rate = \"1mbit\"\n[class.a]\nmatch = [{ cgroup = \"/a\" }]\n");
-    let arguments = ["queue", "apply", queue_shared::name(&groups), "--dev", DEVICE, "--direction", "in"];
+    let arguments =
+        ["queue", "apply", crate::queue_shared::name(&groups), "--dev", DEVICE, "--direction", "in"];
     refused(&arguments, ":3:10: a packet that comes in has no control group");
     assert!(!journal(TrafficDirection::In).path().exists());
     Ok(())
 }
 
-host_tests![
+host_tests![needs Queues;
     what_is_received_keeps_to_the_ceilings_and_is_as_before_after_clear,
     both_directions_of_a_device_have_policies_that_know_nothing_of_each_other within 120,
     an_apply_that_is_killed_anywhere_leaves_nothing_once_clear_has_answered within 120,

@@ -1,9 +1,7 @@
 //! A queue between unmodified programs and a device: it enforces a policy, tells senders apart and is removed
 //! without a trace. If it dies, the traffic flows on.
 
-mod interposed_shared;
-
-use interposed_shared::{DEVICE, Flow, POLICY, QueueUnderTest, WAYS, kill};
+use crate::interposed_shared::{DEVICE, Flow, POLICY, QueueUnderTest, WAYS, kill};
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -371,7 +369,7 @@ fn a_device_of_others_with_the_name_of_the_queues_stays() -> TestOutcome {
     Ok(())
 }
 
-host_tests![
+host_tests![needs Queues;
     classes_share_by_weight_and_the_device_is_as_before_when_the_policy_is_cleared within 120,
     filters_that_others_have_put_beside_ours_outlive_a_policy within 120,
     the_traffic_flows_on_when_the_queue_is_killed within 120,

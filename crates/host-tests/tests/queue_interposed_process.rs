@@ -1,8 +1,6 @@
 //! The two processes of an interposed queue: what they may do, and what they have given up.
 
-mod interposed_shared;
-
-use interposed_shared::{DEVICE, POLICY, QueueUnderTest, WAYS};
+use crate::interposed_shared::{DEVICE, POLICY, QueueUnderTest, WAYS};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -104,7 +102,7 @@ fn an_answer_comes_beside_hundreds_who_connect_and_ask_nothing() -> TestOutcome 
     Ok(())
 }
 
-host_tests![
+host_tests![needs Queues;
     the_worker_is_a_user_of_its_own_with_nothing_but_its_frames within 120,
     a_lock_that_was_held_while_a_policy_was_applied_is_free_afterwards within 120,
     an_answer_comes_beside_hundreds_who_connect_and_ask_nothing within 60,

@@ -1,8 +1,6 @@
 //! `unisono queue show` on a terminal: what ends it, and that lines fit.
 
-mod queue_shared;
-
-use queue_shared::{DEVICE, THREE, apply, on_a_host};
+use crate::queue_shared::{DEVICE, THREE, apply, on_a_host};
 use rustix::fd::OwnedFd;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
@@ -87,4 +85,4 @@ fn q_escape_and_ctrl_c_end_the_live_view_and_the_terminal_is_as_before() -> Test
     Ok(())
 }
 
-host_tests![q_escape_and_ctrl_c_end_the_live_view_and_the_terminal_is_as_before within 60];
+host_tests![needs Queues;q_escape_and_ctrl_c_end_the_live_view_and_the_terminal_is_as_before within 60];

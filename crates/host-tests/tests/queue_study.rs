@@ -232,7 +232,7 @@ fn a_program_that_knows_the_protocol_alone_is_served_and_told_when_the_broker_di
     Ok(())
 }
 
-host_tests![
+host_tests![needs Machine;
     a_program_that_knows_the_protocol_alone_is_served_and_told_when_the_broker_dies within 300,
     each_place_keeps_to_the_policy_and_leaves_nothing within 600,
     without_root_the_study_makes_its_networks_in_a_user_namespace_or_says_why_not within 300,

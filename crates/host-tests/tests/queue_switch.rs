@@ -1,8 +1,6 @@
 //! A policy moves to another place: `unisono queue apply` with another backend, way or queue of the kernel.
 
-mod queue_shared;
-
-use queue_shared::{
+use crate::queue_shared::{
     DEVICE, THREE, applied, cleared, file, looks, name, on_a_host, queue_apply, seen, unisono,
 };
 use std::collections::BTreeSet;
@@ -179,7 +177,7 @@ fn a_switch_that_is_killed_anywhere_leaves_one_policy_whole_and_clear_leaves_not
     Ok(())
 }
 
-host_tests![
+host_tests![needs Queues;
     each_place_takes_over_from_each_other_and_clear_leaves_the_device_as_it_was within 120,
     another_way_is_taken_and_what_is_not_asked_for_stays within 120,
     our_scheduler_in_the_kernel_takes_over_and_is_taken_over_from within 120,

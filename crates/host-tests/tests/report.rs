@@ -151,7 +151,7 @@ fn the_probe_finds_what_it_looks_for() -> TestOutcome {
     Ok(())
 }
 
-host_tests![
+host_tests![needs Nothing;
     the_probe_finds_what_it_looks_for within 180,
     the_page_opens_without_a_message_or_a_request within 180,
     a_page_of_all_topics_has_at_most_twelve_screens_before_anything_is_unfolded within 180,

@@ -239,7 +239,7 @@ fn a_summary_says_how_each_rank_ended() -> TestOutcome {
     Ok(())
 }
 
-host_tests![
+host_tests![needs Nothing;
     ranks_have_different_places_in_one_job,
     lines_of_ranks_that_write_at_once_are_not_mixed,
     output_comes_while_the_job_runs,

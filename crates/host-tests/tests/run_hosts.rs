@@ -294,7 +294,7 @@ fn tasks_of_srun_find_each_other_by_its_variables() -> TestOutcome {
     Ok(())
 }
 
-host_tests![
+host_tests![needs Nothing;
     a_program_that_ran_on_one_host_runs_unchanged_on_two within 120,
     the_key_is_on_no_command_line_and_in_no_environment_but_the_ranks,
     standard_input_reaches_rank_zero_on_the_first_host_whole,

@@ -18,7 +18,7 @@ use unisono_linux::schedstat;
 use unisono_linux::scheduling::{self, SchedulingPolicy};
 
 /// The kernel's, short enough for a test. Its own check has to run in this time, too, on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Two processes that compute until they are ended.
 const SPIN: &str = "while :; do :; done & while :; do :; done";
@@ -205,7 +205,7 @@ impl Drop for Stage {
 /// The kernel takes a thread that waits so long for forgotten, and unloads the scheduler.
 fn a_gang_may_wait_for_longer_than_the_kernel_has_patience() -> TestOutcome {
     here()?;
-    let patience = PATIENCE;
+    let patience = TIMEOUT;
     let mut stage = Stage::new(patience);
     let waiting = stage.processes(1);
     // each has one processor that it may use, as those of `gang run`: the first in the queue is not for all
@@ -237,7 +237,7 @@ fn a_gang_may_wait_for_longer_than_the_kernel_has_patience() -> TestOutcome {
 /// those who wait run for a moment, too.
 fn a_gang_may_wait_long_while_nobody_runs() -> TestOutcome {
     here()?;
-    let patience = PATIENCE;
+    let patience = TIMEOUT;
     let mut stage = Stage::of(patience, ["sleep 1000 & exec sleep 1000", SPIN], [2, 2]);
     stage.turn_of(0).expect("applied");
     std::thread::sleep(patience * 2);
@@ -279,7 +279,7 @@ fn nobody_waits_for_a_turn_while_others_wait_for_rcu() -> TestOutcome {
 fn it_gives_up_before_a_thread_starves() -> TestOutcome {
     here()?;
     let loops = "while :; do :; done & ".repeat(50);
-    let mut stage = Stage::of(PATIENCE, [SPIN, &format!("{loops} wait")], [2, 51]);
+    let mut stage = Stage::of(TIMEOUT, [SPIN, &format!("{loops} wait")], [2, 51]);
     let one = affinity::allowed(Tid::SELF).expect("own").iter().next().expect("a processor");
     for process in stage.processes(1) {
         PinnedThread::now(Tid(process))
@@ -318,7 +318,7 @@ fn a_scheduler_that_the_kernel_ends_is_an_error_and_everybody_runs() -> TestOutc
 fn other_programs_go_first_where_they_run() -> TestOutcome {
     here()?;
     // shorter than the test: the kernel's reserve keeps it from losing patience
-    let mut stage = Stage::new(PATIENCE);
+    let mut stage = Stage::new(TIMEOUT);
     stage.turn_of(0).expect("applied");
     let mut others = loops_on_each_processor();
     std::thread::sleep(Duration::from_millis(500));
@@ -334,7 +334,7 @@ fn other_programs_go_first_where_they_run() -> TestOutcome {
     Ok(())
 }
 
-host_tests![
+host_tests![needs Machine;
     the_kernel_frees_the_gangs_when_scheduler_and_guardian_are_killed within 90,
     gangs_keep_to_the_quota_of_the_group_that_they_are_started_in within 90,
     a_gang_may_wait_for_longer_than_the_kernel_has_patience within 90,

@@ -432,7 +432,7 @@ fn without_root_or_clang_deploy_says_what_is_missing_and_the_rest_works() -> Tes
     Ok(())
 }
 
-host_tests![
+host_tests![needs Switches;
     barriers_hold_in_both_ways_to_turn_and_registers_are_released,
     groups_that_share_members_and_switches_do_not_disturb_each_other,
     a_single_member_waits_for_nobody_and_a_root_switch_with_one_member_serves_all,

@@ -64,7 +64,7 @@ fn a_cut_cable_is_noticed_by_both_hosts_and_the_other_rank_named() -> TestOutcom
     Ok(())
 }
 
-host_tests![
+host_tests![needs Nothing;
     ranks_on_two_hosts_share_windows_over_ipv4 within 600,
     ranks_on_two_hosts_share_windows_over_ipv6 within 600,
     a_cut_cable_is_noticed_by_both_hosts_and_the_other_rank_named within 600,

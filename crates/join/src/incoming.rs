@@ -1,8 +1,8 @@
-//! From the network to the broker of this host.
+//! Passes events from the network to the broker of this host.
 //!
-//! Nothing here waits for a consumer: an event that would have to is refused, so that one host's slow
-//! consumer does not hold up other hosts. Nor does another host wait for the broker of this one: what it does
-//! not take in time, the queue of arrivals drops.
+//! It never waits for a consumer: an event that would have to wait is refused, so that a slow consumer on one
+//! host does not hold up other hosts. Nor do other hosts wait for this host's broker: the queue of arrivals
+//! drops events that the broker does not take in time.
 
 use crate::network::ClassNetwork;
 use crate::sight::Sight;
@@ -14,26 +14,26 @@ use unisono_broker::{
 };
 use zenoh::liveliness::LivelinessToken;
 
-const GLANCE: Duration = Duration::from_millis(100);
-/// From one attempt to announce this host to the next.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// The pause between two attempts to announce this host.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Events that are handed to the broker before their outcomes are awaited.
+/// The number of events that are handed to the broker before their outcomes are awaited.
 const BATCH: usize = 64;
 
-/// What of this class is at the broker.
+/// The state of a class at the broker.
 struct AtBroker<'a> {
     sight: &'a Sight,
     class: usize,
     network: &'a ClassNetwork,
     client: Client,
-    /// None: the broker refused the topic.
+    /// `None`: the broker refused the topic.
     topics: HashMap<JoinStream, Option<TopicHandle>>,
     handed: Vec<HandedIn>,
-    /// Says to other hosts that this one is there, once it sends and receives.
+    /// Announces this host to the other hosts, once it sends and receives.
     token: Option<LivelinessToken>,
 }
 
-/// The other joins that are there.
+/// The other joins that are present.
 type PresentJoins = BTreeSet<JoinedHost>;
 
 pub(crate) fn run(sight: &Sight, class: usize, network: &ClassNetwork) {
@@ -55,7 +55,7 @@ pub(crate) fn run(sight: &Sight, class: usize, network: &ClassNetwork) {
     network.close();
 }
 
-/// Hosts came or went.
+/// Handles hosts that came or went.
 fn hosts(
     sight: &Sight,
     class: usize,
@@ -64,7 +64,7 @@ fn hosts(
 ) {
     for (host, there) in arrivals.hosts {
         if receiver.is_own(host.run) {
-            continue; // zenoh tells a session of its own tokens, too
+            continue; // zenoh also reports a session's own tokens to it
         }
         let is_there = |present: &PresentJoins| present.iter().any(|other| other.name == host.name);
         let was = is_there(present);
@@ -91,7 +91,7 @@ fn hosts(
 impl AtBroker<'_> {
     fn serve(&mut self, receiver: &mut JoinReceiver, present: &mut PresentJoins) -> Result<(), Error> {
         while !self.sight.stops() {
-            // finds out whether the broker is still there; nothing was asked for
+            // only finds out whether the broker is still there; this client has no subscription
             while self.client.receive(Some(Duration::ZERO))?.is_some() {}
             if self.token.is_none() && self.sight.is_subscribed(self.class) {
                 match self.network.announce(self.client.broker_run()) {
@@ -102,7 +102,7 @@ impl AtBroker<'_> {
                     }
                 }
             }
-            let mut arrivals = self.sight.arrivals[self.class].take(BATCH, GLANCE);
+            let mut arrivals = self.sight.arrivals[self.class].take(BATCH, POLL_INTERVAL);
             let envelopes = std::mem::take(&mut arrivals.envelopes);
             hosts(self.sight, self.class, arrivals, (receiver, present));
             for (at, bytes) in &envelopes {
@@ -152,7 +152,7 @@ impl AtBroker<'_> {
         }
     }
 
-    /// The supplier that stands for a stream.
+    /// The supplier for a stream at this host's broker.
     fn topic(&mut self, stream: JoinStream, of: StreamOrigin<'_>) -> Result<Option<TopicHandle>, Error> {
         if let Some(known) = self.topics.get(&stream) {
             return Ok(*known);
@@ -172,12 +172,12 @@ impl AtBroker<'_> {
         Ok(made)
     }
 
-    /// Asks what became of the events that were handed in.
+    /// Collects the outcomes of the events that were handed to the broker.
     fn settle(&mut self) -> Result<(), Error> {
         let (mut published, mut refused, mut known) = (0, 0, 0);
         for handed in std::mem::take(&mut self.handed) {
             match self.client.outcome(handed) {
-                // by another join of this host
+                // another join of this host published it already
                 Ok(event) if event.outcome == PublishOutcome::Duplicate => known += 1,
                 Ok(_) => published += 1,
                 Err(Error::Rejected(_)) => refused += 1,

@@ -1,9 +1,9 @@
-//! `unisono-join`: joins the event broker of this host with those of other hosts, over zenoh.
+//! `unisono-join`: joins the event broker of this host with the brokers of other hosts, over zenoh.
 //!
-//! `unisono_broker::join` says what a join does. Here are the network and the threads: for each class a zenoh
-//! session, a thread that sends (`outgoing.rs`) and a thread that receives (`incoming.rs`), each with a
-//! connection of its own to the broker. `network.rs` opens the sessions, `sight.rs` holds what all threads
-//! share. To read: `outgoing.rs`, `incoming.rs`.
+//! `unisono_broker::join` describes joining. This program adds the network and the threads: for each class a
+//! zenoh session, a thread that sends (`outgoing.rs`) and a thread that receives (`incoming.rs`), each with a
+//! connection of its own to the broker. `network.rs` opens the sessions, `sight.rs` holds the state that all
+//! threads share. Read `outgoing.rs` first, then `incoming.rs`.
 #![forbid(unsafe_code)]
 
 mod incoming;
@@ -90,9 +90,9 @@ fn name(text: &str) -> Result<String, String> {
     }
 }
 
-/// How long the threads have to end: a network that takes nothing gives up after five seconds.
+/// The time that the threads have to end: a stuck network gives up after five seconds.
 const FAREWELL: Duration = Duration::from_secs(7);
-const GLANCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 fn main() -> ExitCode {
     match run(&Args::parse()) {
@@ -130,9 +130,9 @@ fn run(args: &Args) -> anyhow::Result<()> {
         threads.push(std::thread::spawn(move || incoming::run(&seen, class, &network)));
     }
     let mut next = Instant::now() + Duration::from_secs(args.every);
-    // a thread that ended early has said why
+    // a thread that ended early has printed the reason
     while interrupt::caught().is_none() && !threads.iter().any(std::thread::JoinHandle::is_finished) {
-        std::thread::sleep(GLANCE);
+        std::thread::sleep(POLL_INTERVAL);
         if args.json && Instant::now() >= next {
             next += Duration::from_secs(args.every);
             print(&sight)?;
@@ -142,7 +142,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
     sight.stop();
     let until = Instant::now() + FAREWELL;
     while Instant::now() < until && !threads.iter().all(std::thread::JoinHandle::is_finished) {
-        std::thread::sleep(GLANCE);
+        std::thread::sleep(POLL_INTERVAL);
     }
     if args.json {
         print(&sight)?;

@@ -1,8 +1,9 @@
-//! The zenoh session of a class: what it publishes, and what comes from it.
+//! The zenoh session of a class: its publications and subscriptions.
 //!
-//! Keys: events travel on `unisono/join/CLASS/HOST`; that a host is there says the liveliness token
-//! `unisono/joined/CLASS/HOST/RUN/SESSION`, where RUN is the run of its broker and SESSION zenoh's number of
-//! the join's session: a host may have several joins. Rules of zenoh's access control name these.
+//! Keys: events travel on `unisono/join/CLASS/HOST`. The liveliness token
+//! `unisono/joined/CLASS/HOST/RUN/SESSION` announces a host; RUN is the run of its broker and SESSION zenoh's
+//! number of the join's session, because a host may have several joins. Rules of zenoh's access control refer
+//! to these keys.
 
 use crate::sight::{JoinExposure, Sight};
 use anyhow::anyhow;
@@ -21,7 +22,7 @@ pub(crate) struct ClassNetwork {
     host: String,
     session: Session,
     pub(crate) publisher: Publisher<'static>,
-    /// Kept: dropped, they hear no more.
+    /// Kept alive: dropped subscribers receive nothing.
     _subscribers: [Subscriber<()>; 2],
 }
 
@@ -86,7 +87,8 @@ impl ClassNetwork {
                 let mut config = Config::default();
                 config.insert_json5("mode", "\"peer\"").map_err(told)?;
                 config.insert_json5("scouting/multicast/enabled", "false").map_err(told)?;
-                // only what the settings say: zenoh would listen at a port of its own at every address
+                // only the endpoints in the settings: by default zenoh would listen on a port at every
+                // address
                 config.insert_json5("listen/endpoints", "[]").map_err(told)?;
                 config
             }
@@ -125,14 +127,14 @@ impl ClassNetwork {
         Ok(Self { class: name, host, session, publisher, _subscribers: [envelopes, hosts] })
     }
 
-    /// Says that this host is there, with a broker of this run, until the token is dropped.
+    /// Announces this host, with a broker of this run, until the token is dropped.
     pub(crate) fn announce(&self, run: u64) -> anyhow::Result<LivelinessToken> {
         let key = format!("unisono/joined/{}/{}/{run:x}/{}", self.class, self.host, self.session.zid());
         self.session.liveliness().declare_token(key).wait().map_err(told)
     }
 
     pub(crate) fn close(&self) {
-        // who has gone is noticed all the same
+        // the other hosts notice the end even if closing fails
         let _ = self.session.close().wait();
     }
 }

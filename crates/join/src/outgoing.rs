@@ -1,7 +1,7 @@
-//! From the broker of this host to the network.
+//! Passes events from the broker of this host to the network.
 //!
-//! What zenoh does not take yet waits in the queue of the subscription at the broker, whose policy says what
-//! is dropped.
+//! Events that zenoh does not take yet wait in the subscription's queue at the broker; the subscription's
+//! policy decides which of them are dropped.
 
 use crate::network::ClassNetwork;
 use crate::sight::Sight;
@@ -10,7 +10,7 @@ use unisono_broker::join::JoinSender;
 use unisono_broker::{Client, Error, Reception, now};
 use zenoh::Wait;
 
-const GLANCE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(sight: &Sight, class: usize, network: &ClassNetwork) {
     let mut sender = JoinSender::new(class);
@@ -40,7 +40,7 @@ fn serve(
     client: &mut Client,
 ) -> Result<(), Error> {
     while !sight.stops() {
-        let bytes = match client.receive(Some(GLANCE))? {
+        let bytes = match client.receive(Some(POLL_INTERVAL))? {
             Some(Reception::Event(event)) => sender.event(now(), &event, &sight.settings),
             Some(Reception::Notice { topic, notice, .. }) => sender.notice(topic.as_ref(), &notice),
             _ => continue,

@@ -1,4 +1,4 @@
-//! What all threads of a join see: the settings, whether to stop, the counters.
+//! State that all threads of a join share: the settings, the stop flag, the counters.
 
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use unisono_broker::join::{ArrivalQueue, JoinClass, JoinSettings, ReceiverCounters, SenderCounters};
 use unisono_broker::{BrokerAddress, Client, Error};
 
-/// What a class has done.
+/// The counters of a class.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct ClassCounters {
     pub(crate) sent: SenderCounters,
@@ -19,15 +19,16 @@ pub(crate) struct ClassCounters {
     pub(crate) received: ReceiverCounters,
     /// Events that the broker of this host took.
     pub(crate) published: u64,
-    /// Events that it refused: late, too large, not permitted, or a consumer's full queue would block.
+    /// Events that the broker refused: late, too large, not permitted, or a consumer's full queue would
+    /// block.
     pub(crate) refused: u64,
-    /// Events that it had already, from another join of this host.
+    /// Events that the broker already had from another join of this host.
     pub(crate) known: u64,
-    /// Events that came and were dropped, because it was away, stopped or slow.
+    /// Events that arrived and were dropped, because the broker was away, stopped or slow.
     pub(crate) dropped_here: u64,
-    /// Suppliers of other hosts, each with a topic.
+    /// Suppliers of other hosts, counted once per topic.
     pub(crate) streams: usize,
-    /// Hosts that are there.
+    /// The hosts that are present.
     pub(crate) hosts: BTreeSet<String>,
 }
 
@@ -50,13 +51,13 @@ pub(crate) struct Sight {
     /// Whether the sending thread of a class has subscribed at the broker.
     subscribed: Vec<AtomicBool>,
     stops: AtomicBool,
-    /// Whether the broker was there when somebody last looked. None: nobody has.
+    /// Whether the broker was there at the last check; `None` before the first check.
     broker: Mutex<Option<bool>>,
 }
 
-/// From one attempt to reach the broker to the next.
+/// The pause between two attempts to reach the broker.
 const AGAIN: Duration = Duration::from_millis(500);
-const GLANCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Sight {
     pub(crate) fn new(
@@ -73,7 +74,7 @@ impl Sight {
         Self { at, host, settings, exposure, arrivals, counters, subscribed, stops, broker }
     }
 
-    /// The sending thread of a class has subscribed, or the broker is gone again.
+    /// Records whether the sending thread of a class has subscribed, or the broker is gone again.
     pub(crate) fn set_subscribed(&self, class: usize, is: bool) {
         self.subscribed[class].store(is, Ordering::Relaxed);
     }
@@ -91,7 +92,7 @@ impl Sight {
     }
 
     pub(crate) fn counters(&self, class: usize) -> MutexGuard<'_, ClassCounters> {
-        // counters of a thread that panicked are counters still
+        // the counters of a thread that panicked are still valid
         self.counters[class].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -99,18 +100,19 @@ impl Sight {
     pub(crate) fn statistics(&self) -> BTreeMap<&str, ClassCounters> {
         let names = self.settings.classes.iter().map(|class| class.name.as_str());
         let of = |class: usize| {
-            // also while the receiving thread waits for the broker
+            // up to date even while the receiving thread waits for the broker
             ClassCounters { dropped_here: self.arrivals[class].dropped(), ..self.counters(class).clone() }
         };
         names.enumerate().map(|(class, name)| (name, of(class))).collect()
     }
 
-    /// Says something about a class, in a line.
+    /// Prints a message about a class, in a line.
     pub(crate) fn say(&self, class: usize, what: &str) {
         eprintln!("unisono-join: {}: {what}", self.settings.classes[class].name);
     }
 
-    /// Connects to the broker. None: it is not there now; this waited before it is tried again.
+    /// Connects to the broker. `None`: the broker is not there now, and this call has already waited before
+    /// the next attempt.
     pub(crate) fn connect(&self) -> Option<Client> {
         match Client::at(&self.at) {
             Ok(client) if client.broker_run() != 0 => {
@@ -126,7 +128,7 @@ impl Sight {
         None
     }
 
-    /// The connection to the broker broke.
+    /// Handles a broken connection to the broker.
     pub(crate) fn broke(&self, error: &Error) {
         if !self.stops() {
             self.sees_broker(false, || format!("{error}; trying again"));
@@ -140,11 +142,11 @@ impl Sight {
         }
     }
 
-    /// Sleeps, but not on when it is to stop.
+    /// Sleeps, but returns early if the join has to stop.
     pub(crate) fn pause(&self, time: Duration) {
         let until = Instant::now() + time;
         while !self.stops() && Instant::now() < until {
-            std::thread::sleep(GLANCE);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }

@@ -1,18 +1,19 @@
-//! Decides how a job ends: a state machine. It takes in time and events, and returns actions.
+//! Decides how a job ends: a state machine that takes time and events as input and returns actions.
 //!
 //! ```text
 //!             a rank fails          grace over            grace over
 //!   Running -------------> Failing ------------> Asked --------------> Killed
-//!      |      (say so)             (SIGTERM)       ^      (SIGKILL)      ^
-//!      +------------- time limit (SIGTERM) --------+                     |
-//!      a first signal is passed on; a second one: -----------------------+
+//!      |     (print it)              (SIGTERM)      ^      (SIGKILL)      ^
+//!      +------------- time limit (SIGTERM) ---------+                     |
+//!      the first signal is passed on; a second signal: -------------------+
 //! ```
-//! The grace before SIGTERM is for the other ranks: they notice within a second that a peer is gone, and
-//! what they say about it should not be lost. A first signal only is passed on: what it means is for the
-//! program to say, which may need its time to save what it has.
 //!
-//! Cost: none. When not to use: there is no other way to end a job here. Reference: wait(2), signal(7); exit
-//! codes as in POSIX shells (128 + signal) and timeout(1) (124).
+//! During the grace period before SIGTERM, the other ranks notice within a second that a peer is gone, and
+//! can still print messages about it. The first signal is only passed on: the program decides what the signal
+//! means, and may need time to save its data.
+//!
+//! Cost: none. When not to use: a job here has no other way to end. Reference: wait(2), signal(7); exit codes
+//! as in POSIX shells (128 + signal) and timeout(1) (124).
 
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
@@ -21,24 +22,23 @@ use std::time::Duration;
 use unisono_linux::counted::counted;
 use unisono_linux::process::Signal;
 
-/// What the launcher exits with after a time limit.
+/// The launcher's exit code after a time limit.
 pub const TIMED_OUT: u8 = 124;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// By itself, with this exit code.
+    /// It exited, with this exit code.
     Exited(i32),
-    /// By the signal with this number.
+    /// The signal with this number killed it.
     Signalled(i32),
-    /// A host whose helper did not say how its ranks ended: its launch command ended by itself with this exit
-    /// code.
+    /// A host whose helper did not report how its ranks ended: the launch command exited with this exit code.
     LostByExit(i32),
-    /// As above: the launch command was ended by the signal with this number.
+    /// As above, but the signal with this number killed the launch command.
     LostBySignal(i32),
 }
 
 impl How {
-    /// What the kernel says of a process that has ended.
+    /// Converts the kernel's status of an ended process.
     pub fn of(status: ExitStatus) -> Self {
         match (status.code(), status.signal()) {
             (Some(code), _) => How::Exited(code),
@@ -50,7 +50,7 @@ impl How {
         self != How::Exited(0)
     }
 
-    /// The exit code that says so, as a shell would.
+    /// The exit code that a shell would report.
     pub fn code(self) -> u8 {
         match self {
             How::Exited(code) => u8::try_from(code).unwrap_or(1),
@@ -77,8 +77,8 @@ impl fmt::Display for How {
 }
 
 fn name(signal: i32) -> Option<&'static str> {
-    // the signals that programs die of; their numbers are the same on every architecture of Linux but
-    // for SIGBUS and SIGUSR (MIPS, Alpha, PA-RISC), which are left to their numbers there
+    // the signals that kill programs; their numbers are the same on every architecture of Linux except for
+    // SIGBUS and SIGUSR (MIPS, Alpha, PA-RISC), which these architectures print as numbers
     const NAMES: [(i32, &str); 13] = [
         (1, "SIGHUP"),
         (2, "SIGINT"),
@@ -99,10 +99,10 @@ fn name(signal: i32) -> Option<&'static str> {
     found.or(if same && signal == 7 { Some("SIGBUS") } else { None })
 }
 
-/// What to do now.
+/// An action for the launcher to take now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Send this to every rank that is left.
+    /// Send this signal to every remaining rank.
     Tell(Signal),
     Say(String),
 }
@@ -110,18 +110,17 @@ pub enum Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EndingPhase {
     Running,
-    /// A rank has failed; the others are given until this moment.
+    /// A rank has failed; the others have until this time to end by themselves.
     Failing(Duration),
-    /// The others were told to end; they are given until this moment.
+    /// The other ranks were told to end and have until this time.
     Asked(Duration),
     Killed,
 }
 
-/// The state machine. Moments are counted from the start of the job. Its members are the job's ranks, or its
-/// hosts.
+/// The state machine. Times count from the start of the job. Its members are the job's ranks, or its hosts.
 #[derive(Debug)]
 pub struct Ending {
-    /// What a member is called: "rank" or "host".
+    /// The word for a member: "rank" or "host".
     word: &'static str,
     names: Vec<String>,
     phase: EndingPhase,
@@ -161,12 +160,12 @@ impl Ending {
         self.first_failure.map(|(rank, _)| rank)
     }
 
-    /// What the launcher has to exit with.
+    /// The launcher's exit code.
     pub fn code(&self) -> u8 {
         if self.timed_out { TIMED_OUT } else { self.first_failure.map_or(0, |(_, how)| how.code()) }
     }
 
-    /// When [`passed`](Self::passed) has something to do, if nothing happens before.
+    /// When [`passed`](Self::passed) has to be called next, unless an event comes before.
     pub fn next_moment(&self) -> Option<Duration> {
         match self.phase {
             EndingPhase::Running => self.limit,
@@ -176,8 +175,8 @@ impl Ending {
         }
     }
 
-    /// A rank of this member, which is a host, has failed; the host's helper has told the user. Whether it is
-    /// the first.
+    /// A rank on this member (a host) has failed, and the host's helper has told the user. Returns whether it
+    /// is the job's first failure.
     pub fn failed(&mut self, now: Duration, member: usize, how: How) -> bool {
         let first = self.first_failure.is_none();
         if first {
@@ -192,14 +191,14 @@ impl Ending {
     pub fn ended(&mut self, now: Duration, member: usize, process: u32, how: How) -> Vec<Action> {
         self.left.retain(|left| *left != member);
         let first = how.failed() && self.failed(now, member, how);
-        // The connections of a host that dies end before its launch command does: ranks elsewhere may have
-        // failed first, and only the loss of the host says why.
+        // When a host dies, its connections break before its launch command ends. So ranks elsewhere may have
+        // failed first, and only the loss of the host explains why.
         let lost = matches!(how, How::LostByExit(_) | How::LostBySignal(_))
             && matches!(self.phase, EndingPhase::Running | EndingPhase::Failing(_));
         if !first && !lost {
             return Vec::new();
         }
-        // who was told to end, and did, has not surprised anybody
+        // a member that was told to end and did so is no surprise
         let expected =
             self.timed_out || self.passed_on.is_some_and(|signal| how == How::Signalled(signal.number()));
         if expected {
@@ -213,9 +212,9 @@ impl Ending {
         vec![Action::Say(format!("{} {} (process {process}) {how}{others}", self.word, self.names[member]))]
     }
 
-    /// The launcher was sent a signal.
+    /// The launcher received a signal.
     pub fn signalled(&mut self, signal: Signal) -> Vec<Action> {
-        // what asks nobody to end is passed on each time
+        // signals that do not mean the end are passed on every time
         if matches!(signal, Signal::User1 | Signal::User2 | Signal::WindowChange | Signal::Continue) {
             return vec![Action::Tell(signal)];
         }
@@ -256,11 +255,11 @@ impl Ending {
 
     /// "rank 3", "ranks 0, 1, 2", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 92 others".
     fn those_left(&self) -> String {
-        const MOST: usize = 8;
+        const MAX_NAMED: usize = 8;
         let some: Vec<String> =
-            self.left.iter().take(MOST).map(|member| self.names[*member].clone()).collect();
+            self.left.iter().take(MAX_NAMED).map(|member| self.names[*member].clone()).collect();
         let word = format!("{}{}", self.word, if self.left.len() == 1 { "" } else { "s" });
-        match self.left.len().saturating_sub(MOST) {
+        match self.left.len().saturating_sub(MAX_NAMED) {
             0 => format!("{word} {}", some.join(", ")),
             others => format!("{word} {} and {}", some.join(", "), counted(others, "other")),
         }
@@ -379,7 +378,7 @@ mod tests {
                 "host b (process 9) is lost: its launch command was ended by SIGKILL (signal 9)".to_owned()
             )]
         );
-        // those that were told to end and then lost are no news
+        // members that were told to end and were then lost are no news
         ending.passed(at(3));
         assert_eq!(ending.ended(at(3), 2, 10, How::LostBySignal(15)), []);
     }

@@ -1,17 +1,17 @@
-//! Why a job could not be started or watched.
+//! Errors in starting or supervising a job.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use unisono_linux::Errno;
 
-/// Why a job could not be started or watched. Whatever was started has been ended.
+/// The reason why a job could not be started or supervised. All processes that were started have been ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// What was asked for makes no sense.
+    /// The arguments are invalid.
     #[error("{0}")]
     Input(String),
-    /// There is no such program, or it cannot be executed.
+    /// The program does not exist, or it cannot be executed.
     #[error("cannot start {program}: {problem}; nothing was started", program = .program.display())]
     Program { program: PathBuf, problem: String },
     #[error("cannot {doing}: {source}{remedy}")]
@@ -19,14 +19,14 @@ pub enum Error {
         doing: String,
         #[source]
         source: io::Error,
-        /// What to do about it, if known; begins with "; ".
+        /// How to correct it, if known; begins with "; ".
         remedy: &'static str,
     },
 }
 
 impl Error {
-    /// Why a program could not be started, in words where the reason is its file; `doing` is what the kernel
-    /// refused otherwise.
+    /// The error for a program that cannot be started, with an explanation if the program's file is the
+    /// cause. `doing` describes the refused operation for other causes.
     pub fn start(program: &Path, doing: String) -> impl FnOnce(io::Error) -> Self {
         move |error| {
             let problem = match error.kind() {
@@ -54,7 +54,7 @@ impl Error {
     pub(crate) fn system(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let doing = doing.into();
         move |source| {
-            // the limits that many processes meet first
+            // the limits that a job with many processes reaches first
             let remedy = match Errno::from_io_error(&source) {
                 Some(Errno::MFILE) => "; raise the limit of open files: ulimit -n 65536",
                 Some(Errno::AGAIN) => "; raise the limit of processes: ulimit -u",

@@ -1,38 +1,40 @@
-//! What launcher and helper of another host say to each other, over the helper's standard input and output.
+//! The protocol between a launcher and its helper on another host, over the helper's standard input and
+//! output.
 //!
-//! A frame is one byte that says what it is, four bytes of length (little-endian), and that many bytes.
-//! Before its first frame a helper writes [`GREETING`]: a login shell may have written something of its own,
-//! which is passed on as it is.
+//! A frame consists of a byte for its kind, a length in four bytes (little-endian), and that many bytes.
+//! Before its first frame a helper writes [`GREETING`]: a login shell may have printed a text before it,
+//! which is passed on unchanged.
 //!
 //! ```text
-//!   launcher ---- ORDER, INPUT*, SIGNAL* ----> helper     the end of this stream is the launcher's end
+//!   launcher ---- ORDER, INPUT*, SIGNAL* ----> helper     end of this stream: the launcher has ended
 //!            <--- OUTPUT*, ERRORS*, TAKEN*, FAILED, DONE ---
 //! ```
-//! Input goes a piece at a time: the next is sent when the helper says that the rank has taken the last
-//! ([`TAKEN`]), so that a rank that never reads cannot hold up the signals behind it.
+//!
+//! Input goes a piece at a time: the launcher sends the next piece when the helper reports that the rank has
+//! read the last ([`TAKEN`]). So a rank that never reads cannot hold up signals behind its input.
 
 use std::io::{self, Read, Write};
 
 pub(crate) const GREETING: &[u8] = b"\nunisono helper 1\n";
-/// What to run: an `Order` as JSON.
+/// The job to run: a `HelperOrder` as JSON.
 pub(crate) const ORDER: u8 = b'J';
-/// Bytes of rank 0's standard input; none: its end.
+/// Bytes of rank 0's standard input; an empty frame is its end.
 pub(crate) const INPUT: u8 = b'I';
-/// A signal's number, one byte, for every rank.
+/// A signal's number, as one byte, for every rank.
 pub(crate) const SIGNAL: u8 = b'S';
 pub(crate) const OUTPUT: u8 = b'O';
 pub(crate) const ERRORS: u8 = b'E';
-/// Rank 0 has taken the last input.
+/// Rank 0 has read the last input.
 pub(crate) const TAKEN: u8 = b'T';
-/// The first of a helper's ranks has failed; the exit code, one byte.
+/// The first of a helper's ranks has failed; the exit code, as one byte.
 pub(crate) const FAILED: u8 = b'F';
-/// All ranks have ended: a `Done` as JSON.
+/// All ranks have ended: a `HelperEnd` as JSON.
 pub(crate) const DONE: u8 = b'D';
 
 /// Longer than any frame that either side sends.
-const LONGEST: usize = 64 << 20;
+const MAX_FRAME_BYTES: usize = 64 << 20;
 
-/// Writes a frame with one call, so that frames of several threads do not mix.
+/// Writes a frame with a single call, so that frames of several threads do not mix.
 pub(crate) fn write(to: &mut impl Write, kind: u8, bytes: &[u8]) -> io::Result<()> {
     let mut frame = Vec::with_capacity(5 + bytes.len());
     frame.push(kind);
@@ -42,7 +44,7 @@ pub(crate) fn write(to: &mut impl Write, kind: u8, bytes: &[u8]) -> io::Result<(
     to.flush()
 }
 
-/// Reads a frame; `None` at the end.
+/// Reads a frame; `None` at the end of the stream.
 pub(crate) fn read(from: &mut impl Read) -> io::Result<Option<(u8, Vec<u8>)>> {
     let mut head = [0; 5];
     match from.read_exact(&mut head) {
@@ -51,7 +53,7 @@ pub(crate) fn read(from: &mut impl Read) -> io::Result<Option<(u8, Vec<u8>)>> {
         Err(error) => return Err(error),
     }
     let length = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
-    if length > LONGEST {
+    if length > MAX_FRAME_BYTES {
         return Err(io::Error::other(format!("a frame of {length} bytes")));
     }
     let mut bytes = vec![0; length];
@@ -59,12 +61,12 @@ pub(crate) fn read(from: &mut impl Read) -> io::Result<Option<(u8, Vec<u8>)>> {
     Ok(Some((head[0], bytes)))
 }
 
-/// A standard stream of a helper's, as frames of one kind.
+/// A standard stream of a helper, sent as frames of one kind.
 pub(crate) struct Framed(pub(crate) u8);
 
 impl Write for Framed {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let piece = &bytes[..bytes.len().min(LONGEST)];
+        let piece = &bytes[..bytes.len().min(MAX_FRAME_BYTES)];
         write(&mut io::stdout().lock(), self.0, piece)?;
         Ok(piece.len())
     }
@@ -74,7 +76,7 @@ impl Write for Framed {
     }
 }
 
-/// Puts frames together from the pieces in which they arrive.
+/// Assembles frames from the pieces of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     bytes: Vec<u8>,
@@ -82,8 +84,8 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// Takes what has come. What comes before the greeting is answered as [`ERRORS`], and so is all that is
-    /// no frame.
+    /// Adds received bytes and returns complete frames. Bytes before the greeting are returned as [`ERRORS`],
+    /// and so are bytes that are no frame.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
         self.bytes.extend_from_slice(bytes);
         let mut frames = Vec::new();
@@ -97,7 +99,7 @@ impl Decoder {
         }
         while let [kind, a, b, c, d, rest @ ..] = &self.bytes[..] {
             let length = u32::from_le_bytes([*a, *b, *c, *d]) as usize;
-            if length > LONGEST {
+            if length > MAX_FRAME_BYTES {
                 frames.push((ERRORS, std::mem::take(&mut self.bytes)));
             } else if let Some(payload) = rest.get(..length) {
                 frames.push((*kind, payload.to_vec()));
@@ -109,7 +111,7 @@ impl Decoder {
         frames
     }
 
-    /// What came and is no frame, at the end.
+    /// Bytes that arrived but form no frame, at the end of the stream.
     pub(crate) fn finish(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }

@@ -1,8 +1,8 @@
-//! The other end of a job on several hosts: starts the ranks of one host, and does what the launcher says.
+//! The remote end of a job on several hosts: starts the ranks of one host, and follows the launcher's orders.
 //!
-//! Everything that a helper has to know comes over its standard input, the job's key too: its command line
-//! says nothing, because every user of its host can read it there. Where the launcher, or the connection to
-//! it, ends before the ranks do, the ranks are killed.
+//! A helper receives all its information over standard input, including the job's key: every user of its host
+//! could read the key on its command line. If the launcher, or the connection to it, ends before the ranks
+//! do, the helper kills the ranks.
 
 use crate::error::Error;
 use crate::frame::{self, INPUT, ORDER, SIGNAL, TAKEN};
@@ -16,8 +16,8 @@ use std::thread;
 use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::process::Signal;
 
-/// Starts the ranks that the launcher orders over standard input, and answers over standard output; the exit
-/// code. Fails with [`Error::Input`] if no launcher is at the other end.
+/// Starts the ranks that the launcher orders over standard input, and reports over standard output. Returns
+/// the exit code. Fails with [`Error::Input`] if no launcher is at the other end.
 pub fn help(say: impl Fn(&str)) -> Result<u8, Error> {
     let order = match frame::read(&mut io::stdin().lock()) {
         Ok(Some((ORDER, bytes))) => {
@@ -46,7 +46,7 @@ pub fn help(say: impl Fn(&str)) -> Result<u8, Error> {
             HelperEnd::Refused { code, problem: error.to_string() }
         }
     };
-    // a launcher that is gone hears nothing any more
+    // a launcher that is gone needs no report
     let _ = answer(&done);
     Ok(match done {
         HelperEnd::Ended(summary) => summary.exit_code,
@@ -72,7 +72,7 @@ fn obey(order: &HelperOrder, say: impl Fn(&str)) -> Result<JobSummary, Error> {
     })
 }
 
-/// Starts the threads that do what the launcher says from now on. They end with the process.
+/// Starts the threads that follow the launcher's orders from now on. They end with the process.
 fn listen(input: Option<ChildStdin>) -> io::Result<()> {
     let (pieces, waiting) = channel();
     thread::Builder::new().name("input".into()).spawn(move || feed(input, &waiting))?;
@@ -86,7 +86,7 @@ fn listen(input: Option<ChildStdin>) -> io::Result<()> {
 fn follow(launcher: &mut impl Read, pieces: &Sender<Vec<u8>>) {
     while let Ok(Some((kind, bytes))) = frame::read(launcher) {
         match (kind, bytes.first()) {
-            // a rank that has closed its standard input loses what comes
+            // a rank that has closed its standard input loses further input
             (INPUT, _) => drop(pieces.send(bytes)),
             (SIGNAL, Some(number)) => {
                 let is = |signal: &Signal| signal.number() == i32::from(*number);
@@ -97,7 +97,7 @@ fn follow(launcher: &mut impl Read, pieces: &Sender<Vec<u8>>) {
     }
 }
 
-/// The loop of this process receives it as if it came from outside.
+/// Sends the signal to this process, whose loop receives it as if it came from outside.
 fn tell_myself(signal: Signal) {
     if let Ok(myself) = PinnedProcess::own() {
         // ourselves: nobody may forbid it
@@ -105,7 +105,8 @@ fn tell_myself(signal: Signal) {
     }
 }
 
-/// The first signal is passed on to the ranks, and the second kills them; two of one kind would be one.
+/// Kills the ranks: the first signal is passed on to them, and the second kills them. The two signals differ,
+/// because pending signals of one kind merge.
 fn end_everything() {
     tell_myself(Signal::Terminate);
     tell_myself(Signal::Interrupt);
@@ -116,7 +117,7 @@ fn feed(mut input: Option<ChildStdin>, pieces: &Receiver<Vec<u8>>) {
         if piece.is_empty() || input.as_mut().is_some_and(|input| input.write_all(&piece).is_err()) {
             input = None;
         }
-        // a launcher that is gone sends nothing more
+        // a launcher that is gone sends no more input
         let _ = frame::write(&mut io::stdout().lock(), TAKEN, &[]);
     }
 }

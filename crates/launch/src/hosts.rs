@@ -1,4 +1,4 @@
-//! Which hosts a job runs on, and the command that starts a helper there.
+//! The hosts of a job, and the command that starts a helper on each.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -7,11 +7,11 @@ use std::str::FromStr;
 /// A host and its ranks: `NAME`, `NAME:RANKS` or `NAME=ADDRESS:RANKS`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostRanks {
-    /// What the launch command calls it.
+    /// The host's name for the launch command.
     pub name: String,
-    /// What the other hosts reach it by; without one, the name.
+    /// The address that the other hosts use for it; `None`: the name.
     pub address: Option<String>,
-    /// How many ranks run there; one or more.
+    /// The number of ranks on this host, at least 1.
     pub ranks: usize,
 }
 
@@ -24,7 +24,7 @@ impl FromStr for HostRanks {
                 "{text:?}: {problem}; write NAME:RANKS or NAME=ADDRESS:RANKS, such as node1:4 or node1=10.0.0.1:4"
             ))
         };
-        // an IPv6 address has colons of its own, and stands in brackets
+        // an IPv6 address contains colons, and stands in brackets
         let count = text.rfind(']').map_or(0, |bracket| bracket);
         let (who, ranks) = match text[count..].rfind(':').map(|colon| colon + count) {
             Some(colon) => (&text[..colon], text[colon + 1..].parse::<usize>()),
@@ -38,7 +38,7 @@ impl FromStr for HostRanks {
         if name.is_empty() || address.as_deref() == Some("") {
             return wrong("a name is missing");
         }
-        // it becomes a word of the launch command, where it must not be taken for an option
+        // the name becomes a word of the launch command and must not look like an option
         if name.starts_with('-') || name.chars().any(|letter| letter.is_whitespace() || letter.is_control()) {
             return wrong("that is no host's name");
         }
@@ -50,7 +50,7 @@ impl FromStr for HostRanks {
 }
 
 impl HostRanks {
-    /// An address of the host's at this port, as this host knows it.
+    /// An address of the host with this port, as resolved on this host.
     fn resolved(&self, port: u16) -> std::io::Result<SocketAddr> {
         let host = self.address.as_deref().unwrap_or(&self.name);
         if let Ok(address) = host.parse::<IpAddr>() {
@@ -62,8 +62,8 @@ impl HostRanks {
     }
 }
 
-/// Where rank 0 of a job on these hosts is to listen. Fails, with the remedy, if the first host has no
-/// address, or one that only this host reaches while other hosts take part.
+/// The address on which rank 0 of a job on these hosts listens. Fails, with a remedy, if the first host has
+/// no address, or if its address is a loopback address while other hosts take part.
 pub(crate) fn root(hosts: &[HostRanks], port: u16) -> Result<SocketAddr, String> {
     let Some((first, others)) = hosts.split_first() else { return Err("a job needs a host".to_owned()) };
     let remedy = format!("write {}=ADDRESS:{}", first.name, first.ranks);
@@ -78,12 +78,12 @@ pub(crate) fn root(hosts: &[HostRanks], port: u16) -> Result<SocketAddr, String>
     Ok(root)
 }
 
-/// A command that runs another one on a host: words in which `{host}` stands for the host's name, `{ranks}`
-/// for the number of its ranks, and the word `{args}` for the words of the command.
+/// A command that runs another command on a host: words in which `{host}` stands for the host's name,
+/// `{ranks}` for the number of its ranks, and the word `{args}` for the words of the other command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaunchCommand {
     words: Vec<String>,
-    /// Whether a shell at the other end reads the words once more.
+    /// Whether a shell on the host parses the words again.
     shell: bool,
 }
 
@@ -92,9 +92,9 @@ impl FromStr for LaunchCommand {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let template = match text {
-            // without a terminal nobody could answer a question about a password
+            // without a terminal the user cannot answer a password prompt
             "ssh" => "ssh -T -o BatchMode=yes {host} {args}",
-            // one task, which starts the ranks itself, on as many processors as there are ranks
+            // a single task, which starts the ranks itself, on as many processors as there are ranks
             "srun" => "srun --nodes=1 --ntasks=1 --cpus-per-task={ranks} --overlap --nodelist={host} {args}",
             other => other,
         };
@@ -127,7 +127,7 @@ impl LaunchCommand {
     }
 }
 
-/// A word as a shell reads it back.
+/// Quotes a word for a shell.
 fn quoted(word: &OsString) -> OsString {
     let Some(text) = word.to_str() else { return word.clone() };
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+=:,@%".contains(letter);

@@ -1,8 +1,8 @@
-//! Starts the processes of a native one-sided program, and looks after them until all have ended; and several
-//! programs that have nothing to do with each other ([`side_by_side`]).
+//! Starts the processes of a native one-sided program and supervises them until all have ended. Also runs
+//! several unrelated programs at a time ([`side_by_side`]).
 //!
-//! [`run`] starts N processes of one program, tells each its place in the job by the environment
-//! ([`unisono_rma::environment`]), and from then on is what a shell is to a single program:
+//! [`run`] starts N processes of a program and passes each its place in the job through the environment
+//! ([`unisono_rma::environment`]). From then on it does for the job what a shell does for a single program:
 //!
 //! ```text
 //!   keyboard, signals                                   standard output, standard error
@@ -12,20 +12,22 @@
 //!        |                 |                  |
 //!     rank 0            rank 1     ...     rank N-1        each leads a process group of its own
 //! ```
-//! - *Groups.* Each rank leads a process group, so that what a rank started is signalled with it, and so that
-//!   every signal comes once: the terminal's keys reach the launcher alone, which passes them on.
-//! - *Ending* ([`ending`]) is a state machine without processes in it: the first rank that fails decides the
-//!   exit code, the others get a grace period, then SIGTERM, then SIGKILL.
-//! - *The launcher's own end*, also by SIGKILL, ends the ranks: the kernel sees to it
-//!   ([`unisono_linux::parent_death`]).
-//! - *Places* ([`placement`]): a processor each where there are enough.
-//! - *Hosts*: [`run_across`] has a launch command (`ssh`) start a helper on each host. The helper ([`help`])
-//!   does there what [`run`] does here; launcher and helpers talk in frames over the launch command's
-//!   standard input and output.
 //!
-//! Cost: it sleeps in poll and wakes for output, signals and ends only. When not to use: for MPI programs,
-//! whose `mpiexec` also speaks the protocol (PMI) that they expect. It does *not* restart what failed,
-//! allocate hosts, or talk to the ranks after they were started.
+//! - *Groups.* Each rank leads a process group, so a signal to a rank also reaches the processes that the
+//!   rank started. Each signal arrives once: the terminal's keys reach only the launcher, which passes them
+//!   on.
+//! - *Ending* ([`ending`]) is a state machine without processes in it: the first rank that fails decides the
+//!   exit code; the others get a grace period, then SIGTERM, then SIGKILL.
+//! - *The launcher's own end*, even by SIGKILL, ends the ranks: the kernel sees to that
+//!   ([`unisono_linux::parent_death`]).
+//! - *Placement* ([`placement`]): each rank is bound to a processor if there are enough.
+//! - *Hosts*: [`run_across`] starts a helper on each host through a launch command (`ssh`). The helper
+//!   ([`help`]) does on that host what [`run`] does here; launcher and helpers exchange frames over the
+//!   launch command's standard input and output.
+//!
+//! Cost: the launcher sleeps in poll and wakes only for output, signals and ends. When not to use: for MPI
+//! programs; their `mpiexec` also speaks the protocol (PMI) that they expect. It does *not* restart failed
+//! ranks, allocate hosts, or talk to the ranks after the start.
 #![forbid(unsafe_code)]
 
 pub mod ending;

@@ -1,25 +1,25 @@
-//! Output in whole lines: what ranks write at the same time is not mixed within a line.
+//! Output in whole lines: output of several ranks does not mix within a line.
 //!
-//! The idea: bytes of a pipe are kept until their line end comes. A line longer than [`LONGEST`] is passed on
-//! in pieces, each a line. What a rank leaves unfinished gets a line end. Cost: one copy. When not to use:
-//! for binary output; have each rank write a file.
+//! The idea: bytes of a pipe are kept until their line ends. A line longer than [`MAX_LINE_BYTES`] is passed
+//! on in pieces, each as a line. An unfinished last line of a rank gets a line end. Cost: one copy. When not
+//! to use: for binary output; have each rank write a file.
 
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 
-/// The longest line that is kept whole.
-pub(crate) const LONGEST: usize = 64 * 1024;
+/// The maximum number of bytes of a line that is kept whole.
+pub(crate) const MAX_LINE_BYTES: usize = 64 * 1024;
 
-/// Whether lines say whose they are.
+/// Whether each line begins with its rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Prefix {
     #[default]
     None,
-    /// `[3] `, at the width of the highest rank.
+    /// `[3] `, padded to the width of the highest rank.
     Rank,
 }
 
-/// The lines of one stream of one rank.
+/// The lines of a rank's output stream.
 #[derive(Debug)]
 pub(crate) struct LinePrefixer {
     prefix: String,
@@ -39,7 +39,7 @@ impl LinePrefixer {
         Self { prefix: text, unfinished: Vec::new() }
     }
 
-    /// Takes bytes, and appends the lines that they finish to `out`.
+    /// Adds bytes, and appends the lines that they complete to `out`.
     pub(crate) fn feed(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) {
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
             let (line, rest) = bytes.split_at(end + 1);
@@ -49,12 +49,12 @@ impl LinePrefixer {
             bytes = rest;
         }
         self.unfinished.extend_from_slice(bytes);
-        if self.unfinished.len() >= LONGEST {
+        if self.unfinished.len() >= MAX_LINE_BYTES {
             self.finish(out);
         }
     }
 
-    /// The stream has ended: what is unfinished becomes a line.
+    /// Ends the stream: an unfinished line becomes a line.
     pub(crate) fn finish(&mut self, out: &mut Vec<u8>) {
         if !self.unfinished.is_empty() {
             out.extend_from_slice(self.prefix.as_bytes());
@@ -92,8 +92,8 @@ mod tests {
     #[test]
     fn a_line_without_end_does_not_fill_the_memory() {
         let (mut lines, mut out) = (LinePrefixer::new(Prefix::None, 0, 1), Vec::new());
-        lines.feed(&vec![b'x'; 3 * LONGEST], &mut out);
-        assert!(out.len() >= LONGEST && lines.unfinished.is_empty());
+        lines.feed(&vec![b'x'; 3 * MAX_LINE_BYTES], &mut out);
+        assert!(out.len() >= MAX_LINE_BYTES && lines.unfinished.is_empty());
     }
 
     proptest! {

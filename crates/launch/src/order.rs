@@ -1,4 +1,4 @@
-//! What is to be started: the job as its user asks for it, and the part of it that one host gets.
+//! The user's options for a job, and the part of the job that each host runs.
 
 use crate::lines::Prefix;
 use crate::placement::Bind;
@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::time::Duration;
 
-/// Whether the job prints at its end what its windows did.
+/// Whether the job prints its window operations at the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WindowTable {
     #[default]
     Omitted,
-    /// Rank 0 does, on its standard error, when the program ends its membership.
+    /// Rank 0 prints them on its standard error when the program ends its membership.
     Printed,
 }
 
@@ -21,17 +21,17 @@ pub struct Options {
     pub ranks: usize,
     pub command: Vec<OsString>,
     pub bind: Bind,
-    /// Whether lines say whose they are.
+    /// Whether each line begins with its rank.
     pub prefix: Prefix,
-    /// Whether rank 0 prints what the windows of the job did.
+    /// Whether rank 0 prints the job's window operations.
     pub windows: WindowTable,
-    /// What the others get after a failure before SIGTERM, and after SIGTERM before SIGKILL.
+    /// The time that the other ranks get after a failure before SIGTERM, and after SIGTERM before SIGKILL.
     pub grace: Duration,
-    /// The longest that the job may take.
+    /// The time limit of the job.
     pub limit: Option<Duration>,
 }
 
-/// What a launcher tells a helper first.
+/// The launcher's first message to a helper.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct HelperOrder {
     pub(crate) directory: OsString,
@@ -39,29 +39,29 @@ pub(crate) struct HelperOrder {
     pub(crate) part: JobPart,
 }
 
-/// The part of a job that one launcher starts itself.
+/// The ranks of a job that are started on one host.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct JobPart {
     /// The lowest rank; the others follow.
     pub(crate) first: usize,
-    /// Ranks of the whole job.
+    /// The number of ranks in the whole job.
     pub(crate) size: usize,
     pub(crate) key: String,
     pub(crate) remote: Option<RemotePart>,
 }
 
-/// What only a job on several hosts has.
+/// Data that only a job on several hosts has.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RemotePart {
     pub(crate) host: String,
     pub(crate) root: String,
 }
 
-/// What a helper tells the launcher last.
+/// The helper's last message to the launcher.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum HelperEnd {
     Ended(JobSummary),
-    /// The ranks were not started, or not watched to their end.
+    /// The ranks were not started, or not supervised to their end.
     Refused {
         code: u8,
         problem: String,

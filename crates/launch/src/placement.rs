@@ -1,10 +1,10 @@
-//! On which processor each rank runs.
+//! Assigns a processor to each rank.
 //!
-//! The idea: ranks that wait for each other awake want a processor each; plain Linux may stack two of them on
-//! one and never see an imbalance. Where there are enough processors each rank is bound to one, cores first
-//! and their second hardware threads after; where there are not, the kernel balances better than a fixed
-//! assignment. Only processors that the launcher may use are given out, so that `taskset` divides a machine
-//! between jobs. Reference: sched_setaffinity(2).
+//! The idea: ranks that spin while they wait for each other need a processor each. Plain Linux may put two of
+//! them on one processor and never detect an imbalance. If there are enough processors, each rank is bound to
+//! one: first to the first hardware thread of each core, then to the second ones. If there are not, the
+//! kernel balances better than a fixed assignment. Only processors that the launcher may use are assigned, so
+//! that `taskset` can divide a machine between jobs. Reference: sched_setaffinity(2).
 
 use serde::{Deserialize, Serialize};
 use unisono_linux::affinity::CpuSet;
@@ -12,10 +12,10 @@ use unisono_linux::topology::Topology;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Bind {
-    /// A processor each if there are enough, otherwise nothing.
+    /// Binds each rank to a processor of its own if there are enough, otherwise none.
     #[default]
     Auto,
-    /// A processor each, in turn, also if several ranks have to share one.
+    /// Binds each rank to a processor, in turn, even if several ranks have to share one.
     Core,
     None,
 }
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
     use unisono_linux::topology::Cpu;
 
-    /// Two cores of two threads each: 0 and 2, 1 and 3.
+    /// Two cores with two threads each: 0 and 2, 1 and 3.
     fn machine() -> Topology {
         let cpu = |number: usize| Cpu {
             number,

@@ -1,4 +1,4 @@
-//! One rank: a process, its group, its two pipes.
+//! A rank: a process, its process group, its two pipes.
 
 use crate::ending::How;
 use crate::error::Error;
@@ -25,12 +25,12 @@ use unisono_rma::{STATS, environment};
 pub(crate) struct Assignment<'a> {
     pub(crate) rank: usize,
     pub(crate) part: &'a JobPart,
-    /// Ranks that this process starts.
+    /// The number of ranks that this process starts.
     pub(crate) count: usize,
     pub(crate) cpu: Option<usize>,
     pub(crate) prefix: Prefix,
     pub(crate) windows: WindowTable,
-    /// What the launcher itself may use.
+    /// The processors that the launcher itself may use.
     pub(crate) allowed: &'a CpuSet,
 }
 
@@ -41,16 +41,16 @@ pub(crate) struct RankProcess {
     group: ProcessGroup,
     pub(crate) cpu: Option<usize>,
     pub(crate) started: Instant,
-    /// Once it has ended: how, and after what time.
+    /// Set when the process has ended: how it ended, and after what time.
     pub(crate) ended: Option<(How, Duration)>,
     /// Standard output, standard error.
     pub(crate) streams: [Stream; 2],
-    /// It is no rank, but the launch command of a host.
+    /// Set if this is the launch command of a host and not a rank.
     pub(crate) remote: Option<Remote>,
 }
 
 impl RankProcess {
-    /// Starts it. The calling thread has to live as long as the rank should.
+    /// Starts a rank. The calling thread has to outlive the rank.
     pub(crate) fn start(command: &[OsString], order: &Assignment<'_>) -> Result<Self, Error> {
         let Assignment { rank, part, count, cpu, prefix, windows, allowed } = *order;
         let size = part.size;
@@ -79,7 +79,7 @@ impl RankProcess {
         end_with_starter(&mut command);
         let started = Instant::now();
         let bound = || format!("bind rank {rank} to processor {}", cpu.unwrap_or(0));
-        // a child inherits where its starter may run: it is in its place before its first instruction
+        // a child inherits its parent's affinity, so it runs on its processor from its first instruction
         if let Some(cpu) = cpu {
             affinity::restrict_own(&CpuSet::single(cpu)).map_err(Error::system(bound()))?;
         }
@@ -139,8 +139,8 @@ impl RankProcess {
         Ok(Self { child, descriptor, group, cpu, started, ended: None, streams, remote: None })
     }
 
-    /// Sends a signal to the rank and to what it started, or to all ranks of the host. Nobody there is no
-    /// error.
+    /// Sends a signal to the rank and its descendants, or to all ranks of the host. It is no error if they
+    /// have ended.
     pub(crate) fn tell(&self, signal: Signal) {
         match &self.remote {
             Some(remote) => remote.tell(signal),
@@ -148,12 +148,12 @@ impl RankProcess {
         }
     }
 
-    /// Sends a signal to the process, which may be a launch command, and to what it started here.
+    /// Sends a signal to the process (a rank or a launch command) and to its descendants on this host.
     pub(crate) fn signal(&self, signal: Signal) {
         let _ = self.group.tell(signal); // everybody in it belongs to another user now
     }
 
-    /// Collects it if it has ended now, and says how.
+    /// Waits for the process if it has ended by now, and returns how it ended.
     pub(crate) fn collect(&mut self) -> io::Result<Option<How>> {
         if self.ended.is_some() {
             return Ok(None);
@@ -169,14 +169,14 @@ impl RankProcess {
 /// A pipe that a rank writes to.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    /// Until it is at its end, or nobody wants it.
+    /// `None` at the end of the pipe, or when its reader is gone.
     pub(crate) pipe: Option<File>,
-    /// Without: its bytes are passed on as they come.
+    /// `None`: bytes are passed on as they come.
     lines: Option<LinePrefixer>,
 }
 
 impl Stream {
-    /// Reads once, and never waits: what was readable when poll(2) looked may have been taken since.
+    /// Reads once, without blocking: the bytes that poll(2) reported may already be gone.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Vec<u8> {
         let mut out = Vec::new();
         if !self.is_readable() {
@@ -208,7 +208,8 @@ impl Stream {
         self.pipe.as_ref().is_some_and(|pipe| ready(pipe).is_ok_and(|ready| ready == [true]))
     }
 
-    /// Reads what is left in the pipe, without waiting for those who still hold it, and closes it.
+    /// Reads the remaining bytes of the pipe and closes it, without waiting for other processes that hold its
+    /// write end.
     pub(crate) fn drain(&mut self, buffer: &mut [u8]) -> Vec<u8> {
         let mut out = self.take_what_is_there(buffer);
         self.pipe = None;
@@ -216,10 +217,11 @@ impl Stream {
         out
     }
 
-    /// Reads what is in the pipe now; what others go on writing meanwhile has its limit.
+    /// Reads the bytes that are in the pipe now. Bytes that other processes keep writing in the meantime are
+    /// read up to a limit.
     pub(crate) fn take_what_is_there(&mut self, buffer: &mut [u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        for _ in 0..MOST_READS {
+        for _ in 0..MAX_READS {
             if !self.is_readable() {
                 break;
             }
@@ -229,5 +231,5 @@ impl Stream {
     }
 }
 
-/// Reads that empty the largest pipe an ordinary user can make (1 MiB) at the buffer's size.
-const MOST_READS: usize = 16;
+/// The number of reads that empty the largest pipe of an ordinary user (1 MiB) at the buffer's size.
+const MAX_READS: usize = 16;

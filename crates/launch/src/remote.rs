@@ -1,5 +1,5 @@
-//! A host of a job on several, as the launcher sees it: the launch command's process and the frames to and
-//! from it.
+//! A host of a job on several hosts, from the launcher's side: the process of the launch command, and the
+//! frames to and from it.
 
 use crate::ending::How;
 use crate::error::Error;
@@ -14,30 +14,30 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use unisono_linux::process::Signal;
 
-/// The pipe to a helper, until nothing more is to be said.
+/// The pipe to a helper; `None` once it is closed.
 type Pipe = Arc<Mutex<Option<ChildStdin>>>;
 
 /// A host that was told to start its ranks.
 #[derive(Debug)]
 pub(crate) struct Remote {
     pub(crate) host: HostRanks,
-    /// The launch command, as one would type it.
+    /// The launch command as typed in a shell.
     pub(crate) command: String,
     pub(crate) decoder: Decoder,
     pipe: Pipe,
-    /// Rank 0's host: says that another piece of standard input may be sent.
+    /// For rank 0's host: permits the next piece of standard input.
     taken: Option<Sender<()>>,
     pub(crate) done: Option<HelperEnd>,
 }
 
 fn say(pipe: &Pipe, kind: u8, bytes: &[u8]) -> bool {
-    // Nothing panics with the lock held. A helper that is gone is noticed by its end.
+    // No code panics while it holds the lock. A helper that is gone is noticed when its launch command ends.
     let mut pipe = pipe.lock().unwrap_or_else(PoisonError::into_inner);
     pipe.as_mut().is_some_and(|pipe| frame::write(pipe, kind, bytes).is_ok())
 }
 
 impl Remote {
-    /// Sends the order, and from then on, to rank 0's host, the launcher's standard input.
+    /// Sends the order; to rank 0's host, then also sends the launcher's standard input.
     pub(crate) fn new(
         host: &HostRanks,
         command: String,
@@ -48,7 +48,7 @@ impl Remote {
         let bytes = serde_json::to_vec(order).map_err(|error| Error::Input(error.to_string()))?;
         let (taken, may_go_on) = channel();
         let (first, shared) = (order.part.first == 0, Arc::clone(&pipe));
-        // a long order could fill the pipe before the launch command has reached the host
+        // in a thread: a long order could fill the pipe before the launch command has reached the host
         let run = move || {
             if say(&shared, ORDER, &bytes) && first {
                 pass_on_input(&shared, &may_go_on);
@@ -67,12 +67,12 @@ impl Remote {
     /// The helper has passed on a piece of standard input.
     pub(crate) fn taken(&self) {
         if let Some(taken) = &self.taken {
-            // the thread ends with the input
+            // the thread that sends the input ends with the input
             let _ = taken.send(());
         }
     }
 
-    /// How the host's ranks ended, where the launch command ended like this.
+    /// How the host's ranks ended, given how the launch command ended.
     pub(crate) fn how(&self, launch: How) -> How {
         match (&self.done, launch) {
             (Some(HelperEnd::Ended(summary)), _) => How::Exited(summary.exit_code.into()),
@@ -83,7 +83,7 @@ impl Remote {
         }
     }
 
-    /// What its helper told about its ranks.
+    /// The helper's summary of its ranks.
     pub(crate) fn summary(&self) -> Option<&JobSummary> {
         match &self.done {
             Some(HelperEnd::Ended(summary)) => Some(summary),

@@ -1,12 +1,12 @@
 //! Several programs at a time, each with its own environment and processors, until all have ended.
 //!
-//! Unlike the ranks of a job ([`crate::run`]) these know nothing of each other: one that fails ends no other,
-//! and they use the terminal and the standard streams themselves, as programs that a shell starts with `&`.
-//! They stay in the caller's process group, so that the terminal's keys reach them without help; what another
-//! process sends to the caller is passed on.
+//! Unlike the ranks of a job ([`crate::run`]), these programs are independent: a program that fails ends no
+//! other. They use the terminal and the standard streams themselves, like programs that a shell starts with
+//! `&`. They stay in the caller's process group, so that the terminal's keys reach them directly. Signals
+//! that another process sends to the caller are passed on.
 //!
-//! Cost: a pidfd a program; it sleeps in poll(2). When not to use: for one program, [`become_it`].
-//! Reference: signal(7).
+//! Cost: a pidfd for each program; the caller sleeps in poll(2). When not to use: for a single program,
+//! [`become_it`]. Reference: signal(7).
 
 use crate::ending::How;
 use crate::error::Error;
@@ -27,7 +27,7 @@ pub struct Companion {
     pub cpus: CpuSet,
 }
 
-/// A program that runs. Dropped before its end, it is killed.
+/// A running program. Dropping it before the program's end kills the program.
 struct StartedProgram {
     child: Child,
     process: PinnedProcess,
@@ -43,11 +43,12 @@ impl Drop for StartedProgram {
     }
 }
 
-/// Starts the programs and waits until all have ended. Answers how, in the order in which they ended: the
-/// first number is the program's place in `programs`. `say` is told of each that fails.
+/// Starts the programs and waits until all have ended. Returns how each ended, in the order of their ends:
+/// the first number is the program's index in `programs`. `say` receives a message for each program that
+/// fails.
 ///
-/// The calling thread must live as long as the programs should, and no other thread should have been started
-/// before. [`Error::Program`]: one program could not be started; those that were are killed.
+/// The calling thread must outlive the programs, and no other thread should have been started before.
+/// [`Error::Program`]: a program could not be started; programs that were started are killed.
 pub fn run(programs: &[Companion], say: impl Fn(&str)) -> Result<Vec<(usize, How)>, Error> {
     let signals = SignalFd::new(&Signal::FROM_OUTSIDE).map_err(Error::system("receive signals"))?;
     let allowed = affinity::allowed(Tid::SELF).map_err(Error::system("read which processors may be used"))?;
@@ -76,8 +77,8 @@ pub fn run(programs: &[Companion], say: impl Fn(&str)) -> Result<Vec<(usize, How
     Ok(ended)
 }
 
-/// Becomes the program: its process number, its signals and its end are this process's. It may use all
-/// processors that this process may use. Returns only if it cannot be started.
+/// Becomes the program: it takes over this process's number, signals and end. It may use all processors that
+/// this process may use. Returns only if the program cannot be started.
 pub fn become_it(program: &Companion) -> Error {
     match program.start() {
         Ok((mut command, doing)) => Error::start(Path::new(&program.command[0]), doing)(command.exec()),
@@ -86,7 +87,7 @@ pub fn become_it(program: &Companion) -> Error {
 }
 
 impl Companion {
-    /// The command that starts it, and that this is done, in words.
+    /// The command that starts the program, and a description of that step for errors.
     fn start(&self) -> Result<(Command, String), Error> {
         let [name, arguments @ ..] = &self.command[..] else {
             return Err(Error::Input("a program has no name".into()));
@@ -109,10 +110,10 @@ fn start(program: &Companion) -> Result<StartedProgram, Error> {
 }
 
 fn pass_on(running: &[StartedProgram], signal: Signal, sender: Sender) {
-    // what the kernel sends, it sends to the whole group
+    // a signal of the kernel reaches the whole group anyway
     if sender == Sender::Process {
         for one in running.iter().filter(|one| one.ended.is_none()) {
-            // one that cannot be reached has ended
+            // a failure means that the program has ended
             let _ = one.process.send(signal);
         }
     }

@@ -1,9 +1,9 @@
-//! Where output goes, without ever holding up the launcher: a thread writes, a short queue waits.
+//! Writes output without ever blocking the launcher: a thread writes, and a short queue holds the output.
 //!
-//! The launcher has to notice signals and ends while the reader of its output is slow (a pager, a full pipe).
-//! While the queue is full it leaves the ranks' pipes alone, so that they wait as they would for a slow
-//! reader of their own. A reader that is gone is noticed ([`OutputSink::is_closed`]): the ranks' pipes are
-//! closed then, and a rank that writes to them gets SIGPIPE, as in any pipeline.
+//! The launcher has to notice signals and ends even while the reader of its output is slow (a pager, a full
+//! pipe). While the queue is full, it does not read the ranks' pipes, so the ranks block as they would with a
+//! slow reader of their own. When the reader is gone ([`OutputSink::is_closed`]), the launcher closes the
+//! ranks' pipes, and a rank that writes to them gets SIGPIPE, as in any pipeline.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use std::thread::{Builder, JoinHandle};
 
 const QUEUE: usize = 16;
 
-/// A stream of the launcher's own.
+/// An output stream of the launcher.
 #[derive(Debug)]
 pub(crate) struct OutputSink {
     queue: Option<SyncSender<Vec<u8>>>,
-    /// What did not fit the queue.
+    /// A piece that did not fit into the queue.
     kept: Option<Vec<u8>>,
     thread: JoinHandle<()>,
     closed: Arc<AtomicBool>,
@@ -33,7 +33,7 @@ impl OutputSink {
         Ok(Self { queue: Some(queue), kept: None, thread, closed })
     }
 
-    /// Passes on a piece, or keeps it. Only to be called when there is room.
+    /// Passes on a piece, or keeps it. Only call it if there is room.
     pub(crate) fn pass(&mut self, piece: Vec<u8>) {
         if piece.is_empty() {
             return;
@@ -46,7 +46,7 @@ impl OutputSink {
         self.has_room();
     }
 
-    /// Whether the next piece can be passed on; tries to pass on what is kept.
+    /// Whether the next piece can be passed on; first tries to pass on the kept piece.
     pub(crate) fn has_room(&mut self) -> bool {
         if let (Some(piece), Some(queue)) = (self.kept.take(), &self.queue) {
             match queue.try_send(piece) {
@@ -58,11 +58,11 @@ impl OutputSink {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        // a late answer is no harm: pieces are dropped meanwhile
+        // a late answer does no harm: pieces are dropped in the meantime
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Whether everything is written; nothing may be passed on any more.
+    /// Whether all output is written; ends the queue, so pass on no further piece.
     pub(crate) fn is_finished(&mut self) -> bool {
         if self.has_room() {
             self.queue = None;

@@ -1,8 +1,8 @@
-//! Standard input is rank 0's.
+//! Rank 0 gets standard input.
 //!
-//! A file or pipe is simply inherited. A terminal cannot be: rank 0 leads a process group of its own, and the
-//! kernel stops groups in the background that read the terminal. So a thread reads it and passes the bytes
-//! on, and asks before each read whether the launcher is in the foreground itself.
+//! Rank 0 inherits a file or a pipe. It cannot inherit a terminal: rank 0 leads a process group of its own,
+//! and the kernel stops background groups that read the terminal. So a thread reads the terminal and passes
+//! the bytes on. Before each read it checks whether the launcher is in the foreground.
 
 use crate::error::Error;
 use std::fs::File;
@@ -13,19 +13,19 @@ use std::time::Duration;
 use unisono_linux::process::readable;
 use unisono_linux::terminal::is_foreground;
 
-/// How often a launcher in the background looks whether it is in front again.
-const LOOK: Duration = Duration::from_millis(200);
+/// How often a launcher in the background checks whether it is in the foreground again.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Where rank 0's standard input comes from.
+/// The source of rank 0's standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InputSource {
-    /// From that of this process.
+    /// This process's own standard input.
     Own,
-    /// From a launcher on another host.
+    /// A launcher on another host.
     Launcher,
 }
 
-/// What a rank gets.
+/// The standard input of a rank.
 pub(crate) fn of(rank: usize, source: InputSource) -> Stdio {
     match rank {
         0 if source == InputSource::Launcher => Stdio::piped(),
@@ -35,10 +35,10 @@ pub(crate) fn of(rank: usize, source: InputSource) -> Stdio {
     }
 }
 
-/// Passes the terminal's bytes on to rank 0 until one of both ends.
+/// Passes the terminal's bytes on to rank 0 until the terminal or the rank ends.
 pub(crate) fn pass_on(mut to: ChildStdin) -> Result<(), Error> {
     let terminal = stdin().as_fd().try_clone_to_owned().map_err(Error::system("read the terminal"))?;
-    // the thread ends with the process, at the latest
+    // the thread ends at the latest with the process
     std::thread::Builder::new()
         .name("keyboard".into())
         .spawn(move || copy(terminal.into(), |piece| to.write_all(piece)))
@@ -46,7 +46,7 @@ pub(crate) fn pass_on(mut to: ChildStdin) -> Result<(), Error> {
         .map_err(Error::system("start a thread"))
 }
 
-/// Hands all of standard input to `take`, in pieces, until one of both ends.
+/// Passes all of standard input to `take`, in pieces, until the input ends or `take` fails.
 pub(crate) fn read_all(mut take: impl FnMut(&[u8]) -> io::Result<()>) {
     if stdin().is_terminal() {
         if let Ok(terminal) = stdin().as_fd().try_clone_to_owned() {
@@ -54,7 +54,7 @@ pub(crate) fn read_all(mut take: impl FnMut(&[u8]) -> io::Result<()>) {
         }
         return;
     }
-    // Several times a page and less than a pipe holds: writing a piece to an empty pipe never waits.
+    // Larger than a page and smaller than a pipe's capacity: writing a piece to an empty pipe never blocks.
     let mut bytes = [0; 32 << 10];
     loop {
         match stdin().read(&mut bytes) {
@@ -69,10 +69,10 @@ fn copy(mut terminal: File, mut take: impl FnMut(&[u8]) -> io::Result<()>) {
     let mut bytes = [0; 4096];
     loop {
         if !is_foreground(terminal.as_fd()) {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
             continue;
         }
-        match readable(&[terminal.as_fd()], Some(LOOK)) {
+        match readable(&[terminal.as_fd()], Some(POLL_INTERVAL)) {
             Ok(ready) if ready != [true] => continue,
             Ok(_) if is_foreground(terminal.as_fd()) => {}
             Ok(_) => continue,

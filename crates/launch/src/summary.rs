@@ -1,4 +1,4 @@
-//! What a job did, for `--json`.
+//! The summary of a job, for `--json`.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 pub struct JobSummary {
     pub command: Vec<String>,
     pub size: usize,
-    /// What the launcher exits with: the first failing rank's code (128 + signal), 124 after the time limit.
+    /// The launcher's exit code: the first failing rank's code (128 + signal), or 124 after the time limit.
     pub exit_code: u8,
     pub first_failure: Option<usize>,
     pub timed_out: bool,
@@ -20,14 +20,14 @@ pub struct JobSummary {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RankSummary {
     pub rank: usize,
-    /// The host that it ran on, in a job on several.
+    /// The rank's host, in a job on several hosts.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub host: Option<String>,
-    /// The kernel's number of its process.
+    /// The process number.
     pub process: u32,
     pub cpu: Option<usize>,
     pub exit_code: Option<i32>,
     pub signal: Option<i32>,
-    /// From its start to its end.
+    /// From the rank's start to its end.
     pub seconds: f64,
 }

@@ -1,4 +1,4 @@
-//! The launcher's loop: one poll(2), and what follows from it.
+//! The launcher's loop: one poll(2), and the handling of its events.
 
 use crate::ending::{Action, Ending, How};
 use crate::error::Error;
@@ -18,17 +18,17 @@ use unisono_linux::affinity::{self, Tid};
 use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::process::{Signal, SignalFd, is_ignored, readable};
 use unisono_linux::topology::Topology;
-use unisono_rma::{Key, MOST_RANKS};
+use unisono_rma::{Key, MAX_RANKS};
 
-/// How long the launcher leaves full pipes alone.
+/// How long the launcher ignores the ranks' pipes while its output queue is full.
 const FULL: Duration = Duration::from_millis(5);
 
-/// Starts the ranks, passes signals and output on, and waits until all have ended. `say` is told what the
-/// launcher does on its own account, one line each.
+/// Starts the ranks, passes signals and output on, and waits until all have ended. `say` receives the
+/// launcher's own messages, one line each.
 ///
-/// The calling thread must not end before this returns, and the process should have started no other threads
-/// before: signals are blocked in the threads started from here on only. [`Error::Input`] and
-/// [`Error::Program`]: nothing was started. [`Error::System`]: everything was ended.
+/// The calling thread must not end before this function returns. The process should not have started other
+/// threads before: signals are blocked only in threads started from here on. [`Error::Input`] and
+/// [`Error::Program`]: no process was started. [`Error::System`]: all processes were ended.
 pub fn run(options: &Options, say: impl Fn(&str)) -> Result<JobSummary, Error> {
     let part = JobPart { first: 0, size: checked(options.ranks)?, key: new_key()?.to_string(), remote: None };
     let names = (0..options.ranks).map(|rank| rank.to_string()).collect();
@@ -39,16 +39,16 @@ pub fn run(options: &Options, say: impl Fn(&str)) -> Result<JobSummary, Error> {
 #[derive(Clone, Debug)]
 pub struct Across {
     pub hosts: Vec<HostRanks>,
-    /// What starts a helper on a host.
+    /// Starts a helper on a host.
     pub launch: LaunchCommand,
-    /// The words of the helper's command: this program's name on the hosts, and what makes it
-    /// [`help`](crate::help).
+    /// The words of the helper's command: this program's name on the hosts, and the arguments that make it
+    /// call [`help`](crate::help).
     pub helper: Vec<OsString>,
-    /// Where rank 0 listens; `None`: at a port that chance chooses.
+    /// The port of rank 0; `None`: a random port.
     pub port: Option<u16>,
 }
 
-/// As [`run`], with the ranks on several hosts; `options.ranks` is not looked at. Fails as [`run`] does.
+/// Like [`run`], with the ranks on several hosts; ignores `options.ranks`. Fails as [`run`] does.
 pub fn run_across(options: &Options, across: &Across, say: impl Fn(&str)) -> Result<JobSummary, Error> {
     let size = checked(across.hosts.iter().fold(0, |sum: usize, host| sum.saturating_add(host.ranks)))?;
     let [first, second, ..] = *new_key()?.bytes();
@@ -65,7 +65,7 @@ pub fn run_across(options: &Options, across: &Across, say: impl Fn(&str)) -> Res
     })
 }
 
-/// Ports that Linux does not give out by itself (`ip_local_port_range` begins at 32768).
+/// Ports that Linux does not assign by itself (`ip_local_port_range` begins at 32768).
 const LOWEST_PORT: u16 = 20_000;
 const PORTS: u16 = 12_000;
 
@@ -74,23 +74,23 @@ fn new_key() -> Result<Key, Error> {
 }
 
 fn checked(ranks: usize) -> Result<usize, Error> {
-    if ranks == 0 || ranks > MOST_RANKS as usize {
-        return Err(Error::Input(format!("a job of {ranks} ranks is not possible; give 1 to {MOST_RANKS}")));
+    if ranks == 0 || ranks > MAX_RANKS as usize {
+        return Err(Error::Input(format!("a job of {ranks} ranks is not possible; give 1 to {MAX_RANKS}")));
     }
     Ok(ranks)
 }
 
-/// The reader of what the ranks write.
+/// The reader of the ranks' output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Console {
     /// The reader of this process's standard output and standard error.
     Own,
-    /// A launcher, which gets both as frames over standard output.
+    /// A launcher; it gets both streams as frames over standard output.
     Framed,
 }
 
-/// Watches members that `begin` starts, until all have ended. `begin` says whether ranks were bound, and the
-/// lowest rank.
+/// Supervises the members that `begin` starts, until all have ended. `begin` returns whether ranks were
+/// bound, and the lowest rank.
 pub(crate) fn supervise(
     options: &Options,
     (word, names): (&'static str, Vec<String>),
@@ -98,11 +98,11 @@ pub(crate) fn supervise(
     say: impl Fn(&str),
     begin: impl FnOnce(&mut StartedJob) -> Result<(&'static str, usize), Error>,
 ) -> Result<JobSummary, Error> {
-    // what nohup(1) or a shell has ignored stays ignored
+    // signals that nohup(1) or a shell has set to be ignored stay ignored
     let watched: Vec<Signal> =
         Signal::FROM_OUTSIDE.into_iter().filter(|signal| !is_ignored(*signal)).collect();
     let signals = SignalFd::new(&watched).map_err(Error::system("receive signals"))?;
-    // from here on: threads inherit which signals are blocked
+    // start threads only from here on: they inherit the blocked signals
     let sinks = sinks(console)?;
     let mut job = StartedJob { ranks: Vec::new(), sinks, start: Instant::now(), input: None, kill_at: None };
     let (bind, first) = begin(&mut job)?;
@@ -118,11 +118,11 @@ pub(crate) fn supervise(
         }
         if console == Console::Framed && !told && ending.first_failure().is_some() {
             told = true;
-            // a launcher that is gone is noticed by the thread that listens to it
+            // the thread that reads from the launcher notices if the launcher is gone
             let _ = frame::write(&mut stdout().lock(), frame::FAILED, &[ending.code()]);
         }
     }
-    // what ranks started and left behind ends with them
+    // also ends processes that the ranks left behind
     job.ranks.iter().for_each(|rank| rank.tell(Signal::Kill));
     let seconds = job.start.elapsed().as_secs_f64();
     job.finish_output(&signals);
@@ -138,20 +138,20 @@ fn sinks(console: Console) -> Result<[OutputSink; 2], Error> {
     Ok([out?, err?])
 }
 
-/// A started job. Dropped, it kills what is left.
+/// A started job. Dropping it kills the remaining ranks.
 pub(crate) struct StartedJob {
     ranks: Vec<RankProcess>,
     /// Standard output, standard error.
     sinks: [OutputSink; 2],
     start: Instant,
-    /// Rank 0's standard input, where a launcher on another host has it.
+    /// Rank 0's standard input, if it comes from a launcher on another host.
     input: Option<ChildStdin>,
-    /// When launch commands are killed whose hosts did not end when told.
+    /// When to kill launch commands of hosts that did not end when told to.
     kill_at: Option<Instant>,
 }
 
 impl StartedJob {
-    /// Starts the ranks of a part of a job on this host; whether they were bound to processors.
+    /// Starts the ranks of a part of a job on this host; returns whether they were bound to processors.
     pub(crate) fn start(&mut self, options: &Options, part: &JobPart) -> Result<&'static str, Error> {
         let allowed =
             affinity::allowed(Tid::SELF).map_err(Error::system("read which processors may be used"))?;
@@ -203,11 +203,11 @@ impl StartedJob {
         self.ranks.iter().filter(|rank| rank.ended.is_none()).for_each(|rank| rank.tell(signal));
     }
 
-    /// Waits until something happens, passes output on, and answers what to do about the rest.
+    /// Waits until an event comes, passes output on, and returns the actions for the other events.
     fn turn(&mut self, ending: &mut Ending, signals: &SignalFd) -> std::io::Result<Vec<Action>> {
         let room = self.sinks.each_mut().map(OutputSink::has_room);
         let patience = ending.next_moment().map(|moment| moment.saturating_sub(self.start.elapsed()));
-        // poll counts whole milliseconds, and a moment is not to be met early
+        // poll counts whole milliseconds; round up, so as not to wake too early
         let patience = patience.map(|patience| patience + Duration::from_millis(1));
         let kill = self.kill_at.map(|moment| moment.saturating_duration_since(Instant::now()));
         let patience = patience.into_iter().chain(kill.map(|kill| kill + Duration::from_millis(1))).min();
@@ -262,7 +262,8 @@ impl StartedJob {
         }
     }
 
-    /// Ctrl-Z: the ranks stop, the launcher stops, and both go on together. Ranks of other hosts go on.
+    /// Ctrl-Z: the ranks stop, the launcher stops, and they continue together. Ranks of other hosts keep
+    /// running.
     fn suspend(&self) {
         let here = || self.ranks.iter().filter(|rank| rank.ended.is_none() && rank.remote.is_none());
         here().for_each(|rank| rank.tell(Signal::Stop));
@@ -275,7 +276,7 @@ impl StartedJob {
 
     fn ended(&mut self, ending: &mut Ending, rank: usize) -> std::io::Result<Vec<Action>> {
         let mut buffer = vec![0; READ];
-        // what it said last comes before what the launcher says about its end
+        // the rank's last output comes before the launcher's message about its end
         let mut actions = Vec::new();
         for stream in 0..2 {
             let out = self.ranks[rank].streams[stream].take_what_is_there(&mut buffer);
@@ -310,7 +311,7 @@ impl StartedJob {
         self.pass(ending, rank, stream, out)
     }
 
-    /// Passes on what a rank wrote, or does what a helper's frames say.
+    /// Passes on a rank's output, or handles a helper's frames.
     fn pass(&mut self, ending: &mut Ending, rank: usize, stream: usize, out: Vec<u8>) -> Vec<Action> {
         let Some(remote) = self.ranks[rank].remote.as_mut().filter(|_| stream == 0) else {
             self.sinks[stream].pass(out);
@@ -341,7 +342,7 @@ impl StartedJob {
         actions
     }
 
-    /// Passes on what is left, unless another signal says that nobody wants it.
+    /// Passes on the remaining output, unless another signal asks to stop.
     fn finish_output(&mut self, signals: &SignalFd) {
         let mut buffer = vec![0; READ];
         for rank in &mut self.ranks {
@@ -392,7 +393,7 @@ impl StartedJob {
         }
     }
 
-    /// The summaries of the hosts as one. Of a host that was lost nobody knows how its ranks ended.
+    /// Merges the summaries of the hosts. For a lost host it is unknown how the ranks ended.
     fn summary_across(&self, options: &Options, ending: &Ending, seconds: f64) -> JobSummary {
         let hosts = || self.ranks.iter().filter_map(|process| process.remote.as_ref());
         let summaries = || hosts().filter_map(|remote| Some((remote, remote.summary()?)));
@@ -416,7 +417,7 @@ impl StartedJob {
 
 const READ: usize = 64 * 1024;
 
-/// What a descriptor in the poll is.
+/// An event source in the poll.
 #[derive(Clone, Copy, Debug)]
 enum Watched {
     Signals,

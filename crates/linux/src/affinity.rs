@@ -1,8 +1,9 @@
-//! Which processors a thread may use: `sched_getaffinity(2)`, `sched_setaffinity(2)`.
+//! The processors that a thread may use: `sched_getaffinity(2)`, `sched_setaffinity(2)`.
 //!
-//! A [`CpuSet`] is a sorted set of processor numbers; it reads and writes the kernel's list format
-//! (`0-3,8`). Cost: one system call each (about 0.3 us); setting an affinity that excludes the processor
-//! on which the thread runs also migrates it. Do not pin what another program pinned by itself: read first.
+//! A [`CpuSet`] is a sorted set of processor numbers; it reads and writes the kernel's list format (`0-3,8`).
+//! Cost: one system call each (about 0.3 us); setting an affinity that excludes the thread's current
+//! processor also migrates the thread. Do not change the affinity of a program that pinned itself: read it
+//! first.
 //!
 //! Reference: sched_setaffinity(2), cpuset(7) "List format".
 
@@ -11,7 +12,7 @@ use std::fmt;
 use std::io;
 use std::str::FromStr;
 
-/// A thread as the kernel numbers it (`gettid`); 0 means the calling thread.
+/// A thread number of the kernel (`gettid`); 0 means the calling thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tid(pub i32);
 
@@ -47,7 +48,7 @@ impl fmt::Display for Tid {
 pub struct CpuSet(BTreeSet<usize>);
 
 impl CpuSet {
-    /// The largest processor number, exclusive, that this type passes to the kernel.
+    /// The exclusive upper bound of processor numbers that this type passes to the kernel.
     pub const LIMIT: usize = 8192;
 
     pub fn empty() -> Self {
@@ -74,7 +75,7 @@ impl CpuSet {
         self.0.is_empty()
     }
 
-    /// The processors, ascending.
+    /// The processors in ascending order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = usize> + ExactSizeIterator + '_ {
         self.0.iter().copied()
     }
@@ -102,7 +103,7 @@ impl FromIterator<usize> for CpuSet {
 }
 
 impl fmt::Display for CpuSet {
-    /// The kernel's list format; nothing for the empty set.
+    /// The kernel's list format; an empty string for the empty set.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut cpus = self.iter().peekable();
         let mut separator = "";
@@ -122,7 +123,7 @@ impl fmt::Display for CpuSet {
     }
 }
 
-/// Why a text is not a list of processors.
+/// A text is not a list of processors.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a list of processors; write for example 0-3,8")]
 pub struct BadCpuList(String);

@@ -1,14 +1,14 @@
-//! Two clocks: one to agree on, one to spin by.
+//! Two clocks: a clock that all processes agree on, and a cheap clock for spinning.
 //!
-//! [`now`] is `CLOCK_MONOTONIC`, the clock futex deadlines are given in. [`ticks`] is the cheapest
-//! counter this machine has that runs at a constant rate: the time stamp counter where the kernel calls
-//! it constant and non-stop, else `CLOCK_MONOTONIC` itself, so that a tick is a nanosecond.
-//! A spin budget is converted to ticks once ([`Nanos::to_ticks`]) and then compared with no division.
+//! [`now`] is `CLOCK_MONOTONIC`, the clock of futex deadlines. [`ticks`] is the cheapest counter of this
+//! machine that runs at a constant rate: the time stamp counter if the kernel calls it constant and non-stop,
+//! else `CLOCK_MONOTONIC` itself, so that a tick is a nanosecond. A spin budget is converted to ticks once
+//! ([`Nanos::to_ticks`]) and then compared without a division.
 //!
 //! Cost: `now` ~20-40 ns (vDSO), `ticks` ~8-20 ns (`rdtsc`, not ordered against other loads: good for
-//! budgets, not for timing ten instructions). The first use calibrates for about a millisecond.
-//! When not to use: `ticks` of two machines, or of a virtual machine before and after migration.
-//! Reference: clock_gettime(2), vdso(7).
+//! budgets, not for timing ten instructions). The first use calibrates for about a millisecond. When not to
+//! use: comparing `ticks` of two machines, or of a virtual machine before and after migration. Reference:
+//! clock_gettime(2), vdso(7).
 
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -16,7 +16,7 @@ use std::ops::AddAssign;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
-/// Nanoseconds: a length of time, or a moment of `CLOCK_MONOTONIC` (of another clock where a name says so).
+/// Nanoseconds: a duration, or a point in time on `CLOCK_MONOTONIC` (on another clock where a name says so).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Nanos(pub u64);
@@ -25,7 +25,7 @@ pub struct Nanos(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticks(pub u64);
 
-/// What [`ticks`] reads on this machine.
+/// The counter that [`ticks`] reads on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TickSource {
     /// The x86 time stamp counter, constant and non-stop.
@@ -37,34 +37,34 @@ pub enum TickSource {
 impl Nanos {
     pub const ZERO: Self = Self(0);
     pub const SECOND: Self = Self(1_000_000_000);
-    /// Later than every moment, longer than every wait.
+    /// Later than every point in time, longer than every wait.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// The moment `self` after `start`, saturating: "forever" stays forever.
+    /// The point in time `self` after `start`, saturating: [`NEVER`](Self::NEVER) stays never.
     #[must_use]
     pub const fn after(self, start: Self) -> Self {
         Self(start.0.saturating_add(self.0))
     }
 
-    /// This length, `factor` times over, saturating.
+    /// This duration times `factor`, saturating.
     #[must_use]
     pub const fn times(self, factor: u64) -> Self {
         Self(self.0.saturating_mul(factor))
     }
 
-    /// What is left from `start` to `self`; nothing if `self` has passed.
+    /// The time from `start` to `self`; zero if `start` is later.
     #[must_use]
     pub const fn since(self, start: Self) -> Self {
         Self(self.0.saturating_sub(start.0))
     }
 
-    /// How far apart two moments are, or by how much two lengths differ.
+    /// The absolute difference of two points in time or of two durations.
     #[must_use]
     pub const fn apart(self, other: Self) -> Self {
         Self(self.0.abs_diff(other.0))
     }
 
-    /// This length in ticks of the calibrated counter, saturating.
+    /// This duration in ticks of the calibrated counter, saturating.
     pub fn to_ticks(self) -> Ticks {
         let calibration = calibration();
         Ticks(saturate((u128::from(self.0) * u128::from(calibration.ticks_per_2_30_ns)) >> 30))
@@ -72,13 +72,13 @@ impl Nanos {
 }
 
 impl Ticks {
-    /// This many ticks as a length of time, saturating.
+    /// This number of ticks as a duration, saturating.
     pub fn to_nanos(self) -> Nanos {
         let calibration = calibration();
         Nanos(saturate((u128::from(self.0) << 30) / u128::from(calibration.ticks_per_2_30_ns)))
     }
 
-    /// Ticks from `start` to `self`; zero when another core's counter lags a little.
+    /// Ticks from `start` to `self`; zero if another core's counter lags a little.
     #[must_use]
     pub const fn since(self, start: Self) -> Self {
         Self(self.0.saturating_sub(start.0))
@@ -112,7 +112,7 @@ pub fn now() -> Nanos {
     Nanos(time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
 }
 
-/// How often the kernel's timer interrupts a thread that computes: a slice ends at such a tick.
+/// The period of the kernel's timer interrupt: a scheduler slice ends at such an interrupt.
 pub fn kernel_tick() -> Nanos {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid timespec that the call fills; this clock exists since Linux 2.6.32.
@@ -120,16 +120,16 @@ pub fn kernel_tick() -> Nanos {
     Nanos(time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
 }
 
-/// How far the time of day (`CLOCK_REALTIME`, since 1970) is ahead of [`now`]. It changes when the clock is
-/// set or steered.
+/// The lead of the time of day (`CLOCK_REALTIME`, since 1970) over [`now`]. It changes when the clock is set
+/// or adjusted.
 pub fn wall_ahead() -> Nanos {
     let before = now();
     let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    // the moment between two readings, because this thread may lose its core between any two
+    // the midpoint of two readings, because this thread may lose its core between any two
     Nanos::from(wall).since(Nanos(before.0.midpoint(now().0)))
 }
 
-/// The counter to spin by.
+/// The counter for spin budgets.
 #[inline]
 pub fn ticks() -> Ticks {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -144,7 +144,7 @@ pub fn source() -> TickSource {
     calibration().source
 }
 
-/// Ticks per second, as calibrated.
+/// Ticks per second, from the calibration.
 pub fn ticks_per_second() -> u64 {
     Nanos(1_000_000_000).to_ticks().0
 }
@@ -178,7 +178,7 @@ fn calibrate() -> Calibration {
     monotonic
 }
 
-/// The pair (monotonic, counter) whose reading was interrupted least, of several.
+/// The pair (monotonic, counter) with the shortest interruption among several readings.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn bracketed_pair() -> (Nanos, u64) {
     let sample = || {
@@ -193,8 +193,8 @@ fn bracketed_pair() -> (Nanos, u64) {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 fn read_time_stamp_counter() -> u64 {
-    // SAFETY: RDTSC has no preconditions; a kernel that forbids it to user space does not list the
-    // counter as constant in /proc/cpuinfo's flags, which is checked before.
+    // SAFETY: RDTSC has no preconditions; a kernel that forbids it to user space does not list the counter as
+    // constant in /proc/cpuinfo's flags. The flags are checked before.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 

@@ -1,10 +1,10 @@
-//! Numbers of things in words, for all that speaks to a user: here, because every crate that does may depend
-//! on this one.
+//! Numbers of things in words, for messages to the user. It is in this crate because every crate with such
+//! messages may depend on this one.
 
 use std::fmt;
 
-/// A number of things, with the noun in its plural where that belongs: `1 switch`, `2 switches`. Nouns are
-/// regular, but for `leaf`.
+/// A number of things, with the noun in the plural where needed: `1 switch`, `2 switches`. Nouns are regular,
+/// except for `leaf`.
 pub fn counted(count: impl fmt::Display, one: &str) -> String {
     let count = count.to_string();
     if count == "1" {

@@ -1,15 +1,15 @@
-//! Which CPU this thread runs on, for the price of a load.
+//! The CPU that this thread runs on, for the cost of a load.
 //!
-//! The kernel keeps the CPU's number up to date in a thread's restartable-sequence area, which glibc
-//! (2.35 and later) registers for every thread and publishes as `__rseq_offset` from the thread pointer.
-//! Without it, or on other architectures, `sched_getcpu` answers.
+//! The kernel keeps the CPU's number up to date in a thread's restartable-sequence area. glibc (2.35 and
+//! later) registers this area for every thread and publishes its offset from the thread pointer as
+//! `__rseq_offset`. Without it, or on other architectures, `sched_getcpu` is called.
 //!
-//! Cost: ~1 ns (rseq), ~5-30 ns (getcpu). The answer may be old by the time it is used: a hint, never a
-//! proof. Reference: rseq(2), "Restartable sequences" in the glibc manual.
+//! Cost: ~1 ns (rseq), ~5-30 ns (getcpu). The result may be outdated by the time it is used: it is a hint,
+//! never a proof. Reference: rseq(2), "Restartable sequences" in the glibc manual.
 
 use std::sync::OnceLock;
 
-/// How [`current_cpu`] finds out.
+/// The source of [`current_cpu`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuSource {
     /// The restartable-sequence area that the C library registered.
@@ -17,13 +17,13 @@ pub enum CpuSource {
     Getcpu,
 }
 
-/// The CPU this thread ran on a moment ago.
+/// The CPU that this thread ran on a moment ago.
 #[inline]
 pub fn current_cpu() -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if let Some(offset) = rseq_offset() {
         let cpu = rseq_cpu(offset);
-        // A negative number says that this thread's area is not registered.
+        // A negative number means that this thread's area is not registered.
         if cpu.cast_signed() >= 0 {
             return cpu;
         }
@@ -39,7 +39,8 @@ pub fn source() -> CpuSource {
     CpuSource::Getcpu
 }
 
-/// How many bytes of a thread's restartable-sequence area the C library says are in use; 0: it says nothing.
+/// The bytes of a thread's restartable-sequence area that the C library reports as used; 0: it reports
+/// nothing.
 pub fn area_in_use() -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     return symbol::<u32>(c"__rseq_size").unwrap_or(0);
@@ -47,41 +48,42 @@ pub fn area_in_use() -> u32 {
     0
 }
 
-/// The calling thread no longer wants to know at this price: its restartable-sequence area is taken from the
-/// kernel, which writes into it, and so into a page of this process, each time the thread is scheduled again.
-/// For threads that sleep between any two of their system calls that is 2 to 3 % of their time. Nothing gives
-/// the area back.
+/// Unregisters the calling thread's restartable-sequence area. The kernel writes into the area, and so into a
+/// page of this process, each time it schedules the thread. For threads that sleep between any two system
+/// calls that costs 2 to 3 % of their time. The area cannot be registered again.
 ///
-/// Answers whether there was one; [`current_cpu`] asks by `getcpu` from now on.
+/// Returns whether there was an area; [`current_cpu`] calls `getcpu` from now on.
 pub fn stop_noting() -> bool {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if let Some(offset) = rseq_offset() {
-        let size = area_in_use().max(SMALLEST_AREA);
+        let size = area_in_use().max(MIN_AREA);
         let thread: *mut u8;
-        // SAFETY: the first word of what fs points to is its own address (System V ABI, x86-64, thread-local
+        // SAFETY: the first word at the address in fs is its own address (System V ABI, x86-64, thread-local
         // storage).
         unsafe {
             core::arch::asm!("mov {thread}, qword ptr fs:[0]", thread = out(reg) thread,
                 options(nostack, readonly, preserves_flags));
         }
         let area = thread.wrapping_offset(offset);
-        // SAFETY: takes back exactly what glibc registered, or fails; the kernel touches the area no more.
+        // SAFETY: unregisters exactly the area that glibc registered, or fails; the kernel accesses the area
+        // no more.
         let taken = unsafe { libc::syscall(libc::SYS_rseq, area, size, UNREGISTER, SIGNATURE) };
         return taken == 0;
     }
     false
 }
 
-/// What glibc registers at least, however little of it is in use.
+/// The smallest area that glibc registers, even if less of it is in use.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-const SMALLEST_AREA: u32 = 32;
+const MIN_AREA: u32 = 32;
 /// `RSEQ_FLAG_UNREGISTER` and glibc's `RSEQ_SIG` of this architecture.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const UNREGISTER: i32 = 1;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const SIGNATURE: u32 = 0x5305_3053;
 
-/// How many CPUs this host is configured for: [`current_cpu`] answers less, unless CPU numbers have gaps.
+/// The number of CPUs that this host is configured for: [`current_cpu`] returns a smaller number, unless CPU
+/// numbers have gaps.
 pub fn configured() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| {
@@ -124,7 +126,7 @@ fn rseq_offset() -> Option<isize> {
     })
 }
 
-/// The value of a constant that the C library may or may not export.
+/// The value of a constant that the C library may export.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn symbol<T: Copy>(name: &std::ffi::CStr) -> Option<T> {
     // SAFETY: the name is a C string; RTLD_DEFAULT searches the objects already loaded.
@@ -132,7 +134,7 @@ fn symbol<T: Copy>(name: &std::ffi::CStr) -> Option<T> {
     if address.is_null() {
         return None;
     }
-    // SAFETY: a non-null address of these glibc symbols names an initialised constant of type T.
+    // SAFETY: a non-null address of these glibc symbols names an initialized constant of type T.
     Some(unsafe { address.read() })
 }
 

@@ -1,8 +1,8 @@
-//! Which descriptors a process keeps: close_range(2).
+//! The descriptors that a process keeps: close_range(2).
 //!
-//! A program that stays when its starter ends must not keep what the starter had open by chance: a lock that
-//! flock(1) took for a command would be held until the program ends, and a pipe never be at its end. A
-//! process that gives its privileges away must not keep what it opened with them and needs no more.
+//! A program that outlives its starter must not keep the starter's open descriptors: a lock that flock(1)
+//! took for a command would be held until the program ends, and a pipe would never reach its end. A process
+//! that drops its privileges must not keep descriptors that it opened with them and no longer needs.
 //! Reference: close_range(2) (Linux 5.9), flock(2).
 
 use std::io;
@@ -13,18 +13,19 @@ use std::process::Command;
 /// The first number after standard input, output and error.
 const FIRST: RawFd = 3;
 
-/// Has the program that this command starts get nothing of this process but its standard input, output and
-/// error: no other descriptor, no environment, and the root directory to work in.
+/// Starts the command's program with only standard input, output and error: no other descriptor, no
+/// environment, and the root directory as working directory.
 pub fn leave_behind(command: &mut Command) {
     command.env_clear().current_dir("/");
-    // those of the standard library's own are closed when the program begins, too
+    // also closes the standard library's own descriptors, when the program begins
     let close = || close_range(FIRST, RawFd::MAX, libc::CLOSE_RANGE_CLOEXEC);
-    // SAFETY: `close` allocates nothing and makes an async-signal-safe call alone.
+    // SAFETY: `close` allocates nothing and makes only an async-signal-safe call.
     unsafe { command.pre_exec(close) };
 }
 
-/// Closes all descriptors of this process but these and standard input, output and error. For a copy of a
-/// process ([`crate::fork`]) that will not use, nor drop, what the others belong to. Needs Linux 5.9.
+/// Closes all descriptors of this process except `kept` and standard input, output and error. For a copy of a
+/// process ([`crate::fork`]) that neither uses nor drops the owners of the other descriptors. Needs Linux
+/// 5.9.
 pub fn keep_only(kept: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut kept: Vec<RawFd> = kept.iter().map(AsRawFd::as_raw_fd).filter(|kept| *kept >= FIRST).collect();
     kept.sort_unstable();
@@ -39,8 +40,8 @@ pub fn keep_only(kept: &[BorrowedFd<'_>]) -> io::Result<()> {
 }
 
 fn close_range(first: RawFd, last: RawFd, flags: u32) -> io::Result<()> {
-    // SAFETY: takes numbers. Who calls this owns no descriptor of the range, or leaves its closing to the
-    // kernel.
+    // SAFETY: the arguments are numbers. The caller owns no descriptor of the range, or leaves closing it to
+    // the kernel.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
     if closed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -53,8 +54,8 @@ mod tests {
     #[test]
     fn a_program_gets_neither_descriptors_nor_the_environment_nor_the_directory() {
         let file = std::fs::File::open("/dev/null").expect("it is on every Linux");
-        // SAFETY: duplicates an open descriptor, as one that a child inherits; the kernel closes it when this
-        // process ends.
+        // SAFETY: duplicates an open descriptor, like a descriptor that a child inherits; the kernel closes
+        // it when this process ends.
         let inherited = unsafe { libc::dup(file.as_raw_fd()) };
         assert!(inherited >= FIRST);
         let mut command = Command::new("/bin/sh");

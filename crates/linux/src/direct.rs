@@ -1,9 +1,8 @@
-//! Files past the page cache: open(2) with `O_DIRECT`, and memory aligned for it.
+//! Files without the page cache: open(2) with `O_DIRECT`, and memory aligned for it.
 //!
-//! What is read so comes from the disk each time, and in the order in which it is asked for, which is what a
-//! scheduler of requests needs to be the one who decides. Positions, lengths and memory have to be multiples
-//! of the disk's block; 4096 bytes do for all. Cost: the disk's, every time. Some file systems refuse (tmpfs
-//! before Linux 6.6).
+//! Each read comes from the disk, in the order of the requests, so that a scheduler of requests really
+//! controls their order. Positions, lengths and memory have to be multiples of the disk's block; 4096 bytes
+//! suit all disks. Cost: the disk's, every time. Some file systems refuse (tmpfs before Linux 6.6).
 //!
 //! Reference: open(2), section `O_DIRECT`.
 
@@ -13,10 +12,10 @@ use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// What positions, lengths and memory have to be multiples of.
+/// Positions, lengths and memory have to be multiples of this.
 pub const BLOCK: usize = 4096;
 
-/// Opens a file for reading past the page cache, and for writing if asked to.
+/// Opens a file for reading without the page cache, and for writing if requested.
 pub fn open(path: &Path, access: FileAccess) -> io::Result<File> {
     OpenOptions::new().read(true).write(access == FileAccess::Write).custom_flags(libc::O_DIRECT).open(path)
 }
@@ -36,7 +35,7 @@ pub struct Aligned {
 }
 
 impl Aligned {
-    /// So many bytes, rounded up to whole blocks.
+    /// At least `length` bytes, rounded up to whole blocks.
     pub fn new(length: usize) -> Self {
         let length = length.next_multiple_of(BLOCK);
         let memory = vec![0; length + BLOCK];

@@ -1,19 +1,19 @@
-//! What an executable says about itself: which shared libraries it asks for, and what is linked into it.
+//! The contents of an executable: the shared libraries that it needs, and the functions linked into it.
 //!
-//! The bytes are untrusted: a file that makes no sense asks for nothing and has nothing. Reference: elf(5).
+//! The bytes are untrusted: a malformed file needs no libraries and contains no functions. Reference: elf(5).
 
 use object::elf::{DT_NEEDED, ET_DYN, ET_EXEC, FileHeader64, PT_INTERP};
 use object::read::elf::{Dyn as _, ElfFile64, FileHeader as _, ProgramHeader as _};
 use object::{Endianness, Object as _, ObjectSymbol as _};
 
-/// How a program reaches its libraries, as far as that decides whether a library can be preloaded into it.
+/// How a program is linked, as far as that decides whether a library can be preloaded into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Linking {
-    /// The dynamic linker loads it, and no function of the asked name is part of it: or it is a script.
+    /// The dynamic linker loads it, and the function is not part of it; or it is a script.
     Dynamic,
-    /// The asked function is part of the program: nothing can take its place.
+    /// The function is part of the program and cannot be replaced.
     Inside,
-    /// No dynamic linker loads it, and the asked function is no part of it.
+    /// No dynamic linker loads it, and the function is not part of it.
     Static,
 }
 
@@ -21,7 +21,7 @@ fn parse(file: &[u8]) -> Option<ElfFile64<'_, Endianness>> {
     ElfFile64::parse(file).ok()
 }
 
-/// The shared libraries that a program asks for, in order; none for what is no executable.
+/// The shared libraries that a program needs, in order; none if the file is no executable.
 pub fn needed(file: &[u8]) -> Vec<String> {
     parse(file).and_then(|elf| names_needed(&elf, file)).unwrap_or_default()
 }
@@ -38,8 +38,8 @@ fn names_needed(elf: &ElfFile64<'_, Endianness>, file: &[u8]) -> Option<Vec<Stri
     Some(of_library.filter_map(name).collect())
 }
 
-/// Whether `function` is part of a program. A program whose symbols were stripped is searched for the name as
-/// text: libraries have their functions' names in their messages.
+/// Whether `function` is part of a program. In a program with stripped symbols, the name is searched as text:
+/// libraries mention their functions' names in messages.
 pub fn linking(file: &[u8], function: &str) -> Linking {
     let Some(elf) = parse(file) else { return Linking::Dynamic };
     let endian = elf.endian();

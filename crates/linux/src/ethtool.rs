@@ -1,24 +1,25 @@
-//! What a device takes over from the kernel: offloads, switched on and off.
+//! Offloads of a device: work that it does instead of the kernel, switched on and off.
 //!
-//! A device that fills in checksums, cuts segments or carries VLAN tags beside the frame gets frames that are
-//! not yet what they will be. Who reads frames from a device in software wants them finished. Cost: a system
-//! call each. Reference: ethtool(8), include/uapi/linux/ethtool.h.
+//! With checksum, segmentation or VLAN offload, the device receives unfinished frames. A program that reads
+//! frames from a device in software needs them finished. Cost: a system call each. Reference: ethtool(8),
+//! include/uapi/linux/ethtool.h.
 
 use crate::interface::{self, any_socket, request_of};
 use crate::netlink::link::Index;
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// What a device can take over.
+/// An offload of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Offload {
-    /// Checksums of what is sent. Without them the kernel does not let it gather fragments either.
+    /// Checksums of sent frames. Without this offload the kernel does not let the device gather fragments
+    /// either.
     SendChecksums,
-    /// Cutting what TCP sends into segments.
+    /// Segmentation of TCP data that is sent.
     Segmentation,
-    /// Putting frames that came together into larger ones.
+    /// Merging of received frames into larger ones.
     Merging,
-    /// Writing VLAN tags into frames that are sent.
+    /// Insertion of VLAN tags into sent frames.
     VlanTags,
 }
 
@@ -35,8 +36,8 @@ struct Value {
     data: u32,
 }
 
-/// Switches an offload off or on, for a device in the calling thread's namespace. Fails with `EPERM` without
-/// `CAP_NET_ADMIN`; `EOPNOTSUPP`: the device has it fixed; `ENODEV`.
+/// Switches an offload on or off, for a device in the calling thread's namespace. Fails with `EPERM` without
+/// `CAP_NET_ADMIN`, with `EOPNOTSUPP` if the device cannot change it, and with `ENODEV`.
 pub fn set(device: Index, offload: Offload, on: On) -> io::Result<()> {
     let socket = any_socket()?;
     let data = u32::from(on == On::Yes);
@@ -62,7 +63,7 @@ pub enum On {
 fn ask(socket: &OwnedFd, device: Index, mut value: Value) -> io::Result<u32> {
     let mut request = request_of(socket, device)?;
     request.ifr_ifru.ifru_data = (&raw mut value).cast();
-    // behind the pointer are the eight bytes that these commands read and write
+    // these commands read and write the eight bytes behind the pointer
     interface::ask(socket, libc::SIOCETHTOOL, &mut request)?;
     Ok(value.data)
 }

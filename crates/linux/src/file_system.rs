@@ -1,7 +1,7 @@
-//! Which file system a path leads to: statfs(2).
+//! The file system of a path: statfs(2).
 //!
-//! A file means something only where the kernel gives it a meaning: `cgroup.procs` in any other directory is
-//! a file like others. Reference: statfs(2), linux/magic.h.
+//! A file like `cgroup.procs` has its meaning only in the kernel's own file system; in any other directory it
+//! is an ordinary file. Reference: statfs(2), linux/magic.h.
 
 use std::io;
 use std::path::Path;

@@ -1,11 +1,11 @@
-//! Copies of this process: fork(2), from a process with one thread.
+//! Copies of this process: fork(2), from a process with a single thread.
 //!
 //! Starting a thousand processes of our own by fork alone takes a tenth of a second; executing the program
-//! anew each time takes several. After the fork of a process with several threads only calls that are safe in
-//! signal handlers are allowed, and nothing checks that; with one thread anything is. So [`fork`] refuses
-//! when there are more, and that check makes it safe to call.
+//! each time takes several seconds. After a process with several threads forks, the child may only make calls
+//! that are safe in signal handlers, and no compiler checks that. A single-threaded process has no such
+//! restriction. So [`fork`] fails if there are more threads, and this check makes it safe to call.
 //!
-//! When not to use it: in libraries that others call, who may have threads. Reference: fork(2), _exit(2).
+//! When not to use it: in libraries, because their callers may have threads. Reference: fork(2), _exit(2).
 
 use crate::affinity::Tid;
 use crate::parent_death::die_with_parent;
@@ -19,12 +19,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Duration;
 
-/// What a copy that panicked ends with.
+/// The exit code of a copy that panicked.
 const PANICKED: i32 = 101;
-/// What a copy whose parent was gone before it began ends with.
+/// The exit code of a copy whose parent was gone before the copy began.
 const ORPHANED: i32 = 102;
 
-/// A copy of this process that runs. Dropping it kills it and collects it.
+/// A running copy of this process. Dropping it kills the copy and waits for it.
 #[derive(Debug)]
 pub struct ForkedChild {
     process: Tid,
@@ -46,14 +46,14 @@ impl fmt::Display for ChildEnd {
     }
 }
 
-/// Runs `body` in a copy of this process, which ends with the code that it answers, and at the latest with
-/// the thread that made it. No destructors of this process's values run in the copy; descriptors are shared
-/// until it closes its own. Fails if this process has several threads, or if the kernel cannot make another
-/// process.
+/// Runs `body` in a copy of this process. The copy exits with the code that `body` returns, and ends at the
+/// latest with the thread that made it. The copy runs no destructors of this process's values; it shares
+/// descriptors until it closes its own. Fails if this process has several threads, or if the kernel cannot
+/// make another process.
 pub fn fork(body: impl FnOnce() -> i32) -> io::Result<ForkedChild> {
     let mut threads = count_threads()?;
     let mut looks = 0;
-    // a thread that has been joined is listed for a moment longer
+    // a thread that has been joined remains in the list for a moment
     while threads != 1 && looks < 50 {
         thread::sleep(Duration::from_millis(1));
         threads = count_threads()?;
@@ -63,14 +63,14 @@ pub fn fork(body: impl FnOnce() -> i32) -> io::Result<ForkedChild> {
         return Err(io::Error::other(format!("a process of {threads} threads cannot be copied safely")));
     }
     let parent = std::process::id();
-    // SAFETY: this process has one thread, so that the copy may do whatever this process may: no lock is held
-    // by a thread that is not there.
+    // SAFETY: this process has one thread, so no lock in the copy is held by a missing thread, and the copy
+    // may make any call.
     let child = unsafe { libc::fork() };
     match child {
         0 => {
             let run = || if die_with_parent(Some(parent)).is_ok() { body() } else { ORPHANED };
             let code = catch_unwind(AssertUnwindSafe(run)).unwrap_or(PANICKED);
-            // SAFETY: ends this process; nothing of the parent's is run.
+            // SAFETY: ends this process without running code of the parent.
             unsafe { libc::_exit(code) }
         }
         -1 => Err(io::Error::last_os_error()),
@@ -101,21 +101,21 @@ impl ForkedChild {
         self.collect(WaitOptions::NOHANG)
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until it ends by itself.
     pub fn wait(&mut self) -> ChildEnd {
         self.collect(WaitOptions::empty()).unwrap_or(ChildEnd::Signal(libc::SIGKILL))
     }
 
-    /// Kills it and waits until it has ended.
+    /// Kills it and waits for its end.
     pub fn kill(&mut self) -> ChildEnd {
         self.signal_to_end();
         self.wait()
     }
 
-    /// Kills it without waiting: the way to end many.
+    /// Kills it without waiting, so that many children can end at the same time.
     pub fn signal_to_end(&mut self) {
         if self.ended().is_none() {
-            // the child has not been collected, so that the number is still its own
+            // the child has not been waited for, so its number is still its own
             let _ = self.process.pid().map(|child| rustix::process::kill_process(child, Signal::KILL));
         }
     }

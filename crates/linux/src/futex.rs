@@ -1,11 +1,11 @@
-//! Sleep on a 32-bit word until somebody wakes it: futex(2).
+//! Sleeps on a 32-bit word until another thread wakes it: futex(2).
 //!
-//! The kernel compares the word with `expected` under its own lock, so that a change followed by a
-//! [`wake`] is never missed between a waiter's last look and its sleep. Deadlines are absolute moments of
-//! `CLOCK_MONOTONIC` (`FUTEX_WAIT_BITSET`): a waiter that is woken for nothing need not recompute.
+//! The kernel compares the word with `expected` under its own lock, so a waiter never misses a change
+//! followed by a [`wake`] between its last check and its sleep. Deadlines are absolute times of
+//! `CLOCK_MONOTONIC` (`FUTEX_WAIT_BITSET`): a waiter need not recompute them after a spurious wake-up.
 //!
-//! Cost: a wait that sleeps and is woken ~5 us on one CPU, 28-60 us where the other CPU was halted; a
-//! wake without waiters ~0.1-0.3 us. When not to use: where the awaited is running and near.
+//! Cost: a wait that sleeps and is woken ~5 us on one CPU, 28-60 us if the other CPU was halted; a wake
+//! without waiters ~0.1-0.3 us. When not to use: if the event will come soon from a running thread.
 //! [`Scope::Private`] is cheaper (no page lookup) but only reaches threads of this process.
 
 use crate::clock::Nanos;
@@ -15,7 +15,7 @@ use std::io;
 use std::num::NonZeroU32;
 use std::sync::atomic::AtomicU32;
 
-/// Who may wait on and wake a word.
+/// The threads that may wait on a word and wake it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// Threads of one process.
@@ -24,10 +24,10 @@ pub enum Scope {
     Shared,
 }
 
-/// How a wait ended. None of these promises that the awaited condition holds: look again.
+/// How a wait ended. No variant promises that the awaited condition holds: check it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wakened {
-    /// A wake-up, or a stray one (a signal handler ran).
+    /// A wake-up, or a spurious one (a signal handler ran).
     Woken,
     /// The word did not hold the expected value: no sleep took place.
     Changed,
@@ -36,12 +36,12 @@ pub enum Wakened {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeCount {
-    /// Every waiter, in one system call.
+    /// Every waiter, in a single system call.
     All,
     AtMost(u32),
 }
 
-/// Sleeps while `word` holds `expected`, until a [`wake`] or the `deadline` (a moment of
+/// Sleeps while `word` holds `expected`, until a [`wake`] or the `deadline` (a time of
 /// [`crate::clock::now`]).
 pub fn wait(word: &AtomicU32, expected: u32, deadline: Option<Nanos>, scope: Scope) -> Wakened {
     let time = deadline.map(timespec);
@@ -49,19 +49,19 @@ pub fn wait(word: &AtomicU32, expected: u32, deadline: Option<Nanos>, scope: Sco
         Ok(()) => Wakened::Woken,
         Err(Errno::AGAIN) => Wakened::Changed,
         Err(Errno::TIMEDOUT) => Wakened::TimedOut,
-        // EINTR: a signal handler ran; the caller looks again, as after any wake-up.
+        // EINTR: a signal handler ran; the caller checks again, as after any wake-up.
         _ => Wakened::Woken,
     }
 }
 
-/// Words that [`wait_any`] takes at most (`FUTEX_WAITV_MAX`).
-pub const MOST_WORDS: usize = 128;
+/// The maximum number of words for [`wait_any`] (`FUTEX_WAITV_MAX`).
+pub const MAX_WORDS: usize = 128;
 
-/// Sleeps while each of up to [`MOST_WORDS`] words holds the value beside it, until a [`wake`] of one of them
+/// Sleeps while each of up to [`MAX_WORDS`] words holds the value beside it, until a [`wake`] of any of them
 /// or the `deadline`: futex_waitv.
 ///
 /// # Errors
-/// `ENOSYS` before Linux 5.16; `EPERM` or `ENOSYS` where a filter on system calls refuses it.
+/// `ENOSYS` before Linux 5.16; `EPERM` or `ENOSYS` if a system call filter refuses it.
 pub fn wait_any(words: &[(&AtomicU32, u32)], deadline: Option<Nanos>, scope: Scope) -> io::Result<Wakened> {
     let size = match scope {
         Scope::Private => WaitFlags::SIZE_U32 | WaitFlags::PRIVATE,
@@ -87,7 +87,7 @@ pub fn wait_any(words: &[(&AtomicU32, u32)], deadline: Option<Nanos>, scope: Sco
     }
 }
 
-/// Wakes waiters of `word`; says how many.
+/// Wakes waiters of `word`; returns their number.
 pub fn wake(word: &AtomicU32, count: WakeCount, scope: Scope) -> u32 {
     let most = match count {
         WakeCount::All => i32::MAX as u32,
@@ -138,7 +138,7 @@ mod tests {
             let pairs: Vec<_> = words.iter().map(|word| (word, 0)).collect();
             match wait_any(&pairs, Some(Nanos(1_000_000).after(now())), scope) {
                 Ok(ended) => assert_eq!(ended, Wakened::TimedOut),
-                // Linux before 5.16, or a filter on system calls
+                // Linux before 5.16, or a system call filter
                 Err(error) => return eprintln!("skipped: futex_waitv: {error}"),
             }
             for word in &words {

@@ -1,4 +1,4 @@
-//! Network devices by name: number, kind, longest frame. Reference: netdevice(7).
+//! Network devices by name: number, kind, maximum frame length. Reference: netdevice(7).
 
 use crate::netlink::link::Index;
 use rustix::net::netdevice::{index_to_name, name_to_index};
@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 pub struct Interface {
     /// Its number in the calling thread's namespace.
     pub index: Index,
-    /// Its hardware address, if it is an Ethernet device that is no loopback.
+    /// Its hardware address, if it is an Ethernet device other than the loopback device.
     pub ethernet: Option<[u8; 6]>,
     /// The longest packet that it carries in a frame, in bytes.
     pub mtu: u32,
@@ -38,7 +38,7 @@ impl Interface {
     }
 }
 
-/// A socket to ask for the devices of the calling thread's namespace by.
+/// A socket for requests about devices of the calling thread's namespace.
 pub(crate) fn any_socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?)
 }
@@ -53,12 +53,12 @@ pub(crate) fn request(name: &str) -> Option<libc::ifreq> {
     (1..request.ifr_name.len()).contains(&name.len()).then_some(request)
 }
 
-/// As above, for a device that is known by number.
+/// A request for a device that is known by number.
 pub(crate) fn request_of(socket: &OwnedFd, device: Index) -> io::Result<libc::ifreq> {
     request(&index_to_name(socket, device.0)?).ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
 }
 
-/// Carries out an ioctl(2) that reads and writes one `ifreq`.
+/// Makes an ioctl(2) that reads and writes an `ifreq`.
 pub(crate) fn ask(socket: impl AsFd, what: u64, request: &mut libc::ifreq) -> io::Result<()> {
     // SAFETY: the callers' requests read and write one ifreq, which is borrowed exclusively.
     let done = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), what as _, &raw mut *request) };

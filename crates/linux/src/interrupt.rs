@@ -1,10 +1,10 @@
-//! Ctrl-C as a question instead of an end: the program asks [`caught`] and stops in its own time.
+//! Handles Ctrl-C by polling: the program calls [`caught`] and stops in its own time.
 //!
-//! The handler stores the signal's number and nothing else. A second signal of the kind ends the process
-//! the usual way, so that nobody is locked in by a program that does not ask.
+//! The handler only stores the signal's number. A second signal of the same kind ends the process as usual,
+//! so that a user can always end a program that does not poll.
 //!
-//! Cost: one store a signal. When not to use: for what must be undone even after SIGKILL; that needs
-//! another process that watches. Reference: sigaction(2), signal-safety(7).
+//! Cost: a store for each signal. When not to use: for changes that have to be undone even after SIGKILL;
+//! that needs another process that watches. Reference: sigaction(2), signal-safety(7).
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -13,7 +13,7 @@ static CAUGHT: AtomicI32 = AtomicI32::new(0);
 static HUNG_UP: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn note(signal: libc::c_int) {
-    // SYNC(interrupt) release: the number is all that is handed over
+    // SYNC(interrupt) release: only the number itself is passed
     CAUGHT.store(signal, Ordering::Release);
 }
 
@@ -68,8 +68,8 @@ fn set(signals: &[libc::c_int], handler: libc::sighandler_t, flags: libc::c_int)
     Ok(())
 }
 
-/// Gives SIGINT, SIGQUIT, SIGTERM and SIGHUP their usual effect, also for programs started from here. A
-/// process started in the background by a shell, or under nohup(1), inherits some of them ignored.
+/// Restores the default actions of SIGINT, SIGQUIT, SIGTERM and SIGHUP, also for programs started from here.
+/// A process that a shell started in the background, or under nohup(1), inherits some of them ignored.
 pub fn usual() -> io::Result<()> {
     set(&[libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP], libc::SIG_DFL, 0)
 }
@@ -80,9 +80,9 @@ pub fn hung_up() -> bool {
     HUNG_UP.swap(false, Ordering::Acquire)
 }
 
-/// The signal that was caught, by name, if one was.
+/// The name of the caught signal, if any.
 pub fn caught() -> Option<&'static str> {
-    // SYNC(interrupt) acquire: the number is all that is handed over
+    // SYNC(interrupt) acquire: only the number itself is passed
     match CAUGHT.load(Ordering::Acquire) {
         0 => None,
         libc::SIGINT => Some("SIGINT (Ctrl-C)"),

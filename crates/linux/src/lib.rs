@@ -1,4 +1,5 @@
-//! the machine: system calls, shared memory, cgroups, topology, capabilities.
+//! Interfaces to Linux and the machine: system calls, shared memory, control groups, BPF, netlink, topology,
+//! capabilities.
 
 pub mod activation;
 pub mod affinity;

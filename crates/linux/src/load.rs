@@ -1,30 +1,30 @@
-//! How many threads want a processor now: the fourth field of `/proc/loadavg`.
+//! The number of threads that want a processor now: the fourth field of `/proc/loadavg`.
 //!
-//! It counts runnable threads of the whole machine at this moment, in containers, too; what is averaged over
-//! a minute says nothing about programs that have just begun. Cost: one small file. Reference:
-//! proc_loadavg(5).
+//! It counts the runnable threads of the whole machine at this moment, even in containers. The averages in
+//! the same file cover a minute or more and do not show programs that have just begun. Cost: one small file.
+//! Reference: proc_loadavg(5).
 
 use std::fs;
 use std::thread;
 use std::time::Duration;
 
-/// How many looks there are, and the pause between two: a thread that runs by chance is rarely there each
-/// time.
-const LOOKS: usize = 3;
+/// The number of readings, and the pause between two: a thread that runs only briefly rarely appears in all
+/// of them.
+const SAMPLES: usize = 3;
 const PAUSE: Duration = Duration::from_micros(300);
 
-/// Threads of others that want a processor, each time of a few looks within a millisecond; `None`
-/// where the kernel does not say.
+/// The minimum number of other runnable threads in a few readings within a millisecond; `None` if the kernel
+/// does not report it.
 pub fn others() -> Option<usize> {
     let look = |number| {
         if number > 0 {
             thread::sleep(PAUSE);
         }
         let running = running(&fs::read_to_string("/proc/loadavg").ok()?)?;
-        // the thread that reads is one of them
+        // the reading thread itself is counted too
         Some(running.saturating_sub(1))
     };
-    (0..LOOKS).map(look).collect::<Option<Vec<_>>>()?.into_iter().min()
+    (0..SAMPLES).map(look).collect::<Option<Vec<_>>>()?.into_iter().min()
 }
 
 fn running(text: &str) -> Option<usize> {

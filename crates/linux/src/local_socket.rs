@@ -1,11 +1,11 @@
-//! Unix sockets: who is at the other end, and passing descriptors: unix(7), cmsg(3).
+//! Unix sockets: identifying the peer, and passing descriptors: unix(7), cmsg(3).
 //!
-//! A name in the abstract namespace (`std::os::linux::net::SocketAddrExt`) belongs to its socket and is gone
-//! with it, so that nothing is left behind after kill -9; it is visible within one network namespace, and
-//! anybody there may connect to it: ask [`peer`] before believing anything.
+//! A name in the abstract namespace (`std::os::linux::net::SocketAddrExt`) belongs to its socket and
+//! disappears with it, so nothing is left behind after kill -9. The name is visible within its network
+//! namespace, and any process there may connect to it: check [`peer`] before trusting the connection.
 //!
-//! Cost: a system call each. Descriptors travel with at least one byte, and what was sent before that byte is
-//! received before it.
+//! Cost: a system call each. A descriptor is sent with at least one byte; bytes sent before it are received
+//! before it.
 
 use rustix::cmsg_space;
 use rustix::fs::{FileType, Mode, OFlags, chmod, fstat, open};
@@ -21,12 +21,12 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
-/// Connections that the kernel keeps at a listening socket until they are accepted.
+/// The number of connections that the kernel keeps at a listening socket until they are accepted.
 pub const BACKLOG: i32 = 128;
 
-/// Listens at a path that nothing is at. The socket there has this mode (less the process's umask) from its
-/// first moment: one whose mode is set after binding could be connected to by anybody in between. Fails with
-/// `EADDRINUSE` if something is there, and with `ENAMETOOLONG` for a path of 108 bytes or more.
+/// Listens at a path that does not exist yet. The socket file has this mode (less the process's umask) from
+/// the beginning: if the mode were set after binding, any user could connect in between. Fails with
+/// `EADDRINUSE` if the path exists, and with `ENAMETOOLONG` for a path of 108 bytes or more.
 pub fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
     let address = SocketAddrUnix::new(path)?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -54,16 +54,16 @@ pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
 /// A process at the other end of a connection, as the kernel knows it: at the time of connecting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its number in this process's namespace; 0 when it is not visible here.
+    /// Its number in this process's namespace; 0 if it is not visible here.
     pub process: u32,
     pub user: u32,
 }
 
-/// Who is at the other end.
+/// Identifies the peer of a connection.
 pub fn peer(stream: &UnixStream) -> io::Result<Peer> {
     let mut credentials = MaybeUninit::<libc::ucred>::zeroed();
     let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
-    // SAFETY: both pointers are valid for writes of what the length says.
+    // SAFETY: both pointers are valid for writes of the given length.
     let answer = unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),
@@ -76,7 +76,7 @@ pub fn peer(stream: &UnixStream) -> io::Result<Peer> {
     if answer < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: zeroed is a valid value of this plain structure, and the kernel filled it.
+    // SAFETY: zero is a valid value of this plain structure, and the kernel filled it.
     let credentials = unsafe { credentials.assume_init() };
     Ok(Peer { process: u32::try_from(credentials.pid).unwrap_or(0), user: credentials.uid })
 }
@@ -85,8 +85,8 @@ pub fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Sends bytes with a descriptor. All or an error: messages are shorter than a socket's buffer. Fails with
-/// `EPIPE` if the other end is closed, and with `WriteZero` if the kernel did not take all bytes.
+/// Sends bytes with a descriptor. Sends all bytes or fails: messages are shorter than a socket's buffer.
+/// Fails with `EPIPE` if the other end is closed, and with `WriteZero` if the kernel did not take all bytes.
 pub fn send_with(stream: &UnixStream, bytes: &[u8], descriptor: BorrowedFd<'_>) -> io::Result<()> {
     let mut room = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let (mut control, descriptors) = (SendAncillaryBuffer::new(&mut room), [descriptor]);
@@ -96,7 +96,7 @@ pub fn send_with(stream: &UnixStream, bytes: &[u8], descriptor: BorrowedFd<'_>) 
     if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
-/// Receives exactly `bytes.len()` bytes, and the descriptor that came with them, if any. Honours the stream's
+/// Receives exactly `bytes.len()` bytes, and the descriptor that came with them, if any. Obeys the stream's
 /// read timeout. Fails with `UnexpectedEof` if the other end has closed.
 pub fn receive_with(stream: &UnixStream, bytes: &mut [u8]) -> io::Result<Option<OwnedFd>> {
     let (mut at, mut came) = (0, None);

@@ -5,22 +5,22 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::{NonNull, null_mut};
 
-/// Mapped memory, readable and (but for `read_only`) writable. It has no descriptor by which
-/// others could find it.
+/// Mapped memory, readable and (except for `read_only`) writable. No descriptor remains for another process
+/// to map it.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread; whoever uses the address keeps to atomics, or
-// to parts that one thread owns.
+// SAFETY: the mapping belongs to the process, not to a thread; users of the address only access atomics, or
+// parts that a single thread owns.
 unsafe impl Send for Mapping {}
-// SAFETY: `&Mapping` hands out an address only.
+// SAFETY: `&Mapping` only gives out an address.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `bytes` of a file from `offset` on, so that others see what is written.
+    /// Maps `bytes` bytes of a file from `offset` on; other processes see the writes.
     pub(crate) fn shared(
         file: BorrowedFd<'_>,
         offset: u64,
@@ -30,7 +30,8 @@ impl Mapping {
         Self::of(file, offset, bytes, ProtFlags::READ | ProtFlags::WRITE, more)
     }
 
-    /// As [`shared`](Self::shared), for reading what others write. A store ends the process (SIGSEGV).
+    /// Like [`shared`](Self::shared), for reading data that other processes write. A store ends this process
+    /// (SIGSEGV).
     pub(crate) fn read_only(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
         Self::of(file, 0, bytes, ProtFlags::READ, MapFlags::empty())
     }
@@ -42,15 +43,15 @@ impl Mapping {
         access: ProtFlags,
         more: MapFlags,
     ) -> io::Result<Self> {
-        // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
+        // SAFETY: a new mapping at an address of the kernel's choice affects no other memory.
         let start = unsafe { mmap(null_mut(), bytes, access, MapFlags::SHARED | more, file, offset) }?;
         Self::at(start.cast(), bytes)
     }
 
-    /// Fresh zeroed memory, all of it present.
+    /// New zeroed memory with all pages present.
     pub(crate) fn populated(bytes: usize) -> io::Result<Self> {
         let (access, kind) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::POPULATE);
-        // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
+        // SAFETY: a new mapping at an address of the kernel's choice affects no other memory.
         let start = unsafe { mmap_anonymous(null_mut(), bytes, access, kind) }?;
         Self::at(start.cast(), bytes)
     }
@@ -60,12 +61,12 @@ impl Mapping {
         Ok(Self { start, bytes })
     }
 
-    /// Size in bytes, as it was asked for.
+    /// The requested size in bytes.
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Its first byte, page-aligned. Valid as long as `self`.
+    /// The address of the first byte, page-aligned. Valid as long as `self`.
     pub const fn start(&self) -> NonNull<u8> {
         self.start
     }

@@ -1,12 +1,12 @@
-//! Make every running thread pass a full memory barrier: membarrier(2).
+//! Makes every running thread execute a full memory barrier: membarrier(2).
 //!
-//! The asymmetric half of a store-load handshake. A frequent side (store; compiler fence; load) stays free
-//! of fence instructions because the rare side calls [`fence_all`] between its own store and load: the
-//! kernel interrupts every CPU that currently runs a registered thread, and each interrupt is a full
-//! barrier. Threads that are not running passed one when they were switched out.
+//! This is the asymmetric half of a store-load handshake. The frequent side (store; compiler fence; load)
+//! needs no fence instructions, because the rare side calls [`fence_all`] between its own store and load: the
+//! kernel interrupts every CPU that currently runs a registered thread, and each interrupt is a full barrier.
+//! Threads that are not running executed a barrier when they were switched out.
 //!
-//! Cost: the caller pays one interrupt round to the CPUs that run its peers (a few microseconds); the
-//! peers pay that interrupt; nobody else pays anything. When not to use: when both sides are rare, two
+//! Cost: the caller pays one round of interrupts to the CPUs that run its peers (a few microseconds); the
+//! peers pay that interrupt; other threads pay nothing. When not to use: if both sides are rare, two
 //! sequentially consistent fences are simpler.
 
 use crate::futex::Scope;
@@ -18,10 +18,10 @@ const UNKNOWN: u8 = 0;
 const REGISTERED: u8 = 1;
 const REFUSED: u8 = 2;
 
-/// Registers this process to be reached by [`fence_all`] of this scope: [`Scope::Private`] from its own
-/// threads, [`Scope::Shared`] from every process. Asks the kernel once and remembers the answer; a forked
-/// child inherits the registration of its parent. Fails with `ENOSYS` without membarrier, `EINVAL` without
-/// the expedited commands, and `EPERM` under a filter.
+/// Registers this process for [`fence_all`] of this scope: [`Scope::Private`] from its own threads,
+/// [`Scope::Shared`] from every process. Asks the kernel once and remembers the result; a forked child
+/// inherits the registration of its parent. Fails with `ENOSYS` without membarrier, `EINVAL` without the
+/// expedited commands, and `EPERM` under a filter.
 pub fn register(scope: Scope) -> io::Result<()> {
     static PRIVATE: AtomicU8 = AtomicU8::new(UNKNOWN);
     static SHARED: AtomicU8 = AtomicU8::new(UNKNOWN);
@@ -39,7 +39,7 @@ pub fn register(scope: Scope) -> io::Result<()> {
     Ok(answer?)
 }
 
-/// Returns after every thread in scope has passed a full memory barrier. Fails with `EPERM` if this process
+/// Returns after every thread in scope has executed a full memory barrier. Fails with `EPERM` if this process
 /// has not [`register`]ed for [`Scope::Private`].
 pub fn fence_all(scope: Scope) -> io::Result<()> {
     Ok(membarrier(match scope {

@@ -1,8 +1,8 @@
-//! Enumerations whose variants have names: on command lines, in records, in errors. The macro stands here,
-//! because every crate that has such an enumeration may depend on this one.
+//! Enumerations with named variants, for command lines, records and errors. The macro is in this crate
+//! because every crate with such an enumeration may depend on this one.
 
-/// Defines an enumeration with `ALL`, `name` and `Display`. After a noun in quotes, such as
-/// `"barrier algorithm";`, also `FromStr`, whose error ([`UnknownName`]) lists the names.
+/// Defines an enumeration with `ALL`, `name` and `Display`. After a noun in quotes, such as `"barrier
+/// algorithm";`, it also defines `FromStr`, whose error ([`UnknownName`]) lists the names.
 #[macro_export]
 macro_rules! named {
     ($(#[$about:meta])* $vis:vis enum $type:ident { $($(#[$doc:meta])* $variant:ident = $name:literal,)* }) => {
@@ -13,7 +13,7 @@ macro_rules! named {
         }
 
         impl $type {
-            /// All, in the order of the documentation.
+            /// All variants, in the order of the documentation.
             $vis const ALL: [Self; [$($name),*].len()] = [$(Self::$variant),*];
 
             /// The name on command lines and in records.

@@ -1,21 +1,22 @@
-//! Which known name an unknown one was probably meant to be, for error messages: here, because every crate
-//! that speaks to a user may depend on this one.
+//! Finds the known name that an unknown name was probably meant to be, for error messages. It is in this
+//! crate because every crate with messages to the user may depend on this one.
 
-/// The known name that needs the fewest edits, if they may be a typing error: one edit, two in names of four
-/// letters or more, a third of longer names. Chosen by examples, not measured: with one edit for four letters
-/// `pear` would not find `pair`, and with two for three letters `udp` would be proposed for `tcp`.
+/// The known name with the fewest edits, if that number may be a typing error: one edit, two in names of four
+/// letters or more, a third of the letters of longer names. Chosen by examples, not measured: with one edit
+/// for four letters `pear` would not find `pair`, and with two for three letters `udp` would be proposed for
+/// `tcp`.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     closest(word, known, |shorter| 1.max((shorter / 2).min(2)).max(shorter / 3))
 }
 
-/// As [`nearest`], with one edit only in names of up to five letters: where a new name is as good as a
-/// known one, so that a guess refuses what may be meant. `rest` may stand beside `post`; `rst` is a typing
-/// error.
+/// Like [`nearest`], but allows only one edit in names of up to five letters. For places where a new name is
+/// as valid as a known one, so that a guess may refuse a name that was meant. `rest` may stand beside `post`;
+/// `rst` is a typing error.
 pub fn misspelt<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     closest(word, known, |shorter| 1.max(shorter / 3))
 }
 
-/// The known name that needs the fewest edits, if that is no more than `most` allows the shorter of the two.
+/// The known name with the fewest edits, if their number is at most `most` of the shorter name's length.
 fn closest<'a>(
     word: &str,
     known: impl IntoIterator<Item = &'a str>,
@@ -23,9 +24,9 @@ fn closest<'a>(
 ) -> Option<&'a str> {
     known
         .into_iter()
-        // a word may be as long as the file; only one of about the same length can be meant
+        // a word may be as long as the file; only a candidate of similar length can be meant
         .filter(|candidate| candidate.len().abs_diff(word.len()) <= 8)
-        // two letters swapped are one edit
+        // two swapped letters count as one edit
         .map(|candidate| (strsim::osa_distance(word, candidate), candidate))
         .min()
         .filter(|(edits, candidate)| *edits <= most(candidate.len().min(word.len())))

@@ -1,15 +1,15 @@
-//! Network namespaces: network stacks of their own, and threads inside them.
+//! Network namespaces: separate network stacks, and threads inside them.
 //!
-//! A namespace lives as long as a thread is in it, a descriptor of it is open, or a file is bound to it. One
-//! without a file vanishes with its process, however that ends, which is the best way of not leaving it
-//! behind; one with a name under `/run/netns` can be entered with `ip netns exec`, and outlives its maker
-//! until somebody calls [`remove`].
+//! A namespace lives as long as a thread is in it, a descriptor of it is open, or a file is bound to it. A
+//! namespace without a file vanishes with its process, however the process ends, so it can never be left
+//! behind. A namespace with a name under `/run/netns` can be entered with `ip netns exec`, and outlives its
+//! creator until [`remove`] is called.
 //!
-//! A namespace belongs to a *thread*: [`NetworkNamespace::create`] moves the calling thread, and
-//! only that one, into the new namespace, and threads and processes that it starts are born there.
+//! A namespace belongs to a *thread*: [`NetworkNamespace::create`] moves only the calling thread into the new
+//! namespace. Threads and processes that this thread starts later begin there.
 //!
-//! Cost: 0.5 to 1 ms to make one (the kernel registers its tables), 1 us to change into one. Taking one down
-//! is the kernel's own work in the background, tens of milliseconds for any number. Needs `CAP_SYS_ADMIN`.
+//! Cost: 0.5 to 1 ms to make a namespace (the kernel registers its tables), 1 us to enter one. The kernel
+//! removes namespaces in the background, in tens of milliseconds for any number. Needs `CAP_SYS_ADMIN`.
 //! Reference: network_namespaces(7), setns(2), unshare(2), ip-netns(8).
 
 use rustix::io::Errno;
@@ -20,54 +20,54 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Where `ip netns` looks for names.
+/// The directory where `ip netns` looks for names.
 const NAMES: &str = "/run/netns";
 
-/// A network namespace held on to.
+/// A reference to a network namespace that keeps it alive.
 #[derive(Debug)]
 pub struct NetworkNamespace(OwnedFd);
 
 impl NetworkNamespace {
-    /// The one that the calling thread is in. Needs `/proc`.
+    /// The namespace of the calling thread. Needs `/proc`.
     pub fn current() -> io::Result<Self> {
         Ok(Self(File::open("/proc/thread-self/ns/net")?.into()))
     }
 
-    /// The one that has a name under `/run/netns`.
+    /// The namespace with a name under `/run/netns`.
     pub fn named(name: &str) -> io::Result<Self> {
         Ok(Self(File::open(Path::new(NAMES).join(name))?.into()))
     }
 
-    /// Makes one and moves the calling thread into it. Fails with `EPERM` without `CAP_SYS_ADMIN`, and with
-    /// `ENOSPC` beyond `user.max_net_namespaces`.
+    /// Makes a namespace and moves the calling thread into it. Fails with `EPERM` without `CAP_SYS_ADMIN`,
+    /// and with `ENOSPC` beyond `user.max_net_namespaces`.
     pub fn create() -> io::Result<Self> {
         // SAFETY: it changes the network namespace of this thread, and not its table of descriptors.
         unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
         Self::current()
     }
 
-    /// Moves the calling thread into it. Fails with `EPERM` without `CAP_SYS_ADMIN`.
+    /// Moves the calling thread into the namespace. Fails with `EPERM` without `CAP_SYS_ADMIN`.
     pub fn enter(&self) -> io::Result<()> {
         Ok(move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))?)
     }
 
-    /// Gives it a name under `/run/netns`, so that `ip netns exec NAME` enters it. It then lives until
-    /// [`remove`] is called with that name. Fails if the name is taken or no file name, or if this process
-    /// may not mount.
+    /// Gives the namespace a name under `/run/netns`, so that `ip netns exec NAME` enters it. It then lives
+    /// until [`remove`] is called with that name. Fails if the name is taken or is no file name, or if this
+    /// process may not mount.
     pub fn publish(&self, name: &str) -> io::Result<()> {
         let path = path_of(name)?;
         fs::create_dir_all(NAMES)?;
         File::create_new(&path)?;
         let source = format!("/proc/self/fd/{}", self.0.as_raw_fd());
         mount_bind(source, &path).map_err(|error| {
-            let _ = fs::remove_file(&path); // the mount's error says more
+            let _ = fs::remove_file(&path); // the mount's error is more useful
             error.into()
         })
     }
 }
 
 impl From<OwnedFd> for NetworkNamespace {
-    /// Holds on to the namespace that a descriptor is of.
+    /// Refers to the namespace of a descriptor.
     fn from(descriptor: OwnedFd) -> Self {
         Self(descriptor)
     }
@@ -79,17 +79,17 @@ impl AsFd for NetworkNamespace {
     }
 }
 
-/// Takes a name away, and with it the namespace unless somebody is inside or holds on to it.
+/// Removes a name. The namespace goes with it unless a thread or a descriptor keeps it.
 pub fn remove(name: &str) -> io::Result<()> {
     let path = path_of(name)?;
     match unmount(&path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
-        // a file that nothing is mounted on was left by a maker that ended in between
+        // a file without a mount was left by a creator that ended in between
         Ok(()) | Err(Errno::INVAL) => fs::remove_file(path),
         Err(error) => Err(error.into()),
     }
 }
 
-/// The names that begin so, in order.
+/// The names with a prefix, sorted.
 pub fn names(prefix: &str) -> Vec<String> {
     let Ok(entries) = fs::read_dir(NAMES) else { return Vec::new() };
     let mut names: Vec<String> = entries

@@ -1,14 +1,14 @@
-//! What a user can do about an error of the system: the words that end a message.
+//! The user's next step after a system error: the words at the end of a message.
 //!
-//! The kernel says what went wrong, and a message says what was tried; neither says what helps. An error that
-//! the table does not know is answered with the command that examines the host.
+//! The kernel names the error, and a message names the failed action; neither tells how to correct it. For an
+//! error that is not in the table, the next step is the command that examines the host.
 //!
 //! Reference: errno(3).
 
 use crate::process::is_root;
 use std::io::{self, ErrorKind};
 
-/// Ends the step for what only root may do.
+/// The next step for an action that only root may take.
 pub const WITH_SUDO: &str = "run it with sudo";
 
 #[must_use]

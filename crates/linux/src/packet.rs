@@ -1,7 +1,7 @@
-//! Frames of one EtherType through one device: packet(7) sockets.
+//! Frames of an EtherType through a device: packet(7) sockets.
 //!
 //! Frames are sent and received whole, with their Ethernet header. A socket sees only frames of its type, so
-//! that others on the same cable cost it nothing. Cost: a system call a frame; a receiver that sleeps is
+//! other frames on the same cable cost it nothing. Cost: a system call per frame; a sleeping receiver is
 //! woken as with any socket. Needs `CAP_NET_RAW`. Reference: packet(7).
 
 use crate::netlink::link::Index;
@@ -14,23 +14,25 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// A socket for the frames of one type through one device.
+/// A socket for the frames of a single type through a device.
 #[derive(Debug)]
 pub struct PacketSocket(OwnedFd);
 
 impl PacketSocket {
-    /// Opens one in the calling thread's namespace. It receives what comes in from now on. Fails with `EPERM`
-    /// without `CAP_NET_RAW`, `ENODEV` without such a device, and `ENETDOWN` if it is down.
+    /// Opens a socket in the calling thread's namespace. It receives frames that arrive from now on. Fails
+    /// with `EPERM` without `CAP_NET_RAW`, `ENODEV` without such a device, and `ENETDOWN` if the device is
+    /// down.
     pub fn open(device: Index, ethertype: u16) -> io::Result<Self> {
         let socket = Self::open_queued(device, ethertype)?;
-        // there is no queueing discipline on the devices that we send through, or it is not for us
+        // our devices have no queueing discipline, or it is not meant for these frames
         let _ = socket::set_option(&socket.0, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1_i32);
         Ok(socket)
     }
 
-    /// The same, but what it sends goes through the device's queueing discipline and its programs.
+    /// Like [`open`](Self::open), but sent frames go through the device's queueing discipline and its
+    /// programs.
     pub fn open_queued(device: Index, ethertype: u16) -> io::Result<Self> {
-        // protocol 0 receives nothing until bind says what
+        // with protocol 0 the socket receives nothing until bind sets the type
         let descriptor = socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
         let address = libc::sockaddr_ll {
             sll_family: libc::AF_PACKET as u16,
@@ -47,14 +49,14 @@ impl PacketSocket {
         if bound == 0 { Ok(Self(descriptor)) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// How long [`receive`](Self::receive) waits; zero for ever.
+    /// Sets how long [`receive`](Self::receive) waits; zero means no limit.
     pub fn set_patience(&self, patience: Duration) -> io::Result<()> {
         let patience = (!patience.is_zero()).then_some(patience);
         Ok(set_socket_timeout(&self.0, Timeout::Recv, patience)?)
     }
 
     /// Sends frames through the device's queueing discipline, with a priority (`SO_PRIORITY`), instead of
-    /// past it. Priorities above 6 need `CAP_NET_ADMIN`.
+    /// bypassing it. Priorities above 6 need `CAP_NET_ADMIN`.
     pub fn queue_with_priority(&self, priority: u32) -> io::Result<()> {
         socket::set_option(&self.0, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &0_i32)?;
         socket::set_option(&self.0, libc::SOL_SOCKET, libc::SO_PRIORITY, &priority)
@@ -67,7 +69,7 @@ impl PacketSocket {
         Ok(())
     }
 
-    /// Waits for a frame; answers how many of its bytes are in `frame`, or none when patience has ended.
+    /// Waits for a frame; returns the number of bytes stored in `frame`, or `None` when the time is over.
     /// Fails with `ENETDOWN` if the device went down.
     pub fn receive(&self, frame: &mut [u8]) -> io::Result<Option<usize>> {
         match recv(&self.0, frame, RecvFlags::empty()) {
@@ -78,17 +80,17 @@ impl PacketSocket {
     }
 }
 
-/// A socket for frames that the device, or the kernel before it, cuts into smaller ones.
+/// A socket for large frames that the device, or the kernel before it, segments.
 #[derive(Debug)]
 pub struct LargePacketSocket(PacketSocket);
 
-/// How a large TCP segment is to be cut. The sum over the pseudo header stands in its checksum.
+/// The segmentation of a large TCP segment. Its checksum field holds the sum of the pseudo header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segmentation {
     pub below: Below,
-    /// Bytes of headers, which each frame gets.
+    /// The bytes of headers; each frame gets a copy.
     pub headers: u16,
-    /// Bytes of payload that each frame but the last gets.
+    /// The bytes of payload of each frame except the last.
     pub segment: u16,
     pub transport: u16,
 }
@@ -111,32 +113,32 @@ struct Large {
 }
 
 impl LargePacketSocket {
-    /// Parts of a frame at most.
-    pub const MOST_PARTS: usize = 65;
-    /// What may be under way to a device: some dozens of large frames.
+    /// The maximum number of parts of a frame.
+    pub const MAX_PARTS: usize = 65;
+    /// The maximum number of bytes in flight to a device: some dozens of large frames.
     const ROOM: usize = 4 << 20;
 
-    /// Opens one in the calling thread's namespace. It receives nothing, and sends past the queueing
+    /// Opens a socket in the calling thread's namespace. It receives nothing, and bypasses the queueing
     /// discipline. Fails as [`PacketSocket::open`] does.
     pub fn open(device: Index) -> io::Result<Self> {
         const PACKET_VNET_HDR: i32 = 15;
         let socket = PacketSocket::open(device, 0)?;
         socket::set_option(&socket.0, libc::SOL_PACKET, PACKET_VNET_HDR, &1_i32)?;
         rustix::fs::fcntl_setfl(&socket, OFlags::NONBLOCK)?;
-        // with less room it takes more calls
+        // with less room, sending takes more calls
         let _ = set_socket_send_buffer_size_force(&socket, Self::ROOM);
         Ok(Self(socket))
     }
 
-    /// Sends a frame that lies in several places, cut as is said, without waiting. Fails with `ENOBUFS` or
-    /// `EAGAIN` while the kernel has no room, `ENETDOWN` if the device is down, `ENXIO` if it is gone, and
+    /// Sends a frame that lies in several places, segmented as given, without waiting. Fails with `ENOBUFS`
+    /// or `EAGAIN` while the kernel has no room, `ENETDOWN` if the device is down, `ENXIO` if it is gone, and
     /// `EMSGSIZE` if the frame is too long for it.
     ///
     /// # Panics
-    /// If there are more parts than [`MOST_PARTS`](Self::MOST_PARTS).
+    /// If there are more parts than [`MAX_PARTS`](Self::MAX_PARTS).
     pub fn send(&self, cut: Option<Segmentation>, parts: &[IoSlice<'_>]) -> io::Result<()> {
         let large = cut.map_or_else(Large::default, |cut| Large {
-            flags: 1, // the checksum is to be filled in
+            flags: 1, // the device has to fill in the checksum
             kind: if cut.below == Below::Four { 1 } else { 4 },
             headers: cut.headers,
             segment: cut.segment,
@@ -146,10 +148,10 @@ impl LargePacketSocket {
         // SAFETY: ten bytes without padding between them, borrowed for as long as `large` lives.
         let large =
             unsafe { std::slice::from_raw_parts((&raw const large).cast::<u8>(), size_of::<Large>()) };
-        let mut all = [IoSlice::new(&[]); 1 + Self::MOST_PARTS];
+        let mut all = [IoSlice::new(&[]); 1 + Self::MAX_PARTS];
         all[0] = IoSlice::new(large);
         all[1..=parts.len()].copy_from_slice(parts);
-        // writev names no address, so that a process may be allowed this call and no other device
+        // writev takes no address, so a system call filter can allow this call without allowing other devices
         rustix::io::writev(&self.0, &all[..=parts.len()])?;
         Ok(())
     }

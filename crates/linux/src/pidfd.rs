@@ -1,12 +1,12 @@
-//! Hold on to a process: pidfd_open(2).
+//! References to processes: pidfd_open(2).
 //!
-//! A process number is reused; a pidfd is not: it says for ever whether *that* process has ended, also before
-//! its parent has collected it, and a signal sent through it cannot reach a stranger. A process is identified
-//! by its number and its start time ([`start_time`]), so that one opened late is not mistaken for its
-//! successor.
+//! A process number is reused; a pidfd is not: it always tells whether *that* process has ended, even before
+//! its parent has waited for it, and a signal through it cannot reach another process. A process is
+//! identified by its number and its start time ([`start_time`]), so that a process opened late is not
+//! mistaken for its successor.
 //!
 //! Cost: a system call to open (plus reading `/proc/PID/stat` to identify), one poll(2) for any number of
-//! them. Reference: pidfd_open(2), pidfd_send_signal(2), proc_pid_stat(5) field 22.
+//! pidfds. Reference: pidfd_open(2), pidfd_send_signal(2), proc_pid_stat(5) field 22.
 
 use crate::poll::readable_of;
 use crate::process_stat::ProcessStat;
@@ -17,13 +17,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// A process held on to; readable when it has ended.
+/// A reference to a process; readable when the process has ended.
 #[derive(Debug)]
 pub struct PidFd(OwnedFd);
 
 impl PidFd {
-    /// Holds on to the process that now has this number. Fails with `ESRCH` if there is none, and with
-    /// `ENOSYS` before Linux 5.3.
+    /// Opens the process that has this number now. Fails with `ESRCH` if there is none, and with `ENOSYS`
+    /// before Linux 5.3.
     pub fn open(process: impl Into<u32>) -> io::Result<Self> {
         let process = Pid::from_raw(process.into().cast_signed()).ok_or(Errno::INVAL)?;
         Ok(Self(pidfd_open(process, PidfdFlags::empty())?))
@@ -35,12 +35,12 @@ impl PidFd {
         Ok(pidfd_send_signal(&self.0, signal.named())?)
     }
 
-    /// Whether it has ended. Waits for the end for at most `patience` (`None`: as long as it takes).
+    /// Whether the process has ended. Waits for its end for at most `patience` (`None`: no limit).
     pub fn has_ended(&self, patience: Option<Duration>) -> io::Result<bool> {
         Ok(readable_of(&[self.0.as_fd()], patience)?.first() == Some(&true))
     }
 
-    /// The positions of those that have ended, by one system call that does not wait.
+    /// The positions of the processes that have ended, by one system call that does not wait.
     pub fn ended<'a>(all: impl IntoIterator<Item = &'a Self>) -> io::Result<Vec<usize>> {
         let all: Vec<BorrowedFd<'_>> = all.into_iter().map(AsFd::as_fd).collect();
         let ended = readable_of(&all, Some(Duration::ZERO))?;
@@ -54,15 +54,15 @@ impl AsFd for PidFd {
     }
 }
 
-/// When a process started, in clock ticks since boot; `None` when there is no such process.
+/// The start time of a process, in clock ticks since boot; `None` if the process does not exist.
 pub fn start_time(process: u32) -> Option<u64> {
     ProcessStat::of(process).map(|stat| stat.started)
 }
 
-/// Whether the process of this number that started then still runs. One that has ended stays in the list of
-/// processes until its parent asks how it ended, which in a container may be never.
+/// Whether the process with this number and start time is still running. An ended process stays in the
+/// process list until its parent waits for it, which in a container may never happen.
 pub fn runs(process: u32, started: u64) -> bool {
-    // held first, then looked at: the number cannot change hands in between
+    // open first, then check: after that the number cannot pass to another process unnoticed
     let held = PidFd::open(process);
     let is_it = start_time(process) == Some(started);
     let ended = held.and_then(|held| held.has_ended(Some(Duration::ZERO))).is_ok_and(|ended| ended);

@@ -1,7 +1,7 @@
-//! Waiting for one of a few descriptors, to the nanosecond: ppoll(2).
+//! Waits for any of a few descriptors, with nanosecond time limits: ppoll(2).
 //!
-//! Nothing is allocated. Timers of a process come up to 50 us late unless it says that it minds
-//! ([`punctual`]). Cost: a system call, and a wake-up if it waits.
+//! It allocates no memory. By default a process's timers may be up to 50 us late; [`punctual`] turns that
+//! off. Cost: a system call, and a wake-up if it waits.
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -13,8 +13,8 @@ use std::time::Duration;
 
 const FOR_EVER: Timespec = Timespec { tv_sec: i64::MAX, tv_nsec: 0 };
 
-/// Waits until one of `N` descriptors can be read, for at most `patience` (`None`: as long as it takes).
-/// Returns which can be read. A signal ends the wait as the end of the time does.
+/// Waits until any of `N` descriptors is readable, for at most `patience` (`None`: no limit). Returns which
+/// descriptors are readable. A signal ends the wait like the time limit.
 pub fn readable<const N: usize>(
     descriptors: [BorrowedFd<'_>; N],
     patience: Option<Duration>,
@@ -24,7 +24,7 @@ pub fn readable<const N: usize>(
     Ok(polls.map(|poll| !poll.revents().is_empty()))
 }
 
-/// As [`readable`], for any number of descriptors.
+/// Like [`readable`], for any number of descriptors.
 pub fn readable_of(fds: &[BorrowedFd<'_>], patience: Option<Duration>) -> io::Result<Vec<bool>> {
     let mut polls: Vec<PollFd<'_>> =
         fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
@@ -35,13 +35,13 @@ pub fn readable_of(fds: &[BorrowedFd<'_>], patience: Option<Duration>) -> io::Re
 fn wait(polls: &mut [PollFd<'_>], patience: Option<Duration>) -> io::Result<()> {
     let time = patience.map(|patience| Timespec::try_from(patience).unwrap_or(FOR_EVER));
     match rustix::event::poll(polls, time.as_ref()) {
-        // nothing was said of any descriptor
+        // no descriptor was marked as ready
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Has this thread's timers come as soon as they can.
+/// Makes this thread's timers fire as soon as they can.
 pub fn punctual() -> io::Result<()> {
     Ok(set_current_timer_slack(NonZeroU64::new(1))?)
 }

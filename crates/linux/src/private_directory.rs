@@ -1,17 +1,17 @@
-//! Directories that no other user can write into: for what is executed, preloaded or believed later.
+//! Directories that no other user can write into, for files that are executed, preloaded or trusted later.
 //!
-//! What is this? A directory of mode 0700 that belongs to this user ([`PrivateDirectory`]), files in it, and
-//! the place for caches ([`PrivateDirectory::cache`]).
+//! A directory of mode 0700 that belongs to this user ([`PrivateDirectory`]), files in it, and the place for
+//! caches ([`PrivateDirectory::cache`]).
 //!
-//! The idea: a path is as safe as the weakest directory on it. The owner of a directory, and each user who
-//! may write it, can replace what lies in it (in a sticky directory: only what belongs to them). Every
-//! directory from the root down to the private one is therefore looked at, at each use, after links are
-//! resolved: it belongs to the system or to this user, and nobody else may write it unless it is sticky.
-//! Nobody else can then change the path between the look and the use.
+//! The idea: a path is as safe as the weakest directory on it. The owner of a directory, and each user with
+//! write permission, can replace its entries (in a sticky directory: only entries that belong to them). So
+//! every directory from the root down to the private one is checked at each use, after links are resolved: it
+//! must belong to the system or to this user, and other users must not have write permission unless it is
+//! sticky. Then no other user can change the path between the check and the use.
 //!
-//! Cost: a `stat` for each component of the path. When not to use: access lists are read only as far as the
-//! mode shows them (their mask is the mode's group part). Reference: path_resolution(7), inode(7) on the
-//! sticky bit.
+//! Cost: a `stat` for each component of the path. When not to use: access control lists are only considered
+//! as far as the mode shows them (their mask is the mode's group part). Reference: path_resolution(7),
+//! inode(7) on the sticky bit.
 
 use crate::local_socket::own_user;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
@@ -22,17 +22,17 @@ use std::path::{Path, PathBuf};
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
-/// A directory of this user's alone; see the module.
+/// A directory that only this user can access; see the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrivateDirectory {
     path: PathBuf,
 }
 
 impl PrivateDirectory {
-    /// The directory at `path`, made if it is missing. One that others may only read loses that permission.
-    /// Directories above it that are missing are made for everybody to pass: what else lies there (the
-    /// broker's socket) is for others too. Fails with `PermissionDenied` if another user could put files
-    /// there.
+    /// Opens the directory at `path`, or makes it. Other users' read permission on the directory is removed.
+    /// Missing directories above it are made with access for all users, because their other entries (the
+    /// broker's socket) are meant for other users too. Fails with `PermissionDenied` if another user could
+    /// put files there.
     pub fn open(path: &Path) -> io::Result<Self> {
         if let Some(above) = path.parent() {
             DirBuilder::new().recursive(true).mode(0o755).create(above)?;
@@ -42,8 +42,8 @@ impl PrivateDirectory {
         {
             return Err(error);
         }
-        // held open while its path is looked at: what is changed below is this directory, wherever the path
-        // leads
+        // held open during the checks: the changes below apply to this directory, even if the path leads
+        // elsewhere later
         let held = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW)
@@ -68,9 +68,10 @@ impl PrivateDirectory {
         Ok(Self { path })
     }
 
-    /// The directory `topic` for what can be made again: in `$XDG_CACHE_HOME/unisono`, `~/.cache/unisono`, or
-    /// `unisono-cache-UID` in the directory for temporary files: the first that can be made, that is private,
-    /// and whose path `suits`. The error names each directory that was tried, with the reason.
+    /// The directory `topic` for data that can be made again: in `$XDG_CACHE_HOME/unisono`,
+    /// `~/.cache/unisono`, or `unisono-cache-UID` in the directory for temporary files. It is the first that
+    /// can be made, is private, and has a path that `suits` accepts. The error lists each directory that was
+    /// tried, with the reason.
     pub fn cache(topic: &str, suits: impl Fn(&Path) -> Result<(), String>) -> io::Result<Self> {
         let from = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let of_user = from("XDG_CACHE_HOME").or_else(|| from("HOME").map(|home| home.join(".cache")));
@@ -89,23 +90,23 @@ impl PrivateDirectory {
         )))
     }
 
-    /// The directory `name` in this one, made if it is missing.
+    /// The directory `name` in this directory; it is made if it is missing.
     pub fn inside(&self, name: &str) -> io::Result<Self> {
         Self::open(&self.path.join(name))
     }
 
-    /// Where it is: an absolute path without links.
+    /// Its absolute path without links.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether `name` is a regular file of this user's that nobody else may write.
+    /// Whether `name` is a regular file of this user without write permission for other users.
     pub fn has(&self, name: &str) -> bool {
         is_own_file(&self.path.join(name))
     }
 
-    /// Opens `name`, made if it is missing, and waits until no other process has it locked. Closing it
-    /// unlocks it. Fails with `ELOOP` if the file is a link.
+    /// Opens `name`, or makes it, and waits until no other process has it locked. Closing it unlocks it.
+    /// Fails with `ELOOP` if the file is a link.
     pub fn lock(&self, name: &str) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
@@ -115,7 +116,8 @@ impl PrivateDirectory {
     }
 }
 
-/// Whether a path, not followed if it is a link, is a regular file of this user's that nobody else may write.
+/// Whether a path, not followed if it is a link, is a regular file of this user without write permission for
+/// other users.
 pub fn is_own_file(path: &Path) -> bool {
     fs::symlink_metadata(path)
         .is_ok_and(|found| found.is_file() && belongs_to_this_user(path, &found).is_ok())
@@ -134,10 +136,10 @@ fn belongs_to_this_user(path: &Path, found: &Metadata) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether nobody but the system and this user can replace what lies in a directory above a private one.
+/// Whether only the system and this user can replace entries of a directory above a private one.
 fn leads_safely(path: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(path)?;
-    // in a user namespace that root is not mapped into, the system's files seem to belong to another number
+    // in a user namespace without a mapping for root, the system's files appear to belong to another number
     let system = [0, fs::symlink_metadata("/")?.uid()];
     if found.uid() != own_user() && !system.contains(&found.uid()) {
         return Err(refused(path, &format!("belongs to user {}", found.uid())));
@@ -269,7 +271,8 @@ mod tests {
         fs::create_dir(&path).expect("a directory");
         chown(&path, Some(NOBODY), None).expect("root may");
         assert!(refusal(&path).contains("belongs to user 65534"));
-        // nor is a directory safe whose parent is another user's: the owner could put another in its place
+        // a directory is not safe either if its parent is another user's: that user could put another in its
+        // place
         let inner = path.join("inner");
         fs::create_dir(&inner).expect("a directory");
         mode(&inner, 0o700);

@@ -1,9 +1,9 @@
-//! Giving privileges away for good.
+//! Drops privileges permanently.
 //!
-//! What was opened before stays open and usable: packet sockets, mapped memory, TAP devices. Nothing else
-//! that root may do can be done again by this process or by what it starts. All of this is for processes of
-//! one thread: the C library tells other threads of a change of user, but the kernel keeps capabilities for
-//! each thread. Reference: credentials(7), capabilities(7), PR_SET_NO_NEW_PRIVS(2const).
+//! Open files stay open and usable: packet sockets, mapped memory, TAP devices. Afterwards neither this
+//! process nor its children can use other rights of root. All of this is for single-threaded processes: the C
+//! library applies a change of user to all threads, but the kernel keeps capabilities for each thread.
+//! Reference: credentials(7), capabilities(7), PR_SET_NO_NEW_PRIVS(2const).
 
 use rustix::rand::GetRandomFlags;
 use rustix::thread::{
@@ -13,15 +13,15 @@ use rustix::thread::{
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-/// The user and group called `nobody` on most systems, which own nothing.
+/// The user and group called `nobody` on most systems. They own no files.
 pub const NOBODY: u32 = 65_534;
 
-/// Users that nobody hands out: between those of containers (systemd's go up to 1,879,048,191) and 2^31.
-/// Reference: systemd, Users, Groups, UIDs and GIDs, "unused".
+/// A range of user numbers that no system assigns: between those of containers (systemd's go up to
+/// 1,879,048,191) and 2^31. Reference: systemd, Users, Groups, UIDs and GIDs, "unused".
 const UNUSED: std::ops::Range<u32> = 1_879_048_192..2_147_352_576;
 
-/// A user and group that no process has at the moment, for one process alone: nobody else can signal or trace
-/// that one.
+/// A user and group number that no process has at the moment, for a single process: no other user's process
+/// can signal or trace it.
 pub fn unused_user() -> io::Result<u32> {
     let processes: Vec<u32> = std::fs::read_dir("/proc")?
         .filter_map(|entry| entry.ok()?.metadata().ok())
@@ -38,25 +38,25 @@ pub fn unused_user() -> io::Result<u32> {
     }
 }
 
-/// Becomes that user and group, without other groups, capabilities or a way back. Fails with `EPERM` if this
-/// process is not root, and with `EINVAL` if this user namespace has no such user.
+/// Changes to that user and group, without other groups, without capabilities and without a way back. Fails
+/// with `EPERM` if this process is not root, and with `EINVAL` if this user namespace has no such user.
 pub fn give_up(user: u32, group: u32) -> io::Result<()> {
     // SAFETY: the list of groups is empty.
     done(unsafe { libc::setgroups(0, std::ptr::null()) })?;
-    // SAFETY: three numbers; no memory of ours is touched.
+    // SAFETY: three numbers; the call accesses no memory of this process.
     done(unsafe { libc::setresgid(group, group, group) })?;
-    // leaving user 0 takes all capabilities with it
-    // SAFETY: three numbers; no memory of ours is touched.
+    // leaving user 0 drops all capabilities
+    // SAFETY: three numbers; the call accesses no memory of this process.
     done(unsafe { libc::setresuid(user, user, user) })?;
     never_more()
 }
 
-/// Gets no privileges by starting a program any more, such as one that belongs to root and is set-user-id.
+/// Stops this process from gaining privileges by starting programs, such as a set-user-id program of root.
 pub fn never_more() -> io::Result<()> {
     Ok(set_no_new_privs(true)?)
 }
 
-/// A part of what root may do.
+/// A part of root's rights.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Privilege {
     /// Files and directories of other users.
@@ -65,13 +65,12 @@ pub enum Privilege {
     Kill = 5,
     /// Devices, queueing disciplines, filters.
     NetworkAdministration = 12,
-    /// Loading BPF programs. Linux before 5.8 has no such capability: there that of all administration is
-    /// kept.
+    /// Loading BPF programs. Linux before 5.8 has no such capability; there the capability of all
+    /// administration (`CAP_SYS_ADMIN`) is kept.
     Bpf = 39,
 }
 
-/// Keeps these capabilities and gives all others away. Fails with `EPERM` if this process does not have those
-/// to be kept.
+/// Keeps these capabilities and drops all others. Fails with `EPERM` if this process lacks any of them.
 pub fn keep(capabilities: &[Privilege]) -> io::Result<()> {
     let kept = capabilities.iter().fold(CapabilitySet::empty(), |kept, capability| {
         let wanted = CapabilitySet::from_bits_retain(1 << *capability as u32);
@@ -109,7 +108,7 @@ mod tests {
             eprintln!("skipped: it needs root");
             return;
         }
-        // capabilities belong to a thread: this one's alone change
+        // capabilities belong to a thread: only this thread's change
         let kept = std::thread::spawn(|| {
             keep(&[Privilege::Kill, Privilege::NetworkAdministration])?;
             std::fs::read_to_string("/proc/thread-self/status")

@@ -1,5 +1,5 @@
-//! Processes: starting them inside cgroups, holding on to them ([`PidFd`]), signals as file descriptors
-//! (`signalfd(2)`).
+//! Processes: starting them inside cgroups, referring to them ([`PidFd`]), receiving signals through file
+//! descriptors (`signalfd(2)`).
 //!
 //! Reference: signalfd(2).
 
@@ -15,12 +15,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-/// Does with this process what the signal does by default, although this thread receives it as data: for
-/// [`Signal::Suspend`] the process stops here until somebody continues it. Nothing happens where the signal
-/// is ignored, or where nobody is left who could continue the process (an orphaned process group).
+/// Executes a signal's default action on this process, although this thread receives the signal as data: for
+/// [`Signal::Suspend`] the process stops here until another process continues it. Does nothing if the signal
+/// is ignored, or if no process could continue this one (an orphaned process group).
 pub fn obey(signal: Signal) {
     let (set, mut before) = (set_of(&[signal]), set_of(&[]));
-    // SAFETY: raise takes a number; the signal waits while this thread blocks it.
+    // SAFETY: raise takes a number; the signal stays pending while this thread blocks it.
     unsafe { libc::raise(signal.number()) };
     // SAFETY: `set` is valid for reads and `before` for writes.
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, &raw mut before) };
@@ -40,7 +40,7 @@ fn set_of(signals: &[Signal]) -> libc::sigset_t {
     unsafe { set.assume_init() }
 }
 
-/// Whether this process ignores the signal, as one does that nohup(1) started.
+/// Whether this process ignores the signal, as it does after nohup(1).
 pub fn is_ignored(signal: Signal) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: nothing is changed; `action` is valid for writes.
@@ -53,13 +53,13 @@ pub fn is_ignored(signal: Signal) -> bool {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
-    /// The kernel: a terminal key, which every process of the foreground group receives by itself.
+    /// The kernel: a terminal key. Every process of the foreground group receives it by itself.
     Kernel,
-    /// A process, which reached only the receiver.
+    /// Another process; only this process received the signal.
     Process,
 }
 
-/// Signals read as data instead of interrupting; made before other threads start, because threads
+/// Receives signals as data instead of being interrupted. Make it before other threads start, because threads
 /// inherit the mask.
 #[derive(Debug)]
 pub struct SignalFd {
@@ -68,17 +68,17 @@ pub struct SignalFd {
 }
 
 impl SignalFd {
-    /// Blocks the signals for this thread (and those it starts) and receives them here.
+    /// Blocks the signals for this thread (and the threads that it starts) and receives them here.
     pub fn new(signals: &[Signal]) -> io::Result<Self> {
         let set = set_of(signals);
-        // SAFETY: `set` is valid for reads; the old mask is not asked for.
+        // SAFETY: `set` is valid for reads; no old mask is requested.
         unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
         // SAFETY: `set` is valid for reads.
         let fd = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: `fd` was just made and belongs to nobody else.
+        // SAFETY: `fd` was just made and has no other owner.
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) }, signals: signals.to_vec() })
     }
 
@@ -104,24 +104,24 @@ impl AsFd for SignalFd {
     }
 }
 
-/// Which process group and session a started process belongs to.
+/// The process group and session of a started process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// The starter's group: terminal keys reach it.
+    /// The starter's group: terminal keys reach the process.
     Same,
     OwnGroup,
-    /// A session of its own: no terminal, and nothing sent to the starter's group reaches it.
+    /// A session of its own: no terminal, and signals to the starter's group do not reach it.
     OwnSession,
 }
 
 /// Starts a program that is in the given cgroups before its first instruction: each file is an open
-/// `cgroup.procs`. Signals that this process has blocked are unblocked in the program.
+/// `cgroup.procs`. Unblocks in the program all signals that this process has blocked.
 pub fn start(command: &mut Command, joins: Vec<File>, family: Family) -> io::Result<Child> {
     let prepare = move || {
         for file in &joins {
             rustix::io::write(file, b"0")?;
         }
-        // a process that was just made leads no group and no session, so that neither can be refused
+        // a new process leads no group and no session, so neither call can fail
         let _ = match family {
             Family::Same => Ok(()),
             Family::OwnGroup => setpgid(None, None),
@@ -132,7 +132,7 @@ pub fn start(command: &mut Command, joins: Vec<File>, family: Family) -> io::Res
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut()) };
         Ok(())
     };
-    // SAFETY: `prepare` allocates nothing and makes async-signal-safe calls alone.
+    // SAFETY: `prepare` allocates nothing and makes only async-signal-safe calls.
     unsafe { command.pre_exec(prepare) };
     command.spawn()
 }

@@ -1,4 +1,4 @@
-//! A program with all that it started: signals to a whole process group, and its priority.
+//! A program with all its descendants: signals to a whole process group, and its priority.
 //!
 //! Start the program with `std::os::unix::process::CommandExt::process_group(0)`; its number is then the
 //! group's. A signal goes through the leader's pidfd, so that it cannot reach a group that took the number
@@ -114,7 +114,7 @@ mod tests {
         group.tell(Signal::Kill).expect("our own children");
         child.wait().expect("it was killed");
         let mut tries = 0;
-        // the grandchild is reaped by whoever adopts it
+        // init or a subreaper waits for the grandchild
         while group.is_alive() && tries < 500 {
             std::thread::sleep(std::time::Duration::from_millis(10));
             tries += 1;

@@ -1,7 +1,7 @@
-//! Which processes there are, and who has started whom, by the directories of `/proc`.
+//! The processes of the machine and their parents, from the directories of `/proc`.
 //!
-//! A process whose parent has ended belongs to another parent (`init`, or a subreaper); only its process
-//! group still tells where it comes from. Cost: a file for each process of the machine (about 10 us each).
+//! A process whose parent has ended gets another parent (`init`, or a subreaper); then only its process group
+//! tells its origin. Cost: a file for each process of the machine (about 10 us each).
 //!
 //! Reference: proc_pid_stat(5).
 
@@ -9,7 +9,7 @@ use crate::process_stat::ProcessStat;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-/// A process when the list was read.
+/// A process at the time when the list was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListedProcess {
     pub number: i32,
@@ -31,7 +31,7 @@ pub fn numbers() -> Vec<i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The processes of which `is_first` is true, and all that they have started, directly or not.
+/// The processes for which `is_first` returns true, and all their descendants.
 pub fn with_descendants(is_first: impl Fn(&ListedProcess) -> bool) -> BTreeSet<i32> {
     descendants_in(&all(), is_first)
 }

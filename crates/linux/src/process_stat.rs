@@ -1,16 +1,17 @@
-//! What the kernel says in one line about a process or a thread: `/proc/PID/stat`.
+//! The kernel's line about a process or a thread: `/proc/PID/stat`.
 //!
-//! Cost: about 2 us (open, read, close); 10 us where the kernel has to add up the times of many threads.
+//! Cost: about 2 us (open, read, close); 10 us if the kernel has to add up the times of many threads.
 //!
 //! Reference: proc_pid_stat(5).
 
 use std::fmt::Display;
 use std::fs;
 
-/// A process, or a thread by its own number, when it was looked at.
+/// A process, or a thread by its own number, at the time of the reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessStat {
-    /// `R`: runs or waits for a processor; `T`: stopped; `Z`, `X`: has ended, and nobody has asked how.
+    /// `R`: runs or waits for a processor; `T`: stopped; `Z`, `X`: has ended, and its parent has not waited
+    /// for it.
     pub state: char,
     pub parent: i32,
     /// The number of the process that leads, or led, its group.
@@ -19,14 +20,14 @@ pub struct ProcessStat {
     pub user_ticks: u64,
     /// Processor time, in the kernel and outside, in clock ticks.
     pub own_ticks: u64,
-    /// The same of the children that have ended, and whose end this process has asked for.
+    /// Processor time of the children that have ended and that this process has waited for, in clock ticks.
     pub children_ticks: u64,
-    /// When it started, in clock ticks since boot.
+    /// The start time, in clock ticks since boot.
     pub started: u64,
 }
 
 impl ProcessStat {
-    /// `None`: there is no such process.
+    /// `None` if the process does not exist.
     pub fn of(number: impl Display) -> Option<Self> {
         let bytes = fs::read(format!("/proc/{number}/stat")).ok()?;
         // a command's name is cut at 15 bytes, also in the middle of a letter
@@ -51,14 +52,14 @@ impl ProcessStat {
         })
     }
 
-    /// Whether it has ended. It stays in the list of processes until its parent asks how, which in a
-    /// container may be never.
+    /// Whether it has ended. An ended process stays in the process list until its parent waits for it, which
+    /// in a container may never happen.
     pub fn has_ended(self) -> bool {
         matches!(self.state, 'Z' | 'X')
     }
 }
 
-/// Whether there is no such process, or only its end is not yet asked for.
+/// Whether the process does not exist, or has ended without being waited for.
 pub fn is_gone(number: impl Display) -> bool {
     ProcessStat::of(number).is_none_or(ProcessStat::has_ended)
 }

@@ -1,11 +1,11 @@
-//! Read and write another process's memory: process_vm_readv(2), process_vm_writev(2), proc_pid_mem(5).
+//! Reads and writes another process's memory: process_vm_readv(2), process_vm_writev(2), proc_pid_mem(5).
 //!
-//! One copy, no shared mapping, no help from the other side. Allowed where ptrace is: same user, and not
-//! forbidden by Yama or a container's filter; [`read`] of a known word finds out. A [`HeldMemory`] was
-//! looked up and asked about once, not in each call; but it is copied twice, through a page of the kernel's.
-//! Cost: a system call and a page lookup a page; 16 bytes take 1.3 us, or 1.0 us if held, with both sides at
-//! it 1.6 and 1.0; from a few pages on [`write()`] is faster. When not to use: for short data that can be
-//! shared instead.
+//! One copy, no shared mapping, no cooperation of the other process. Allowed like ptrace: same user, and not
+//! forbidden by Yama or a container's filter; a [`read`] of a known word finds out. A [`HeldMemory`] is
+//! looked up and checked once, not in each call; but it copies twice, through a page of the kernel. Cost: a
+//! system call and a lookup for each page. 16 bytes take 1.3 us, or 1.0 us with a `HeldMemory`; with
+//! transfers in both directions at a time, 1.6 us and 1.0 us. From a few pages on [`write()`] is faster. When
+//! not to use: for short data that can be shared instead.
 
 use crate::pidfd::start_time;
 use crate::pinned::PinnedProcess;
@@ -13,7 +13,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// A process's memory, held open: it stays that of this process, even after the process number is reused.
+/// A process's memory, held open: it refers to this process even after the process number is reused.
 #[derive(Debug)]
 pub struct HeldMemory(File);
 
@@ -25,18 +25,18 @@ impl HeldMemory {
         process.read(open).map(Self)
     }
 
-    /// Copies `into.len()` bytes from `address`. Fails with `EIO` for memory that is not there, and with
+    /// Copies `into.len()` bytes from `address`. Fails with `EIO` for unmapped memory, and with
     /// [`io::ErrorKind::UnexpectedEof`] if the process has ended.
     #[inline]
     pub fn read(&self, address: usize, into: &mut [u8]) -> io::Result<()> {
         self.0.read_exact_at(into, address as u64)
     }
 
-    /// Copies `bytes` to `address`; also where the process itself may only read, as a debugger's write would.
+    /// Copies `bytes` to `address`, even where the process itself may only read, like a debugger's write.
     /// Fails as [`read`] does.
     ///
     /// # Safety
-    /// What lies at `address` of the process (which may be this one) may be overwritten.
+    /// The caller may overwrite the memory at `address` of that process (possibly this one).
     #[inline]
     pub unsafe fn write(&self, address: usize, bytes: &[u8]) -> io::Result<()> {
         self.0.write_all_at(bytes, address as u64)
@@ -100,7 +100,7 @@ pub unsafe fn write(of: MemoryOf<'_>, address: usize, bytes: &[u8]) -> io::Resul
     })
 }
 
-/// Repeats a call until all bytes are through: one transfer may end early.
+/// Repeats a call until all bytes are transferred, because a transfer may end early.
 fn transfer(
     mut local: libc::iovec,
     process: u32,
@@ -158,7 +158,7 @@ mod tests {
         child.kill().expect("our child");
         child.wait().expect("our child");
         assert!(held.read(source.as_ptr() as usize, &mut target).is_err());
-        // SAFETY: nobody has that memory any more.
+        // SAFETY: the process has ended, so no memory is written.
         assert!(unsafe { held.write(source.as_ptr() as usize, &[1]) }.is_err());
         let late = read(MemoryOf::Pinned(&pinned), source.as_ptr() as usize, &mut target);
         assert_eq!(late.map_err(|error| error.raw_os_error()), Err(Some(libc::ESRCH)));

@@ -1,4 +1,4 @@
-//! What all processors together did since this machine started: the first line of `/proc/stat`.
+//! The time of all processors together since this machine started: the first line of `/proc/stat`.
 //!
 //! Reference: proc_stat(5).
 
@@ -9,12 +9,12 @@ use std::fs;
 pub struct ProcessorTicks {
     pub busy: u64,
     pub idle: u64,
-    /// Taken by the hypervisor. `None`: the kernel does not count it.
+    /// Time taken by the hypervisor. `None`: the kernel does not count it.
     pub steal: Option<u64>,
 }
 
 impl ProcessorTicks {
-    /// `None`: `/proc/stat` is not readable.
+    /// `None` if `/proc/stat` is not readable.
     pub fn now() -> Option<Self> {
         Self::parse(&fs::read_to_string("/proc/stat").ok()?)
     }

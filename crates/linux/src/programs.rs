@@ -5,14 +5,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Whether `name` is a program on `PATH`; its path if so.
+/// The path of the program `name` on `PATH`, if there is one.
 pub fn on_path(name: &str) -> Option<PathBuf> {
     let is_program = |path: &PathBuf| path.is_file() && is_executable(path);
     std::env::split_paths(&std::env::var_os("PATH")?).map(|directory| directory.join(name)).find(is_program)
 }
 
 /// A Python that has `module`: the first on `PATH`, or the distribution's. Only the latter has the modules
-/// that the distribution's packages install, and a user's own may come before it on `PATH`.
+/// from the distribution's packages, and another Python may come before it on `PATH`.
 #[must_use]
 pub fn python_with(module: &str) -> Option<&'static str> {
     ["python3", "/usr/bin/python3"].into_iter().find(|python| {
@@ -36,10 +36,9 @@ pub fn executable(name: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// The clang on PATH: `clang` itself, or the highest of those that name their version, as `clang-16`.
+/// The clang on `PATH`: `clang` itself, or the highest version among names such as `clang-16`.
 ///
-/// Distributions install the plain name with a package of its own, so a host may have the compiler without
-/// it.
+/// Distributions put the plain name into a package of its own, so a host may have the compiler without it.
 pub fn clang() -> Option<PathBuf> {
     on_path("clang").or_else(|| highest_version(&std::env::var_os("PATH")?, "clang-"))
 }

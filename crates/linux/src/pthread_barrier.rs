@@ -1,23 +1,23 @@
-//! The C library's thread barrier: `pthread_barrier_init(3)` and its companions, to compare with. It blocks
-//! at once and never spins.
+//! The C library's thread barrier, for comparison: `pthread_barrier_init(3)` and its companions. It blocks at
+//! once and never spins.
 
 use std::cell::UnsafeCell;
 use std::io;
 
-/// For threads of this process. Boxed, because the C library may rely on its place in memory.
+/// A barrier for threads of this process. Boxed, because the C library may rely on a fixed address.
 pub struct PthreadBarrier(Box<UnsafeCell<libc::pthread_barrier_t>>);
 
 // SAFETY: the C library allows every thread of the process to use the barrier.
 unsafe impl Send for PthreadBarrier {}
-// SAFETY: `wait` is the only use of a shared reference, and the C library makes it for several threads.
+// SAFETY: `wait` is the only use of a shared reference, and the C library allows several threads to call it.
 unsafe impl Sync for PthreadBarrier {}
 
 impl PthreadBarrier {
-    /// For `count` threads, at least one.
+    /// A barrier for `count` threads, at least one.
     pub fn new(count: u32) -> io::Result<Self> {
         // SAFETY: zeroes are a valid value of this plain C union.
         let barrier = Box::new(UnsafeCell::new(unsafe { std::mem::zeroed() }));
-        // SAFETY: the barrier is writable memory of the right type, and no attributes are allowed.
+        // SAFETY: the barrier is writable memory of the right type, and no attributes are given.
         let code = unsafe { libc::pthread_barrier_init(barrier.get(), std::ptr::null(), count) };
         if code == 0 { Ok(Self(barrier)) } else { Err(io::Error::from_raw_os_error(code)) }
     }
@@ -33,8 +33,8 @@ impl PthreadBarrier {
 
 impl Drop for PthreadBarrier {
     fn drop(&mut self) {
-        // It waits for threads that still leave the barrier. An error would say that it never was one.
-        // SAFETY: `new` has initialized the barrier, and nobody else has it any more.
+        // destroy waits for threads that are still leaving; it only fails for an uninitialized barrier
+        // SAFETY: `new` has initialized the barrier, and no other reference to it exists.
         unsafe { libc::pthread_barrier_destroy(self.0.get()) };
     }
 }

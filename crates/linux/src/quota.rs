@@ -1,14 +1,13 @@
-//! How many processors a process may use and for how much of the time: its affinity, its cpuset, and the
-//! quota of its control group and of each group around that one.
+//! The processors that a process may use and its share of their time: its affinity, its cpuset, and the
+//! quotas of its control group and of all groups above it.
 //!
-//! A quota is not seen in the affinity: a process with the time of one processor may run on all of them, and
-//! when the time of a period is used up every thread stops until the next period. Programs that count
-//! processors start too many threads then. A process gets the smallest quota of all groups around it, so that
-//! all are read, in version 1 (`cpu.cfs_quota_us` / `cpu.cfs_period_us`) and version 2 (`cpu.max`).
+//! The affinity does not show a quota: a process with the time of one processor may run on all of them, and
+//! when the time of a period is used up, every thread stops until the next period. Programs that count
+//! processors then start too many threads. A process gets the smallest quota of all groups above it, so all
+//! of them are read, in version 1 (`cpu.cfs_quota_us` / `cpu.cfs_period_us`) and version 2 (`cpu.max`).
 //!
-//! Cost: two or three small files a level. When not: groups above those that a container's mount shows have
-//! their quotas, too, but nobody in the container can read them; and a quota can change while the program
-//! runs.
+//! Cost: two or three small files per level. When not to use: groups that a container's mount does not show
+//! may have quotas too, but the container cannot read them; and a quota can change while the program runs.
 //!
 //! Reference: Documentation/scheduler/sched-bwc.rst; cgroups(7), cpuset(7), cgroup_namespaces(7).
 
@@ -21,15 +20,15 @@ use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessorLimits {
-    /// Where it may run; the kernel has taken away what the cpuset does not have.
+    /// The processors that it may run on; the kernel has removed processors outside of the cpuset.
     pub affinity: CpuSet,
     /// The processors of its cpuset, if it is in one.
     pub cpuset: Option<CpuSet>,
-    /// The smallest quota of the groups around it, if one has any.
+    /// The smallest quota of its group and of the groups above, if there is one.
     pub quota: Option<Quota>,
-    /// Processors that the machine has running, allowed here or not.
+    /// The number of online processors of the machine, whether this process may use them or not.
     pub online: usize,
-    /// Files that say what no kernel says; their limits are not counted.
+    /// Files with contents that no kernel writes; their limits are ignored.
     pub unread: Vec<String>,
 }
 
@@ -39,30 +38,30 @@ pub struct Quota {
     pub time_us: u64,
     /// Microseconds of a period, never 0.
     pub period_us: u64,
-    /// The group that has it.
+    /// The group with this quota.
     pub group: PathBuf,
     pub of: Whose,
-    /// Of which kind of tree: old runtimes read version 1 alone.
+    /// The version of its hierarchy: old language runtimes read only version 1.
     pub version: CgroupVersion,
 }
 
-/// Which of the groups around a process.
+/// The position of a group relative to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
     /// The group that the process is in.
     Own,
-    /// One around that group. Some runtimes (Go 1.25, Java before 24) read their own group alone.
+    /// A group above it. Some runtimes (Go 1.25, Java before 24) read only their own group.
     Ancestor,
 }
 
 impl Quota {
-    /// The number of processors whose time this is, also a fraction.
+    /// The equivalent number of processors, possibly a fraction.
     pub fn processors(&self) -> f64 {
         self.time_us as f64 / self.period_us as f64
     }
 
-    /// How many periods its group has had with something to run, and in how many of them the kernel stopped
-    /// the group because its time was used up. Both only grow.
+    /// The number of periods in which its group had runnable threads, and the number of throttled periods:
+    /// the kernel stopped the group because its time was used up. Both only grow.
     pub fn periods(&self) -> Option<QuotaPeriods> {
         periods(&fs::read_to_string(self.group.join("cpu.stat")).ok()?)
     }
@@ -80,7 +79,7 @@ pub struct QuotaPeriods {
 }
 
 impl QuotaPeriods {
-    /// Those from `start` until `self`.
+    /// The periods from `start` until `self`.
     #[must_use]
     pub fn since(self, start: Self) -> Self {
         Self {
@@ -99,17 +98,17 @@ fn periods(text: &str) -> Option<QuotaPeriods> {
     Some(QuotaPeriods { all: number("nr_periods")?, throttled: number("nr_throttled")? })
 }
 
-/// The limits of this process. A missing file is no limit: a host need not have control groups.
+/// The limits of this process. A missing file means no limit: a host need not have control groups.
 pub fn limits() -> io::Result<ProcessorLimits> {
     limits_of(Tid::SELF)
 }
 
-/// The limits of a process, whose first thread says where it may run.
+/// The limits of a process; its first thread determines the affinity.
 pub fn limits_of(process: Tid) -> io::Result<ProcessorLimits> {
     Ok(limits_below(Path::new("/"), process, affinity::allowed(process)?))
 }
 
-/// The limits that files below `root` name for a process that may run on `affinity`.
+/// The limits in the files below `root` for a process that may run on `affinity`.
 fn limits_below(root: &Path, process: Tid, affinity: CpuSet) -> ProcessorLimits {
     let online = fs::read_to_string(root.join("sys/devices/system/cpu/online")).ok();
     let online = online.and_then(|list| list.parse().ok()).map_or(0, |list: CpuSet| list.len());
@@ -125,8 +124,8 @@ fn limits_below(root: &Path, process: Tid, affinity: CpuSet) -> ProcessorLimits 
     limits
 }
 
-/// The mounts to read. The same tree may be mounted several times: one that shows the process's own group is
-/// right, and of those the one that shows the most groups around it.
+/// The mounts to read. A hierarchy may be mounted several times: choose a mount that shows the process's own
+/// group, and among these the mount that shows the most groups above it.
 fn views<'a>(trees: &'a [CgroupHierarchy], text: &str) -> Vec<&'a CgroupHierarchy> {
     let mut views: Vec<&CgroupHierarchy> = Vec::new();
     for tree in trees {
@@ -189,11 +188,11 @@ impl ProcessorLimits {
     }
 
     fn cpuset_of(&mut self, group: &ControlGroup) -> Option<CpuSet> {
-        // version 2; version 1; version 1 of kernels that do not tell the effective ones
+        // version 2; version 1; version 1 of kernels that do not report effective processors
         let files = ["cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"];
         let (file, text) = files.iter().find_map(|file| Some((file, group.read(file).ok()?)))?;
         match text.parse::<CpuSet>() {
-            // an empty list is what a group has that nobody gave any: the one around it counts
+            // a group whose processors were never set has an empty list; then its parent's list counts
             Ok(cpus) => (!cpus.is_empty()).then_some(cpus),
             Err(_) => {
                 self.unread.push(format!("{}: {:?}", group.path().join(file).display(), text.trim()));
@@ -203,10 +202,10 @@ impl ProcessorLimits {
     }
 }
 
-/// The text is none that the kernel writes.
+/// A text that no kernel writes.
 struct NoQuota;
 
-/// `max 100000`, `50000 100000`, of version 1 also `-1 100000`.
+/// Parses `max 100000`, `50000 100000`, and version 1's `-1 100000`.
 fn quota(text: &str) -> Result<Option<(u64, u64)>, NoQuota> {
     let mut fields = text.split_whitespace();
     let (Some(time), Some(period), None) = (fields.next(), fields.next(), fields.next()) else {
@@ -221,7 +220,7 @@ fn quota(text: &str) -> Result<Option<(u64, u64)>, NoQuota> {
 mod tests {
     use super::*;
 
-    /// What this process would find on a host with these files and eight processors.
+    /// The limits of this process on a host with these files and eight processors.
     fn with(files: &[(&str, &str)]) -> ProcessorLimits {
         let root = tempfile::tempdir().expect("a directory");
         for (path, text) in files {

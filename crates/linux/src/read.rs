@@ -1,19 +1,19 @@
-//! `read(2)` with a limit: a file from a stranger must not take all memory.
+//! `read(2)` with a limit: a file from an untrusted source must not take all memory.
 //!
-//! The bytes are counted while they are read, because the size that `stat(2)` answers says nothing about a
-//! pipe, a device such as `/dev/zero`, or a file that somebody still writes. Memory grows with what was read,
-//! never with the limit.
+//! The bytes are counted during the reading, because the size from `stat(2)` is meaningless for a pipe, a
+//! device such as `/dev/zero`, or a file that is still being written. Memory grows with the bytes read, never
+//! with the limit.
 
 use std::fs::File;
 use std::io::{self, Error, ErrorKind, Read};
 use std::path::Path;
 
-/// The limit of a file that a person writes by hand: a policy, a study, a description of a simulation.
+/// The limit for a file that a person writes by hand: a policy, a study, a description of a simulation.
 ///
 /// The longest of the examples has 4 KiB; a program that writes such files may need a thousand times as much.
 pub const HAND_WRITTEN: u64 = 16 << 20;
 
-/// The limit of a file that programs write: networks, traces, records.
+/// The limit for a file that programs write: networks, traces, records.
 pub const MACHINE_WRITTEN: u64 = 256 << 20;
 
 /// All bytes of a stream, at most `most`. Fails with [`ErrorKind::FileTooLarge`] if the stream holds more.
@@ -22,7 +22,7 @@ pub fn all(stream: impl Read, most: u64) -> io::Result<Vec<u8>> {
 }
 
 fn gathered(stream: impl Read, most: u64, mut bytes: Vec<u8>) -> io::Result<Vec<u8>> {
-    // One byte more than allowed tells a file that is too long from one that just fits.
+    // Read one byte more than allowed, to distinguish a file that is too long from a file that just fits.
     stream.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
         let problem = format!("it is longer than {}", Size(most));
@@ -34,13 +34,13 @@ fn gathered(stream: impl Read, most: u64, mut bytes: Vec<u8>) -> io::Result<Vec<
 /// All bytes of a file, at most `most`. Fails with [`ErrorKind::FileTooLarge`] if the file holds more.
 pub fn file(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
-    // What the file seems to have is room enough to begin with; without it the room grows to twice the file.
+    // The file's apparent size as initial capacity; otherwise the capacity would grow to twice the file.
     let seems = file.metadata().map_or(0, |metadata| metadata.len()).min(most);
     gathered(file, most, Vec::with_capacity(usize::try_from(seems).unwrap_or(0)))
 }
 
-/// The text of a file in UTF-8, at most `most` bytes. Fails with [`ErrorKind::InvalidData`] if the file is
-/// not UTF-8; otherwise as [`file()`].
+/// The text of a UTF-8 file, at most `most` bytes. Fails with [`ErrorKind::InvalidData`] if the file is not
+/// UTF-8; otherwise as [`file()`].
 pub fn text(path: &Path, most: u64) -> io::Result<String> {
     String::from_utf8(file(path, most)?)
         .map_err(|_| Error::new(ErrorKind::InvalidData, "this is no text in UTF-8"))

@@ -1,13 +1,13 @@
-//! How many descriptors this process may have open: getrlimit(2), setrlimit(2).
+//! The limit of this process's open descriptors: getrlimit(2), setrlimit(2).
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 
-/// Allows this process as many open descriptors as it may allow itself, at most `wanted`; answers how many it
-/// may now have.
+/// Raises the limit of open descriptors as far as this process may, at most to `wanted`; returns the
+/// resulting limit.
 pub fn raise_open_files(wanted: u64) -> io::Result<u64> {
     let mut limit = getrlimit(Resource::Nofile);
-    // no number: without a limit
+    // no number means no limit
     let current = limit.current.unwrap_or(u64::MAX);
     if current >= wanted {
         return Ok(current);

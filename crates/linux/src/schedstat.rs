@@ -1,7 +1,7 @@
 //! How long a thread ran and how long it waited to run: `/proc/PID/task/TID/schedstat`.
 //!
-//! Cost: about 2 us a thread (open, read, close). The figures of a thread that is running at this moment
-//! are as old as the last tick (up to 4 ms) unless [`refresh`] was called for its process first.
+//! Cost: about 2 us per thread (open, read, close). The numbers of a thread that is running at this moment
+//! are as old as the last tick (up to 4 ms), unless [`refresh`] was called for its process first.
 //!
 //! Reference: Documentation/scheduler/sched-stats.rst; clock_getcpuclockid(3).
 
@@ -10,19 +10,19 @@ use crate::process_stat::ProcessStat;
 use std::fs;
 use std::io;
 
-/// What one thread was given so far.
+/// The times of a thread so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunTime {
     /// Nanoseconds on a processor.
     pub ran_ns: u64,
     /// Nanoseconds runnable but waiting for a processor.
     pub waited_ns: u64,
-    /// How often it was put on a processor.
+    /// The number of times that it was put on a processor.
     pub times: u64,
 }
 
-/// Reads a thread's times; `process` may be any thread number of its process or the thread itself. Fails
-/// where the kernel was built without these figures.
+/// Reads a thread's times; `process` may be any thread number of its process or the thread itself. Fails if
+/// the kernel was built without these numbers.
 pub fn of(thread: Tid) -> io::Result<RunTime> {
     parse(&fs::read_to_string(format!("/proc/{thread}/schedstat"))?)
 }
@@ -35,7 +35,8 @@ fn parse(text: &str) -> io::Result<RunTime> {
     }
 }
 
-/// How often a thread went to sleep; stopping it counts, too. A read of about 20 us.
+/// The number of times that a thread went to sleep, including times when it was stopped. A read of about 20
+/// us.
 pub fn sleeps(thread: Tid) -> io::Result<u64> {
     let text = fs::read_to_string(format!("/proc/{thread}/status"))?;
     let line = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
@@ -43,17 +44,17 @@ pub fn sleeps(thread: Tid) -> io::Result<u64> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "status without voluntary_ctxt_switches"))
 }
 
-/// Whether a thread runs or waits for a processor; one that has ended does not. Another read of about 2 us.
+/// Whether a thread runs or waits for a processor; false if it has ended. Another read of about 2 us.
 pub fn is_runnable(thread: Tid) -> bool {
     ProcessStat::of(thread).is_some_and(|stat| stat.state == 'R')
 }
 
-/// Brings the figures of a process's running threads up to date and answers their sum in nanoseconds.
+/// Updates the numbers of a process's running threads and returns their sum in nanoseconds.
 pub fn refresh(process: Tid) -> io::Result<u64> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // the kernel's encoding of "the scheduler's clock of process N", as clock_getcpuclockid makes it
     let clock = (!process.0 << 3) | 2;
-    // SAFETY: `time` is valid for writes; an unknown clock is an error, not undefined.
+    // SAFETY: `time` is valid for writes; an unknown clock is an error, not undefined behavior.
     if unsafe { libc::clock_gettime(clock, &raw mut time) } < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -1,10 +1,10 @@
-//! How a thread is scheduled: `sched_setattr(2)`, `sched_getattr(2)`, `sched_setscheduler(2)`.
+//! The scheduling of a thread: `sched_setattr(2)`, `sched_getattr(2)`, `sched_setscheduler(2)`.
 //!
 //! A [`SchedulingPolicy`] is a class with its parameters, typed. Cost: one system call (about 1.2 us with
 //! warm caches, four times that after another program has run). Raising a class needs `CAP_SYS_NICE` or a
-//! resource limit; the real-time classes are refused (`EPERM`) in a non-root cgroup of the version 1 `cpu`
-//! controller that has no real-time budget, and `SCHED_DEADLINE` when the thread may not use all processors
-//! or the machine's bandwidth is spent (`EPERM`, `EBUSY`).
+//! resource limit. The kernel refuses the real-time classes (`EPERM`) in a non-root cgroup of the version 1
+//! `cpu` controller that has no real-time budget. It refuses `SCHED_DEADLINE` if the thread may not use all
+//! processors or the machine's bandwidth is used up (`EPERM`, `EBUSY`).
 //!
 //! Reference: sched(7), sched_setattr(2).
 
@@ -20,17 +20,18 @@ pub enum SchedulingPolicy {
     Other {
         /// From -20 (most processor time) to 19.
         nice: i32,
-        /// The slice that this thread asks for (0.1 ms to 100 ms, kernels from 6.12 on); `None` is the
-        /// kernel's own.
+        /// The slice that this thread requests (0.1 ms to 100 ms, kernels from 6.12 on); `None` is the
+        /// kernel's default.
         slice: Option<Duration>,
     },
-    /// Fair, but never preempts on wake-up.
+    /// Fair, but never preempts another thread on wake-up.
     Batch { nice: i32 },
     /// Fair with the least weight, preempted by every other fair thread.
     Idle,
-    /// What the scheduler does that is loaded into the kernel (sched_ext); the same as `Other` while none is.
+    /// Scheduled by the scheduler that is loaded into the kernel (sched_ext); the same as `Other` while none
+    /// is loaded.
     Extensible { nice: i32 },
-    /// Real-time, runs until it sleeps or something more urgent comes.
+    /// Real-time, runs until it sleeps or a more urgent thread becomes runnable.
     Fifo(Urgency),
     /// Real-time, takes turns with threads of the same urgency.
     RoundRobin(Urgency),
@@ -38,7 +39,7 @@ pub enum SchedulingPolicy {
     Deadline {
         /// Processor time granted in each period.
         runtime: Duration,
-        /// When it is needed, counted from the start of the period.
+        /// The deadline, counted from the start of the period.
         deadline: Duration,
         period: Duration,
     },
@@ -50,9 +51,9 @@ pub struct Urgency(u8);
 
 impl Urgency {
     /// The least urgent real-time priority.
-    pub const LEAST: Urgency = Urgency(1);
-    /// The most urgent one; the kernel's own migration threads are above it.
-    pub const MOST: Urgency = Urgency(99);
+    pub const MIN: Urgency = Urgency(1);
+    /// The most urgent priority; the kernel's own migration threads are above it.
+    pub const MAX: Urgency = Urgency(99);
 
     /// A priority, clamped to 1..=99.
     pub fn new(priority: u8) -> Self {
@@ -64,7 +65,7 @@ impl Urgency {
     }
 }
 
-/// Whether children start with the parent's class or with the default one.
+/// Whether children start with the parent's class or with the default class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Children {
     Inherit,
@@ -94,10 +95,10 @@ const SCHED_DEADLINE: u32 = 6;
 const SCHED_EXT: u32 = 7;
 
 impl SchedulingPolicy {
-    /// The class of a thread that nobody changed.
+    /// The class of a thread without changes.
     pub const DEFAULT: SchedulingPolicy = SchedulingPolicy::Other { nice: 0, slice: None };
 
-    /// Whether the thread preempts every fair one.
+    /// Whether the thread preempts every fair thread.
     pub fn is_real_time(&self) -> bool {
         matches!(
             self,
@@ -156,7 +157,7 @@ pub fn set_own(policy: SchedulingPolicy, children: Children) -> io::Result<()> {
 /// there is no such thread.
 pub(crate) fn set(thread: Tid, policy: SchedulingPolicy, children: Children) -> io::Result<()> {
     let attributes = policy.attributes(children);
-    // SAFETY: `attributes` has the kernel's layout (its first version) and names its own size.
+    // SAFETY: `attributes` has the kernel's layout (its first version) and contains its own size.
     let result = unsafe { libc::syscall(libc::SYS_sched_setattr, thread.0, &raw const attributes, 0u32) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -176,8 +177,8 @@ pub fn of(thread: Tid) -> io::Result<SchedulingPolicy> {
             deadline: Duration::from_nanos(attributes.deadline),
             period: Duration::from_nanos(attributes.period),
         },
-        // every fair thread reports a slice; only one that differs from the kernel's own was asked for,
-        // which cannot be told apart here, so it is not reported
+        // every fair thread reports a slice; a requested slice cannot be distinguished here from the kernel's
+        // default, so it is not reported
         _ => SchedulingPolicy::Other { nice: attributes.nice, slice: None },
     })
 }
@@ -201,7 +202,8 @@ pub fn threads_of(process: u32) -> io::Result<Vec<Tid>> {
     Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Tid)).collect())
 }
 
-/// The nice value of a thread: in another class than the fair ones the one that it will have there again.
+/// The nice value of a thread; in a class that is not fair, the value that applies again when it returns to a
+/// fair class.
 pub fn nice_of(thread: Tid) -> io::Result<i32> {
     Ok(getpriority_process(thread.pid())?)
 }
@@ -250,8 +252,8 @@ mod tests {
             period: Duration::from_millis(1),
         };
         assert!(set(Tid::SELF, backwards, Children::Reset).is_err());
-        assert_eq!(Urgency::new(0), Urgency::LEAST);
-        assert_eq!(Urgency::new(200), Urgency::MOST);
+        assert_eq!(Urgency::new(0), Urgency::MIN);
+        assert_eq!(Urgency::new(200), Urgency::MAX);
     }
 
     #[test]

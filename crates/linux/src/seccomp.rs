@@ -1,20 +1,22 @@
-//! Which system calls this thread may still make: a filter in the kernel (seccomp).
+//! Restricts the system calls of this thread: a filter in the kernel (seccomp).
 //!
 //! ```text
 //!   system call --> architecture as built for? --no--> the process is killed
 //!                        | yes
 //!                   a rule for this call whose conditions all hold? --yes--> the call is made
 //!                        | no
-//!                   the call fails with EPERM, and nothing has happened
+//!                   the call fails with EPERM, without effect
 //! ```
-//! A filter is a list of what is allowed. All else fails with `EPERM`: a call that a newer C library makes
-//! instead of an older one costs an error that the caller handles, not the process. The filter sees numbers
-//! and not what pointers lead to: that a pointer is null can be demanded, what stands in a structure cannot.
-//! It holds for the calling thread and for all that it starts, for good; threads that run already are not
-//! bound by it, so install it in a process of one thread.
 //!
-//! Cost: some 50 instructions of a small interpreter (compiled by the kernel where it can) for each system
-//! call. When not to use it: around code of others, whose calls nobody has listed. Reference: seccomp(2);
+//! A filter is a list of permitted calls. All other calls fail with `EPERM`: if a newer C library makes
+//! another call than an older one, the caller gets an error that it can handle, and the process is not
+//! killed. The filter sees arguments but not memory behind pointers: it can require that a pointer is null,
+//! but cannot check a structure. It binds the calling thread and all threads and processes that it starts,
+//! permanently. Threads that are already running are not bound, so install the filter in a single-threaded
+//! process.
+//!
+//! Cost: some 50 instructions of a small interpreter (compiled by the kernel if it can) for each system call.
+//! When not to use it: around foreign code whose calls are unknown. Reference: seccomp(2);
 //! Documentation/userspace-api/seccomp_filter.rst; classic BPF: McCanne & Jacobson, USENIX 1993.
 
 use std::io;
@@ -23,7 +25,7 @@ use std::io;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SystemCall(u32);
 
-/// Names a constant for each call, called as in its man page.
+/// Defines a constant for each call, with the name of its man page.
 macro_rules! calls {
     ($($(#[$only:meta])? $name:ident = $number:ident;)*) => {
         #[allow(missing_docs, reason = "the man page of the same name says what each does")]
@@ -85,7 +87,7 @@ calls! {
     WAIT4 = SYS_wait4;
     WRITE = SYS_write;
     WRITEV = SYS_writev;
-    // the older forms, which only the older architecture has
+    // older forms, which only the older architecture has
     #[cfg(target_arch = "x86_64")] CHMOD = SYS_chmod;
     #[cfg(target_arch = "x86_64")] MKDIR = SYS_mkdir;
     #[cfg(target_arch = "x86_64")] POLL = SYS_poll;
@@ -95,20 +97,20 @@ calls! {
     #[cfg(target_arch = "x86_64")] UNLINK = SYS_unlink;
 }
 
-/// What an argument must be like, arguments counted from 0.
+/// A condition on an argument; arguments count from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ArgumentTest {
-    /// The argument, all 64 bits of it, is this number.
+    /// The argument, all 64 bits of it, equals this number.
     Is(u8, u64),
-    /// None of these bits is set in the lower 32 of the argument.
+    /// None of these bits is set in the lower 32 bits of the argument.
     Without(u8, u32),
 }
 
-/// A call that may be made when all conditions hold. Several rules for one call are alternatives.
+/// A call that is permitted if all conditions hold. Several rules for the same call are alternatives.
 #[derive(Clone, Copy, Debug)]
 pub struct CallRule(pub SystemCall, pub &'static [ArgumentTest]);
 
-/// `AUDIT_ARCH_...` of the architecture that this is built for; none where filters have not been tried.
+/// `AUDIT_ARCH_...` of the target architecture; `None` if filters have not been tested there.
 const ARCHITECTURE: Option<u32> = if cfg!(target_arch = "x86_64") {
     Some(0xc000_003e)
 } else if cfg!(target_arch = "aarch64") {
@@ -117,7 +119,7 @@ const ARCHITECTURE: Option<u32> = if cfg!(target_arch = "x86_64") {
     None
 };
 
-/// Places in `struct seccomp_data`.
+/// Offsets in `struct seccomp_data`.
 const NUMBER_AT: u32 = 0;
 const ARCHITECTURE_AT: u32 = 4;
 const ARGUMENTS_AT: u32 = 16;
@@ -137,14 +139,14 @@ impl std::fmt::Debug for Filter {
 }
 
 impl Filter {
-    /// Allows these calls and refuses all others with `EPERM`.
+    /// Permits these calls and refuses all others with `EPERM`.
     pub fn allowing(rules: &[CallRule]) -> Self {
         let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
         Self::with(rules, libc::SECCOMP_RET_ALLOW, refuse)
     }
 
-    /// Refuses these calls with an error number and allows all others: to test what a program does when one
-    /// fails.
+    /// Refuses these calls with an error number and permits all others: to test a program's handling of such
+    /// an error.
     pub fn refusing(rules: &[CallRule], errno: i32) -> Self {
         Self::with(rules, libc::SECCOMP_RET_ERRNO | errno as u32, libc::SECCOMP_RET_ALLOW)
     }
@@ -156,7 +158,7 @@ impl Filter {
             statement(RETURN, libc::SECCOMP_RET_KILL_PROCESS),
         ];
         for CallRule(call, conditions) in rules {
-            // each condition is two instructions for each half of the argument that it looks at
+            // each condition takes two instructions for each half of the argument that it tests
             let length = |when: &ArgumentTest| if matches!(when, ArgumentTest::Is(..)) { 4 } else { 2 };
             let mut left: u8 = conditions.iter().map(length).sum::<u8>() + 1;
             program.push(statement(LOAD, NUMBER_AT));
@@ -182,10 +184,10 @@ impl Filter {
         Self(program)
     }
 
-    /// Binds the calling thread, and all threads and programs that it starts, for good. They cannot get
-    /// privileges by starting a program any more (`PR_SET_NO_NEW_PRIVS`), since otherwise a filter could
-    /// mislead such a program. Fails with `Unsupported` on processors other than x86-64 and 64-bit ARM, and
-    /// on kernels without `CONFIG_SECCOMP_FILTER`.
+    /// Binds the calling thread, and all threads and programs that it starts, permanently. They can no longer
+    /// gain privileges by starting a program (`PR_SET_NO_NEW_PRIVS`), because a filter could mislead such a
+    /// program. Fails with `Unsupported` on processors other than x86-64 and 64-bit ARM, and on kernels
+    /// without `CONFIG_SECCOMP_FILTER`.
     pub fn install(&self) -> io::Result<()> {
         if ARCHITECTURE.is_none() {
             let text = "system calls are filtered on x86-64 and 64-bit ARM only";
@@ -208,7 +210,7 @@ impl Filter {
     }
 }
 
-/// Where the halves of a 64-bit argument are.
+/// The offsets of the halves of a 64-bit argument.
 const LOWER: u32 = if cfg!(target_endian = "little") { 0 } else { 4 };
 const UPPER: u32 = 4 - LOWER;
 
@@ -216,7 +218,7 @@ fn statement(code: u16, operand: u32) -> libc::sock_filter {
     jump(code, operand, 0, 0)
 }
 
-/// Jumps count the instructions that they skip.
+/// Jump offsets count the instructions that they skip.
 fn jump(code: u16, operand: u32, if_true: u8, if_false: u8) -> libc::sock_filter {
     libc::sock_filter { code, jt: if_true, jf: if_false, k: operand }
 }
@@ -226,7 +228,7 @@ mod tests {
     use super::*;
     use std::os::fd::AsRawFd;
 
-    /// Runs the filter as the kernel does; answers what it returns.
+    /// Runs the filter as the kernel does; returns its result.
     fn decide(filter: &Filter, architecture: u32, number: u32, arguments: [u64; 6]) -> u32 {
         let mut data = [0_u8; 64];
         data[..4].copy_from_slice(&number.to_ne_bytes());
@@ -281,7 +283,7 @@ mod tests {
                 && allows(SystemCall::FCNTL, [0, u64::MAX, 0, 0, 0, 0])
         );
         assert!(!allows(SystemCall::FCNTL, [0, 6, 0, 0, 0, 0]));
-        // the numbers of x32, which on x86-64 come with the same architecture
+        // the call numbers of x32; it has the same architecture value on x86-64
         assert!(!allows(SystemCall(SystemCall::READ.0 | 0x4000_0000), [0; 6]));
     }
 
@@ -295,7 +297,7 @@ mod tests {
     #[test]
     fn the_kernel_heeds_a_filter_in_the_thread_that_installed_it_and_in_no_other() {
         let null = std::fs::File::open("/dev/null").expect("it is on every Linux");
-        // SAFETY: asks for the flags of an open descriptor.
+        // SAFETY: reads the flags of an open descriptor.
         let ask = || unsafe { libc::fcntl(null.as_raw_fd(), libc::F_GETFD) };
         std::thread::scope(|scope| {
             let bound = scope.spawn(|| {

@@ -4,12 +4,12 @@
 //! inherits it across `fork`. Another process of the same user opens it by its path under `/proc/PID/fd`
 //! ([`SharedMemory::path`], [`SharedMemory::open`]), or gets its descriptor through a socket.
 //!
-//! A fresh region is zeroed. Its size is sealed, so that no peer can shrink it under our feet (a shrunk
-//! mapping kills with SIGBUS). Contents are hostile: other processes write them at any time, so they are
-//! only ever seen as atomics ([`SharedMemory::words`]) or copied. A region that only its creator may write
-//! ([`SharedMemory::create_published`]) is mapped by the others as a [`ReadOnlyMapping`].
+//! A new region is zeroed. Its size is sealed, so that no peer can shrink it while this process uses it (a
+//! shrunk mapping kills with SIGBUS). Its contents are untrusted: other processes write them at any time, so
+//! they are only accessed as atomics ([`SharedMemory::words`]) or copied. A region that only its creator may
+//! write ([`SharedMemory::create_published`]) is mapped by other processes as a [`ReadOnlyMapping`].
 //!
-//! Cost: one page fault a page; afterwards ordinary memory. Reference: memfd_create(2), fcntl(2) on seals.
+//! Cost: one page fault per page; afterwards ordinary memory. Reference: memfd_create(2), fcntl(2) on seals.
 
 use crate::mapping::Mapping;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
@@ -28,14 +28,14 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// A fresh, zeroed region of at least `bytes`, rounded up to whole pages. Fails with `InvalidInput` for
+    /// A new, zeroed region of at least `bytes`, rounded up to whole pages. Fails with `InvalidInput` for
     /// zero bytes.
     pub fn create(bytes: usize) -> io::Result<Self> {
         Self::create_sealed(bytes, SealFlags::empty())
     }
 
-    /// As [`create`](Self::create), for a region that only this process writes, and only through this
-    /// mapping: a process that gets the descriptor may read. Needs Linux 5.1.
+    /// Like [`create`](Self::create), for a region that only this process writes, and only through this
+    /// mapping: a process that gets the descriptor can only read. Needs Linux 5.1.
     pub fn create_published(bytes: usize) -> io::Result<Self> {
         Self::create_sealed(bytes, SealFlags::FUTURE_WRITE)
     }
@@ -47,32 +47,32 @@ impl SharedMemory {
         })?;
         let file = File::from(memfd_create("unisono", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
         file.set_len(bytes as u64)?;
-        // Mapped before it is sealed: the seal against writing spares the mappings that exist.
+        // Map before sealing: the seal against writing spares existing mappings.
         let region = Self::map(file)?;
         fcntl_add_seals(&region.file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | seal)?;
         Ok(region)
     }
 
-    /// Maps a region that another process created, by the [`path`](Self::path) it passed on. Fails with
-    /// `NotFound` when the creator is gone, `PermissionDenied` for another user's, `InvalidData` for a file
-    /// whose size is not sealed.
+    /// Maps a region that another process created, by the [`path`](Self::path) that it passed on. Fails with
+    /// `NotFound` if the creator is gone, `PermissionDenied` for another user's region, `InvalidData` for a
+    /// file whose size is not sealed.
     pub fn open(path: &Path) -> io::Result<Self> {
         Self::map_sealed(OpenOptions::new().read(true).write(true).open(path)?)
     }
 
-    /// Maps the region behind a descriptor, such as one that another process passed on. Fails as
+    /// Maps the region of a descriptor, such as a descriptor that another process passed on. Fails as
     /// [`open`](Self::open) does.
     pub fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
         Self::map_sealed(File::from(descriptor))
     }
 
-    /// Where processes of the same user find this region while this process lives.
+    /// The path by which processes of the same user open this region while this process lives.
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()))
     }
 
-    /// The mapping, and the descriptor, which is not needed any more once everybody has mapped the region: a
-    /// program may have more regions than it may have descriptors.
+    /// The mapping, and the descriptor. Once all processes have mapped the region, the descriptor is no
+    /// longer needed: a program may have more regions than descriptors.
     pub fn into_parts(self) -> (Mapping, OwnedFd) {
         (self.mapping, self.file.into())
     }
@@ -82,12 +82,12 @@ impl SharedMemory {
         self.mapping.bytes()
     }
 
-    /// Never: a region has at least a page.
+    /// Always false: a region has at least a page.
     pub const fn is_empty(&self) -> bool {
         false
     }
 
-    /// Its first byte, page-aligned. Valid as long as `self`.
+    /// The address of its first byte, page-aligned. Valid as long as `self`.
     pub const fn start(&self) -> NonNull<u8> {
         self.mapping.start()
     }
@@ -95,8 +95,8 @@ impl SharedMemory {
     /// The region as words that any process may change at any time.
     pub fn words(&self) -> &[AtomicU32] {
         let words = self.mapping.bytes() / size_of::<AtomicU32>();
-        // SAFETY: the mapping is page-aligned, readable and writable for `bytes` bytes until drop, its
-        // size is sealed, and every bit pattern is a valid AtomicU32.
+        // SAFETY: the mapping is page-aligned, readable and writable for `bytes` bytes until drop, its size
+        // is sealed, and every bit pattern is a valid AtomicU32.
         unsafe { std::slice::from_raw_parts(self.mapping.start().as_ptr().cast::<AtomicU32>(), words) }
     }
 
@@ -128,8 +128,8 @@ fn require_seal(file: &File, wanted: SealFlags, otherwise: &str) -> io::Result<(
 pub struct ReadOnlyMapping(Mapping);
 
 impl ReadOnlyMapping {
-    /// Maps what [`SharedMemory::create_published`] made. Fails with `InvalidData` for a file that could
-    /// shrink, or that others than its creator could write.
+    /// Maps a region of [`SharedMemory::create_published`]. Fails with `InvalidData` for a file that could
+    /// shrink, or that a process other than its creator could write.
     pub fn new(descriptor: OwnedFd) -> io::Result<Self> {
         let file = File::from(descriptor);
         require_seal(&file, SealFlags::SHRINK, "its size is not sealed")?;
@@ -137,7 +137,7 @@ impl ReadOnlyMapping {
         Mapping::read_only(file.as_fd(), length(&file)?).map(Self)
     }
 
-    /// The region as words that its creator may change at any time. A store to one of them ends the process
+    /// The region as words that its creator may change at any time. A store to them ends the process
     /// (SIGSEGV).
     pub fn words(&self) -> &[AtomicU32] {
         let words = self.0.bytes() / size_of::<AtomicU32>();
@@ -146,7 +146,7 @@ impl ReadOnlyMapping {
         unsafe { std::slice::from_raw_parts(self.0.start().as_ptr().cast::<AtomicU32>(), words) }
     }
 
-    /// As [`words`](Self::words), as bytes.
+    /// Like [`words`](Self::words), as bytes.
     pub fn bytes(&self) -> &[AtomicU8] {
         // SAFETY: as in `words`.
         unsafe { std::slice::from_raw_parts(self.0.start().as_ptr().cast::<AtomicU8>(), self.0.bytes()) }
@@ -208,7 +208,7 @@ mod tests {
         let (mapping, descriptor) = region.into_parts();
         drop(descriptor);
         other.words()[3].store(7, SeqCst);
-        // SAFETY: the mapping has a page, which is only seen as atomics.
+        // SAFETY: the mapping has a page, which is only accessed as atomics.
         let word = unsafe { &*mapping.start().as_ptr().cast::<AtomicU32>().wrapping_add(3) };
         assert_eq!((word.load(SeqCst), mapping.bytes()), (7, page_size()));
     }

@@ -12,11 +12,11 @@ pub enum Signal {
     User1,
     /// For the program's own use.
     User2,
-    /// A timer of alarm(2), which also outlives an exec.
+    /// A timer of alarm(2), which also survives an exec.
     Alarm,
     /// The terminal has another size.
     WindowChange,
-    /// Ends a process without its help.
+    /// Ends a process without its cooperation.
     Kill,
     Stop,
     Suspend,
@@ -25,7 +25,7 @@ pub enum Signal {
 
 impl Signal {
     /// The signals that end, stop or interrupt a process from outside and can be caught. A program that runs
-    /// others for a user passes them on.
+    /// other programs for a user passes these signals on.
     pub const FROM_OUTSIDE: [Signal; 10] = [
         Signal::Interrupt,
         Signal::Terminate,

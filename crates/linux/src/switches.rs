@@ -1,12 +1,12 @@
-//! Who ran on a processor, and since when: the kernel's own records of context switches.
+//! The threads that ran on a processor, and since when: the kernel's own records of context switches.
 //!
-//! A [`Recorder`] is a perf event that counts nothing and notes every context switch of one processor with
-//! its time on the monotonic clock, as the kernel makes it. Figures from outside (`/proc/TID/schedstat`)
-//! cannot tell a thread that began late from one that was interrupted, and are as old as the last tick.
+//! A [`Recorder`] is a perf event that counts nothing. The kernel records every context switch of a processor
+//! in it, with its time on the monotonic clock. Numbers from outside (`/proc/TID/schedstat`) do not
+//! distinguish a thread that began late from a thread that was interrupted, and are as old as the last tick.
 //!
-//! Cost: two records of 32 bytes a context switch (about 0.2 us) while it records; starting and stopping
-//! interrupt the processor once. The ring holds 4,000 switches. When it is full the kernel records no more,
-//! and [`Recording::full`] says until when the records are complete.
+//! Cost: two records of 32 bytes per context switch (about 0.2 us) while it records; starting and stopping
+//! interrupt the processor once. The ring holds 4,000 switches. When it is full, the kernel stops recording,
+//! and [`Recording::full`] tells until when the records are complete.
 //!
 //! Reference: perf_event_open(2), `PERF_RECORD_SWITCH_CPU_WIDE`.
 
@@ -36,32 +36,32 @@ const PREEMPTED: u64 = 1 << 14;
 pub enum Left {
     /// It sleeps, or has ended.
     Asleep,
-    /// It would have run on.
+    /// It was still runnable.
     Preempted,
 }
 
 /// At `time`, `from` stopped running on the processor and `to` started; thread 0 is the idle loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwitchChange {
-    /// By the monotonic clock.
+    /// On the monotonic clock.
     pub time: Nanos,
-    /// Who ran until then.
+    /// The thread that ran until then.
     pub from: Tid,
-    /// Why it did not go on.
+    /// The reason why it stopped running.
     pub left: Left,
-    /// Who runs from then on.
+    /// The thread that runs from then on.
     pub to: Tid,
 }
 
-/// The switches of one processor since the start, in their order.
+/// The switches of a processor since the start, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recording {
     pub changes: Vec<SwitchChange>,
-    /// When the ring was full: what happened later was not recorded. `None`: it did not fill.
+    /// When the ring became full: later switches were not recorded. `None`: it did not fill.
     pub full: Option<Nanos>,
 }
 
-/// Records the context switches of one processor.
+/// Records the context switches of a processor.
 #[derive(Debug)]
 pub struct Recorder {
     event: OwnedFd,
@@ -106,30 +106,30 @@ impl Recorder {
         };
         let (anybody, no_group, close_on_exec) = (-1_i32, -1_i32, 8_u64);
         let at = &raw const attributes;
-        // SAFETY: `attributes` is valid for reads for as long as its `size` says.
+        // SAFETY: `attributes` is valid for reads of its `size`.
         let fd = unsafe {
             libc::syscall(libc::SYS_perf_event_open, at, anybody, cpu as i32, no_group, close_on_exec)
         };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: `fd` was just made and belongs to nobody else.
+        // SAFETY: `fd` was just made and has no other owner.
         let event = unsafe { OwnedFd::from_raw_fd(fd as i32) };
         let bytes = (PAGES + 1) * page_size();
         let ring = Mapping::shared(event.as_fd(), 0, bytes, MapFlags::empty())?;
         Ok(Recorder { event, ring })
     }
 
-    /// Forgets what was recorded and records from now on.
+    /// Discards earlier records and starts recording.
     pub fn start(&mut self) -> io::Result<()> {
         const ENABLE: libc::c_ulong = 0x2400;
-        // SYNC(ring) acquire, release: nothing is read here; the kernel may write over all that there is
+        // SYNC(ring) acquire, release: no record is read here; the kernel may overwrite all of them
         let head = self.word(HEAD).load(Ordering::Acquire);
         self.word(TAIL).store(head, Ordering::Release);
         self.order(ENABLE)
     }
 
-    /// Stops recording. `None`: the records make no sense.
+    /// Stops recording. `None`: the records are invalid.
     pub fn stop(&mut self) -> io::Result<Option<Recording>> {
         const DISABLE: libc::c_ulong = 0x2401;
         self.order(DISABLE)?;
@@ -141,7 +141,7 @@ impl Recorder {
             .step_by(8)
             .map(|at| self.word(page_size() + at as usize % ring).load(Ordering::Relaxed))
             .collect();
-        // SYNC(ring) release: the records are read before the kernel may write over them.
+        // SYNC(ring) release: the records are read before the kernel may overwrite them.
         self.word(TAIL).store(head, Ordering::Release);
         let full = head.wrapping_sub(tail) as usize + ROOM > ring;
         Ok(parse(&words).map(|changes| Recording {
@@ -165,8 +165,7 @@ impl Recorder {
     }
 }
 
-/// Reads records; `None` when they make no sense. The kernel says at the next start what it lost before
-/// that, which is passed over.
+/// Parses records; `None` if they are invalid. Skips the kernel's report of records lost before the start.
 fn parse(words: &[u64]) -> Option<Vec<SwitchChange>> {
     let thread = |word: u64| Tid((word >> 32) as i32);
     let mut changes = Vec::new();
@@ -218,7 +217,7 @@ mod tests {
     #[test]
     fn a_thread_that_sleeps_is_seen_to_leave_and_to_come_back() {
         let cpu = crate::affinity::allowed(Tid::SELF).expect("affinity").iter().next().expect("a processor");
-        // without the privilege there is nothing to try; the host tests say so
+        // without the privilege there is nothing to test; the host tests report it
         let Ok(mut recorder) = Recorder::new(cpu) else { return };
         let visit = move || {
             crate::affinity::restrict(Tid::SELF, &crate::affinity::CpuSet::single(cpu)).expect("affinity");
@@ -239,7 +238,7 @@ mod tests {
     #[test]
     fn a_ring_that_is_full_keeps_what_came_first_and_the_next_start_finds_it_empty() {
         let cpu = crate::affinity::allowed(Tid::SELF).expect("affinity").iter().next().expect("a processor");
-        // without the privilege there is nothing to try; the host tests say so
+        // without the privilege there is nothing to test; the host tests report it
         let Ok(mut recorder) = Recorder::new(cpu) else { return };
         let visit = move || {
             crate::affinity::restrict(Tid::SELF, &crate::affinity::CpuSet::single(cpu)).expect("affinity");

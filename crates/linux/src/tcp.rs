@@ -1,20 +1,20 @@
-//! What the kernel knows about a TCP connection: `TCP_INFO`, tcp(7).
+//! The kernel's state of a TCP connection: `TCP_INFO`, tcp(7).
 //!
-//! The idea: a peer's *kernel* acknowledges what arrives whether or not its process runs, so that silence
-//! after something was sent means that the machine or the way to it is gone, while a process that merely
-//! computes is never mistaken for a dead one. Cost: one system call. When not to use: to learn whether the
-//! process read what was sent; only it can say. Reference: tcp(7), include/uapi/linux/tcp.h.
+//! The idea: a peer's *kernel* acknowledges received data whether or not its process runs. So silence after a
+//! send means that the machine or the path to it is gone, and a process that merely computes is never
+//! mistaken for a dead one. Cost: one system call. When not to use: to learn whether the process read the
+//! data; only the process can tell. Reference: tcp(7), include/uapi/linux/tcp.h.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-/// Bytes of `struct tcp_info`, as much of it as we read: newer kernels have more, older ones less.
+/// The bytes of `struct tcp_info` that are read: newer kernels have more, older kernels fewer.
 const LENGTH: usize = 160;
-/// Where the number of probes is, a byte.
+/// The offset of the number of probes, a byte.
 const PROBES: usize = 3;
 
-/// Where a word of `struct tcp_info` is.
+/// The offset of a word in `struct tcp_info`.
 #[derive(Clone, Copy)]
 enum Field {
     Unacknowledged = 24,
@@ -22,7 +22,7 @@ enum Field {
     LastAcknowledgement = 56,
     /// A running mean in microseconds, which begins with the handshake.
     RoundTrip = 68,
-    /// Segments with data that came (Linux 4.6).
+    /// Received segments with data (Linux 4.6).
     DataSegmentsIn = 152,
 }
 
@@ -44,19 +44,19 @@ pub struct Silence {
     pub unacknowledged: u32,
     /// Probes of a closed window (or of an idle connection) that were not answered yet.
     pub probes: u32,
-    /// Since the peer's kernel was last heard, by an acknowledgement or by data.
+    /// The time since the last acknowledgment or data from the peer's kernel.
     pub heard: Duration,
 }
 
-/// How many segments with data came on a connection, those out of order and those that came twice included:
-/// what the way to here carried, whether or not it could be delivered yet. The number wraps around. Fails
-/// with `EBADF`, `ENOTSOCK`, `EOPNOTSUPP`: not a TCP socket.
+/// The number of segments with data that arrived on a connection, including segments out of order and
+/// duplicates: the traffic that the path carried, whether or not it could be delivered yet. The number wraps
+/// around. Fails with `EBADF`, `ENOTSOCK`, `EOPNOTSUPP`: not a TCP socket.
 pub fn segments_received(socket: impl AsFd) -> io::Result<u32> {
     Ok(info(&socket)?.word(Field::DataSegmentsIn))
 }
 
-/// How long the other end's kernel takes to answer, smoothed; right after connecting that of the handshake.
-/// Fails as [`segments_received`] does.
+/// The smoothed round-trip time to the peer's kernel; right after connecting, the round-trip time of the
+/// handshake. Fails as [`segments_received`] does.
 pub fn round_trip(socket: impl AsFd) -> io::Result<Duration> {
     Ok(Duration::from_micros(info(&socket)?.word(Field::RoundTrip).into()))
 }
@@ -65,7 +65,7 @@ fn info(socket: &impl AsFd) -> io::Result<Info> {
     let mut info = [0_u8; LENGTH];
     let mut length = LENGTH as libc::socklen_t;
     // SAFETY: the descriptor is borrowed and open; the kernel writes at most `length` bytes into `info`,
-    // which is that long, and the number written into `length`.
+    // whose size is that length, and the number written into `length`.
     let status = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
@@ -132,7 +132,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let near = TcpStream::connect(listener.local_addr().expect("bound")).expect("connects");
         let took = round_trip(&near).expect("a TCP socket");
-        // the kernel takes a second for what it does not know
+        // the kernel assumes a second if it has no measurement
         assert!(took > Duration::ZERO && took < Duration::from_secs(1), "{took:?}");
     }
 

@@ -1,15 +1,15 @@
-//! Who may read the terminal: `tcgetpgrp(3)`.
+//! Whether a process may read the terminal: `tcgetpgrp(3)`.
 //!
-//! The terminal belongs to its foreground process group; another group that reads it is stopped (SIGTTIN).
-//! A program that reads on behalf of others asks first. Cost: two system calls. Reference: tcgetpgrp(3),
-//! credentials(7).
+//! The terminal belongs to its foreground process group; the kernel stops another group that reads it
+//! (SIGTTIN). A program that reads on behalf of other processes checks this first. Cost: two system calls.
+//! Reference: tcgetpgrp(3), credentials(7).
 
 use rustix::process::getpgrp;
 use rustix::termios::tcgetpgrp;
 use std::os::fd::BorrowedFd;
 
-/// Whether this process is in the foreground of the terminal behind `descriptor`; also true for what is no
-/// terminal, which anybody may read.
+/// Whether this process is in the foreground of the terminal `descriptor`; also true for a descriptor that is
+/// no terminal, which any process may read.
 pub fn is_foreground(descriptor: BorrowedFd<'_>) -> bool {
     tcgetpgrp(descriptor).map_or(true, |foreground| foreground == getpgrp())
 }

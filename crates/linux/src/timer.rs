@@ -1,9 +1,9 @@
-//! Sleeping until a point in time, and being called before it.
+//! Sleeps until a point in time, or until another thread ends the sleep.
 //!
 //! [`Sleeper`] is an `eventfd(2)` with `ppoll(2)`: a thread waits until an absolute time of the monotonic
-//! clock or until somebody calls it. Absolute times do not drift: a scheduler that computes `start + n *
-//! slice` keeps its beat however late one wake-up was. Cost: one system call and a timer interrupt; the
-//! kernel adds up to 50 us of slack for fair threads and none for real-time ones.
+//! clock or until another thread calls it. Absolute times do not drift: a scheduler that computes `start + n
+//! * slice` keeps its period however late a single wake-up is. Cost: one system call and a timer interrupt;
+//! the kernel adds up to 50 us of slack for fair threads and none for real-time threads.
 //!
 //! Reference: eventfd(2), ppoll(2), clock_nanosleep(2).
 
@@ -16,7 +16,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Sleeps until the monotonic clock shows `deadline`; returns at once when it is past.
+/// Sleeps until the monotonic clock reaches `deadline`; returns at once if it is past.
 pub fn sleep_until(deadline: Nanos) {
     let time = timespec(deadline);
     while clock_nanosleep_absolute(ClockId::Monotonic, &time) == Err(Errno::INTR) {}
@@ -28,7 +28,7 @@ pub enum Woken {
     Called,
 }
 
-/// A sleeper that can be called; clones share the same bell.
+/// A sleeper whose sleep other threads can end; clones share the same bell.
 #[derive(Clone, Debug)]
 pub struct Sleeper {
     bell: Arc<OwnedFd>,
@@ -46,7 +46,7 @@ impl Sleeper {
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
-    /// Waits until the monotonic clock shows `deadline` or until called.
+    /// Waits until the monotonic clock reaches `deadline` or until called.
     pub fn wait_until(&self, deadline: Nanos) -> Woken {
         loop {
             let left = timespec(deadline.since(clock::now()));

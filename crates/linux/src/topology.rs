@@ -1,11 +1,11 @@
 //! Processors, cores, caches and memory nodes, as sysfs describes them.
 //!
-//! A [`Topology`] is read once and is a plain value. What a container or an old kernel hides is replaced by
-//! the most modest assumption (each processor a core of its own, one package, one node) and listed in
-//! [`Topology::assumed`], so that nobody takes a guess for a fact. A barrier's tree, the spreading of a gang
-//! over cores, and `unisono doctor` read it.
+//! A [`Topology`] is a plain value that is read once. Facts that a container or an old kernel hides are
+//! replaced by the most modest assumption (each processor a core of its own, one package, one node) and
+//! listed in [`Topology::assumed`], so that a guess is not mistaken for a fact. It is used for a barrier's
+//! tree, for spreading a gang over cores, and by `unisono doctor`.
 //!
-//! Cost: about ten small files a processor. It does not follow hot-plugging: read again.
+//! Cost: about ten small files per processor. It does not follow hot-plugging: read it again.
 //!
 //! Reference: Linux Documentation/ABI/stable/sysfs-devices-system-cpu,
 //! Documentation/ABI/testing/sysfs-devices-system-cpu (cache), sysfs-devices-node.
@@ -17,20 +17,20 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
-/// The machine's processors and what they share.
+/// The machine's processors and their shared resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
-    /// Online processors, ascending by number.
+    /// Online processors, in ascending order.
     pub cpus: Vec<Cpu>,
     /// Distinct caches, by level, then by first processor.
     pub caches: Vec<Cache>,
     /// Memory nodes that have processors.
     pub nodes: Vec<MemoryNode>,
-    /// What was not described by the machine and therefore assumed, one short phrase each.
+    /// Facts that the machine did not describe and that were assumed, a short phrase each.
     pub assumed: BTreeSet<&'static str>,
 }
 
-/// One processor (a hardware thread).
+/// A processor (a hardware thread).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpu {
     pub number: usize,
@@ -64,7 +64,7 @@ pub struct MemoryNode {
 }
 
 impl Topology {
-    /// Reads this machine's topology. Without sysfs, the processors this thread may use.
+    /// Reads this machine's topology; without sysfs, only the processors that this thread may use.
     pub fn read() -> Self {
         let topology = Self::read_below(Path::new("/"));
         if !topology.cpus.is_empty() {
@@ -75,7 +75,7 @@ impl Topology {
         Self { cpus: cpus.collect(), assumed: BTreeSet::from(["processors", "cores"]), ..topology }
     }
 
-    /// Reads a topology from `ROOT/sys/devices/system`; empty when nothing is there.
+    /// Reads a topology from `ROOT/sys/devices/system`; empty if the directory is missing.
     pub fn read_below(root: &Path) -> Self {
         let base = root.join("sys/devices/system");
         let mut topology = Self::default();
@@ -108,7 +108,7 @@ impl Topology {
                 self.assumed.insert("cores");
                 CpuSet::single(number)
             });
-        // -1 where the firmware does not say
+        // -1 if the firmware does not report it
         let package = text(&directory.join("physical_package_id")).and_then(|text| text.parse().ok());
         if package.is_none() {
             self.assumed.insert("packages");
@@ -133,7 +133,7 @@ impl Topology {
         cores
     }
 
-    /// What is left of the machine when only `allowed` processors may be used.
+    /// The part of the machine that consists of `allowed` processors.
     #[must_use]
     pub fn within(&self, allowed: &CpuSet) -> Self {
         let cut = |cpus: &CpuSet| cpus.intersection(allowed);
@@ -214,7 +214,7 @@ fn nodes(directory: &Path, online: &CpuSet) -> Vec<MemoryNode> {
     numbered(directory, "node").into_iter().filter_map(node).collect()
 }
 
-/// The numbers N of the entries `PREFIXn` of a directory, ascending.
+/// The numbers N of a directory's entries `PREFIXn`, ascending.
 fn numbered(directory: &Path, prefix: &str) -> BTreeSet<usize> {
     let Ok(entries) = fs::read_dir(directory) else { return BTreeSet::new() };
     let number = |entry: fs::DirEntry| entry.file_name().to_str()?.strip_prefix(prefix)?.parse().ok();
@@ -229,7 +229,7 @@ fn text(path: &Path) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim().to_owned())
 }
 
-/// `48K`, `1024K`, `32M`.
+/// Parses `48K`, `1024K`, `32M`.
 fn bytes(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let scale = match &text[digits.len()..] {

@@ -1,12 +1,12 @@
 //! Ethernet devices (TAP) whose frames this process reads and writes.
 //!
-//! What the kernel sends through the device is read here, frame by frame. No offloads are promised, so that
-//! the kernel cuts large segments into frames and fills in checksums before it hands them over. The device is
-//! gone with its descriptor, however the process ends.
+//! The process reads each frame that the kernel sends through the device. It accepts no offloads, so the
+//! kernel segments large packets and fills in checksums first. The device disappears with its descriptor,
+//! however the process ends.
 //!
-//! Cost: a system call and a copy a frame. When not to use it: above some hundred thousand frames a second;
-//! [`crate::xdp`] needs no call to receive.
-//! Needs `CAP_NET_ADMIN`. Reference: Documentation/networking/tuntap.rst, include/uapi/linux/if_tun.h.
+//! Cost: a system call and a copy per frame. When not to use it: above some hundred thousand frames per
+//! second; [`crate::xdp`] needs no call to receive. Needs `CAP_NET_ADMIN`. Reference:
+//! Documentation/networking/tuntap.rst, include/uapi/linux/if_tun.h.
 
 use crate::interface;
 use std::fs::{File, OpenOptions};
@@ -39,8 +39,8 @@ impl Tap {
         Ok(Self(file))
     }
 
-    /// Takes a frame, if one waits; answers its length. What does not fit is cut off. Fails with `EBADFD` if
-    /// the device is gone.
+    /// Reads a waiting frame, if there is one; returns its length. The rest of a frame that does not fit is
+    /// discarded. Fails with `EBADFD` if the device is gone.
     pub fn receive(&self, frame: &mut [u8]) -> io::Result<Option<usize>> {
         match (&self.0).read(frame) {
             Ok(length) => Ok(Some(length)),

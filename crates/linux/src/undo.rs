@@ -1,20 +1,20 @@
-//! Where programs write down what they change on a host, so that it is undone when they are killed.
+//! Records of a program's changes to a host, so that they can be undone if the program is killed.
 //!
-//! What is this? A private directory of small files, [`UndoDirectory`]. A process that is about to change
-//! something writes a file first, and removes it when all is as it was. The process that finds a file whose
-//! writer has died undoes what it says.
+//! A private directory of small files, [`UndoDirectory`]. A process that is about to make a change writes a
+//! file first, and removes it after restoring the old state. A process that finds a file whose writer has
+//! died undoes the change.
 //!
-//! The idea: such files are orders, carried out with the privilege of their reader. They are read only if
-//! nobody else can have written them: the directory is a [`PrivateDirectory`], the file a regular file of
-//! this user's, no link. A file appears whole or not at all ([`UndoDirectory::write`]), and the room for what
-//! will be written at the end of a change can be had before the change begins ([`UndoDirectory::prepare`]).
+//! The idea: such files are orders, executed with the reader's privileges. They are read only if no other
+//! user can have written them: the directory is a [`PrivateDirectory`], and the file a regular file of this
+//! user, not a link. A file appears completely or not at all ([`UndoDirectory::write`]). Space for the record
+//! at the end of a change can be reserved before the change begins ([`UndoDirectory::prepare`]).
 //!
 //! One process at a time changes the directory: [`UndoDirectory::lock`] is flock(2) on the directory itself,
-//! so that it ends with its holder and leaves no file. It can be handed to a program that goes on with the
-//! change ([`DirectoryLock::pass_to`]).
+//! so the lock ends with its holder and leaves no file. The lock can be passed to a program that continues
+//! the change ([`DirectoryLock::pass_to`]).
 //!
-//! Cost: a look at each directory of the path and some five system calls a file. When not to use it: for data
-//! that change often. Reference: flock(2), rename(2), open(2) on `O_NOFOLLOW`.
+//! Cost: a check of each directory of the path and some five system calls per file. When not to use it: for
+//! data that change often. Reference: flock(2), rename(2), open(2) on `O_NOFOLLOW`.
 
 use crate::local_socket::own_user;
 use crate::pidfd::{runs, start_time};
@@ -35,21 +35,21 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How names end of files that are being written.
+/// The suffix of files that are still being written.
 const UNFINISHED: &str = ".new";
 /// The longest file that is read, in bytes: a journal with a line for each of 100,000 threads has a quarter
 /// of it.
-const MOST: u64 = 64 << 20;
-/// How often a lock that another process holds is tried again.
+const MAX_JOURNAL_BYTES: u64 = 64 << 20;
+/// The pause between two attempts to take a lock that another process holds.
 const AGAIN: Duration = Duration::from_millis(2);
-/// How often a directory is made that another process removes at the same time.
-const MOST_TRIES: usize = 100;
+/// The number of attempts to make a directory that another process removes at the same time.
+const MAX_TRIES: usize = 100;
 
-/// How many files this process has begun to write: several of one name may be prepared.
+/// The number of files that this process has begun to write; makes their names unique.
 static WRITTEN: AtomicU64 = AtomicU64::new(0);
 
-/// The process that wrote down what to undo, by its number and its start in the kernel's ticks since boot:
-/// numbers are used again.
+/// The process that wrote a record, by its number and its start in clock ticks since boot, because numbers
+/// are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Author {
     pub process: u32,
@@ -57,7 +57,7 @@ pub struct Author {
 }
 
 impl Author {
-    /// The author that has this number now. One that has ended has no start, and does not live.
+    /// The author that has this number now. An ended process gets the start 0 and does not live.
     pub fn of(process: u32) -> Self {
         Self { process, started: start_time(process).unwrap_or(0) }
     }
@@ -66,7 +66,7 @@ impl Author {
         Self::of(std::process::id())
     }
 
-    /// Whether it still runs. If not, what it wrote down is to be undone.
+    /// Whether it is still running. If not, its records have to be undone.
     pub fn lives(self) -> bool {
         runs(self.process, self.started)
     }
@@ -76,12 +76,12 @@ impl Author {
         PinnedProcess::identified(self.process, self.started).ok()
     }
 
-    /// Waits for its end; whether it came in time.
+    /// Waits for its end; returns whether it ended in time.
     pub fn has_ended(self, patience: Duration) -> bool {
         self.hold().is_none_or(|held| held.has_ended(Some(patience)).unwrap_or(false))
     }
 
-    /// Kills it and waits for its end; whether it came in time.
+    /// Kills it and waits for its end; returns whether it ended in time.
     pub fn kill(self, patience: Duration) -> bool {
         let Some(held) = self.hold() else { return true };
         let _ = held.send(Signal::Kill); // it may have ended
@@ -89,20 +89,21 @@ impl Author {
     }
 }
 
-/// A directory of files that say what has to be undone.
+/// A directory of undo records.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UndoDirectory {
     path: PathBuf,
 }
 
-/// The sole right to change what lies in a directory, until dropped.
+/// The exclusive right to change a directory, until dropped.
 #[derive(Debug)]
 pub struct DirectoryLock {
     directory: PathBuf,
     held: File,
 }
 
-/// A file that has been written beside its place. Dropped without [`PreparedFile::commit`], it is removed.
+/// A file that has been written under a temporary name. Dropped without [`PreparedFile::commit`], it is
+/// removed.
 #[derive(Debug)]
 pub struct PreparedFile {
     beside: PathBuf,
@@ -110,7 +111,7 @@ pub struct PreparedFile {
 }
 
 impl UndoDirectory {
-    /// The directory at an absolute path, which need not be there yet.
+    /// The directory at an absolute path; it need not exist yet.
     pub fn at(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
@@ -119,7 +120,7 @@ impl UndoDirectory {
         &self.path
     }
 
-    /// The same, if it is there. Fails with `PermissionDenied` if other users could have written into it.
+    /// The directory, if it exists. Fails with `PermissionDenied` if other users could have written into it.
     fn existing(&self) -> io::Result<Option<PrivateDirectory>> {
         match fs::symlink_metadata(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -128,7 +129,7 @@ impl UndoDirectory {
         }
     }
 
-    /// The names of its files that end with `suffix`, in order; none if there is no directory.
+    /// The names of its files that end with `suffix`, sorted; none if the directory does not exist.
     pub fn files(&self, suffix: &str) -> io::Result<Vec<String>> {
         let Some(directory) = self.existing()? else { return Ok(Vec::new()) };
         let entries = match fs::read_dir(directory.path()) {
@@ -141,13 +142,13 @@ impl UndoDirectory {
         Ok(names)
     }
 
-    /// What a file says; none if it is not there. Fails with `PermissionDenied` if other users could have
-    /// written the file, or if it is a link or no file.
+    /// The text of a file; `None` if it does not exist. Fails with `PermissionDenied` if other users could
+    /// have written the file, or if it is a link or not a regular file.
     pub fn read(&self, name: &str) -> io::Result<Option<String>> {
         let Some(directory) = self.existing()? else { return Ok(None) };
         let path = directory.path().join(name);
         let mut options = OpenOptions::new();
-        // without waiting for the other end of a pipe
+        // do not wait for the other end of a pipe
         options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
         let file = match options.open(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -166,45 +167,45 @@ impl UndoDirectory {
         if found.mode() & 0o022 != 0 {
             return Err(refused(&path, "may be written by other users"));
         }
-        let bytes = read::all(file, MOST)?;
+        let bytes = read::all(file, MAX_JOURNAL_BYTES)?;
         String::from_utf8(bytes).map(Some).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
     }
 
-    /// Makes the directory if it is missing; the next change of it may find it gone again.
+    /// Makes the directory if it is missing; it may be gone again before the next call.
     fn make(&self) -> io::Result<PrivateDirectory> {
         let mut tries = 0;
         loop {
             tries += 1;
             match PrivateDirectory::open(&self.path) {
-                // the process that ended last has just removed the empty directory
-                Err(error) if error.kind() == ErrorKind::NotFound && tries < MOST_TRIES => {}
+                // the previous process has just removed the empty directory
+                Err(error) if error.kind() == ErrorKind::NotFound && tries < MAX_TRIES => {}
                 made => return made,
             }
         }
     }
 
-    /// Makes a new, empty file, to be written line by line.
+    /// Makes a new, empty file for appending lines.
     pub fn create(&self, name: &str) -> io::Result<File> {
         let mut tries = 0;
         loop {
             tries += 1;
             let path = self.make()?.path().join(name);
             match OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path) {
-                Err(error) if error.kind() == ErrorKind::NotFound && tries < MOST_TRIES => {}
+                Err(error) if error.kind() == ErrorKind::NotFound && tries < MAX_TRIES => {}
                 opened => return opened,
             }
         }
     }
 
-    /// Writes a file, for good before this returns. Others see what was there before, or all of it. If it
-    /// fails, the file is as it was.
+    /// Writes a file durably before it returns. Other processes see the old contents or all of the new ones.
+    /// After an error the old contents remain.
     pub fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.prepare(name, bytes)?.commit()
     }
 
-    /// Writes a file beside its place, so that there is room for it whatever happens until
-    /// [`PreparedFile::commit`]. Only for the holder of the [lock](Self::lock): the next one removes what it
-    /// finds unfinished. If it fails, nothing has changed.
+    /// Writes a file under a temporary name, so that its space is reserved until [`PreparedFile::commit`].
+    /// Only for the holder of the [lock](Self::lock): its next holder removes unfinished files. An error
+    /// leaves no change.
     pub fn prepare(&self, name: &str, bytes: &[u8]) -> io::Result<PreparedFile> {
         let directory = self.make()?;
         let place = directory.path().join(name);
@@ -218,12 +219,12 @@ impl UndoDirectory {
         Ok(prepared)
     }
 
-    /// Gives a file another name, and takes no room for it. If it fails, both are as they were.
+    /// Renames a file, which needs no space. After an error nothing has changed.
     pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         fs::rename(self.path.join(from), self.path.join(to))
     }
 
-    /// Removes a file. One that is not there is no error.
+    /// Removes a file. It is no error if the file does not exist.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         match fs::remove_file(self.path.join(name)) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
@@ -231,8 +232,7 @@ impl UndoDirectory {
         }
     }
 
-    /// Removes the directory if nothing is in it, and the one above it likewise if its name says that it is
-    /// ours.
+    /// Removes the directory if it is empty, and then its parent if that is empty too and has a name of ours.
     pub fn remove_if_empty(&self) {
         let is_ours = |above: &&Path| {
             let name = above.file_name().map(OsStr::as_bytes);
@@ -244,8 +244,8 @@ impl UndoDirectory {
         }
     }
 
-    /// Keeps others from changing what lies here; waits at most so long for the one that does. None: it went
-    /// on. What a process that was killed had begun to write is removed.
+    /// Prevents other processes from changing the directory; waits at most `patience` for the present holder.
+    /// `None`: the time is over. Removes unfinished files of a process that was killed.
     pub fn lock(&self, patience: Duration) -> io::Result<Option<DirectoryLock>> {
         let until = Instant::now() + patience;
         loop {
@@ -262,7 +262,7 @@ impl UndoDirectory {
                 }
                 locked => locked?,
             }
-            // it may have been removed between opening and locking it
+            // the directory may have been removed between opening and locking it
             if is_same(&held, &directory) {
                 let lock = DirectoryLock { directory, held };
                 for unfinished in self.files(UNFINISHED)? {
@@ -273,14 +273,14 @@ impl UndoDirectory {
         }
     }
 
-    /// The lock that the program which started this one has [passed on](DirectoryLock::pass_to). Fails if the
-    /// descriptor is none of this directory.
+    /// Takes over the lock that the program's starter has [passed on](DirectoryLock::pass_to). Fails if the
+    /// descriptor does not refer to this directory.
     pub fn lock_passed_on(&self, descriptor: i32) -> io::Result<DirectoryLock> {
-        // SAFETY: fcntl looks at a number; one that is no descriptor is an error.
+        // SAFETY: fcntl takes a number; an invalid descriptor number is an error.
         if descriptor <= 2 || unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) } != 0 {
             return Err(io::Error::from_raw_os_error(libc::EBADF));
         }
-        // SAFETY: the descriptor is open, and the program that started this one left it to nothing but this.
+        // SAFETY: the descriptor is open, and the program's starter left it for this call alone.
         let held = File::from(unsafe { OwnedFd::from_raw_fd(descriptor) });
         if is_same(&held, &self.path) {
             Ok(DirectoryLock { directory: self.path.clone(), held })
@@ -294,7 +294,7 @@ fn open_directory(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW).open(path)
 }
 
-/// Whether a path still leads to what was opened by it.
+/// Whether a path still leads to the file that was opened through it.
 fn is_same(held: &File, path: &Path) -> bool {
     let number = |found: fs::Metadata| (found.dev(), found.ino());
     let (held, there) = (held.metadata().map(number), fs::symlink_metadata(path).map(number));
@@ -306,8 +306,8 @@ fn refused(path: &Path, why: &str) -> io::Error {
 }
 
 impl DirectoryLock {
-    /// Has a program keep the lock, too, from its start: the lock is held until one of the two drops it, or
-    /// both have ended. Answers the number under which the program has it; for
+    /// Makes a program hold the lock too, from its start: the lock is held until either of the two drops it,
+    /// or both have ended. Returns the descriptor's number in the program, for
     /// [`UndoDirectory::lock_passed_on`].
     pub fn pass_to(&self, command: &mut Command) -> i32 {
         let descriptor = self.held.as_raw_fd();
@@ -327,15 +327,15 @@ impl DirectoryLock {
 
 impl Drop for DirectoryLock {
     fn drop(&mut self) {
-        // before it is unlocked: a process that waits for it notices, and makes a new one
+        // remove before unlocking: a waiting process notices the removal, and makes a new directory
         UndoDirectory::at(&self.directory).remove_if_empty();
-        // copies of the descriptor in other processes would hold it otherwise
+        // otherwise copies of the descriptor in other processes would keep the lock
         let _ = self.held.unlock();
     }
 }
 
 impl PreparedFile {
-    /// Puts the file in its place. Needs no room. If it fails, the file is as it was.
+    /// Moves the file into place, which needs no space. After an error the old file remains.
     pub fn commit(self) -> io::Result<()> {
         fs::rename(&self.beside, &self.place)
     }

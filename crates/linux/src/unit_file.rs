@@ -1,8 +1,8 @@
-//! Words of command lines in unit files of systemd: quotes, escapes, specifiers, variables.
+//! Words of command lines in systemd unit files: quotes, escapes, specifiers, variables.
 //!
 //! Reference: systemd.service(5) on command lines, systemd.syntax(7).
 
-/// An argument of a command line in a unit: quoted, without specifiers (`%`) and variables (`$`).
+/// An argument of a command line in a unit: quoted, with specifiers (`%`) and variables (`$`) escaped.
 #[must_use]
 pub fn argument(text: &str) -> String {
     program(text).replace('$', "$$")

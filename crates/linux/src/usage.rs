@@ -1,25 +1,25 @@
-//! What this process, or the children that it has collected, have used so far: processor time and context
-//! switches (`getrusage(2)`).
+//! Resources used so far by this process, or by the children that it has waited for: processor time and
+//! context switches (`getrusage(2)`).
 //!
-//! A *voluntary* switch is a thread that went to sleep: the difference over a measurement counts how
-//! often waiting blocked. An *involuntary* one is a preemption, or a `sched_yield` that let somebody else
-//! run. Cost: one system call that adds up all threads (about 0.3 us for a few); not for inner loops.
+//! A *voluntary* switch is a thread that went to sleep: the difference over a measurement counts how often
+//! waiting blocked. An *involuntary* switch is a preemption, or a `sched_yield` that let another thread run.
+//! Cost: one system call that adds up all threads (about 0.3 us for a few); not for inner loops.
 
 use std::time::Duration;
 
-/// Totals over all threads of this process, those that have ended included.
+/// Totals over all threads of this process, including threads that have ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Processor time in user and kernel mode.
     pub cpu: Duration,
-    /// Times that a thread went to sleep.
+    /// The number of times that a thread went to sleep.
     pub voluntary_switches: u64,
-    /// Times that a thread was preempted or yielded its processor.
+    /// The number of times that a thread was preempted or yielded its processor.
     pub involuntary_switches: u64,
 }
 
 impl Usage {
-    /// What was used from `start` to `self`.
+    /// The usage from `start` to `self`.
     #[must_use]
     pub fn since(self, start: Self) -> Self {
         Self {
@@ -30,18 +30,18 @@ impl Usage {
     }
 }
 
-/// What this process has used until now.
+/// The usage of this process until now.
 pub fn of_this_process() -> Usage {
     of(libc::RUSAGE_SELF)
 }
 
-/// What the calling thread has used until now.
+/// The usage of the calling thread until now.
 pub fn of_this_thread() -> Usage {
     of(libc::RUSAGE_THREAD)
 }
 
-/// What the children of this process have used that it has waited for, with all descendants for which those
-/// waited.
+/// The usage of all children that this process has waited for, and of their own waited-for descendants
+/// (`RUSAGE_CHILDREN`).
 pub fn of_collected_children() -> Usage {
     of(libc::RUSAGE_CHILDREN)
 }

@@ -1,13 +1,13 @@
-//! A user namespace of this process's own, in which it makes network namespaces without being root.
+//! A user namespace for this process, where it can make network namespaces without being root.
 //!
-//! The process keeps its user and its group. It gains all capabilities, which count for what belongs to the
-//! namespace alone: networks that it makes there, their devices and queueing disciplines. On the host it
-//! gains nothing: it may still not load BPF programs or change control groups. Programs that it starts gain
-//! nothing at all, because their user is not 0.
+//! The process keeps its user and its group. It gains all capabilities, but only for objects of the
+//! namespace: networks that it makes there, their devices and queueing disciplines. On the host it gains no
+//! rights: it still may not load BPF programs or change control groups. Programs that it starts gain no
+//! rights at all, because their user is not 0.
 //!
-//! Cost: 0.1 ms. A process inside can no longer change its groups, and sees files of other users as nobody's.
-//! When not to use it: once there are other threads, because the kernel refuses. Reference:
-//! user_namespaces(7).
+//! Cost: 0.1 ms. A process inside can no longer change its groups, and sees other users' files as belonging
+//! to `nobody`. When not to use it: after other threads have been started, because the kernel then refuses.
+//! Reference: user_namespaces(7).
 
 use crate::fork::{ChildEnd, fork};
 use crate::network_namespace::NetworkNamespace;
@@ -16,10 +16,10 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::fs;
 use std::io;
 
-/// Moves this process into a user namespace of its own, with its user and group. Fails without having changed
-/// anything if the kernel does not allow it or if this process has several threads.
+/// Moves this process into a user namespace of its own, with its user and group. Fails without any change if
+/// the kernel does not allow it or if this process has several threads.
 pub fn enter() -> io::Result<()> {
-    // a process that failed half-way would have no user, so a copy tries everything first
+    // a process that failed half-way would have no user, so a copy tries all steps first
     let mut copy = fork(|| match enter_now().and_then(|()| NetworkNamespace::create()) {
         Ok(_) => 0,
         Err(error) => error.raw_os_error().unwrap_or(libc::EIO),
@@ -33,9 +33,9 @@ pub fn enter() -> io::Result<()> {
 
 fn enter_now() -> io::Result<()> {
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-    // SAFETY: it changes what this process may do, and no memory or descriptors.
+    // SAFETY: it changes the rights of this process, and no memory or descriptors.
     unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }?;
-    // a group may be mapped only by who can no longer leave groups that take rights away
+    // a process may map a group only after giving up the right to leave groups that restrict it
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("{user} {user} 1"))?;
     fs::write("/proc/self/gid_map", format!("{group} {group} 1"))

@@ -1,16 +1,17 @@
-//! How sure we are of a median: seeded bootstrap intervals.
+//! Confidence intervals for medians: seeded bootstrap.
 //!
-//! The idea: draw from the runs with replacement, take the statistic, a few thousand times; the middle
-//! 95 % of what comes out is the interval (percentile bootstrap). The generator is named and seeded
+//! The idea: resample the runs with replacement a few thousand times and take the median of each resample.
+//! The middle 95 % of these medians is the interval (percentile bootstrap). The generator is fixed and seeded
 //! (PCG 64), so the same records always give the same report.
 //!
-//! Why not BCa: its acceleration comes from the jackknife, which is inconsistent for the median (leaving
-//! one run out moves the median by a whole step or not at all), and the median is what we report.
+//! Why not BCa: its acceleration constant comes from the jackknife. The jackknife is inconsistent for the
+//! median (leaving one run out moves the median by a whole step or not at all), and this crate reports
+//! medians.
 //!
-//! Honesty about few runs: `n` independent runs lie all on one side of the true median with
-//! probability `2^(1-n)`, so no interval made of them can promise more than `1 - 2^(1-n)`: 75 % for
-//! three runs, 94 % for five. [`Estimate::attainable`] says it, and whoever shows an interval of fewer than
-//! six runs must not call it 95 %.
+//! Few runs: all `n` independent runs lie on one side of the true median with probability `2^(1-n)`. No
+//! interval between two of the runs can therefore promise more than `1 - 2^(1-n)`: 75 % for three runs, 94 %
+//! for five. [`Estimate::attainable`] returns this limit. A caller that shows an interval of fewer than six
+//! runs must not call it a 95 % interval.
 //!
 //! Cost: `RESAMPLES * n` draws, well under a millisecond for ten runs.
 //!
@@ -20,10 +21,10 @@ use crate::quantile;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// Resamples drawn for an interval.
+/// Number of resamples for one interval.
 pub const RESAMPLES: usize = 2_000;
 
-/// The level used where nobody asks for another.
+/// The default confidence level.
 pub const LEVEL: f64 = 0.95;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,14 +32,14 @@ pub struct Estimate {
     pub value: f64,
     pub low: f64,
     pub high: f64,
-    /// Number of values (runs or pairs) behind it.
+    /// Number of values (runs or pairs) that the estimate was computed from.
     pub n: usize,
-    /// The level asked for, for example 0.95.
+    /// The confidence level asked for, for example 0.95.
     pub level: f64,
 }
 
 impl Estimate {
-    /// The most that an interval for a median made of `n` values can promise.
+    /// The highest confidence level that an interval for the median of `n` values can reach.
     pub fn attainable(&self) -> f64 {
         if self.n == 0 {
             0.0
@@ -47,12 +48,13 @@ impl Estimate {
         }
     }
 
-    /// The level that may be claimed: the one asked for, or less where there are too few values.
+    /// The confidence level that a report may claim: the level asked for, or less if there are too few
+    /// values.
     pub fn honest_level(&self) -> f64 {
         self.level.min(self.attainable())
     }
 
-    /// The same of the ratio turned round: what B is of A, from what A is of B.
+    /// The estimate of the inverse ratio: of A / B, the estimate of B / A.
     #[must_use]
     pub fn inverse(self) -> Self {
         Self { value: 1.0 / self.value, low: 1.0 / self.high, high: 1.0 / self.low, ..self }
@@ -79,7 +81,7 @@ fn estimate(value: f64, mut resampled: Vec<f64>, n: usize, level: f64) -> Estima
     Estimate { value, low: at(tail), high: at(1.0 - tail), n, level }
 }
 
-/// Draws with replacement; keeps its buffer.
+/// Draws resamples with replacement; keeps its buffer between draws.
 struct Resampler {
     random: Pcg64Mcg,
     buffer: Vec<f64>,
@@ -113,7 +115,7 @@ mod tests {
     use proptest::prelude::{ProptestConfig, prop, prop_assert, proptest};
     use rand::Rng;
 
-    /// Every one of the n^n equally likely resamples: what the drawn ones approximate.
+    /// The medians of all n^n equally likely resamples; the drawn resamples approximate them.
     fn all_medians(values: &[f64]) -> Vec<f64> {
         let n = values.len();
         let mut medians = Vec::new();
@@ -139,8 +141,8 @@ mod tests {
             values.sort_by(f64::total_cmp);
             let got = median_interval(&values, 0.8, seed).expect("not empty");
             let all = all_medians(&values);
-            // the enumerated quantile within the noise of 2,000 draws (four standard errors of a share of
-            // 0.1)
+            // each bound lies within the noise of 2,000 draws of the enumerated quantile (four standard
+            // errors of a share of 0.1)
             let within = |x: f64, q: f64| {
                 let (a, b) = (quantile::of_sorted(&all, q - 0.027), quantile::of_sorted(&all, q + 0.027));
                 a.is_some_and(|a| a <= x + 1e-9) && b.is_some_and(|b| x <= b + 1e-9)
@@ -164,7 +166,7 @@ mod tests {
         }
     }
 
-    /// Log-normal by Box and Muller: skewed, as times are.
+    /// A log-normal value by the Box-Muller transform: skewed, as durations are.
     fn skewed(random: &mut Pcg64Mcg) -> f64 {
         let (u, v): (f64, f64) = (1.0 - random.random::<f64>(), random.random());
         ((-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()).exp()

@@ -1,5 +1,5 @@
-//! Whether a budget was kept: the median of the runs, or every run, against what it must not exceed or must
-//! reach.
+//! Whether the runs of a variant kept a budget. The median of the runs, or every single run, is compared with
+//! the budget's upper or lower limit.
 
 use crate::quantile;
 use crate::record::{Budget, RunLine};
@@ -7,16 +7,16 @@ use crate::verdict::pairs;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kept {
-    /// The value that counts: the median, or the worst where every run must keep to it.
+    /// The value compared with the limit: the median, or the worst run if every run must keep the budget.
     pub value: f64,
-    /// The worst run: the greatest, or the least where the budget is to be reached.
+    /// The worst run: the greatest value for an upper limit, the least value for a lower limit.
     pub worst: f64,
     pub n: usize,
     /// Whether the value is within the limit.
     pub reached: bool,
 }
 
-/// Compares the runs with the limit; `None` where none has the figure.
+/// Compares the runs with the limit; `None` if no run has the figure.
 pub fn judge(budget: &Budget, runs: &[&RunLine]) -> Option<Kept> {
     let runs: Vec<&RunLine> = runs.iter().copied().filter(|run| run.has(&budget.only)).collect();
     let beside = |other: &String, compare: fn((f64, f64)) -> f64| -> Vec<f64> {

@@ -1,20 +1,22 @@
-//! Who paid for a gain: the processor time that bystanders had beside each side of a comparison.
+//! Processor time that bystanders lost to a gain: how much they had beside each side of a comparison.
 //!
-//! A scheduler that takes processors from others makes its programs faster without doing anything well.
-//! Bystanders are the programs of a run that the comparison is not about ([`Verdict::bystanders`]), and
-//! strangers, which ran on the host before the run began. What they had is told beside the gain. Verdicts on
-//! gangs compare work per processor time obtained ([`Verdict::per`]), which taken processors do not raise.
+//! A scheduler that takes processors from other programs makes its own programs faster without being a better
+//! scheduler. Bystanders are the programs of a run that the comparison does not judge
+//! ([`Verdict::bystanders`]), and strangers: programs that ran on the host before the run began. The report
+//! states the bystanders' processor time beside the gain. Verdicts on gangs compare work per processor time
+//! obtained ([`Verdict::per`]), which taking processors from others does not raise.
 //!
-//! Cost: two medians a judgement. The kernel counts strangers' time in ticks of 10 ms, so a difference of
-//! less than `NOTABLE` is none that a short run could show.
+//! Cost: two medians a judgement. The kernel counts the strangers' time in ticks of 10 ms, so a short run
+//! cannot show a difference below `NOTABLE`.
 
 use crate::quantile;
 use crate::record::{Outcome, RunLine, Verdict};
 
-/// A fiftieth of a processor: one tick of 10 ms in half a second, the length of a quick run.
+/// The smallest difference reported: a fiftieth of a processor, one tick of 10 ms in half a second (the
+/// length of a quick run).
 const NOTABLE: f64 = 0.02;
 
-/// Medians, in processors.
+/// Median processor time of the bystanders beside each side of a comparison, in processors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BystanderTime {
     pub beside_variant: f64,
@@ -22,7 +24,7 @@ pub struct BystanderTime {
 }
 
 impl BystanderTime {
-    /// `None`: the verdict does not ask, or the runs do not say.
+    /// `None` if the verdict does not ask for bystanders, or if the runs did not record them.
     pub(crate) fn of(verdict: &Verdict, runs: &[&RunLine]) -> Option<Self> {
         let is_asked = verdict.bystanders.is_some() || verdict.per.is_some() || verdict.answers.is_some();
         if !is_asked {
@@ -35,13 +37,14 @@ impl BystanderTime {
         Some(Self { beside_variant: beside(&verdict.variant)?, beside_against: beside(&verdict.against)? })
     }
 
-    /// Processors that bystanders lost, or gained if negative. `None`: too few to tell.
+    /// Processors that bystanders lost; negative if they gained. `None` if the difference is below `NOTABLE`.
     pub fn lost(&self) -> Option<f64> {
         let lost = self.beside_against - self.beside_variant;
         (lost.abs() >= NOTABLE).then_some(lost)
     }
 
-    /// `bystanders had 0.51 processors instead of 1.02`. `None`: they lost and gained nothing.
+    /// For example `bystanders had 0.51 processors instead of 1.02`. `None` if the difference is below
+    /// `NOTABLE`.
     pub fn in_words(&self) -> Option<String> {
         self.lost()?;
         let Self { beside_variant, beside_against } = self;
@@ -97,7 +100,7 @@ mod tests {
 
     #[test]
     fn processors_taken_from_strangers_are_no_gain_and_are_named() {
-        // twice the work by twice the processor time, which strangers lost
+        // twice the work with twice the processor time, all of it taken from strangers
         let (ratio, paid) = judged([20.0, 2.0, 0.0, 0.0], [10.0, 1.0, 0.0, 0.5], None);
         let paid = paid.expect("strangers are recorded");
         assert!((ratio - 1.0).abs() < 1e-9, "{ratio}");

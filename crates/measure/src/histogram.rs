@@ -1,9 +1,9 @@
-//! Nanoseconds by the million: a histogram with three significant digits.
+//! A histogram of millions of durations in nanoseconds, with three significant digits.
 //!
-//! The idea: what a measuring loop may cost is a few nanoseconds, so it records into logarithmic
-//! buckets (`hdrhistogram`) and the quantiles are read afterwards, with at most 0.1 % of error.
+//! The idea: a measuring loop can afford a few nanoseconds per sample. So it only increments a logarithmic
+//! bucket (`hdrhistogram`); the quantiles are computed afterwards, with an error of at most 0.1 %.
 //!
-//! Cost: about 3 ns a record, at most some 200 KiB. Not for a handful of runs: [`crate::quantile`] is
+//! Cost: about 3 ns a sample, and at most some 200 KiB. Not for a handful of runs: [`crate::quantile`] is
 //! exact.
 
 use crate::record::Distribution;
@@ -15,7 +15,7 @@ pub struct Histogram {
     buckets: hdrhistogram::Histogram<u64>,
 }
 
-const LONGEST: u64 = 3_600_000_000_000;
+const MAX_VALUE: u64 = 3_600_000_000_000;
 
 impl Default for Histogram {
     fn default() -> Self {
@@ -25,21 +25,21 @@ impl Default for Histogram {
 
 impl Histogram {
     pub fn new() -> Self {
-        let buckets = hdrhistogram::Histogram::new_with_bounds(1, LONGEST, 3)
-            .expect("valid because 1 * 2 <= LONGEST and 3 digits are allowed");
+        let buckets = hdrhistogram::Histogram::new_with_bounds(1, MAX_VALUE, 3)
+            .expect("valid because 1 * 2 <= MAX_VALUE and 3 digits are allowed");
         Self { buckets }
     }
 
     pub fn record(&mut self, duration: Duration) {
-        self.record_nanos(u64::try_from(duration.as_nanos()).unwrap_or(LONGEST));
+        self.record_nanos(u64::try_from(duration.as_nanos()).unwrap_or(MAX_VALUE));
     }
 
     /// Counts one duration in nanoseconds.
     pub fn record_nanos(&mut self, nanos: u64) {
-        self.buckets.saturating_record(nanos.clamp(1, LONGEST));
+        self.buckets.saturating_record(nanos.clamp(1, MAX_VALUE));
     }
 
-    /// Adds what another histogram (of another thread) counted.
+    /// Adds the counts of another histogram, for example of another thread.
     pub fn merge(&mut self, other: &Self) {
         self.buckets.add(&other.buckets).expect("fits because both have the same bounds");
     }
@@ -48,22 +48,22 @@ impl Histogram {
         self.buckets.len()
     }
 
-    /// How many were at most this long, right to the histogram's three digits.
+    /// The number of samples of at most this duration, exact to the histogram's three digits.
     pub fn up_to(&self, longest: Duration) -> u64 {
-        self.buckets.count_between(0, u64::try_from(longest.as_nanos()).unwrap_or(LONGEST))
+        self.buckets.count_between(0, u64::try_from(longest.as_nanos()).unwrap_or(MAX_VALUE))
     }
 
     pub fn is_empty(&self) -> bool {
         self.buckets.is_empty()
     }
 
-    /// The mean of what was counted, in nanoseconds; 0 if nothing was.
+    /// The mean of the samples in nanoseconds; 0 without samples.
     pub fn mean(&self) -> f64 {
         self.buckets.mean()
     }
 
-    /// The distribution, each value divided by `nanos_per_unit` (1 for ns, 1,000 for us); `None` if
-    /// nothing was counted.
+    /// The distribution, each value divided by `nanos_per_unit` (1 for ns, 1,000 for us); `None` without
+    /// samples.
     pub fn distribution(&self, nanos_per_unit: f64) -> Option<Distribution> {
         if self.is_empty() {
             return None;

@@ -1,18 +1,17 @@
-//! What a run measured and how sure we are of it: quantiles and histograms, bootstrap intervals,
-//! paired comparison, modes, noise warnings, verdicts in words, and the record format that `study`
-//! writes and `report` reads.
+//! Statistics of runs: quantiles and histograms, bootstrap intervals, paired comparison, detection of two
+//! modes, noise warnings, verdicts in words, and the record format that `study` writes and `report` reads.
 //!
-//! The idea: every number that Unisono shows keeps its company. A median comes with its interval and
-//! the number of runs behind it, a comparison is formed between neighbours in time (pairs), and runs
-//! that fall into two clusters are shown as two clusters, never as the mean between them.
+//! The idea: Unisono shows no number alone. A median comes with its interval and the number of runs that it
+//! was computed from. A comparison pairs runs that are neighbors in time. Runs that fall into two clusters
+//! are shown as two clusters, never as the mean between them.
 //!
 //! | to | use |
 //! |---|---|
 //! | collect nanoseconds inside a program | [`Histogram`] |
 //! | summarize a handful of runs | [`quantile::distribution`], [`bootstrap::median_interval`] |
 //! | compare two variants | [`paired::compare`], or [`verdict::judge`] straight from records |
-//! | see whether there is *one* median at all | [`modes::two_modes`] |
-//! | see what made the figures doubtful | [`noise::warnings`] |
+//! | see whether the runs have *one* median at all | [`modes::two_modes`] |
+//! | see why figures are doubtful | [`noise::warnings`] |
 //!
 //! This crate does not run anything and does not draw anything.
 #![forbid(unsafe_code)]

@@ -1,26 +1,26 @@
-//! Whether a handful of runs has *one* middle, or falls into two clusters.
+//! Whether a handful of runs has *one* center, or falls into two clusters.
 //!
-//! The idea: plain Linux runs the same pair of spinning programs at 37,000 or at millions of barriers a
-//! second, from one start to the next. A median of such runs describes no run at all. So: sort, take
-//! logarithms, find the largest gap. Two modes are reported when the gap stands out (a factor of at least
-//! [`LEAST_FACTOR`] between the neighbours, and at least [`DOMINANCE`] times the mean gap within the two
-//! sides), each with its number of runs.
+//! The idea: on plain Linux the same pair of spinning programs runs at 37,000 or at millions of barriers a
+//! second, different from one start to the next. The median of such runs describes no run at all. So the
+//! values are sorted, their logarithms taken, and the largest gap found. Two modes are reported if that gap
+//! stands out: a factor of at least [`MIN_FACTOR`] between the neighbors, and at least [`DOMINANCE`] times
+//! the mean gap within the two sides. Each mode comes with its number of runs.
 //!
-//! Deliberately simpler than a dip test: with five to ten runs a dip test has no power, and what matters
-//! here are gaps of factors, not of per cents. A single run far from the others is reported as a mode of
-//! one: at n = 5 one cannot tell an outlier from a rare mode, and hiding it would be the worse error.
+//! Deliberately simpler than a dip test: with five to ten runs a dip test has no power, and the gaps that
+//! matter here are factors, not per cents. A single run far from the others is reported as a mode of one run:
+//! with n = 5 an outlier looks the same as a rare mode, and hiding it would be the worse error.
 //!
-//! When not to use: more than two modes are reported as the two sides of the largest gap.
+//! When not to use: with more than two modes only the two sides of the largest gap are reported.
 //!
 //! Reference: J. A. Hartigan, P. M. Hartigan, *The Dip Test of Unimodality*, 1985 (the alternative).
 
 use crate::quantile;
 use std::fmt;
 
-/// Neighbouring runs on the two sides of the gap differ at least by this factor.
-pub const LEAST_FACTOR: f64 = 1.5;
+/// The least factor between the runs on the two sides of the gap.
+pub const MIN_FACTOR: f64 = 1.5;
 
-/// The gap is at least this many times the mean gap (of logarithms) on either side.
+/// The least ratio of the gap to the mean gap within the two sides (both of logarithms).
 pub const DOMINANCE: f64 = 4.0;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,7 +38,7 @@ impl RunCluster {
     }
 }
 
-/// Two clusters of runs with nothing between them.
+/// Two clusters of runs, with no run between them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TwoModes {
     pub low: RunCluster,
@@ -59,8 +59,8 @@ impl fmt::Display for TwoModes {
     }
 }
 
-/// The two modes of the values, if they have two; values that are not finite are left out. A value of
-/// zero (a starved program) is a mode of its own beside values that are not.
+/// The two modes of the values, if there are two; values that are not finite are left out. Values of zero (a
+/// starved program) form a mode of their own beside other values.
 pub fn two_modes(values: &[f64]) -> Option<TwoModes> {
     let sorted = quantile::sorted(values);
     if sorted.len() < 3 || sorted[0] < 0.0 {
@@ -71,13 +71,13 @@ pub fn two_modes(values: &[f64]) -> Option<TwoModes> {
     Some(TwoModes { low: RunCluster::of(&sorted[..split])?, high: RunCluster::of(&sorted[split..])? })
 }
 
-/// The index that the largest gap of logarithms precedes, if the gap stands out.
+/// The index of the first value after the largest gap of logarithms, if that gap stands out.
 fn dominant_gap(sorted: &[f64]) -> Option<usize> {
     let gaps: Vec<f64> = sorted.windows(2).map(|w| (w[1] / w[0]).ln()).collect();
     let (at, largest) = gaps.iter().copied().enumerate().max_by(|a, b| a.1.total_cmp(&b.1))?;
     let others = gaps.len() - 1;
     let within = (gaps.iter().sum::<f64>() - largest) / others as f64;
-    (largest >= LEAST_FACTOR.ln() && largest >= DOMINANCE * within).then_some(at + 1)
+    (largest >= MIN_FACTOR.ln() && largest >= DOMINANCE * within).then_some(at + 1)
 }
 
 #[cfg(test)]

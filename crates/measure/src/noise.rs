@@ -1,11 +1,11 @@
-//! What makes figures doubtful, in words that name the remedy.
+//! Why figures are doubtful, in words that name the remedy.
 //!
-//! The idea: four things spoil a measurement and each has its own remedy. *Foreign load* just before a
-//! run (another program wants the processors), *steal* during it (the hypervisor gave them to
-//! another guest), *scatter* between repetitions, and *drift* over the sequence (the machine gets slower
-//! or faster while the study runs). Two modes are not scatter: [`crate::modes`] reports them.
+//! The idea: four kinds of noise spoil a measurement, and each has its own remedy. *Foreign load* just before
+//! a run: another program wants the processors. *Steal* during the run: the hypervisor gave the processors to
+//! another guest. *Scatter* between repetitions. *Drift* over the sequence: the machine gets slower or faster
+//! while the study runs. Two modes are not scatter: [`crate::modes`] reports them.
 //!
-//! Cost: drift by Kendall's rank correlation, quadratic in the number of runs.
+//! Cost: drift uses Kendall's rank correlation, quadratic in the number of runs.
 //!
 //! Reference: M. G. Kendall, *A New Measure of Rank Correlation*, 1938.
 
@@ -13,15 +13,16 @@ use crate::record::RunLine;
 use crate::{modes, quantile};
 use std::collections::BTreeMap;
 
-/// Foreign load (share of all processors) from which a run is doubtful.
+/// A run with at least this foreign load (share of all processors) is doubtful.
 pub const FOREIGN_LOAD: f64 = 0.10;
-/// Steal (share of all processors) from which a run is doubtful.
+/// A run with at least this steal (share of all processors) is doubtful.
 pub const STEAL: f64 = 0.02;
-/// What others may take of the processors during a run (share of all) before it is no data.
+/// Share of all processors that other programs or the hypervisor may take during a run. Beyond it the run is
+/// no data.
 pub const DISTURBED: f64 = STEAL;
-/// Scatter (coefficient of variation) from which repetitions are doubtful.
+/// Repetitions with at least this scatter (coefficient of variation) are doubtful.
 pub const SCATTER: f64 = 0.15;
-/// Number of runs from which drift can be told from chance.
+/// The least number of runs in which drift can be told from chance.
 pub const DRIFT_RUNS: usize = 6;
 
 /// Standard deviation over mean; `None` for fewer than two finite values or a mean of zero.
@@ -36,8 +37,8 @@ pub fn coefficient_of_variation(values: &[f64]) -> Option<f64> {
     Some(variance.sqrt() / mean.abs())
 }
 
-/// Kendall's rank correlation between the order of the values and their size: 1 if they only rise, -1 if
-/// they only fall; `None` for fewer than two.
+/// Kendall's rank correlation between the values and their order: 1 if they only rise, -1 if they only fall;
+/// `None` for fewer than two values.
 pub fn rank_correlation(in_order: &[f64]) -> Option<f64> {
     let n = in_order.len();
     if n < 2 {
@@ -56,9 +57,9 @@ pub fn rank_correlation(in_order: &[f64]) -> Option<f64> {
     Some(balance as f64 / (n * (n - 1) / 2) as f64)
 }
 
-/// Whether values in the order of their making drift: a rank correlation that chance gives less than once in
-/// a hundred (normal approximation), and a change of at least five per cent from the first to the
-/// last third. The answer is the last third's median over the first's.
+/// Detects drift in values given in the order of measurement: a rank correlation that chance gives less than
+/// once in a hundred (normal approximation), and a change of at least five per cent from the first third to
+/// the last. Returns the median of the last third over the median of the first.
 pub fn drift(in_order: &[f64]) -> Option<f64> {
     let n = in_order.len();
     if n < DRIFT_RUNS {
@@ -73,8 +74,8 @@ pub fn drift(in_order: &[f64]) -> Option<f64> {
     (change.is_finite() && (change - 1.0).abs() >= 0.05).then_some(change)
 }
 
-/// Why a run is no data, if it is none: on a machine that is taken away, every way to wait is a thousand
-/// times slower, and the comparison says nothing.
+/// Why a run is no data; `None` if it is data. While others take the processors, every way to wait is a
+/// thousand times slower, so such a run says nothing about the comparison.
 pub fn disturbance(strangers: Option<f64>, steal: Option<f64>) -> Option<String> {
     let beyond = |share: Option<f64>| share.is_some_and(|share| share > DISTURBED);
     let (who, remedy) = match (beyond(steal), beyond(strangers)) {
@@ -103,8 +104,8 @@ pub fn of_run(foreign_load: Option<f64>, steal: Option<f64>) -> Vec<String> {
     warnings
 }
 
-/// Warnings about a study's runs as a whole, for one figure: how many runs were disturbed, and which
-/// variants scatter or drift; `place` names a run's variant and circumstances for the reader.
+/// Warnings about all runs of a study, for one figure: the number of disturbed runs, and the variants that
+/// scatter or drift. `place` returns a run's variant and circumstances in words.
 pub fn warnings(runs: &[&RunLine], figure: &str, place: &dyn Fn(&RunLine) -> String) -> Vec<String> {
     let mut warnings = Vec::new();
     let measured: Vec<&&RunLine> = runs.iter().filter(|r| r.value(figure).is_some()).collect();
@@ -148,7 +149,7 @@ pub fn warnings(runs: &[&RunLine], figure: &str, place: &dyn Fn(&RunLine) -> Str
     warnings
 }
 
-/// As many runs as the longest profile makes.
+/// The number of repetitions of the longest profile.
 const MANY_RUNS: usize = 10;
 
 fn drifted(place: &str, change: f64) -> String {
@@ -159,7 +160,7 @@ fn drifted(place: &str, change: f64) -> String {
     )
 }
 
-/// Repetitions of one variant under the same parameters that differ much.
+/// Repetitions of one variant with the same parameters that differ much.
 struct ScatteredRow {
     place: String,
     runs: usize,
@@ -167,7 +168,7 @@ struct ScatteredRow {
     scatter: f64,
 }
 
-/// One sentence for all of them, with the remedy.
+/// One sentence about all rows that scatter, with the remedy.
 fn of_scattered(scattered: &[ScatteredRow], rows: usize) -> Option<String> {
     let worst = scattered.iter().max_by(|a, b| a.scatter.total_cmp(&b.scatter))?;
     let remedy = if worst.runs < MANY_RUNS {

@@ -1,58 +1,59 @@
-//! Two variants, compared run by run with their neighbours in time.
+//! Comparison of two variants, each run paired with its neighbor in time.
 //!
-//! The idea: machines drift (frequency, neighbours on the hypervisor, caches of the file system). So a run is
-//! compared with the run of the other variant in the *same repetition*. Each pair gives a ratio. The median
-//! of the ratios is the answer, and its bootstrap interval says how sure the answer is. The counts of pairs
-//! in which each variant was better need no assumption about the distribution.
+//! The idea: machines drift (clock frequency, other guests of the hypervisor, file system caches). So a run
+//! is compared with the run of the other variant in the *same repetition*. Each pair gives a ratio. The
+//! median of the ratios is the answer, and its bootstrap interval is the uncertainty. The numbers of pairs
+//! won and lost need no assumption about the distribution.
 //!
-//! Cost: as [`crate::bootstrap`]. When not to use: for runs that were not made as neighbours.
+//! Cost: as [`crate::bootstrap`]. When not to use: for runs that were not neighbors in time.
 
 use crate::bootstrap::{self, Estimate};
 use crate::record::Better;
 
-/// Ratios closer to one than this count as a tie: half a per cent is below what two runs can resolve.
+/// Ratios closer to one than this count as a tie: two runs cannot resolve half a per cent.
 pub const TIE: f64 = 0.005;
 
-/// Pairs below which nothing is called a verdict: two pairs agree by chance every second time.
-pub const FEWEST_PAIRS: usize = 3;
+/// Fewer pairs than this give no verdict: two pairs agree by chance every second time.
+pub const MIN_PAIRS: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Comparison {
     /// Median of the ratios (variant / against) with its interval.
     pub ratio: Estimate,
-    /// Pairs in which the variant was better by more than [`TIE`].
+    /// Number of pairs whose ratio favors the variant by more than [`TIE`].
     pub wins: usize,
-    /// Pairs in which it was worse by more than [`TIE`].
+    /// Number of pairs whose ratio favors the other side by more than [`TIE`].
     pub losses: usize,
     pub ties: usize,
-    /// Pairs without a ratio (the run compared with delivered zero, or a value is not finite).
+    /// Pairs without a ratio: the run compared with delivered zero, or a value is not finite.
     pub undefined: usize,
-    /// Two-sided sign test: how likely counts at least as lopsided are if neither is better.
+    /// P-value of the two-sided sign test: the probability of counts at least as lopsided if neither variant
+    /// is better.
     pub sign_p: f64,
 }
 
-/// What a comparison allows us to say.
+/// The conclusion that a comparison allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finding {
     /// The whole interval is on the better side.
     Better,
     /// The whole interval is on the worse side.
     Worse,
-    /// The interval is narrow and contains one: no difference that matters.
+    /// The interval is narrow and contains one: no notable difference.
     Same,
-    /// The interval contains one and is wide: these runs cannot tell.
+    /// The interval contains one and is wide: these runs cannot decide.
     Undecided,
 }
 
 impl Comparison {
-    /// What may be said at the comparison's level; `better` says which side of one is the good one.
-    /// Differences below [`TIE`] are *the same*, an interval of one around it wider than ten per cent
-    /// is undecided, and so are fewer pairs than [`FEWEST_PAIRS`].
+    /// The conclusion at the comparison's level; `better` says which side of one is the good side.
+    /// Differences below [`TIE`] are *the same*. An interval that contains one and is wider than ten per cent
+    /// is undecided, and so are fewer than [`MIN_PAIRS`] pairs.
     pub fn finding(&self, better: Better) -> Finding {
         let Estimate { low, high, .. } = self.ratio;
         let above = low > 1.0 + TIE;
         let below = high < 1.0 - TIE;
-        if self.ratio.n < FEWEST_PAIRS {
+        if self.ratio.n < MIN_PAIRS {
             return Finding::Undecided;
         }
         match (above, below, better) {
@@ -84,11 +85,11 @@ pub fn compare(pairs: &[(f64, f64)], better: Better, level: f64, seed: u64) -> O
     })
 }
 
-/// Two-sided exact sign test, ties left out.
+/// Two-sided exact sign test; ties are left out.
 fn sign_test(wins: usize, losses: usize) -> f64 {
     let n = wins + losses;
     let fewer = wins.min(losses);
-    // sum of binomial probabilities up to `fewer`, each term from the one before
+    // sum of the binomial probabilities up to `fewer`; each term is computed from the previous one
     let mut term = 0.5f64.powi(i32::try_from(n).unwrap_or(i32::MAX));
     let mut sum = 0.0;
     for k in 0..=fewer {
@@ -105,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_common_drift_does_not_blur_a_paired_ratio() {
-        // both variants slow down fourfold while the study runs; within each pair the ratio is 2
+        // both variants become four times slower while the study runs; within each pair the ratio stays 2
         let pairs: Vec<(f64, f64)> = (0..8)
             .map(|i| {
                 let base = 100.0 / (1.0 + f64::from(i) * 0.4);
@@ -161,7 +162,8 @@ mod tests {
         fn swapping_the_sides_swaps_wins_and_losses(pairs in prop::collection::vec((0.1f64..10.0, 0.1f64..10.0), 1..20)) {
             let swapped: Vec<(f64, f64)> = pairs.iter().map(|(a, b)| (*b, *a)).collect();
             let (c, d) = (compare(&pairs, Better::Higher, 0.95, 3).expect("some"), compare(&swapped, Better::Lower, 0.95, 3).expect("some"));
-            // the tie band is not exactly symmetric under inversion: compare what is clearly outside it
+            // the tie band is not exactly symmetric under inversion: compare only pairs that are clearly
+            // outside it
             let clear = |r: &&(f64, f64)| (r.0 / r.1 - 1.0).abs() > 2.0 * TIE;
             if pairs.iter().filter(clear).count() == pairs.len() {
                 prop_assert_eq!((c.wins, c.losses), (d.wins, d.losses));

@@ -1,8 +1,8 @@
-//! Quantiles of a handful of values, exactly.
+//! Exact quantiles of a handful of values.
 //!
-//! The idea: sort, then interpolate linearly between the two order statistics around
-//! `q * (n - 1)` (Hyndman and Fan's type 7, what R and `NumPy` do by default), so that the median of an
-//! even number of runs is the mean of the middle two. Values that are not finite are left out.
+//! The idea: sort, then interpolate linearly between the two order statistics around `q * (n - 1)` (type 7 of
+//! Hyndman and Fan, the default of R and `NumPy`). The median of an even number of runs is therefore the mean
+//! of the middle two. Values that are not finite are left out.
 //!
 //! Cost: one sorted copy. Not for millions of samples: use [`crate::Histogram`].
 //!
@@ -16,7 +16,7 @@ pub fn sorted(values: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// The quantile `q` (clamped to 0..=1) of ascending values; `None` if there are none.
+/// The quantile `q` (clamped to 0..=1) of ascending values; `None` without values.
 pub fn of_sorted(sorted: &[f64], q: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let place = q.clamp(0.0, 1.0) * last as f64;
@@ -35,7 +35,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
     quantile(values, 0.5)
 }
 
-/// Least, quartiles, median, 99th percentile, greatest; `None` if no value is finite.
+/// Minimum, quartiles, median, 99th percentile, maximum; `None` if no value is finite.
 pub fn distribution(values: &[f64]) -> Option<Distribution> {
     let sorted = sorted(values);
     Some(Distribution {

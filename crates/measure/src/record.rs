@@ -1,9 +1,8 @@
-//! The record format `unisono-record-1`: what `study` writes to `records.jsonl` and the only thing
-//! that `report` reads.
+//! The record format `unisono-record-1`. `study` writes it to `records.jsonl`; `report` reads nothing else.
 //!
-//! One JSON object a line. A study announces itself with one [`Line::Study`] before its first run;
-//! after every run one [`Line::Run`] is appended and flushed, so that an interrupted study keeps
-//! what was measured. Unknown keys are ignored by readers; keys are added, never renamed.
+//! One JSON object a line. A study writes one [`Line::Study`] before its first run. After every run it
+//! appends and flushes one [`Line::Run`], so an interrupted study keeps its measurements. Readers ignore
+//! unknown keys; new versions may add keys but never rename them.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -15,13 +14,13 @@ pub const FORMAT: &str = "unisono-record-1";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Line {
-    /// What a study asks, and how its runs are to be drawn and judged.
+    /// A study's question, and how the report draws and judges its runs.
     Study(Box<StudyLine>),
     /// One run: measured, skipped, failed or interrupted.
     Run(Box<RunLine>),
 }
 
-/// A study as its readers need it: the claim, the paper's statement, the figure, the verdict.
+/// A study as its readers need it: the question, the paper's statement, the charts, the verdicts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StudyLine {
     pub format: String,
@@ -30,33 +29,33 @@ pub struct StudyLine {
     /// `barrier`, `gang`, ...
     pub topic: String,
     pub title: String,
-    /// The question this study answers, in one sentence.
+    /// The question that this study answers, in one sentence.
     pub question: String,
-    /// Two or three sentences: what runs, beside what, and how often.
+    /// Two or three sentences: the programs measured, the programs beside them, the number of runs.
     pub method: String,
-    /// Which of the paper's conditions it examines, if one: `fine-grained`, `balanced`,
+    /// The paper's condition that the study examines, if any: `fine-grained`, `balanced`,
     /// `latency-sensitive`, `several-important`, `changing`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub condition: Option<String>,
-    /// What the paper says, in our words, with its place.
+    /// The paper's statement in our words, with its place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paper: Option<Paper>,
-    /// What to draw, in order.
+    /// The charts of the report, in order.
     pub charts: Vec<Chart>,
-    /// What to judge, in order.
+    /// The comparisons of the report, in order.
     #[serde(default)]
     pub verdicts: Vec<Verdict>,
-    /// What figures must not exceed, in order.
+    /// The limits that figures must keep, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budgets: Vec<Budget>,
-    /// Position in the report (ascending).
+    /// Position in the report, ascending.
     #[serde(default)]
     pub order: u32,
-    /// What to call variants, figures and parameters in front of readers, for example `"spread": "spread
-    /// Linux"`. A name that is missing here is shown as it is.
+    /// Readable names of variants, figures and parameters, for example `"spread": "spread Linux"`. The report
+    /// shows a name without an entry as it is.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Which of the report's opening questions the study as a whole answers, if one.
+    /// The opening question of the report that the study as a whole answers, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answers: Option<Question>,
 }
@@ -65,14 +64,13 @@ pub struct StudyLine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Question {
-    /// What does it cost to wait: a hand-over by spinning, yielding, blocking?
+    /// The cost of waiting: of a hand-over by spinning, by yielding, by blocking.
     Waiting,
-    /// What is it worth to give each thread a core of its own (spread against plain Linux)?
+    /// The gain if each thread has a core of its own (spread against plain Linux).
     Unstacking,
-    /// What is it worth, beyond that, to run the threads of a program together (gangs against spread
-    /// Linux)?
+    /// The further gain if the threads of a program run together (gangs against spread Linux).
     Ganging,
-    /// What is it worth to let threads sleep while they wait, by the setting of their runtime?
+    /// The gain if the runtime's setting lets waiting threads sleep.
     PassiveWaiting,
 }
 
@@ -83,10 +81,10 @@ pub struct Paper {
     pub place: String,
     /// The statement, in our words.
     pub statement: String,
-    /// Published or described points, drawn as the paper's shape beside ours.
+    /// Published or described points, drawn as the paper's shape beside our values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub points: Vec<PaperPoint>,
-    /// What the points are: read off the text, or a description of the shape.
+    /// Where the points come from: read off the text, or a description of the shape.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub points_note: Option<String>,
     /// How the points are to be read.
@@ -94,11 +92,11 @@ pub struct Paper {
     pub points_are: PointsAre,
 }
 
-/// How the paper's points are to be read, and so where they may be drawn.
+/// How the paper's points are to be read, and therefore in which chart they may be drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PointsAre {
-    /// Only the shape is known: drawn in a small chart of its own, without a value axis.
+    /// Only the shape is known: drawn in a small separate chart without a value axis.
     #[default]
     Shape,
     /// Ratios such as gang / Linux: drawn behind our ratios.
@@ -107,11 +105,11 @@ pub enum PointsAre {
     Values,
 }
 
-/// One published point: `y` may be relative (the text gives ratios, not values).
+/// One published point. `y` may be relative, because some texts give ratios and no values.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PaperPoint {
-    /// The series it belongs to, for example `gang`.
+    /// The series of the point, for example `gang`.
     pub series: String,
     /// Position on the x axis, in the chart's unit.
     pub x: f64,
@@ -122,16 +120,16 @@ pub struct PaperPoint {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChartKind {
-    /// One line a series over a numeric parameter, with minimum and maximum as a band and a dot a run.
+    /// One line per series over a numeric parameter, with a band from minimum to maximum and a dot per run.
     Line,
-    /// One row a variant: a dot a run, a median mark. Shows two modes as two clusters.
+    /// One row per variant: a dot per run and a mark at the median. Two modes show as two clusters.
     #[default]
     Strip,
-    /// One bar a variant and figure (for several applications side by side), whiskers from minimum to
+    /// One bar per variant and figure (for several applications side by side); whiskers from minimum to
     /// maximum.
     Bars,
-    /// One row a variant (and combination of the other parameters), one column a value of `x`, in each cell
-    /// a ratio: the darker, the farther from `reference`.
+    /// One row per variant (and combination of the other parameters), one column per value of `x`, a ratio in
+    /// each cell: the darker, the farther from `reference`.
     Map,
 }
 
@@ -141,7 +139,7 @@ pub enum Scale {
     /// Linear from zero.
     #[default]
     Linear,
-    /// Logarithmic; a value of zero on the x axis gets a place of its own at the left.
+    /// Logarithmic; zero on the x axis has a place of its own at the left.
     Log,
 }
 
@@ -150,8 +148,8 @@ pub enum Scale {
 pub struct Chart {
     pub title: String,
     pub kind: ChartKind,
-    /// For [`ChartKind::Line`] and [`ChartKind::Map`]: the parameter on the x axis. For a line also what the
-    /// curves of the figures are drawn over ([`Curve::over`]).
+    /// For [`ChartKind::Line`] and [`ChartKind::Map`]: the parameter on the x axis. A line chart draws a
+    /// figure's curve if this name equals [`Curve::over`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub x: Option<String>,
     /// Label and unit of the x axis.
@@ -159,7 +157,7 @@ pub struct Chart {
     pub x_label: Option<String>,
     #[serde(default)]
     pub x_scale: Scale,
-    /// Names of the figures drawn ([`Figure::name`]); one for lines and strips, any number for bars.
+    /// Names of the figures drawn ([`Figure::name`]): one for lines and strips, any number for bars.
     pub y: Vec<String>,
     /// Label and unit of the value axis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -175,7 +173,7 @@ pub struct Chart {
     /// A budget or reference value drawn as a line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<Reference>,
-    /// Draw the paper's points as the pale shape behind ours.
+    /// Whether the paper's points are drawn as a pale shape behind our values.
     #[serde(default)]
     pub paper: bool,
 }
@@ -184,7 +182,7 @@ pub struct Chart {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reference {
-    /// What it is, for example `budget 50 ns`.
+    /// The label, for example `budget 50 ns`.
     pub label: String,
     /// Value in the chart's unit.
     pub value: f64,
@@ -198,14 +196,14 @@ pub enum Better {
     Lower,
 }
 
-/// How an expected ratio is meant.
+/// How an expected ratio is meant: as a limit or as a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExpectedKind {
-    /// The ratio is to be as good, or better: a budget.
+    /// The ratio is to be at least as good as expected: a budget.
     #[default]
     Bound,
-    /// The ratio is to be this one, neither less nor more: what a paper measured.
+    /// The ratio is to equal the expected ratio within a tolerance: a paper's measured value.
     Value,
 }
 
@@ -215,66 +213,67 @@ impl ExpectedKind {
     }
 }
 
-/// A comparison that the report turns into words: `variant` against `against` on `figure`, per
-/// value of `by` if given. Ratios are formed within a repetition (paired) and bootstrapped.
+/// A comparison that the report puts into words: `variant` against `against` by `figure`, for each value of
+/// `by` if given. Ratios are formed within a repetition (paired) and bootstrapped.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Verdict {
     pub variant: String,
     pub against: String,
     pub figure: String,
-    /// The figure is divided by this one, for example work by the processor time that it obtained.
+    /// The divisor of the figure, for example the processor time obtained if the figure is work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per: Option<String>,
-    /// Processors that the programs beside the judged one obtained. Their loss is told with the gain.
+    /// The figure with the processors that the programs beside the judged one obtained. The report states
+    /// their loss beside the gain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bystanders: Option<String>,
     #[serde(default)]
     pub better: Better,
-    /// A parameter by whose values the comparison is split.
+    /// The parameter by whose values the comparison is split.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// Only runs with these parameter values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub only: BTreeMap<String, serde_json::Value>,
-    /// The ratio (variant / against) that this project or the paper expects, if one.
+    /// The ratio (variant / against) that this project or the paper expects, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_from: Option<String>,
     #[serde(default, skip_serializing_if = "ExpectedKind::is_bound")]
     pub expected_kind: ExpectedKind,
-    /// What to call the comparison in words, for example `gangs against pinned threads`.
+    /// The name of the comparison in words, for example `gangs against pinned threads`.
     pub words: String,
-    /// Which of the report's opening questions this comparison answers, if one.
+    /// The opening question of the report that this comparison answers, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answers: Option<Question>,
 }
 
-/// A figure's upper limit, which the report marks as reached or missed.
+/// A limit of a figure; the report marks it as kept or missed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
-    /// What to call it, for example `16 B step, fence`.
+    /// The label, for example `16 B step, fence`.
     pub label: String,
     pub variant: String,
     pub figure: String,
     /// Only runs with these parameter values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub only: BTreeMap<String, serde_json::Value>,
-    /// Compared with the figure of this variant in the same repetition: the quotient counts.
+    /// A variant whose figure in the same repetition is the divisor; the budget then limits the quotient.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
-    /// Compared with the figure of this variant in the same repetition: the difference counts.
+    /// A variant whose figure in the same repetition is subtracted; the budget then limits the difference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<String>,
-    /// What it must not exceed, in the figure's unit.
+    /// The upper limit, in the figure's unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most: Option<f64>,
-    /// What it must reach, in the figure's unit.
+    /// The lower limit, in the figure's unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least: Option<f64>,
-    /// Whether every run must keep to it; otherwise the median must.
+    /// Whether every run must keep the budget; otherwise the median must.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub every: bool,
 }
@@ -284,15 +283,16 @@ pub struct Budget {
 pub enum Outcome {
     #[default]
     Measured,
-    /// Measured while somebody else took processors; `reason` says who. Its figures count nowhere.
+    /// Measured while other programs or the hypervisor took processors; `reason` says which. Its figures
+    /// count nowhere.
     Disturbed,
     /// The host lacks something; `reason` names it. No figures.
     Skipped,
-    /// It was tried and failed; `reason` says how. No figures.
+    /// The run started and failed; `reason` says how. No figures.
     Failed,
     /// Stopped by the user while it ran. No figures.
     Interrupted,
-    /// Planned, but the study's time was over; `reason` says so. No figures.
+    /// Planned, but the study's time was over before the run began; `reason` says so. No figures.
     Cut,
 }
 
@@ -307,11 +307,11 @@ pub struct RunLine {
     pub parameters: BTreeMap<String, serde_json::Value>,
     /// Repetition, from 0; runs of one repetition are neighbours in time and form pairs.
     pub repetition: u32,
-    /// Place in the order in which the runs were made, over the whole file.
+    /// Position of the run in the order of measurement, over the whole file.
     pub sequence: u32,
     pub seed: u64,
     pub outcome: Outcome,
-    /// Why it is no data.
+    /// Why the run is no data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -323,7 +323,7 @@ pub struct RunLine {
     pub host: HostFacts,
     /// The commit of Unisono, or `unknown`.
     pub commit: String,
-    /// Anything that makes the figures doubtful, in words, with the remedy where there is one.
+    /// Reasons to doubt the figures, in words, with the remedy if there is one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -332,25 +332,25 @@ pub struct RunLine {
 pub struct Figure {
     /// Name, for example `barriers_per_s`, `app1_barriers_per_s`, `ns_per_barrier`.
     pub name: String,
-    /// The value (the median where a distribution was measured).
+    /// The value; of a distribution, the median.
     pub value: f64,
     /// Unit: `ns`, `us`, `ms`, `s`, `1/s`, `1` (a ratio or count), `%`.
     pub unit: String,
-    /// The distribution within this run, where one was measured.
+    /// The distribution within this run, if the run measured one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub distribution: Option<Distribution>,
-    /// How it went within this run, where that was recorded.
+    /// The curve within this run, if the run recorded one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub curve: Option<Box<Curve>>,
 }
 
-/// A figure within one run: bytes over time, frames over their delay.
+/// The course of a figure within one run: bytes over time, frames over their delay.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Curve {
-    /// What it is drawn over, with its unit, for example `elapsed_s`. A chart of the kind `line` with this
-    /// `x` draws it.
+    /// Quantity and unit of the x axis, for example `elapsed_s`. A chart of the kind `line` with this `x`
+    /// draws the curve.
     pub over: String,
-    /// Place and value, ascending in place. The nth points of several runs belong together.
+    /// Points (x, value), ascending in x. The nth points of several runs belong together.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -359,13 +359,13 @@ impl Figure {
         Self { name: name.into(), value, unit: unit.to_owned(), ..Self::default() }
     }
 
-    /// The same with its curve over something.
+    /// Adds a curve over the quantity `over`.
     #[must_use]
     pub fn along(self, over: &str, points: Vec<(f64, f64)>) -> Self {
         Self { curve: Some(Box::new(Curve { over: over.to_owned(), points })), ..self }
     }
 
-    /// The median of a distribution, with the distribution.
+    /// A figure whose value is the distribution's median; keeps the distribution.
     pub fn median(name: impl Into<String>, unit: &str, of: Distribution) -> Self {
         Self { distribution: Some(of), ..Self::new(name, of.median, unit) }
     }
@@ -386,20 +386,20 @@ pub struct Distribution {
 pub struct HostFacts {
     pub kernel: String,
     pub cpu: String,
-    /// Processors this process may use.
+    /// Processors that this process may use.
     pub cpus: u32,
-    /// Virtual machine, container or neither, as far as known.
+    /// Virtual machine, container or neither, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub virtualization: Option<String>,
-    /// Whether it ran with root's privilege.
+    /// Whether the study ran with root's privilege.
     pub root: bool,
     /// Share of processor time (0 to 1) that other programs took just before the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub foreign_load: Option<f64>,
-    /// Share of processor time that programs took during the run which ran before it began.
+    /// Share of processor time (0 to 1) that programs started before the run took during it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strangers: Option<f64>,
-    /// Share of processor time that the hypervisor took during the run.
+    /// Share of processor time (0 to 1) that the hypervisor took during the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steal: Option<f64>,
 }

@@ -1,4 +1,4 @@
-//! Durations as people type them (`50us`, `20ms`, `1.5s`, `300ns`, `0`), and numbers of things as they read
+//! Durations as people type them (`50us`, `20ms`, `1.5s`, `300ns`, `0`), and numbers of things as people read
 //! them (`1 process`, `2 processes`).
 
 use std::fmt;
@@ -9,16 +9,15 @@ use std::time::Duration;
 pub enum BadDuration {
     #[error("{text:?} is not a duration; write a number and a unit, for example 50us, 20ms or 1.5s")]
     Unread { text: String },
-    #[error("{text:?} is too long; the longest duration is {}h", LONGEST_NANOS / 3600e9)]
+    #[error("{text:?} is too long; the longest duration is {}h", MAX_NANOS / 3600e9)]
     TooLong { text: String },
 }
 
 /// The longest duration: 10,000 hours, more than a year. Sums of a few such times fit 64 bits.
-const LONGEST_NANOS: f64 = 10_000.0 * 3600e9;
+const MAX_NANOS: f64 = 10_000.0 * 3600e9;
 
-/// Reads a duration: a decimal number and one of `ns`, `us`, `ms`, `s`, `min`, `h`; a bare `0` needs no
-/// unit. Fails for anything else: negative, not finite, no unit, an unknown unit, or more than 10,000
-/// hours.
+/// Reads a duration: a decimal number with the unit `ns`, `us`, `ms`, `s`, `min` or `h`; a bare `0` needs no
+/// unit. Fails for anything else: negative, not finite, no unit, an unknown unit, or more than 10,000 hours.
 pub fn duration(text: &str) -> Result<Duration, BadDuration> {
     let bad = || BadDuration::Unread { text: text.to_owned() };
     let trimmed = text.trim();
@@ -41,7 +40,7 @@ pub fn duration(text: &str) -> Result<Duration, BadDuration> {
         return Err(bad());
     }
     let nanos = number.parse::<f64>().map_err(|_| bad())? * scale;
-    if !nanos.is_finite() || nanos > LONGEST_NANOS {
+    if !nanos.is_finite() || nanos > MAX_NANOS {
         return Err(BadDuration::TooLong { text: text.to_owned() });
     }
     Ok(Duration::from_nanos(nanos.round() as u64))
@@ -54,8 +53,8 @@ pub struct BadSize {
     text: String,
 }
 
-/// Reads a size in bytes: a whole number and one of `KiB`, `MiB`, `GiB`; without a unit it is bytes. Fails
-/// for anything else, and for more bytes than 64 bits count.
+/// Reads a size in bytes: a whole number with the unit `KiB`, `MiB` or `GiB`, or a number of bytes without a
+/// unit. Fails for anything else, and for more bytes than 64 bits can count.
 pub fn bytes(text: &str) -> Result<u64, BadSize> {
     let bad = || BadSize { text: text.to_owned() };
     let trimmed = text.trim();
@@ -75,7 +74,7 @@ pub fn bytes(text: &str) -> Result<u64, BadSize> {
     number.parse::<u64>().ok().and_then(|number| number.checked_mul(scale)).ok_or_else(bad)
 }
 
-/// A duration in the unit that reads best: `0.13 us`, `20 ms`.
+/// Displays a duration in the most readable unit: `0.13 us`, `20 ms`.
 #[derive(Clone, Copy, Debug)]
 pub struct Readable(pub Duration);
 
@@ -95,7 +94,7 @@ impl fmt::Display for Readable {
     }
 }
 
-/// A number for readers: three significant digits below a thousand, thousands separated from there on.
+/// A number for readers: three significant digits below a thousand, groups of three digits from there on.
 pub fn number(value: f64) -> String {
     let magnitude = value.abs();
     if !value.is_finite() || magnitude < 100.0 {
@@ -111,7 +110,7 @@ pub fn number(value: f64) -> String {
             text
         };
     }
-    // beyond six digits only four of them mean anything
+    // of a number with more than six digits only the first four are significant
     let step = 10f64.powf((magnitude.log10().floor() - 3.0).max(0.0));
     let digits = format!("{:.0}", (magnitude / step).round() * step);
     let mut grouped = String::new();

@@ -1,9 +1,9 @@
-//! From records to words: a [`Verdict`] asks, the runs answer.
+//! Turns records into words: the runs answer the question of a [`Verdict`].
 //!
-//! The idea: runs of the two variants are paired by repetition and by all parameters, split by the
-//! values of `by`, compared ([`crate::paired`]), and put into one sentence each that a reader can check: the
-//! ratio, its interval with the level it can honestly claim, the number of pairs. Where a side has two modes,
-//! the sentence says both instead of pretending that there is one ratio.
+//! The idea: runs of the two variants are paired by repetition and by all parameters, split by the values of
+//! `by`, and compared ([`crate::paired`]). Each comparison becomes one sentence that a reader can check: the
+//! ratio, its interval with the level that the number of runs allows, the number of pairs. If a side has two
+//! modes, the sentence states both instead of a single ratio.
 
 use crate::bootstrap::{Estimate, LEVEL};
 use crate::bystanders::BystanderTime;
@@ -22,20 +22,20 @@ impl RunLine {
             .filter(|v| v.is_finite())
     }
 
-    /// The curve of a figure over this, if this run measured it.
+    /// The curve of a figure over the quantity `over`, if this run measured it.
     pub fn curve(&self, figure: &str, over: &str) -> Option<&[(f64, f64)]> {
         let figure = self.figures.iter().find(|f| f.name == figure && self.outcome == Outcome::Measured)?;
         figure.curve.as_ref().filter(|curve| curve.over == over).map(|curve| curve.points.as_slice())
     }
 
-    /// Whether its parameters have all these values.
+    /// Whether the run's parameters have all these values.
     pub fn has(&self, only: &BTreeMap<String, serde_json::Value>) -> bool {
         only.iter().all(|(name, wanted)| self.parameters.get(name).is_some_and(|got| same_value(got, wanted)))
     }
 }
 
 impl Verdict {
-    /// What this verdict compares of a run: a figure, or work per processor time obtained.
+    /// The value of a run that this verdict compares: a figure, or work per processor time obtained.
     pub fn value_of(&self, run: &RunLine) -> Option<f64> {
         let value = run.value(&self.figure)?;
         let Some(per) = &self.per else { return Some(value) };
@@ -53,29 +53,29 @@ fn same_value(a: &serde_json::Value, b: &serde_json::Value) -> bool {
 pub struct Judgement {
     /// The value of `by`, if the verdict is split.
     pub at: Option<serde_json::Value>,
-    /// The comparison, or why there is none.
+    /// The comparison, or why there is no comparison.
     pub answer: Answer,
-    /// Two modes of the variant's runs.
+    /// Two modes of the variant's runs, if there are two.
     pub variant_modes: Option<TwoModes>,
-    /// Two modes of the runs compared with.
+    /// Two modes of the runs compared with, if there are two.
     pub against_modes: Option<TwoModes>,
-    /// Who paid for a gain. `None`: the records do not say.
+    /// Processor time of bystanders beside each side. `None` if the records do not have it.
     pub bystanders: Option<BystanderTime>,
     pub words: String,
 }
 
-/// What became of the question.
+/// The result of a comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     Compared {
         comparison: Comparison,
         finding: Finding,
     },
-    /// There is no pair; the reason in words (skipped, failed, not run).
+    /// There is no pair; the text says why (skipped, failed, not run).
     Unanswered(String),
 }
 
-/// Judges one study's runs; one judgement a value of `by`, ascending.
+/// Judges one study's runs; one judgement per value of `by`, ascending.
 pub fn judge(verdict: &Verdict, runs: &[&RunLine]) -> Vec<Judgement> {
     let relevant: Vec<&RunLine> = runs
         .iter()
@@ -105,7 +105,7 @@ pub fn judge(verdict: &Verdict, runs: &[&RunLine]) -> Vec<Judgement> {
         .collect()
 }
 
-/// Judges `runs`, those at one place of the axis among `all` of both variants.
+/// Judges `runs`, the runs with one value of `by`. `all` are the runs of both variants with any value.
 fn judge_group(
     verdict: &Verdict,
     at: Option<serde_json::Value>,
@@ -118,7 +118,7 @@ fn judge_group(
     let (variant_modes, against_modes) =
         (modes::two_modes(&of(&verdict.variant)), modes::two_modes(&of(&verdict.against)));
     let pairs = pairs(&verdict.variant, &verdict.against, |run| verdict.value_of(run), runs);
-    // a fixed seed: the same records give the same words
+    // a fixed seed, so that the same records give the same words
     let answer = match paired::compare(&pairs, verdict.better, LEVEL, 0x0075_6e69_736f_6e6f) {
         Some(comparison) => Answer::Compared { comparison, finding: comparison.finding(verdict.better) },
         None => Answer::Unanswered(why_unanswered(verdict, runs, all)),
@@ -130,9 +130,9 @@ fn judge_group(
     judgement
 }
 
-/// Pairs (variant, against) of runs of the same repetition with the same parameters. Where one side was
-/// started more often within the repetition (plain Linux has modes and needs more starts), its starts share
-/// the other side's runs in turn, so that no start is dropped.
+/// Pairs (variant, against) of runs of the same repetition with the same parameters. If a repetition has more
+/// runs of one side (plain Linux has modes and needs more starts), these are paired with the other side's
+/// runs in turn, so that no run is dropped.
 pub fn pairs(
     variant: &str,
     against: &str,
@@ -178,8 +178,7 @@ fn why_unanswered(verdict: &Verdict, runs: &[&RunLine], all: &[&RunLine]) -> Str
         if runs.iter().any(|r| &r.variant == variant && verdict.value_of(r).is_some()) {
             continue;
         }
-        // a variant that is skipped as a whole has its reason in one record, not in one for each place of the
-        // axis
+        // a variant that is skipped as a whole has one record with the reason, not one for each value of `by`
         if let Some(reason) = reason(runs, variant).or_else(|| reason(all, variant)) {
             return format!("{variant}: {reason}");
         }
@@ -244,12 +243,12 @@ fn sentence(verdict: &Verdict, judgement: &Judgement) -> String {
     text
 }
 
-/// How far a value may be from an expected one, as a part of the effect. A paper's figures have two digits.
+/// Tolerance around an expected value, as a share of the effect: a paper's figures have two digits.
 const VALUE_TOLERANCE: f64 = 0.1;
-/// The least that is tolerated: an effect of 1.5 % is not told from one of 1.7 %.
-const LEAST_TOLERANCE: f64 = 0.02;
+/// Lower bound of the tolerance: effects of 1.5 % and 1.7 % count as equal.
+const MIN_TOLERANCE: f64 = 0.02;
 
-/// Whether the ratio found is the expected one, or as good, as [`ExpectedKind`] says. `None`: none is
+/// Whether the ratio found meets the expected one, in the sense of [`ExpectedKind`]. `None` if no ratio is
 /// expected.
 pub fn met(verdict: &Verdict, c: &Comparison) -> Option<bool> {
     let expected = verdict.expected?;
@@ -260,11 +259,12 @@ pub fn met(verdict: &Verdict, c: &Comparison) -> Option<bool> {
     })
 }
 
-/// Whether a ratio is the expected one: within its interval, or within a tenth of the effect.
+/// Whether a ratio equals the expected one: its interval contains it, or they differ by at most a tenth of
+/// the effect.
 pub fn is_same(ratio: &Estimate, expected: f64) -> bool {
-    // effects are compared as factors: 2 times and half are equally far from none
+    // effects are compared as factors: 2 and 1/2 are equally far from no effect
     let (effect, off) = (expected.ln().abs(), (ratio.value / expected).ln().abs());
-    ratio.contains(expected) || off <= (effect * VALUE_TOLERANCE).max(LEAST_TOLERANCE)
+    ratio.contains(expected) || off <= (effect * VALUE_TOLERANCE).max(MIN_TOLERANCE)
 }
 
 /// A comparison with a factor of at least one: `1.25 times as much`, or the inverse, `1.25 times less`.
@@ -273,12 +273,12 @@ pub fn upright(c: &Comparison) -> Comparison {
     Comparison { ratio: if is_less { c.ratio.inverse() } else { c.ratio }, ..*c }
 }
 
-/// As [`upright`], except for what makes no difference: an interval around one reads best as it is.
+/// As [`upright`], but leaves a comparison without difference as it is: an interval around one reads best so.
 pub fn shown(c: &Comparison, finding: Finding) -> Comparison {
     if finding == Finding::Same { *c } else { upright(c) }
 }
 
-/// `3.20 times as much`, `15.0 times less`; of what makes no difference only the ratio.
+/// For example `3.20 times as much` or `15.0 times less`; without a difference only the ratio.
 pub fn factor(c: &Comparison, finding: Finding) -> String {
     let times = ratio(upright(c).ratio.value);
     match (finding, c.ratio.value) {
@@ -289,7 +289,7 @@ pub fn factor(c: &Comparison, finding: Finding) -> String {
     }
 }
 
-/// A finding as a terminal says it.
+/// A finding in the words of the terminal output.
 pub fn finding_in_words(finding: Finding) -> &'static str {
     match finding {
         Finding::Better => "better",
@@ -299,9 +299,9 @@ pub fn finding_in_words(finding: Finding) -> &'static str {
     }
 }
 
-/// The interval with the level it can claim and the number of pairs, for example
-/// `95 % interval 2.41 to 2.62, n = 10`. Fewer than four pairs make no interval worth the name: then it is
-/// said how many agree and from where to where they reach, for example `all 3 pairs, 2.41 to 2.62`.
+/// The interval with its honest level and the number of pairs, for example `95 % interval 2.41 to 2.62, n =
+/// 10`. Fewer than four pairs make no useful interval. The text then says how many pairs agree and their
+/// range, for example `all 3 pairs, 2.41 to 2.62`.
 pub fn confidence(c: &Comparison) -> String {
     let agreeing = c.wins.max(c.losses).max(c.ties);
     match c.ratio.n {
@@ -320,7 +320,8 @@ pub fn confidence(c: &Comparison) -> String {
     format!("{level} % interval {} to {}, n = {}", ratio(c.ratio.low), ratio(c.ratio.high), c.ratio.n)
 }
 
-/// A ratio with three significant digits, three decimals close to one, where they matter, and no exponent.
+/// A ratio with three significant digits, with three decimals near one, where they matter, and without
+/// exponent.
 pub fn ratio(value: f64) -> String {
     match value.abs() {
         v if v >= 99.95 => number(value),
@@ -432,7 +433,7 @@ mod tests {
 
     #[test]
     fn a_value_is_met_neither_below_it_nor_above_it() {
-        // found, expected, and whether a paper's value and a budget are met
+        // the ratio found, the ratio expected, and whether it meets a paper's value and a budget
         for (found, expected, value, bound) in [
             (3.4, 0.985, false, true),
             (0.98, 0.985, true, false),

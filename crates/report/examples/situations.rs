@@ -1,5 +1,5 @@
-//! Draws a report for each made-up situation into a directory, to look at them:
-//! `cargo run -p unisono-report --example situations -- DIR`.
+//! Draws a report for each made-up situation into a directory, for inspection by eye: `cargo run -p
+//! unisono-report --example situations -- DIR`.
 
 #[path = "../tests/synthetic/mod.rs"]
 mod synthetic;

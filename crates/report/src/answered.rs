@@ -1,7 +1,7 @@
-//! The answer of a topic: its sentences, the picture of what the first sentence says, and what to type.
+//! The answer of a topic: its sentences, the picture for the first sentence, and the command to type.
 //!
-//! The picture draws the same comparison as the sentence, at the same place: its sides first, then what else
-//! was measured there.
+//! The picture draws the comparison of the first sentence at the same parameter values: its two sides first,
+//! then other variants measured there.
 
 use crate::number;
 use crate::said;
@@ -12,15 +12,15 @@ use unisono_measure::quantile;
 use unisono_measure::record::{Better, Outcome, Verdict};
 use unisono_measure::verdict::Judgement;
 
-/// A bar that is shorter is not seen, in per cent of the longest.
-const LEAST_LENGTH: f64 = 0.6;
-/// Bars of a picture: the sides, and what else fits into a card.
-const MOST_BARS: usize = 4;
+/// The least length of a bar, in per cent of the longest bar: a shorter bar would be invisible.
+const MIN_LENGTH: f64 = 0.6;
+/// The most bars of a picture: the two sides, and as many others as fit into a card.
+const MAX_BARS: usize = 4;
 
 pub(crate) struct AnsweredTopic {
     pub(crate) words: String,
     pub(crate) picture: Option<AnswerPicture>,
-    /// Instead of the topic's usual one.
+    /// Replaces the topic's usual command.
     pub(crate) command: Option<&'static str>,
 }
 
@@ -30,9 +30,9 @@ impl AnsweredTopic {
     }
 }
 
-/// Bars from zero, linear.
+/// Bars from zero on a linear scale.
 pub(crate) struct AnswerPicture {
-    /// What the bars are, and where.
+    /// The quantity of the bars, and the parameter values.
     pub(crate) title: String,
     pub(crate) bars: Vec<AnswerBar>,
 }
@@ -40,13 +40,13 @@ pub(crate) struct AnswerPicture {
 pub(crate) struct AnswerBar {
     pub(crate) name: String,
     pub(crate) value: String,
-    /// Of the longest, in per cent.
+    /// Length in per cent of the longest bar.
     pub(crate) length: f64,
     pub(crate) class: &'static str,
 }
 
 impl AnswerPicture {
-    /// Both sides of a comparison, and what else was measured at its place.
+    /// Both sides of a comparison, and the other variants measured at its parameter values.
     pub(crate) fn of_comparison(study: &Study<'_>, verdict: &Verdict, judgement: &Judgement) -> Option<Self> {
         let mut place = verdict.only.clone();
         place.extend(verdict.by.clone().zip(judgement.at.clone()));
@@ -54,7 +54,7 @@ impl AnswerPicture {
         Self::of_variants(study, verdict, &place, &sides, &said::place(study, verdict, judgement))
     }
 
-    /// What `asked` compares, for these variants at a place, and for others that were measured there.
+    /// The figure of `asked` at a place (parameter values): first these variants, then others measured there.
     pub(crate) fn of_variants(
         study: &Study<'_>,
         asked: &Verdict,
@@ -74,7 +74,7 @@ impl AnswerPicture {
             quantile::median(&values.collect::<Vec<f64>>()).filter(|value| value.is_finite() && *value >= 0.0)
         };
         let values = variants.into_iter().filter_map(|variant| Some((variant, median(variant)?)));
-        let values: Vec<(&str, f64)> = values.take(MOST_BARS.max(first.len())).collect();
+        let values: Vec<(&str, f64)> = values.take(MAX_BARS.max(first.len())).collect();
         let most = values.iter().map(|(_, value)| *value).fold(0.0, f64::max);
         if values.len() < 2 || most <= 0.0 {
             return None;
@@ -83,7 +83,7 @@ impl AnswerPicture {
         let bar = |(variant, value): &(&str, f64)| AnswerBar {
             name: study.label(variant),
             value: number::quantity(*value, &unit),
-            length: (value / most * 100.0).max(LEAST_LENGTH),
+            length: (value / most * 100.0).max(MIN_LENGTH),
             class: study.looks.look(variant).class,
         };
         let better = if asked.better == Better::Lower { "less" } else { "more" };

@@ -1,15 +1,15 @@
-//! The page's first screen: for each topic an answer in a sentence, a small picture, and what to type.
+//! The page's first screen: for each topic an answer in a sentence, a small picture, and the command to type.
 //!
-//! It has the same answers as the last screen of a terminal ([`crate::screen`]), unshortened. The picture is
-//! of the comparison that the first sentence is about ([`crate::answered`]).
+//! It has the same answers as the last screen of a terminal ([`crate::screen`]), unshortened. The picture
+//! draws the comparison of the first sentence ([`crate::answered`]).
 
 use crate::escape::Escaped;
 use crate::screen::{self, ScreenBlock};
 use crate::study::Study;
 use askama::Template;
 
-/// Bytes of an answer: five lines of a card.
-const MOST_OF_ANSWER: usize = 230;
+/// The most bytes of an answer: five lines of a card.
+const MAX_ANSWER_LENGTH: usize = 230;
 
 #[derive(Template)]
 #[template(path = "answers.html")]
@@ -27,14 +27,14 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     AnswersSection { answers }.to_string()
 }
 
-/// As many whole sentences as fit into a card; the first one in any case.
+/// The sentences from the start that fit into a card; at least the first.
 fn first_sentences(text: &str) -> String {
     let ends = text.match_indices(". ").map(|(at, _)| at + 1).chain([text.len()]);
-    let fits = ends.clone().take_while(|end| *end <= MOST_OF_ANSWER).last();
+    let fits = ends.clone().take_while(|end| *end <= MAX_ANSWER_LENGTH).last();
     text[..fits.or(ends.clone().next()).unwrap_or_default()].to_owned()
 }
 
-/// A name, escaped, that may be broken after each sign that joins words.
+/// A name, escaped, with a possible line break after each sign that joins words.
 pub(crate) fn breakable(name: &str) -> String {
     Escaped(name).to_string().replace('_', "_<wbr>").replace('=', "=<wbr>")
 }

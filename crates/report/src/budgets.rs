@@ -1,4 +1,4 @@
-//! A study's budgets as a table: promised, measured, reached or missed.
+//! A study's budgets as a table: limit, measured value, kept or missed.
 
 use crate::number;
 use crate::study::Study;
@@ -23,7 +23,7 @@ struct BudgetTable<'a> {
 struct BudgetRow<'a> {
     label: &'a str,
     wanted: String,
-    /// Or why nothing was measured.
+    /// The measured value, or why nothing was measured.
     measured: Result<KeptBudget, String>,
 }
 

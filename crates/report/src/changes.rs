@@ -1,8 +1,9 @@
-//! Two studies of the same kind (two machines, two kernels, before and after): what changed.
+//! Compares two records of the same studies (two machines, two kernels, before and after).
 //!
-//! Runs of two records files are no neighbours in time, so nothing is paired: the medians of a variant at the
-//! same parameters are compared. The interval is the widest that the two medians allow, from the least of
-//! the one over the greatest of the other. Compared are the figures that the studies judge.
+//! Runs of two records files are not neighbors in time, so nothing is paired: the comparison uses the medians
+//! of a variant at the same parameters. The interval is the widest that the two median intervals allow: its
+//! lower end is the lower end of one over the upper end of the other. Only figures that the studies judge are
+//! compared.
 
 use crate::number::{self, THIN};
 use crate::said::{self, Tone};
@@ -13,17 +14,17 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use unisono_linux::counted::counted;
 use unisono_measure::bootstrap::{Estimate, LEVEL, median_interval};
-use unisono_measure::paired::FEWEST_PAIRS;
+use unisono_measure::paired::MIN_PAIRS;
 use unisono_measure::record::{Better, Outcome, RunLine};
 use unisono_measure::verdict;
 
-/// Medians that differ by less make no difference that two sets of runs could show.
+/// Medians that differ by less than this make no difference that two sets of runs could show.
 const SAME: f64 = 0.05;
-/// A change that matters to nobody, however sure it is.
+/// A change below this does not matter, however sure it is.
 const LITTLE: f64 = 0.02;
-/// Changes of a study that a text has.
-const MOST_LINES: usize = 8;
-/// The same records give the same words.
+/// The most changes listed for a study.
+const MAX_LINES: usize = 8;
+/// A fixed seed, so that the same records give the same words.
 const SEED: u64 = 0x0075_6e69_736f_6e6f;
 
 /// A figure of a variant in both records.
@@ -34,7 +35,7 @@ pub struct RecordsChange {
     pub figure: String,
     pub at: BTreeMap<String, Value>,
     pub finding: Tone,
-    /// The second records' median over the first ones', and its interval.
+    /// The median in the second records over that in the first, with its interval.
     pub ratio: f64,
     pub low: f64,
     pub high: f64,
@@ -45,7 +46,7 @@ pub struct RecordsChange {
 
 type RunsOfPlace<'a> = ((&'a str, String), Vec<&'a RunLine>);
 
-/// Each figure that both records have, study by study.
+/// Changes of each figure that both records have, study by study.
 pub(crate) fn changes(first: &[Study<'_>], second: &[Study<'_>]) -> Vec<RecordsChange> {
     let mut changes = Vec::new();
     for study in second {
@@ -67,7 +68,7 @@ pub(crate) fn changes(first: &[Study<'_>], second: &[Study<'_>]) -> Vec<RecordsC
     changes
 }
 
-/// Measured runs by variant and parameters.
+/// The measured runs, grouped by variant and parameters.
 fn groups<'a>(study: &Study<'a>) -> Vec<RunsOfPlace<'a>> {
     let mut groups: Vec<RunsOfPlace<'a>> = Vec::new();
     for run in study.runs.iter().filter(|run| run.outcome == Outcome::Measured) {
@@ -139,7 +140,7 @@ fn finding(ratio: &Estimate, better: Better) -> Tone {
         Better::Higher => (Tone::Better, Tone::Worse),
         Better::Lower => (Tone::Worse, Tone::Better),
     };
-    if ratio.n < FEWEST_PAIRS {
+    if ratio.n < MIN_PAIRS {
         Tone::Undecided
     } else if (ratio.value - 1.0).abs() < if ratio.contains(1.0) { SAME } else { LITTLE } {
         Tone::Same
@@ -152,7 +153,8 @@ fn finding(ratio: &Estimate, better: Better) -> Tone {
     }
 }
 
-/// Study by study: how many figures changed, and the greatest changes; then what could not be compared.
+/// For each study: the number of changed figures and the largest changes; then the studies that could not be
+/// compared.
 pub(crate) fn in_words(changes: &[RecordsChange], first: &[Study<'_>], second: &[Study<'_>]) -> String {
     let mut text = String::new();
     for study in second {
@@ -171,11 +173,11 @@ pub(crate) fn in_words(changes: &[RecordsChange], first: &[Study<'_>], second: &
         let mut changed: Vec<&&RecordsChange> =
             of.iter().filter(|change| matches!(change.finding, Tone::Better | Tone::Worse)).collect();
         changed.sort_by(|a, b| b.ratio.ln().abs().total_cmp(&a.ratio.ln().abs()));
-        for change in changed.iter().take(MOST_LINES) {
+        for change in changed.iter().take(MAX_LINES) {
             let _infallible = writeln!(text, "  * {}", said::capital(&change.words));
         }
-        if changed.len() > MOST_LINES {
-            let more = counted(changed.len() - MOST_LINES, "more change");
+        if changed.len() > MAX_LINES {
+            let more = counted(changed.len() - MAX_LINES, "more change");
             let _infallible = writeln!(text, "  and {more}; all of them by --json");
         }
     }
@@ -195,10 +197,11 @@ pub(crate) fn in_words(changes: &[RecordsChange], first: &[Study<'_>], second: &
     text.replace(THIN, " ")
 }
 
-/// How many of unchanged figures seem to have changed: all runs of one side are above all of the other.
+/// The share of unchanged figures that seem to have changed, because by chance all runs of one side exceed
+/// all runs of the other.
 fn by_chance(runs: usize) -> String {
     let orders = (1..=runs).fold(1.0, |product, i| product * (runs + i) as f64 / i as f64);
-    if runs < FEWEST_PAIRS || orders > 400.0 {
+    if runs < MIN_PAIRS || orders > 400.0 {
         return String::new();
     }
     let (one_in, counted) = ((orders / 2.0).round(), counted(runs, "run"));

@@ -1,4 +1,4 @@
-//! The numbers behind a chart, as the rows of its table.
+//! The numbers of a chart, as the rows of its table.
 
 use crate::draw::axis::in_unit;
 use crate::number;
@@ -8,13 +8,13 @@ use unisono_measure::modes::two_modes;
 use unisono_measure::quantile;
 use unisono_measure::record::{Chart, RunLine};
 
-/// The numbers behind a row (and point, for lines) of a chart, for one figure.
+/// The numbers of one row of a chart (of one point, for lines), for one figure.
 pub(crate) struct NumbersRow {
     pub(crate) name: String,
     pub(crate) place: String,
     pub(crate) figure: String,
     pub(crate) n: usize,
-    /// The median and every run; or why there are none.
+    /// The median and all runs, or why there are none.
     pub(crate) values: Result<[String; 2], String>,
 }
 
@@ -67,7 +67,7 @@ fn in_numbers(values: &[f64], says: &dyn Fn(f64) -> String) -> Option<[String; 2
     Some([says(median), all])
 }
 
-/// The runs of a row, by their position on the x axis.
+/// The runs of a row, grouped by their position on the x axis.
 pub(crate) fn places<'a>(
     row: &'a ChartRow<'a>,
     x: Option<&str>,

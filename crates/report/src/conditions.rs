@@ -1,4 +1,4 @@
-//! The paper's five conditions, each with what was found here.
+//! The paper's five conditions, each with the result of these records.
 //!
 //! Reference: S. Peter, A. Baumann, Z. Anderson, T. Roscoe, *Gang scheduling isn't worth it... yet*,
 //! ETH Zurich, Systems Group, Technical Report 745, 2011, section 3.
@@ -12,7 +12,7 @@ use unisono_measure::verdict::{self, Judgement};
 struct Condition {
     id: &'static str,
     name: &'static str,
-    /// In our words.
+    /// The paper's statement, in our words.
     paper: &'static str,
     place: &'static str,
 }
@@ -54,7 +54,7 @@ static CONDITIONS: [Condition; 5] = [
 #[template(path = "conditions.html")]
 struct ConditionsSection<'a> {
     is_examined: bool,
-    /// How many are as in the paper.
+    /// The number of conditions that agree with the paper.
     tally: String,
     conditions: Vec<(&'static Condition, Vec<Examined<'a>>)>,
 }
@@ -86,14 +86,14 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     ConditionsSection { is_examined, tally: tally.join(", "), conditions }.to_string()
 }
 
-/// The tone and the word of the badge, and the sentence.
+/// The tone and the word of a study's badge, and the sentence.
 fn examined(study: &Study<'_>) -> (Tone, (&'static str, String)) {
     let sweeps: Vec<Swept<'_>> = study
         .verdicts()
         .filter(|(_, judged)| judged.len() > 2)
         .map(|(v, judged)| Swept::new(study, v, judged))
         .collect();
-    // the paper compares with Linux as it is; what pinning alone would have done is our addition
+    // the paper compares with plain Linux; the comparison with pinning alone is our addition
     let plain = sweeps.iter().find(|s| s.is_of_gangs() && !s.is_beyond_pinning());
     let pinned = sweeps.iter().find(|s| s.is_beyond_pinning());
     match (plain, pinned) {
@@ -107,14 +107,14 @@ fn examined(study: &Study<'_>) -> (Tone, (&'static str, String)) {
     }
 }
 
-/// A study without a sweep: its first comparisons, and whether they agree with the paper.
+/// For a study without a sweep: its first comparisons, and whether they agree with the paper.
 fn compared(study: &Study<'_>) -> (Tone, (&'static str, String)) {
     let mut parts: Vec<String> = Vec::new();
     let mut tones: Vec<Tone> = Vec::new();
     let of_paper = |verdict: &Verdict| {
         verdict.expected_from.as_deref().is_some_and(|from| from.starts_with("the paper"))
     };
-    // first what decides the badge
+    // first the comparisons that decide the badge
     let mut verdicts: Vec<_> = study.verdicts().collect();
     verdicts.sort_by_key(|(verdict, _)| !of_paper(verdict));
     for (verdict, judged) in verdicts.iter().take(4) {
@@ -152,7 +152,7 @@ fn compared(study: &Study<'_>) -> (Tone, (&'static str, String)) {
     (badge.0, (badge.1, parts.join(" ")))
 }
 
-/// A condition that a sweep relaxes: gangs should win at its beginning and no longer at its end.
+/// A sweep that relaxes one condition: gangs should win at its start and not at its end.
 struct Swept<'a> {
     study: &'a Study<'a>,
     verdict: &'a Verdict,
@@ -172,8 +172,8 @@ impl<'a> Swept<'a> {
         self.verdict.variant.starts_with("gang")
     }
 
-    /// The stretches of these tones: `at interval 0, from interval 1 ms on`, each with the ratio farthest
-    /// from one.
+    /// The stretches with these tones, each with its ratio farthest from one: `at interval 0, from interval 1
+    /// ms on`.
     fn places(&self, wanted: &[Tone]) -> Option<String> {
         let words: Vec<String> = self
             .stretches
@@ -199,7 +199,7 @@ impl<'a> Swept<'a> {
                 (Tone::Unanswered, ("not measured", format!("Gangs against {theirs}: {reason}.")))
             }
             (_, None) => (Tone::Undecided, ("not decided", format!("Gangs against {theirs}{open}."))),
-            // a sweep whose end is open says nothing about where the gain is gone
+            // a sweep with an undecided end does not show where the gain ends
             (Some(wins), Some(Tone::Better)) if self.stretches.last().is_some_and(|s| !decided(s.tone)) => (
                 Tone::Undecided,
                 ("end not decided", format!("Gangs beat {theirs} {wins}; where that ends is open{open}.")),

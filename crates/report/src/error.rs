@@ -1,4 +1,4 @@
-//! Why there is no report.
+//! The reasons why there is no report.
 
 use std::path::PathBuf;
 

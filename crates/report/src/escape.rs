@@ -1,13 +1,14 @@
-//! Text from records is hostile: everything that reaches the page passes through here. Templates escape by
-//! [`Disarmed`], drawings by [`Escaped`]; `|safe` in a template marks what this crate has drawn itself.
+//! Escapes text. Text from records is untrusted, so all of it passes through here. Templates escape by
+//! [`Disarmed`], drawings by [`Escaped`]; `|safe` in a template marks HTML and SVG that this crate has
+//! produced itself.
 //!
-//! The five characters that mean something in HTML and SVG become entities; control characters, which
-//! no parser of either accepts, become U+FFFD. Escaped text is safe between tags and inside double
-//! or single quotes, not inside `<style>` or `<script>` - nothing from records is ever put there.
+//! The five characters with a meaning in HTML and SVG become entities. Control characters, which no parser of
+//! either accepts, become U+FFFD. Escaped text is safe between tags and inside double or single quotes, but
+//! not inside `<style>` or `<script>`; no text from records is ever put there.
 
 use std::fmt::{self, Write as _};
 
-/// Displays a text with everything escaped that could end a text node or an attribute.
+/// Displays a text with all characters escaped that could end a text node or an attribute.
 pub(crate) struct Escaped<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Escaped<'_> {
@@ -47,7 +48,7 @@ fn is_noncharacter(c: char) -> bool {
     matches!(c, '\u{fdd0}'..='\u{fdef}') || (u32::from(c) & 0xfffe) == 0xfffe
 }
 
-/// A name for `id` and `href`: letters, digits and hyphens of the text, never empty.
+/// A name for `id` and `href`: the letters and digits of the text, joined by hyphens; never empty.
 pub(crate) fn slug(text: &str) -> String {
     let mut slug = String::with_capacity(text.len());
     for c in text.chars().take(64) {

@@ -1,11 +1,11 @@
-//! On which machine, when and how much was measured, in words.
+//! The machine, the time and the number of the runs, in words.
 
 use crate::number;
 use std::fmt::Write as _;
 use unisono_linux::counted::counted;
 use unisono_measure::record::{HostFacts, Outcome, RunLine};
 
-/// A line for each machine that runs were made on: at most four.
+/// A line for each machine of the runs: at most four.
 pub(crate) fn machines(runs: &[&RunLine]) -> Vec<String> {
     let mut hosts: Vec<&HostFacts> = Vec::new();
     for run in runs {
@@ -28,7 +28,7 @@ pub(crate) fn machines(runs: &[&RunLine]) -> Vec<String> {
     hosts.into_iter().map(line).collect()
 }
 
-/// When runs were made, how many, and by which code: a name and a text for each.
+/// Start, number and commit of the runs: pairs of a name and a text.
 pub(crate) fn facts(runs: &[&RunLine]) -> Vec<(&'static str, String)> {
     let mut facts = Vec::new();
     if let Some(first) = runs.iter().map(|run| run.started.as_str()).filter(|s| !s.is_empty()).min() {

@@ -1,5 +1,5 @@
-//! From a study's chart to a figure: the drawing for both windows, a description in words, and the numbers in
-//! a table that can be unfolded.
+//! Turns a study's chart into an HTML figure: the drawings for both windows, a description in words, and a
+//! folded table of the numbers.
 
 use crate::chart_table::{NumbersRow, numbers, places};
 use crate::draw::axis::in_unit;
@@ -19,8 +19,8 @@ use unisono_measure::record::{Chart, ChartKind, PointsAre, Scale, Verdict};
 /// From this many comparisons of one kind on, a table is easier to read than lines or paragraphs.
 pub(crate) const MANY: usize = 6;
 
-/// A linear chart whose neighbour is higher by more than this has an axis of its own: its values would lie
-/// in the lowest fifth.
+/// A linear chart gets an axis of its own if its neighbor is higher by more than this factor: on a common
+/// axis its values would lie in the lowest fifth.
 const ALIKE: f64 = 5.0;
 
 #[derive(Template)]
@@ -31,21 +31,21 @@ struct ChartFigure<'a> {
     /// Why there is nothing to draw.
     nothing: Option<String>,
     drawings: String,
-    /// The drawing, and a note on it.
+    /// The drawing of the paper's shape, and a note on it.
     paper: Option<(String, String)>,
-    /// Of a line chart.
+    /// The parameter on the x axis of a line chart.
     x: Option<&'a str>,
     numbers: Vec<NumbersRow>,
 }
 
 impl ChartFigure<'_> {
-    /// The rows of the table; those of a variant share its name.
+    /// The rows of the table, grouped by variant.
     fn by_variant(&self) -> Vec<&[NumbersRow]> {
         self.numbers.chunk_by(|a, b| a.name == b.name).collect()
     }
 }
 
-/// Whether a chart is seen at once.
+/// Whether a chart is visible at once or folded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FigurePlace {
     Seen,
@@ -53,7 +53,7 @@ pub(crate) enum FigurePlace {
 }
 
 impl FigurePlace {
-    /// The drawings of a chart here.
+    /// The drawings of a chart in this place.
     fn drawings(self, draw: impl Fn(ViewPort) -> String) -> String {
         match self {
             FigurePlace::Seen => ViewPort::OF_SEEN.into_iter().map(draw).collect(),
@@ -61,7 +61,7 @@ impl FigurePlace {
         }
     }
 
-    /// The description of a chart here. What is unfolded has the same numbers in a table below.
+    /// The description of a chart in this place. A folded chart has the same numbers in the table below it.
     fn described(self, whole: &str) -> &str {
         match self {
             FigurePlace::Seen => whole,
@@ -70,7 +70,7 @@ impl FigurePlace {
     }
 }
 
-/// A chart whose rows are drawn.
+/// A chart with the rows to draw.
 struct Drawn<'a> {
     study: &'a Study<'a>,
     chart: &'a Chart,
@@ -130,7 +130,7 @@ fn axis_label(study: &Study<'_>, given: Option<&str>, name: &str) -> String {
     }
 }
 
-/// For readers who do not see the drawing.
+/// The medians in words, for screen readers.
 fn medians(rows: &[ChartRow<'_>], figure: &str, says: &dyn Fn(f64) -> String) -> String {
     let one = |row: &ChartRow<'_>| {
         let values = row.values(figure);
@@ -150,7 +150,7 @@ impl Drawn<'_> {
         figures.map(|(i, figure)| draw(self, figure, &format!("{}-{i}", self.id))).collect()
     }
 
-    /// The line to compare with, and its label.
+    /// The reference line and its label.
     fn reference(&self) -> Option<(f64, &str)> {
         self.chart.reference.as_ref().map(|reference| (reference.value, reference.label.as_str()))
     }
@@ -320,7 +320,7 @@ impl Drawn<'_> {
         shown.drawings(|window| line::draw(&lines, window))
     }
 
-    /// The paper's shape in a small chart, over the same x axis as ours.
+    /// The paper's shape in a small chart, over the same x axis as our chart.
     fn paper_shape(&self) -> Option<(String, String)> {
         let Self { study, chart, id, shown, .. } = *self;
         let mut shapes = paper_lines(study, PointsAre::Shape);
@@ -357,14 +357,14 @@ impl Drawn<'_> {
         Some((shown.drawings(|window| line::draw(&lines, window)), note.to_owned()))
     }
 
-    /// Values of the study's other charts that have the same axis as this one, so that panels can be
-    /// compared: the same kind of chart, scale and unit. A linear axis is shared only by panels of like
-    /// height ([`ALIKE`]); otherwise the lower one would be flat.
+    /// Values of the study's other charts that share this chart's axis (the same kind of chart, scale and
+    /// unit), so that panels can be compared. A linear axis is shared only by panels of similar height
+    /// ([`ALIKE`]); otherwise the lower panel would be flat.
     fn of_neighbours(&self, figure: &str) -> Vec<f64> {
         let Self { study, chart, .. } = *self;
         let unit = study.unit(figure);
         let is_same = |other: &str| {
-            // counts and quotients of different things have no unit that tells them apart
+            // the unit of counts and quotients does not tell different quantities apart
             if matches!(unit.as_str(), "1" | "") { other == figure } else { study.unit(other) == unit }
         };
         let values = |of: &Chart| -> Vec<f64> {
@@ -422,7 +422,7 @@ pub(crate) fn ratios(study: &Study<'_>) -> String {
             .map(|(other, judged)| (other, judged.iter().filter_map(ratio_point).collect::<Vec<_>>()))
             .filter(|(_, points)| points.len() >= 3)
             .collect();
-        // more lines are a tangle; then there is a table
+        // a chart with more lines is unreadable; then there is only the table
         if let (1..MANY, Some(by)) = (alike.len(), verdict.by.as_deref()) {
             let id = format!("{}-ratio-{}", study.head.study, done.len());
             html.push_str(&draw_ratios(study, by, &alike, &id));
@@ -507,6 +507,6 @@ fn draw_ratios(study: &Study<'_>, by: &str, alike: &[(&Verdict, Vec<Point>)], id
 struct RatiosFigure<'a> {
     title: &'a str,
     drawings: String,
-    /// On the paper's ratios, if they are drawn.
+    /// The note on the paper's ratios, if they are drawn.
     note: Option<&'a str>,
 }

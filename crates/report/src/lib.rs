@@ -1,9 +1,10 @@
-//! From records to one self-contained HTML file that says in words and pictures what was measured.
+//! Turns records into one self-contained HTML file that reports the measurements in words and pictures.
 //!
-//! The idea: the first screen has an answer for each topic (a sentence, a small picture, what to type). Then
-//! come the answers at length, each of the paper's conditions, the claims of the papers, and a section a
-//! study with its verdicts, its figures, the paper's statement beside ours, and what to doubt. It needs no
-//! script, no network and no other file, and reads on a phone, in the dark, on paper and aloud.
+//! The idea: the first screen has an answer for each topic (a sentence, a small picture, the command to
+//! type). Then come the longer answers, each of the paper's conditions, the claims of the papers, and one
+//! section per study with its verdicts, its figures, the paper's statement beside our result, and reasons for
+//! doubt. The page needs no script, no network and no other file. It is readable on a phone, on a dark
+//! background, on paper and by a screen reader.
 //!
 //! ```text
 //! records.jsonl -> read -> study (what belongs together) -> figure (draw/) --+
@@ -12,9 +13,9 @@
 //!                                                     +-> summary, conditions
 //! ```
 //!
-//! Cost: a few milliseconds and about 40 KiB of page a study. It measures nothing and calculates no
-//! statistics: those are in [`unisono_measure`]. Records are untrusted: all their text passes through one
-//! escape function, and no records make it panic. The HTML is in `templates/`, the drawings are in `draw/`.
+//! Cost: a few milliseconds and about 40 KiB of page a study. The crate measures nothing and computes no
+//! statistics ([`unisono_measure`] does). Records are untrusted: all their text passes through one escape
+//! function, and no records make it panic. The HTML is in `templates/`, the drawings are in `draw/`.
 #![forbid(unsafe_code)]
 
 mod answered;
@@ -59,7 +60,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use unisono_measure::record::Line;
 
-/// Writes the page for the records, and answers what it says. An older page is replaced only when the new one
+/// Writes the page for the records and returns its summary. An older page is replaced only when the new one
 /// is complete.
 pub fn render(records: &Path, html: &Path) -> Result<RecordsSummary, Error> {
     let read = read::read(records)?;
@@ -69,28 +70,28 @@ pub fn render(records: &Path, html: &Path) -> Result<RecordsSummary, Error> {
     Ok(verdicts::summary(&studies, read.cut_off))
 }
 
-/// As [`render`], without a page.
+/// As [`render`], but writes no page.
 pub fn summarize(records: &Path) -> Result<RecordsSummary, Error> {
     let read = read::read(records)?;
     Ok(verdicts::summary(&study::studies(&read.lines), read.cut_off))
 }
 
-/// The lines of a records file, without one that a crash has cut off.
+/// The lines of a records file, without a last line that a crash cut off.
 pub fn lines(records: &Path) -> Result<Vec<Line>, Error> {
     read::read(records).map(|read| read.lines)
 }
 
-/// The lessons of the middleware studies; none where these lines have none of them.
+/// The lessons of the middleware studies; none if the lines have no such study.
 pub fn lessons(lines: &[Line]) -> Vec<LessonSummary> {
     verdicts::lessons(&study::studies(lines))
 }
 
-/// What the second lines have that the first ones have, too: how each figure changed.
+/// The changes of all figures that both sets of lines have.
 pub fn changes(first: &[Line], second: &[Line]) -> Vec<RecordsChange> {
     changes::changes(&study::studies(first), &study::studies(second))
 }
 
-/// The same as a text, with both machines before it.
+/// The changes as a text that starts with both machines.
 pub fn changes_in_words(first: &[Line], second: &[Line]) -> String {
     let (first, second) = (study::studies(first), study::studies(second));
     let mut text = String::new();
@@ -103,12 +104,12 @@ pub fn changes_in_words(first: &[Line], second: &[Line]) -> String {
     text + &changes::in_words(&changes::changes(&first, &second), &first, &second)
 }
 
-/// Each figure and statement of the four papers beside these lines.
+/// All claims of the four papers beside these lines.
 pub fn claims(lines: &[Line]) -> Vec<ClaimSummary> {
     claims::claims(&study::studies(lines))
 }
 
-/// The same as a document in Markdown.
+/// The claims as a document in Markdown.
 pub fn claims_in_markdown(lines: &[Line]) -> String {
     claims::markdown(&study::studies(lines))
 }
@@ -125,7 +126,7 @@ fn write(path: &Path, page: &str) -> std::io::Result<()> {
     let written = std::fs::File::create(&beside).and_then(|mut file| file.write_all(page.as_bytes()));
     let done = written.and_then(|()| std::fs::rename(&beside, path));
     if done.is_err() {
-        // the half-written file is of no use; the error that matters is the first
+        // the half-written file is useless; the caller gets the first error
         let _ = std::fs::remove_file(&beside);
     }
     done

@@ -1,4 +1,4 @@
-//! What a map of ratios says, in a sentence: where there is a gain, where a loss, and how large.
+//! Puts a map of ratios into a sentence: where there is a gain, where a loss, and how large.
 
 use crate::answered::AnsweredTopic;
 use crate::study::Study;
@@ -8,16 +8,16 @@ use unisono_measure::quantile;
 use unisono_measure::record::{ChartKind, Outcome, RunLine};
 use unisono_measure::verdict;
 
-/// Ratios that are nearer to one are neither a gain nor a loss.
+/// Ratios closer to one than this are neither a gain nor a loss.
 const EVEN: f64 = 0.05;
 
-/// Of the first map that has runs.
+/// The answer of the first map that has runs.
 pub(crate) fn answer(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
     let words = studies.iter().find_map(|study| {
         let chart = study.head.charts.iter().find(|chart| chart.kind == ChartKind::Map)?;
         of_study(study, chart.y.first()?)
     })?;
-    // the map itself leads the section of its study; two bars would show less of it than the sentence says
+    // the study's section starts with the map itself; two bars would show less than the sentence
     Some(AnsweredTopic::new(words, None))
 }
 

@@ -1,21 +1,21 @@
-//! Numbers as people read them: three significant digits and the unit that fits, `84 ns`, `7.4 us`,
-//! `12.3 M/s`, `1.5 %`. Times are written `ns`, `us`, `ms`, `s`, the way the command line takes them.
+//! Numbers in readable form: three significant digits and a suitable unit, `84 ns`, `7.4 us`, `12.3 M/s`,
+//! `1.5 %`. Times are written `ns`, `us`, `ms`, `s`, as on the command line.
 
 use crate::escape::slug;
 
-/// A space between a number and its unit, which no line break or justification touches.
+/// The space between a number and its unit: no line break, not stretched by justification.
 pub(crate) const THIN: char = '\u{a0}';
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum UnitKind {
-    /// Nanoseconds of one unit.
+    /// The length of one unit in nanoseconds.
     Time(f64),
-    /// Events a second.
+    /// Events per second.
     Rate,
     Percent,
     /// A ratio or a count.
     Number,
-    /// Shown as written.
+    /// A unit that is shown as written.
     Other,
 }
 
@@ -32,7 +32,7 @@ fn kind(unit: &str) -> UnitKind {
     }
 }
 
-/// A value with its unit, in the magnitude that reads best.
+/// A value with its unit, in the most readable magnitude.
 pub(crate) fn quantity(value: f64, unit: &str) -> String {
     if !value.is_finite() {
         return "no number".to_owned();
@@ -82,7 +82,7 @@ pub(crate) fn plain(value: f64) -> String {
         return format!("{value:.2e}");
     }
     if value != 0.0 && value.abs() < 1e-4 {
-        // two digits: what is so small is seldom known to three
+        // two digits: so small a value is seldom known to three
         let digits = 1 - value.abs().log10().floor() as i32;
         return format!("{value:.*}", digits.unsigned_abs() as usize);
     }
@@ -119,7 +119,7 @@ fn rounded(value: f64) -> f64 {
     if !place.is_finite() || place == 0.0 { value } else { (value * place).round() / place }
 }
 
-/// No trailing zeros after the point.
+/// Three significant digits, without trailing zeros after the point.
 fn significant(value: f64) -> String {
     let value = rounded(value);
     if value.abs() >= 1000.0 {
@@ -160,7 +160,7 @@ pub(crate) fn words(name: &str) -> String {
     if slug(&text) == "x" { name.to_owned() } else { text }
 }
 
-/// A label without the unit at its end, because ticks have units: `interval (us)` and `interval, us` ->
+/// A label without the unit at its end, because ticks have units: `interval (us)` and `interval, us` become
 /// `interval`.
 pub(crate) fn without_unit(label: &str) -> &str {
     let label = label.trim();
@@ -181,7 +181,7 @@ pub(crate) fn without_unit(label: &str) -> &str {
     }
 }
 
-/// `48 s`, `2 min 3 s`, `1 h 4 min`.
+/// For example `48 s`, `2 min 3 s`, `1 h 4 min`.
 pub(crate) fn duration(seconds: f64) -> String {
     if !seconds.is_finite() || !(0.0..1e12).contains(&seconds) {
         return "an unknown time".to_owned();

@@ -1,5 +1,5 @@
-//! The report's answer about windows: does one-sided communication beat messages here, for whom, and with
-//! which synchronization?
+//! The report's answer about windows: is one-sided communication faster than messages here, in which
+//! implementation, and with which synchronization?
 //!
 //! Uses the comparisons with messages in studies of topic `rma`. Each implementation has one claim.
 
@@ -22,9 +22,9 @@ struct Claim<'a> {
     study: &'a Study<'a>,
     better: usize,
     total: usize,
-    /// Comparisons in which messages are faster, or no slower.
+    /// The number of comparisons in which messages are faster, or equally fast.
     refuted: usize,
-    /// Where it is not better, in words.
+    /// The comparisons that do not show the implementation faster, in words.
     not: Vec<String>,
     compared: Vec<(&'a Verdict, &'a Judgement)>,
 }
@@ -43,8 +43,8 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     WindowsAnswer { claims: claims(studies) }.to_string()
 }
 
-/// What the claims say, that of the preload first: it is what a program can have as it is. `None`: nothing
-/// was compared with messages.
+/// The claims in words, the preload's first, because programs can use the preload unchanged. `None` if
+/// nothing was compared with messages.
 pub(crate) fn answer(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
     let mut claims = claims(studies);
     claims.sort_by_key(|claim| !claim.who.starts_with("unisono mpi"));
@@ -59,8 +59,8 @@ pub(crate) fn answer(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
 }
 
 impl Claim<'_> {
-    /// A claim about every point fails at one point where messages are faster or no slower. If the runs
-    /// cannot tell, it stays open.
+    /// The verdict on a claim about every point. One point where messages are faster or equally fast refutes
+    /// it. If the runs cannot decide, it stays open.
     fn holds(&self) -> (Tone, &'static str) {
         match (self.better == self.total, self.refuted) {
             (true, _) => (Tone::Better, "\u{25b2} holds"),
@@ -69,7 +69,7 @@ impl Claim<'_> {
         }
     }
 
-    /// The first twelve points where it is not faster.
+    /// The first twelve points where the implementation is not faster.
     fn not_faster(&self) -> String {
         let shown = self.not.len().min(12);
         let more = self.not.len() - shown;
@@ -77,7 +77,7 @@ impl Claim<'_> {
         format!("{}{more}", self.not[..shown].join("; "))
     }
 
-    /// The comparison in the middle of all, in words and as a picture.
+    /// The comparison with the median ratio, in words and as a picture.
     fn typical(&self) -> Option<(String, Option<AnswerPicture>)> {
         let ratio = |judgement: &Judgement| said::comparison(judgement).map(|c| c.ratio.value);
         let mut ratios: Vec<_> = self.compared.iter().filter_map(|c| Some((ratio(c.1)?, *c))).collect();
@@ -108,7 +108,7 @@ fn claims<'a>(studies: &'a [Study<'a>]) -> Vec<Claim<'a>> {
     let mut claims: Vec<Claim<'a>> = Vec::new();
     for study in studies.iter().filter(|study| is_about_windows(study)) {
         for (verdict, judged) in study.verdicts().filter(|(v, _)| v.against.ends_with("-messages")) {
-            // a label is `implementation, synchronization`
+            // a label has the form `implementation, synchronization`
             let label = study.label(&verdict.variant);
             let (who, how) = label.split_once(", ").unwrap_or((&label, ""));
             let known = claims
@@ -156,8 +156,8 @@ mod tests {
     use super::*;
     use unisono_measure::record::{Figure, Line, RunLine, StudyLine};
 
-    /// A study of three sizes, six repetitions each, in which windows take these shares of the messages'
-    /// time.
+    /// A study of three sizes with six repetitions each; `shares` are the times of windows over those of
+    /// messages.
     fn page(shares: [&[f64]; 3]) -> String {
         let verdict = Verdict {
             variant: "engine-fence".into(),

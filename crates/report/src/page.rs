@@ -1,4 +1,4 @@
-//! The page around the studies: title, host, notices, contents, and what to do with the records.
+//! The page around the studies: title, host, notices, contents, and hints on what to do with the records.
 
 use crate::escape::slug;
 use crate::facts::{facts, machines};
@@ -24,7 +24,7 @@ struct ReportPage<'a> {
     version: &'static str,
 }
 
-/// `cut_off` is the line in the middle of which the records end.
+/// `cut_off` is the number of the last line, if the records end in the middle of it.
 pub(crate) fn html(studies: &[Study<'_>], cut_off: Option<usize>) -> String {
     let runs: Vec<&RunLine> = studies.iter().flat_map(|study| study.runs.iter().copied()).collect();
     let page = ReportPage {
@@ -40,16 +40,16 @@ pub(crate) fn html(studies: &[Study<'_>], cut_off: Option<usize>) -> String {
     without_end_tags(&page.to_string())
 }
 
-/// Without the end tags of cells and rows, which HTML lets a page leave out. They are a tenth of its bytes.
+/// Removes the end tags of cells and rows, which are optional in HTML. They are a tenth of the page's bytes.
 fn without_end_tags(page: &str) -> String {
-    // texts are escaped, so that every `</td>` is a tag
+    // texts are escaped, so every `</td>` is a tag
     ["</td>", "</th>", "</tr>"].iter().fold(page.to_owned(), |page, tag| page.replace(tag, ""))
 }
 
-/// So many studies of a topic show their first figure. The others are folded.
+/// Number of studies of a topic that show their first figure; the others are folded.
 const LEADING: usize = 3;
 
-/// A topic: its answer at length, the studies that show a figure, and the others.
+/// A topic: its long answer, the studies that show a figure, and the folded ones.
 struct TopicPage<'a> {
     id: String,
     name: String,
@@ -83,7 +83,7 @@ impl<'a> TopicPage<'a> {
         }
     }
 
-    /// `2 more studies: their titles`.
+    /// For example `2 more studies: their titles`.
     fn more(&self) -> String {
         let more = if self.leading.is_empty() { "" } else { " more" };
         let count = self.titles.len();
@@ -138,7 +138,7 @@ fn notices(runs: &[&RunLine], cut_off: Option<usize>) -> Vec<String> {
     notices
 }
 
-/// `▲ 3 better · = 2 no difference`.
+/// For example `▲ 3 better · = 2 no difference`.
 pub(crate) fn tally(study: &Study<'_>) -> String {
     let mut tally: Vec<String> = Vec::new();
     for tone in [Tone::Better, Tone::Worse, Tone::Same, Tone::Undecided, Tone::Unanswered] {

@@ -19,7 +19,7 @@ pub(crate) fn swept(row: &ChartRow<'_>, x: &str, figure: &str) -> Vec<Point> {
     points
 }
 
-/// The curves of a figure over `x`, as one: the nth point has the median place of the runs' nth points.
+/// Merges the runs' curves of a figure over `x`: the nth point lies at the median x of the runs' nth points.
 pub(crate) fn curve(row: &ChartRow<'_>, x: &str, figure: &str) -> Vec<Point> {
     let curves: Vec<&[(f64, f64)]> = row.runs.iter().filter_map(|run| run.curve(figure, x)).collect();
     let longest = curves.iter().map(|curve| curve.len()).max().unwrap_or(0);
@@ -30,7 +30,7 @@ pub(crate) fn curve(row: &ChartRow<'_>, x: &str, figure: &str) -> Vec<Point> {
         Some(Point { x: quantile::median(&places)?, runs, band: None, middle: None })
     };
     let mut points: Vec<Point> = (0..longest).filter_map(point).collect();
-    // records that others wrote may lack the order
+    // records written by other programs may be unordered
     points.sort_by(|a, b| a.x.total_cmp(&b.x));
     points
 }

@@ -1,5 +1,5 @@
-//! The report's answer about links that many share: does a policy hold, wherever it is enforced, what does it
-//! cost, and what happens if a program does not cooperate?
+//! The report's answer about shared links: does a policy hold with each backend, what does it cost, and what
+//! happens if a program does not cooperate?
 //!
 //! Uses the studies of topic `queue`.
 

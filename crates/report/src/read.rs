@@ -1,8 +1,8 @@
 //! Reads `records.jsonl`.
 //!
-//! A study appends a line after every run, so a crash can leave half a line at the end. That is no error:
-//! what was measured before it counts, and the report mentions it. Anything else that cannot be read is an
-//! error with line and column, because a report over half of the records would mislead.
+//! A study appends a line after every run, so a crash can leave half a line at the end. This is no error: the
+//! runs before it count, and the report mentions it. Any other unreadable line is an error with line and
+//! column, because a report of half the records would mislead.
 
 use crate::Error;
 use std::path::Path;
@@ -12,7 +12,7 @@ use unisono_measure::record::{FORMAT, Line, RunLine, StudyLine};
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) lines: Vec<Line>,
-    /// The line in the middle of which the file ends.
+    /// The number of the last line, if the file ends in the middle of it.
     pub(crate) cut_off: Option<usize>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<Read, Error> {
                 }
                 read.lines.push(line);
             }
-            // only a line without its end can have been cut off
+            // only a line without a newline can have been cut off
             Err(error) if end.is_none() && (error.is_eof() || std::str::from_utf8(line).is_err()) => {
                 read.cut_off = Some(number);
             }
@@ -70,8 +70,8 @@ pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<Read, Error> {
     Ok(read)
 }
 
-/// The same error with its column. serde reads a tagged line twice and has lost the column by the second
-/// time; reading the line as the kind that its tag names gives it back.
+/// Finds the column of an error. serde reads a tagged line twice and has lost the column by the second time;
+/// parsing the line again as the kind that its tag names restores it.
 fn placed(line: &[u8]) -> Option<serde_json::Error> {
     #[derive(serde::Deserialize)]
     struct Kind {

@@ -1,10 +1,11 @@
-//! The answer about programs that share processors: which remedy to take, and who pays for it.
+//! The answer about programs that share processors: the remedy to choose, and the processor time that
+//! bystanders lose.
 //!
-//! If OpenMP programs were tried with passive waiting, they are the case that readers have: the remedies are
-//! named with their gains over plain Linux, the least effort first among those that gain about the same. The
-//! case is the one in which passive waiting gained least, so that no answer is about the luckiest program.
-//! Otherwise the greatest gains by pinning and by gangs are named. All gains are work per processor time
-//! obtained, where the studies have it.
+//! If the study tried OpenMP programs with passive waiting, the answer is about them, because most readers
+//! have such programs. It names the remedies with their gains over plain Linux; among remedies with similar
+//! gains the one with the least effort comes first. The program is the one that gained least by passive
+//! waiting, so the answer never describes the luckiest program. Otherwise the answer names the largest gains
+//! by pinning and by gangs. All gains are work per processor time obtained, if the studies have it.
 
 use crate::answered::{AnswerPicture, AnsweredTopic};
 use crate::said::{self, Tone};
@@ -13,7 +14,8 @@ use unisono_linux::counted::counted;
 use unisono_measure::record::{Question, Verdict};
 use unisono_measure::verdict::{self, Judgement};
 
-/// Gains that differ by less are alike: the lesser effort is then the better advice.
+/// Gains that differ by less than this factor are alike; the remedy with less effort is then the better
+/// advice.
 const ALIKE: f64 = 1.25;
 
 /// A comparison with its study.
@@ -33,7 +35,7 @@ impl RemedyQuestion<'_> {
         said::tone(self.judgement) == Tone::Better
     }
 
-    /// How far the gain is from none, whichever direction is better.
+    /// The distance of the ratio from 1 (its absolute logarithm), in either direction.
     fn strength(&self) -> f64 {
         self.ratio().map_or(0.0, |ratio| ratio.ln().abs()).min(f64::MAX)
     }
@@ -71,14 +73,15 @@ pub(crate) fn answer(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
     open_mp.or_else(|| greatest(studies))
 }
 
-/// What a user does, and what it gained.
+/// A remedy in words, and its gain.
 struct RemedyGain {
     what: &'static str,
     gain: f64,
     variant: String,
 }
 
-/// `Two OpenMP programs at once: set OMP_WAIT_POLICY=passive (40 times the work of plain Linux), or ...`
+/// For example `Two OpenMP programs at once: set OMP_WAIT_POLICY=passive (40 times the work of plain Linux),
+/// or ...`
 fn of_open_mp(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
     let passive = answering(studies, Question::PassiveWaiting).into_iter().filter(RemedyQuestion::is_better);
     let passive = passive.min_by(|a, b| a.strength().total_cmp(&b.strength()))?;
@@ -117,7 +120,7 @@ fn of_open_mp(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
     Some(AnsweredTopic { words, picture, command: Some(command) })
 }
 
-/// The greatest gain first, but the least effort among those that gain about as much.
+/// Sorts remedies by gain, but puts those with nearly the largest gain first, in order of effort.
 fn in_order(by_effort: Vec<RemedyGain>) -> Vec<RemedyGain> {
     let most = by_effort.iter().map(|remedy| remedy.gain).fold(0.0, f64::max);
     let (mut first, mut rest): (Vec<_>, Vec<_>) =
@@ -127,7 +130,7 @@ fn in_order(by_effort: Vec<RemedyGain>) -> Vec<RemedyGain> {
     first
 }
 
-/// `a, b, or c`.
+/// For example `a, b, or c`.
 fn alternatives(parts: &[String]) -> String {
     match parts {
         [] => String::new(),
@@ -137,7 +140,7 @@ fn alternatives(parts: &[String]) -> String {
     }
 }
 
-/// How often gangs were better than pinned threads, and what bystanders lost by them.
+/// In how many comparisons gangs were better than pinned threads, and the most that bystanders lost.
 fn against_pinned(studies: &[Study<'_>]) -> Option<String> {
     let ganging = answering(studies, Question::Ganging);
     let compared = ganging.iter().filter(|asked| said::tone(asked.judgement) != Tone::Unanswered).count();
@@ -195,7 +198,7 @@ mod tests {
     use std::collections::BTreeMap;
     use unisono_measure::record::{Figure, HostFacts, Line, RunLine, StudyLine};
 
-    /// Six runs of each variant at each program.
+    /// Six runs of each variant with each program.
     fn records(of: &[(&str, &str, f64)]) -> Vec<Line> {
         let verdict = |variant: &str, against: &str, answers| Verdict {
             variant: variant.into(),

@@ -1,13 +1,14 @@
-//! Verdicts in words that a reader can check: who, how much, of what, where, how sure.
+//! Puts verdicts into words that a reader can check: the two sides, the ratio, the figure, the place, the
+//! interval.
 //!
-//! [`unisono_measure::verdict`] has the numbers and what they allow to say. This module adds units and names
-//! for readers. Losses are told in the same words as wins.
+//! [`unisono_measure::verdict`] computes the numbers and their finding. This module adds units and readable
+//! names. Losses are stated in the same words as wins.
 
 use crate::number::{self, THIN};
 use crate::study::Study;
 use serde::Serialize;
 use unisono_measure::modes::TwoModes;
-use unisono_measure::paired::{Comparison, FEWEST_PAIRS, Finding};
+use unisono_measure::paired::{Comparison, Finding, MIN_PAIRS};
 use unisono_measure::record::{Better, ExpectedKind, Verdict};
 use unisono_measure::verdict::{self, Answer, Judgement};
 
@@ -16,9 +17,9 @@ use unisono_measure::verdict::{self, Answer, Judgement};
 pub enum Tone {
     Better,
     Worse,
-    /// No difference that matters.
+    /// No notable difference.
     Same,
-    /// Measured, but the runs cannot tell.
+    /// Measured, but the runs cannot decide.
     Undecided,
     Unanswered,
 }
@@ -38,7 +39,7 @@ impl Tone {
         format!("<span class=\"badge {}\">{} {}</span>", self.class(), self.sign(), self.word())
     }
 
-    /// A sign that needs no colour.
+    /// A sign that is understood without color.
     pub(crate) fn sign(self) -> &'static str {
         match self {
             Tone::Better => "\u{25b2}",
@@ -49,7 +50,7 @@ impl Tone {
         }
     }
 
-    /// In the style sheet.
+    /// The class in the style sheet.
     pub(crate) fn class(self) -> &'static str {
         match self {
             Tone::Better => "better",
@@ -80,7 +81,7 @@ pub(crate) fn comparison(judgement: &Judgement) -> Option<&Comparison> {
     }
 }
 
-/// Both sides of a comparison, as its words call them.
+/// The names of the two sides, from the comparison's words.
 pub(crate) fn sides(study: &Study<'_>, verdict: &Verdict) -> (String, String) {
     match verdict.words.split_once(" against ") {
         Some((ours, theirs)) if !ours.trim().is_empty() && !theirs.trim().is_empty() => {
@@ -91,13 +92,13 @@ pub(crate) fn sides(study: &Study<'_>, verdict: &Verdict) -> (String, String) {
     }
 }
 
-/// `2.45×` for a cell of a table, with as many digits as the ends of its interval; otherwise it could seem to
-/// be outside.
+/// For example `2.45×` in a cell of a table, with as many digits as the ends of its interval; with fewer
+/// digits it could seem to lie outside.
 pub(crate) fn times(ratio: f64) -> String {
     format!("{}\u{d7}", verdict::ratio(ratio))
 }
 
-/// A ratio below this is told as `N times less`. Nearer to one, `0.95 times` is easier to compare.
+/// A ratio below this is stated as `N times less`. Closer to one, `0.95 times` is easier to compare.
 pub(crate) const LITTLE: f64 = 0.9;
 
 /// A ratio in a sentence: `2.45 times`, `12.0 times less`.
@@ -108,13 +109,13 @@ pub(crate) fn multiple(ratio: f64) -> String {
     format!("{} times", verdict::ratio(ratio))
 }
 
-/// What a verdict compares: `total iterations/s per processor obtained`.
+/// The quantity that a verdict compares: `total iterations/s per processor obtained`.
 pub(crate) fn figure(study: &Study<'_>, verdict: &Verdict) -> String {
     let per = if verdict.per.is_some() { " per processor obtained" } else { "" };
     format!("{}{per}", study.label(&verdict.figure))
 }
 
-/// `21 times lower latency`, `3.2 times the barriers/s`: a factor is never below 1.
+/// For example `21 times lower latency`, `3.2 times the barriers/s`: a factor is never below 1.
 pub(crate) fn factor(study: &Study<'_>, of: &Verdict, ratio: f64) -> String {
     let figure = figure(study, of);
     if ratio == 0.0 {
@@ -126,30 +127,30 @@ pub(crate) fn factor(study: &Study<'_>, of: &Verdict, ratio: f64) -> String {
     format!("{} times {} {figure}", verdict::ratio(1.0 / ratio), lower(of))
 }
 
-/// What less of a figure is called: a latency is lower, and work is less.
+/// The word for a smaller value of a figure: a latency is lower, work is less.
 fn lower(of: &Verdict) -> &'static str {
     if of.better == Better::Lower { "lower" } else { "less" }
 }
 
-/// `n = 10`: the number of pairs.
+/// The number of pairs: `n = 10`.
 pub(crate) fn pairs(c: &Comparison) -> String {
     format!("n{THIN}={THIN}{}", c.ratio.n)
 }
 
-/// `95 % interval 2.41 to 2.62, n = 10`, or how many of a few pairs agree, in the same words as on a
-/// terminal.
+/// For example `95 % interval 2.41 to 2.62, n = 10`, or how many of a few pairs agree, in the words of the
+/// terminal output.
 pub(crate) fn sureness(c: &Comparison) -> String {
-    // a number and what belongs to it stay on one line
+    // no line break between a number and its unit
     verdict::confidence(c).replace(" %", &format!("{THIN}%")).replace(" = ", &format!("{THIN}={THIN}"))
 }
 
-/// The same, of the factor that [`multiple`] shows.
+/// As [`sureness`], for the factor that [`multiple`] shows.
 pub(crate) fn shown(c: &Comparison) -> String {
     let is_less = c.ratio.value > 0.0 && c.ratio.value < LITTLE;
     sureness(&if is_less { verdict::upright(c) } else { *c })
 }
 
-/// ` at interval 10 us, threads 2`, or nothing.
+/// For example ` at interval 10 us, threads 2`; may be empty.
 pub(crate) fn place(study: &Study<'_>, verdict: &Verdict, judgement: &Judgement) -> String {
     let split = verdict.by.as_deref().zip(judgement.at.as_ref());
     match (split, circumstance(verdict)) {
@@ -162,11 +163,11 @@ pub(crate) fn place(study: &Study<'_>, verdict: &Verdict, judgement: &Judgement)
     }
 }
 
-/// The end of a verdict's words: `idle cores` of `ours against libomp, idle cores`.
+/// The end of a verdict's words: `idle cores` in `ours against libomp, idle cores`.
 pub(crate) fn circumstance(verdict: &Verdict) -> Option<&str> {
     let (_, theirs) = verdict.words.split_once(" against ")?;
     let (_, more) = theirs.split_once(", ")?;
-    // a preposition waits for the value that the place names anyway
+    // after this preposition follows a value, which the place names anyway
     (more.trim() != "beside").then(|| more.trim())
 }
 
@@ -203,7 +204,7 @@ fn in_words(study: &Study<'_>, asked: &Verdict, judgement: &Judgement) -> String
         Tone::Better => format!("{claim} ({sure}): better."),
         Tone::Worse => format!("{claim} ({sure}): worse."),
         Tone::Same => format!("{claim} ({sure}): no difference."),
-        _ if c.ratio.n < FEWEST_PAIRS => {
+        _ if c.ratio.n < MIN_PAIRS => {
             let pairs = if c.ratio.n == 1 { "one pair of runs is" } else { "two pairs of runs are" };
             format!("{claim} (n{THIN}={THIN}{}), but {pairs} too few for a verdict.", c.ratio.n)
         }
@@ -262,7 +263,7 @@ pub(crate) fn expectation(verdict: &Verdict, c: &Comparison) -> Option<String> {
 pub(crate) struct ToneRun<'j> {
     pub(crate) tone: Tone,
     pub(crate) judgements: Vec<&'j Judgement>,
-    /// Whether it reaches the beginning of the sweep; `last`: its end.
+    /// Whether the stretch contains the start of the sweep; `last`: its end.
     first: bool,
     last: bool,
 }
@@ -284,7 +285,7 @@ pub(crate) fn stretches(judgements: &[Judgement]) -> Vec<ToneRun<'_>> {
 }
 
 impl<'j> ToneRun<'j> {
-    /// The judgement whose ratio is farthest from one.
+    /// The judgement with the ratio farthest from one.
     pub(crate) fn farthest(&self) -> Option<(&'j Judgement, &'j Comparison)> {
         let distance = |c: &Comparison| {
             let d = c.ratio.value.abs().ln().abs();
@@ -301,7 +302,7 @@ impl<'j> ToneRun<'j> {
         })
     }
 
-    /// The ratios found: `0.98 to 1.02 times`, or `3.00 to 15.0 times less` if all are below one.
+    /// The range of ratios: `0.98 to 1.02 times`, or `3.00 to 15.0 times less` if all are below one.
     pub(crate) fn ratios(&self) -> String {
         let ratios = || self.judgements.iter().filter_map(|j| comparison(j)).map(|c| c.ratio.value);
         let (least, greatest) = (ratios().fold(f64::INFINITY, f64::min), ratios().fold(0.0, f64::max));
@@ -313,7 +314,8 @@ impl<'j> ToneRun<'j> {
         }
     }
 
-    /// The same with what is compared: `3.00 to 15.0 times lower latency than plain Linux`.
+    /// The range of ratios with the figure and the other side: `3.00 to 15.0 times lower latency than plain
+    /// Linux`.
     fn compared(&self, study: &Study<'_>, verdict: &Verdict) -> String {
         let (_, theirs) = sides(study, verdict);
         let figure = figure(study, verdict);
@@ -328,7 +330,7 @@ impl<'j> ToneRun<'j> {
         self.farthest().map(|(_, comparison)| comparison)
     }
 
-    /// `at interval 10 us`, `up to interval 10 us`, `from interval 100 us on`.
+    /// For example `at interval 10 us`, `up to interval 10 us`, `from interval 100 us on`.
     pub(crate) fn range(&self, study: &Study<'_>, verdict: &Verdict) -> String {
         let Some(by) = &verdict.by else { return String::new() };
         let value = |j: Option<&&Judgement>| {
@@ -336,7 +338,7 @@ impl<'j> ToneRun<'j> {
         };
         let name = study.label(by);
         if self.judgements.iter().any(|j| j.at.as_ref().is_some_and(|at| !at.is_number())) {
-            // kinds have no order that "up to" could follow
+            // values that are no numbers have no order, so "up to" would make no sense
             let kinds: Vec<String> = self.judgements.iter().map(|j| value(Some(j))).collect();
             return format!("at {name} {}", kinds.join(", "));
         }
@@ -350,7 +352,7 @@ impl<'j> ToneRun<'j> {
         }
     }
 
-    /// `2.5× at interval 10 us (95 % ...)`.
+    /// For example `2.5× at interval 10 us (95 % ...)`.
     pub(crate) fn brief(&self, study: &Study<'_>, verdict: &Verdict) -> String {
         let range = self.range(study, verdict);
         let range = if range.is_empty() { range } else { format!(" {range}") };
@@ -398,7 +400,7 @@ fn stretch_in_words(study: &Study<'_>, verdict: &Verdict, stretch: &ToneRun<'_>)
     }
 }
 
-/// What holds for the whole comparison: the circumstance in its words, otherwise its fixed parameters.
+/// The fixed part of a comparison: the circumstance in its words, otherwise its fixed parameters.
 pub(crate) fn fixed(study: &Study<'_>, verdict: &Verdict) -> Vec<String> {
     match circumstance(verdict) {
         Some(more) => vec![more.to_owned()],
@@ -415,7 +417,7 @@ mod tests {
     use std::collections::BTreeMap;
     use unisono_measure::record::{Figure, Line, RunLine, StudyLine};
 
-    /// The stretches in words of a sweep over these values, at each of which the variant wins twofold.
+    /// The stretches, in words, of a sweep over these values; the variant wins twofold at each.
     fn ranges(parameter: &str, values: &[Value]) -> Vec<String> {
         let verdict = Verdict {
             variant: "gang".into(),
@@ -454,7 +456,7 @@ mod tests {
         assert_eq!(ranges("program", &kinds), ["at program libgomp, stencil-rayon"]);
     }
 
-    /// A sweep over two places with these values of the variant, beside 1.0 of the other; five runs each.
+    /// A sweep over two values with these results of the variant and 1.0 for the other side; five runs each.
     fn swept(ours: [f64; 2], better: Better, per: bool) -> Vec<Line> {
         let verdict = Verdict {
             variant: "gang".into(),
@@ -508,8 +510,8 @@ mod tests {
     }
 
     proptest! {
-        /// Sentences that a person would write: words instead of signs, and no factor below one for a gain or
-        /// a loss.
+        /// Sentences read as if a person had written them: words instead of signs, and no factor below one
+        /// for a gain or a loss.
         #[test]
         fn no_sentence_has_a_sign_an_exponent_or_a_factor_below_one(
             ours in [1e-5_f64..1e5, 1e-5_f64..1e5],

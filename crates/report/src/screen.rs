@@ -1,7 +1,7 @@
 //! The last screen of a study: an answer for each topic in a sentence or two, and the command to type.
 //!
-//! A terminal shows 24 lines of 80 columns. Answers that are too long for it lose their last sentences, never
-//! their command. Tables and verdicts are elsewhere: on a terminal by `--text`, and in the report.
+//! A terminal shows 24 lines of 80 columns. Answers that are too long for it lose their last sentences, but
+//! never their command. Tables and verdicts are shown by `--text` on a terminal, and in the report.
 
 use crate::answered::{AnswerPicture, AnsweredTopic};
 use crate::maps;
@@ -18,18 +18,18 @@ use std::fmt::Write as _;
 use unisono_measure::record::{Line, Outcome, RunLine};
 
 const COLUMNS: usize = 80;
-/// Of the 24 of a terminal: the others say where the report is, and what went wrong.
+/// Lines for answers, of the terminal's 24; the others name the report and the problems.
 const LINES: usize = 18;
 /// The column at which answers begin.
 const INDENT: usize = 12;
-const MOST_LINES_OF_AN_ANSWER: usize = 3;
+const MAX_ANSWER_LINES: usize = 3;
 
 struct ScreenTopic {
     topic: &'static str,
     name: &'static str,
-    /// What a reader types next.
+    /// The command that a reader types next.
     command: &'static str,
-    /// What the command does, before a colon.
+    /// The effect of the command, before a colon.
     does: &'static str,
     answer: fn(&[Study<'_>]) -> Option<AnsweredTopic>,
 }
@@ -99,11 +99,11 @@ const NOTHING_DECIDED: &str = "Undecided: the runs scatter more than the variant
 pub(crate) struct ScreenBlock {
     pub(crate) name: String,
     pub(crate) answer: String,
-    /// Whether the answer is about other machines than this one.
+    /// Whether the answer comes from a simulation, and so is about other machines than this one.
     pub(crate) is_simulated: bool,
-    /// Of what the first sentence says.
+    /// The picture for the first sentence.
     pub(crate) picture: Option<AnswerPicture>,
-    /// What to type: alternatives are four spaces apart.
+    /// The command to type; alternatives are four spaces apart.
     pub(crate) command: Option<&'static str>,
     pub(crate) does: &'static str,
 }
@@ -118,8 +118,8 @@ pub fn screen(lines: &[Line]) -> String {
     let of = |(block, most): (&ScreenBlock, &usize)| {
         fitted(&block.answer, width, *most).len() + usize::from(block.command.is_some())
     };
-    // a line more for each answer in turn, as long as there is room
-    for round in 2..=MOST_LINES_OF_AN_ANSWER {
+    // the answers in turn get one more line each, as long as there is room
+    for round in 2..=MAX_ANSWER_LINES {
         for at in 0..blocks.len() {
             let had = std::mem::replace(&mut most[at], round);
             if blocks.iter().zip(&most).map(of).sum::<usize>() > LINES {
@@ -142,7 +142,7 @@ pub fn screen(lines: &[Line]) -> String {
     out
 }
 
-/// In the order of the report.
+/// The topics of the studies, in the order of the report.
 pub(crate) fn topics<'a>(studies: &'a [Study<'_>]) -> Vec<&'a str> {
     let mut topics: Vec<&str> = Vec::new();
     for study in studies {
@@ -176,7 +176,7 @@ pub(crate) fn block(studies: &[Study<'_>], topic: &str) -> ScreenBlock {
 }
 
 impl ScreenBlock {
-    /// The name fits before the answer, which begins with where it is from.
+    /// Shortens the name to the indent, and marks an answer from a simulation.
     fn on_a_terminal(self, topic: &str) -> Self {
         let name = self.name.chars().take(INDENT - 1).collect();
         let is_answer = self.is_simulated && (self.command.is_some() || self.answer == NOTHING_DECIDED);
@@ -189,7 +189,7 @@ impl ScreenBlock {
     }
 }
 
-/// Why a topic gets no verdict: nothing was measured, or most of its runs stay disturbed.
+/// The reason why a topic gets no verdict: nothing was measured, or most of its runs stayed disturbed.
 fn no_verdict(studies: &[Study<'_>], topic: &str) -> Option<String> {
     let runs = || studies.iter().flat_map(|study| &study.runs);
     let reason = |wanted: Outcome| {
@@ -214,7 +214,7 @@ fn no_verdict(studies: &[Study<'_>], topic: &str) -> Option<String> {
     })
 }
 
-/// Of the runs that were to be made, how many were disturbed each time that they were tried.
+/// The number of planned runs that were disturbed at every attempt, and the number of all planned runs.
 fn lost_to_others<'r>(runs: impl Iterator<Item = &'r RunLine>) -> (usize, usize) {
     let mut planned: BTreeMap<(&str, &str, u32, String), bool> = BTreeMap::new();
     for run in runs.filter(|run| matches!(run.outcome, Outcome::Measured | Outcome::Disturbed)) {
@@ -225,7 +225,7 @@ fn lost_to_others<'r>(runs: impl Iterator<Item = &'r RunLine>) -> (usize, usize)
     (planned.values().filter(|is_measured| !**is_measured).count(), planned.len())
 }
 
-/// The gain that is farthest from none. `None`: nothing was better.
+/// The comparison with the largest gain; `None` if nothing was better.
 fn strongest(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
     let better = studies.iter().flat_map(|study| {
         let all = study.verdicts().flat_map(|(verdict, judged)| judged.iter().map(move |j| (verdict, j)));
@@ -244,7 +244,8 @@ fn strongest(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
     Some(AnsweredTopic::new(said::capital(&words), picture))
 }
 
-/// At most `most` lines of `width` columns. What does not fit is left out: last sentences first, else words.
+/// At most `most` lines of `width` columns. A longer text loses its last sentences; a single long sentence,
+/// its last words.
 fn fitted(text: &str, width: usize, most: usize) -> Vec<String> {
     let text = text.replace(['\u{2009}', '\u{a0}', '\u{202f}'], " ");
     let whole = wrapped(&text, width);
@@ -283,7 +284,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
             } else if used > 0 {
                 lines.push(String::new());
             } else {
-                // a path that is longer than a line
+                // a path longer than a line
                 line.extend(word.drain(..width));
                 lines.push(String::new());
             }

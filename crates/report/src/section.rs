@@ -12,16 +12,16 @@ use unisono_measure::verdict::Judgement;
 #[template(path = "study.html")]
 pub(crate) struct StudySection<'a> {
     study: &'a Study<'a>,
-    /// Whether its first figure is seen at once.
+    /// Whether its first figure is visible at once.
     leads: bool,
     budgets: String,
     field: Option<RivalsTable>,
     doubts: Vec<String>,
-    /// Doubts that are folded up.
+    /// Doubts that are folded.
     more: Vec<String>,
     absent: Vec<(String, usize)>,
     how: String,
-    /// Parameters with one value in all runs.
+    /// Parameters with the same value in all runs.
     fixed: String,
 }
 
@@ -47,7 +47,7 @@ impl<'a> StudySection<'a> {
     }
 }
 
-/// What a sweep compares: `gangs against plain Linux (threads 2), by interval`.
+/// The title of a sweep: `gangs against plain Linux (threads 2), by interval`.
 fn compared(study: &Study<'_>, verdict: &Verdict) -> String {
     let (ours, theirs) = said::sides(study, verdict);
     let by = verdict.by.as_deref().unwrap_or_default();
@@ -56,7 +56,7 @@ fn compared(study: &Study<'_>, verdict: &Verdict) -> String {
     format!("{ours} against {theirs}{fixed}, by {}", study.label(by))
 }
 
-/// Many sweeps over the same points as a table: a row for each rival, a column for each point.
+/// Several sweeps over the same points as a table: a row for each rival, a column for each point.
 struct RivalsTable {
     places: Vec<String>,
     rows: Vec<RivalRow>,
@@ -64,7 +64,7 @@ struct RivalsTable {
     paper: Option<String>,
     papers: Vec<(String, Vec<String>)>,
     figure: String,
-    /// Says so if less is better.
+    /// A remark if less is better, otherwise empty.
     less: &'static str,
 }
 
@@ -125,7 +125,7 @@ fn papers(study: &Study<'_>, places: &[f64]) -> Vec<(String, Vec<String>)> {
     series.into_iter().map(row).collect()
 }
 
-/// What makes the figures doubtful: noise, warnings of single runs, what was skipped or failed.
+/// Reasons to doubt the figures: noise, warnings of single runs, skipped and failed runs.
 fn doubts(study: &Study<'_>) -> Vec<String> {
     let mut doubts: Vec<String> = Vec::new();
     let mut figures: Vec<&str> = study.head.verdicts.iter().map(|v| v.figure.as_str()).collect();

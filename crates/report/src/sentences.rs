@@ -1,25 +1,25 @@
-//! The answer to the question of one topic: a headline, and sentences that each link to their study.
+//! Answers the question of one topic: a headline, and sentences with a link to the study of each.
 //!
-//! The sentences are in `templates/`, in paragraphs: the question; the headline after its study; the headline
-//! if that study is missing; sentences, each after its study; what to type next, as HTML. Figures are in
-//! braces, and a sentence is left out if one of its figures is missing:
+//! The sentences are in `templates/`, as paragraphs: the question; the headline after its study; the headline
+//! if that study is missing; sentences, each after its study; the command to type next, as HTML. Figures are
+//! in braces. A sentence is left out if one of its figures is missing:
 //!
 //! ```text
 //!   {cable.delay_us us}                                    the middle of a variant's figure, and its format
-//!   {tree.latency_us@members=256 us}                       where a parameter is 256, or `least`, or `most`
+//!   {tree.latency_us@members=256 us}                       if `members` is 256 (or `least`, `most`)
 //!   {tree@members=most count}                              the parameter's greatest value itself
 //!   {tun-spin|tun.delay_us us}                             the first of these variants that was measured
 //!   {fair.rate per fifo.rate .2}   {a.x less b.x +us}      a ratio, a difference
-//!   {saving a.x of b.x .0}         {change a.x of b.x .1}  by how many percent one value is less, or more
+//!   {saving a.x of b.x .0}         {change a.x of b.x .1}  by how many percent a value is less, or more
 //!   {places *.delay_us us}                                 a list: the value for each place, with its name
 //!   {if a.x under b.x: yes | no}                           one of two texts
-//!   {headline}                                             what the topic works out by itself
+//!   {headline}                                             a text that the topic computes by a function
 //! ```
-//! The study may be followed by the picture of the sentence: variants, the figure of which less is better,
-//! and where: `[queue-decisions; ours heap.ns_per_packet@classes=most]`.
+//! The study may be followed by the picture of the sentence: variants, a figure for which less is better, and
+//! a parameter value: `[queue-decisions; ours heap.ns_per_packet@classes=most]`.
 //!
-//! Formats: a unit (three digits, the magnitude that reads best), `+us` (a difference), `.1` (digits after
-//! the point), `plain`, `count`, `ratio` (2.50 to 1).
+//! Formats: a unit (three digits, the most readable magnitude), `+us` (a difference), `.1` (digits after the
+//! point), `plain`, `count`, `ratio` (2.50 to 1).
 
 use crate::answered::{AnswerPicture, AnsweredTopic};
 use crate::number;
@@ -29,18 +29,18 @@ use std::collections::BTreeMap;
 use unisono_measure::quantile;
 use unisono_measure::record::{Better, RunLine, Verdict};
 
-/// What stands for several runs of a variant.
+/// The value that represents several runs of a variant.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Middle {
     Median,
     Mean,
 }
 
-/// What is asked about a topic.
+/// The question about a topic, and its sentences.
 pub(crate) struct TopicQuestion {
     pub(crate) topic: &'static str,
     pub(crate) middle: Middle,
-    /// Variants of a list of places, each with its name in a sentence.
+    /// Variants for a list of places, each with its name in a sentence.
     pub(crate) places: &'static [(&'static str, &'static str)],
     pub(crate) sentences: &'static str,
     /// Texts that the grammar cannot express, by name.
@@ -112,7 +112,7 @@ impl TopicQuestion {
 }
 
 impl TopicFigures<'_> {
-    /// What the head of a paragraph asks for: variants, a figure, and a parameter with its value.
+    /// The picture that the head of a paragraph asks for: variants, a figure, and a parameter with its value.
     fn picture(self, paragraph: &str) -> Option<AnswerPicture> {
         let (head, _) = paragraph.strip_prefix('[')?.split_once("] ")?;
         let (_, picture) = head.split_once("; ")?;
@@ -157,7 +157,7 @@ impl TopicFigures<'_> {
         list(&self.question.places.iter().filter_map(place).collect::<Vec<_>>())
     }
 
-    /// The value of an expression, as braces have it.
+    /// The value of an expression in braces.
     pub(crate) fn value(self, text: &str) -> Option<f64> {
         match text.split_once(' ') {
             Some((word @ ("saving" | "change"), both)) => {
@@ -191,7 +191,7 @@ impl TopicFigures<'_> {
         figure.map_or(Some(at), |figure| self.middle(variant, figure, is_there))
     }
 
-    /// The values of a parameter that the study was run with, ascending.
+    /// The parameter's values in the runs of the study, ascending.
     pub(crate) fn parameters(self, parameter: &str) -> Vec<f64> {
         let values: Vec<f64> = self.study.runs.iter().filter_map(|run| number_of(run, parameter)).collect();
         let mut all = quantile::sorted(&values);
@@ -234,7 +234,7 @@ fn written(value: f64, format: &str) -> Option<String> {
     })
 }
 
-/// `a, b and c`. `None`: there is nothing to list.
+/// For example `a, b and c`. `None` for an empty list.
 pub(crate) fn list(parts: &[String]) -> Option<String> {
     match parts {
         [] => None,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use unisono_measure::record::{Chart, ChartKind, Line, Outcome, Question, RunLine, StudyLine, Verdict};
 use unisono_measure::verdict::{Answer, Judgement, judge};
 
-/// Topics whose answers are about machines that are not this one.
+/// Topics whose answers come from a simulation and are about other machines.
 pub(crate) const SIMULATED: [&str; 2] = ["gang-map", "tree"];
 
 #[derive(Clone)]
@@ -29,7 +29,7 @@ pub(crate) fn studies(lines: &[Line]) -> Vec<Study<'_>> {
     for line in lines {
         let id = match line {
             Line::Study(head) => {
-                // a study that was resumed announces itself again; the last announcement counts
+                // a resumed study writes its head again; the last head counts
                 heads.insert(&head.study, head);
                 head.study.as_str()
             }
@@ -63,7 +63,7 @@ impl<'a> Study<'a> {
         study
     }
 
-    /// In order of appearance, each with the name that readers see.
+    /// In order of appearance, each with its readable name.
     fn variants(&self) -> Vec<(&'a str, String)> {
         let mut variants: Vec<&'a str> = Vec::new();
         for run in &self.runs {
@@ -75,7 +75,7 @@ impl<'a> Study<'a> {
     }
 
     /// Gives judgements without an answer the reason why a side was never measured. If this host cannot run a
-    /// variant, it is recorded once, without the parameters by which judgements are split.
+    /// variant, one record says so, without the parameters that split the judgements.
     fn explain(&mut self) {
         let why = |verdict: &Verdict| {
             [&verdict.variant, &verdict.against].into_iter().find_map(|variant| self.why_never(variant))
@@ -102,13 +102,13 @@ impl<'a> Study<'a> {
         Some(format!("{} {}: {reason}", self.label(variant), outcome(run.outcome)))
     }
 
-    /// The reader's name of a variant, a figure or a parameter.
+    /// The readable name of a variant, a figure or a parameter.
     pub(crate) fn label(&self, name: &str) -> String {
         let given = self.head.labels.get(name).map(|label| number::without_unit(label).to_owned());
         given.unwrap_or_else(|| number::words(name))
     }
 
-    /// As recorded, or from the figure's name.
+    /// The unit as recorded, otherwise from the figure's name.
     pub(crate) fn unit(&self, figure: &str) -> String {
         let recorded = self.runs.iter().flat_map(|run| &run.figures).find(|f| f.name == figure);
         recorded.map_or_else(|| number::unit_in_name(figure).to_owned(), |f| f.unit.clone())
@@ -123,13 +123,14 @@ impl<'a> Study<'a> {
         }
     }
 
-    /// `interval 10 us`, and of what is counted `2 threads`.
+    /// For example `interval 10 us`, or `2 threads` for a count.
     pub(crate) fn parameter_in_words(&self, name: &str, value: &Value) -> String {
         let (label, said) = (self.label(name), self.parameter(name, value));
         if is_count(&label, name, value) { format!("{said} {label}") } else { format!("{label} {said}") }
     }
 
-    /// ` at interval 10 us, with 2 threads`: with what is counted or has a name, at a quantity.
+    /// For example ` at interval 10 us, with 2 threads`: "with" before counts and names, "at" before
+    /// quantities.
     pub(crate) fn place_in_words<'v>(&self, place: impl Iterator<Item = (&'v str, &'v Value)>) -> String {
         let part = |(name, value): (&str, &Value)| {
             let is_with = is_count(&self.label(name), name, value) || value.is_string();
@@ -138,7 +139,7 @@ impl<'a> Study<'a> {
         place.map(part).collect::<Vec<_>>().join(",")
     }
 
-    /// A run's variant, and the parameters in which it differs from others.
+    /// A run's variant, and the parameters in which it differs from other runs.
     pub(crate) fn circumstances(&self, run: &RunLine) -> String {
         let measured: Vec<&RunLine> =
             self.runs.iter().filter(|run| run.outcome == Outcome::Measured).copied().collect();
@@ -163,7 +164,7 @@ impl<'a> Study<'a> {
         format!("<a href=\"#{}\">{}</a>", self.id(), Escaped(&self.head.title))
     }
 
-    /// Whether its machines are not this one.
+    /// Whether the study simulates other machines.
     pub(crate) fn is_simulated(&self) -> bool {
         SIMULATED.contains(&self.head.topic.as_str())
     }
@@ -180,7 +181,8 @@ fn is_count(label: &str, name: &str, value: &Value) -> bool {
     is_plural && number::unit_in_name(name) == "1" && value.as_f64().is_some_and(|value| value != 1.0)
 }
 
-/// Which of the opening questions a verdict answers: what its study says, otherwise from what is compared.
+/// The opening question that a verdict answers: the one given in its study, otherwise derived from the two
+/// sides.
 pub(crate) fn question(verdict: &Verdict) -> Option<Question> {
     if verdict.answers.is_some() {
         return verdict.answers;
@@ -196,7 +198,7 @@ pub(crate) fn question(verdict: &Verdict) -> Option<Question> {
     }
 }
 
-/// The head for runs whose study did not announce itself: every figure is shown, nothing is judged.
+/// A head for runs without one: all figures are shown, nothing is judged.
 fn unannounced(id: &str, runs: &[&RunLine]) -> StudyLine {
     let mut figures: Vec<&str> = Vec::new();
     for figure in runs.iter().flat_map(|run| &run.figures) {
@@ -229,12 +231,12 @@ pub(crate) struct ChartRow<'a> {
 }
 
 impl ChartRow<'_> {
-    /// One for each measured run.
+    /// One value for each measured run.
     pub(crate) fn values(&self, figure: &str) -> Vec<f64> {
         self.runs.iter().filter_map(|run| run.value(figure)).collect()
     }
 
-    /// Why there are no values.
+    /// The reason why there are no values.
     pub(crate) fn note(&self) -> Option<String> {
         let run = self.runs.iter().find(|run| run.outcome != Outcome::Measured)?;
         let how = outcome(run.outcome);
@@ -257,7 +259,7 @@ impl<'a> Study<'a> {
     /// The rows of a chart, in its order of variants. The parameter `without` does not split rows.
     pub(crate) fn rows(&'a self, chart: &Chart, without: Option<&str>) -> Vec<ChartRow<'a>> {
         let drawn = |run: &&&RunLine| {
-            // a run that was not made has no parameters to be left out for
+            // a run that was not made has no parameters and cannot be filtered by them
             run.has(&chart.only) || (run.outcome != Outcome::Measured && run.parameters.is_empty())
         };
         let mut variants: Vec<&str> = chart.variants.iter().map(String::as_str).collect();
@@ -270,7 +272,7 @@ impl<'a> Study<'a> {
         }
         let mut rows = Vec::new();
         for variant in variants {
-            // names must outlive the chart: take them from the runs
+            // names must outlive the chart, so they are taken from the runs
             let runs: Vec<&'a RunLine> =
                 self.runs.iter().filter(drawn).filter(|run| run.variant == variant).copied().collect();
             let Some(variant) = runs.first().map(|run| run.variant.as_str()) else { continue };

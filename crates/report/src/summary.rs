@@ -1,8 +1,9 @@
-//! The answers of topics at length: what waiting costs here, whether gang scheduling is worth it, for whom.
+//! The long answers of topics: the cost of waiting on this host, and whether gang scheduling is worth it, in
+//! which situations.
 //!
-//! It tells three remedies apart, because they are often presented as one: *unstacking* (a core for each
-//! thread, no scheduler needed), *ganging* (what running the threads together adds to that), and *leaving
-//! alone*. Every sentence is based on judgements; where there are none, the page says so.
+//! It distinguishes three remedies, because they are often presented as one: *unstacking* (a core for each
+//! thread, no scheduler needed), *ganging* (the additional gain of running the threads together), and
+//! *leaving alone*. Every sentence is based on judgements; without judgements the page says so.
 
 use crate::answered::{AnswerPicture, AnsweredTopic};
 use crate::conditions;
@@ -20,7 +21,7 @@ use unisono_measure::modes::TwoModes;
 use unisono_measure::quantile;
 use unisono_measure::record::{Better, Chart, Distribution, Question, Verdict};
 
-/// A stretch of comparisons with the study it comes from.
+/// A stretch of comparisons with the study that it comes from.
 #[derive(Clone)]
 struct Cell<'a> {
     study: &'a Study<'a>,
@@ -58,22 +59,22 @@ struct GangsAnswer<'a> {
     was_compared: bool,
     whom: String,
     remedies: [Remedy<'a>; 3],
-    /// What these runs cannot tell.
+    /// Comparisons that these runs cannot decide.
     open: Vec<Cell<'a>>,
-    /// The paper's, as HTML.
+    /// The paper's conditions, as HTML.
     conditions: String,
 }
 
 struct Remedy<'a> {
     name: &'static str,
     what: &'static str,
-    /// Where it helps, the strongest first.
+    /// The stretches in which the remedy helps, the strongest first.
     found: Vec<Cell<'a>>,
     /// The text if it helps nowhere.
     nowhere: String,
 }
 
-/// The answer of a topic at length, as HTML. Empty if the topic has none beside its sentence on page one.
+/// The long answer of a topic, as HTML. Empty if the topic has only its sentence on the first screen.
 pub(crate) fn of_topic(studies: &[Study<'_>], topic: &str) -> String {
     let answer = match topic {
         "barrier" => TopicSummary::Waiting(waiting(studies)),
@@ -127,7 +128,7 @@ impl<'a> GangsAnswer<'a> {
     }
 }
 
-/// What the cheapest and the dearest way to wait cost, in the first two situations of the study.
+/// The costs of the cheapest and the dearest way to wait, in the first two situations of the study.
 pub(crate) fn waiting_answer(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
     let study = about_waiting(studies).into_iter().find(|study| WaitingCost::new(study).is_some())?;
     let charts = || study.head.charts.iter().take(2);
@@ -143,7 +144,7 @@ pub(crate) fn waiting_answer(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
     (!words.is_empty()).then(|| AnsweredTopic::new(words.join(" "), picture))
 }
 
-/// With a small first letter, within a sentence.
+/// The title with a small first letter, for use within a sentence.
 fn lower(title: &str) -> String {
     let mut chars = title.chars();
     chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
@@ -191,7 +192,7 @@ fn strength(cell: &Cell<'_>) -> f64 {
 }
 
 impl Cell<'_> {
-    /// `up to 2.5 times the barriers/s from interval 10 us on (95 % ...)`.
+    /// For example `up to 2.5 times the barriers/s from interval 10 us on (95 % ...)`.
     fn in_words(&self) -> String {
         let Self { study, verdict, stretch } = self;
         let range = stretch.range(study, verdict);
@@ -283,7 +284,8 @@ fn join(a: &str, b: &str) -> String {
     if b.is_empty() { a.to_owned() } else { format!("{a} {b}") }
 }
 
-/// The two modes of plain Linux with spinning programs, if there are two: the widest apart.
+/// The two modes of plain Linux with spinning programs, if there are two; of several pairs the one farthest
+/// apart.
 fn stacking(unstacking: &[Cell<'_>]) -> String {
     let seen = unstacking.iter().flat_map(|cell| {
         let judgements = cell.stretch.judgements.iter();
@@ -306,7 +308,7 @@ fn stacking(unstacking: &[Cell<'_>]) -> String {
     said::capital(&text)
 }
 
-/// The studies that answer what waiting costs, otherwise the first that timed a barrier.
+/// The studies about the cost of waiting, otherwise the first study that timed a barrier.
 fn about_waiting<'a>(studies: &'a [Study<'a>]) -> Vec<&'a Study<'a>> {
     let named: Vec<_> = studies.iter().filter(|study| study.is_about_waiting()).collect();
     if !named.is_empty() {
@@ -323,10 +325,10 @@ struct WaitingCost<'a> {
     study: &'a Study<'a>,
     title: &'a str,
     headline: Option<String>,
-    /// `One processor: fastest is yield ...`; the picture has the whole title.
+    /// For example `One processor: fastest is yield ...`; the picture has the whole title.
     in_words: Option<String>,
     tiles: Vec<CostTile>,
-    /// The cheapest first.
+    /// The variants, the cheapest first.
     variants: Vec<&'a str>,
 }
 
@@ -385,7 +387,7 @@ impl<'a> WaitingCost<'a> {
     }
 }
 
-/// A label without what it says in brackets.
+/// A label without its part in brackets.
 fn brief(label: &str) -> &str {
     label.split_once(" (").map_or(label, |(label, _)| label)
 }

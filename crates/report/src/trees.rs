@@ -1,12 +1,12 @@
-//! The report's answer about trees in switches: when is a barrier there worth it, and which of the paper's
-//! figures can be reproduced?
+//! The report's answer about trees in switches: when is a barrier in switches worth it, and which figures of
+//! the paper can be reproduced?
 //!
 //! Uses the simulated studies of topic `tree`.
 
 use crate::number;
 use crate::sentences::{Middle, TopicFigures, TopicQuestion};
 
-/// From this factor on, a barrier that is faster pays for registers in switches.
+/// A barrier that is faster by this factor is worth registers in switches.
 const WORTH_IT: f64 = 1.5;
 
 /// A saving of fewer percent is hardly worth it; `templates/tree.txt` has the same number.

@@ -1,4 +1,4 @@
-//! What a report says, as data: for `--json` and for other programs that draw it.
+//! The contents of a report as data: for `--json`, and for other programs that draw charts.
 
 use crate::middleware;
 use crate::said::{self, Tone};
@@ -15,16 +15,16 @@ pub struct RecordsSummary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut_off_line: Option<usize>,
     pub verdicts: Vec<VerdictSummary>,
-    /// The lessons of the middleware studies; empty where the records have none of these.
+    /// The lessons of the middleware studies; empty if the records have none of these studies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lessons: Vec<LessonSummary>,
 }
 
-/// A lesson of a paper, and what these runs say about it.
+/// A lesson of a paper, and the result of these runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LessonSummary {
     pub name: &'static str,
-    /// A sentence each; none where these runs do not answer.
+    /// One sentence each; empty if these runs do not answer it.
     pub found: Vec<String>,
 }
 
@@ -45,7 +45,7 @@ pub struct VerdictSummary {
     pub low: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub high: Option<f64>,
-    /// The confidence that the interval can claim.
+    /// The confidence level that the interval may claim.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level: Option<f64>,
     pub pairs: usize,
@@ -53,7 +53,7 @@ pub struct VerdictSummary {
     pub expected: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected_met: Option<bool>,
-    /// Which of the opening questions it answers.
+    /// The opening question that the verdict answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answers: Option<Question>,
     pub words: String,

@@ -1,9 +1,9 @@
-//! For whom which remedy is worth it: a row for each situation that was measured. A row has what pinning
-//! brings over plain Linux, what gangs add to that, and the advice.
+//! Advice by situation: a table with a row for each measured situation. A row has the gain of pinning over
+//! plain Linux, the further gain of gangs, and the advice.
 //!
-//! Two questions are asked of each situation, and the advice is the least remedy that helps. If plain Linux
-//! has two modes there is no single ratio, so the cell shows the range. Open answers are told briefly, and
-//! their situations are folded up below the others.
+//! Each situation has two comparisons, and the advice is the simplest remedy that helps. If plain Linux has
+//! two modes there is no single ratio, so the cell shows the range. Open answers are short, and their
+//! situations are folded below the others.
 
 use crate::escape::Escaped;
 use crate::said::{self, Tone, comparison, tone};
@@ -27,10 +27,11 @@ enum ReaderAdvice {
 }
 
 impl ReaderAdvice {
-    /// The least remedy that helps; open if the runs leave that open.
+    /// The simplest remedy that helps; open if the runs cannot decide.
     fn of(pinning: Option<Tone>, ganging: Option<Tone>) -> Self {
         match (pinning, ganging) {
-            // better than what is worse than plain Linux: nobody has compared the two that matter
+            // gangs beat pinning, but pinning is worse than plain Linux: gangs were not compared with plain
+            // Linux
             (Some(Tone::Worse), Some(Tone::Better)) => Self::Open,
             (_, Some(Tone::Better)) => Self::Gang,
             (Some(Tone::Better), _) => Self::Pin,
@@ -81,7 +82,7 @@ impl Situation<'_> {
         cell(self.ganging)
     }
 
-    /// What others had beside gangs, or else beside pinned threads, and what without these.
+    /// Bystanders' processors beside gangs (otherwise beside pinned threads), and beside the other side.
     fn bystanders_cell(&self) -> String {
         let judged = self.ganging.or(self.pinning);
         match judged.map(|(_, judgement)| judgement.bystanders) {
@@ -120,7 +121,8 @@ fn situations<'a>(studies: &'a [Study<'a>]) -> Vec<Situation<'a>> {
                 let situation = &mut situations[at];
                 let side =
                     if asked == Question::Ganging { &mut situation.ganging } else { &mut situation.pinning };
-                // of two verdicts on the same the first counts: a study puts the one that matters first
+                // the first of two verdicts on the same question counts: a study puts the more important one
+                // first
                 side.get_or_insert((verdict, judgement));
             }
         }

@@ -1,4 +1,4 @@
-//! Pages as a whole: what they say in each situation, and that no record can break them.
+//! Tests of whole pages: their statements in each situation, and that no record can break them.
 
 mod synthetic;
 
@@ -115,7 +115,7 @@ fn every_drawing_has_a_title_a_description_and_an_id_of_its_own() {
     assert!(bars >= 2, "{bars}");
     assert!(drawings >= 12, "{drawings}");
     assert_eq!(page.matches(" aria-labelledby=").count(), drawings);
-    // of a chart that is seen at once, the drawing for a wide page is labelled by that for a phone
+    // if a chart is drawn twice, the phone's drawing has the title, and the wide drawing refers to it
     let wide = page.matches("<svg class=\"chart wide\"").count();
     assert_eq!(page.matches("<desc id=").count(), drawings - wide);
     assert_eq!(page.matches("<svg class=\"chart phone\"").count(), wide);
@@ -154,7 +154,8 @@ fn a_page_is_written_beside_its_records_and_summed_up() {
     );
 }
 
-/// After a change of the page on purpose: `unisono report docs/example-report`.
+/// Compares the example report with a new page. After an intended change, run `unisono report
+/// docs/example-report`.
 #[test]
 fn the_example_report_is_the_page_of_its_records_and_stays_small() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/example-report");
@@ -168,7 +169,7 @@ fn the_example_report_is_the_page_of_its_records_and_stays_small() {
     assert!(bytes < 4_000_000, "{bytes} bytes");
 }
 
-/// Text that would do harm if it reached the page as it is, and plain text.
+/// Text that would do harm if it reached the page unescaped, and plain text.
 fn hostile() -> impl Strategy<Value = String> {
     prop_oneof![
         Just("<script>alert(1)</script>".to_owned()),
@@ -363,7 +364,7 @@ fn run() -> impl Strategy<Value = Line> {
         )
 }
 
-/// Whether each tag of the page is one that this crate writes, and each is closed.
+/// Whether this crate uses each tag of the page, and each tag is closed.
 fn check_markup(page: &str) -> Result<(), TestCaseError> {
     const KNOWN: [&str; 55] = [
         "html",
@@ -422,7 +423,7 @@ fn check_markup(page: &str) -> Result<(), TestCaseError> {
         "br",
         "hr",
     ];
-    // cells and rows may go without an end tag, and do
+    // cells and rows have no end tag in this page
     const VOID: [&str; 10] = ["meta", "link", "line", "rect", "!DOCTYPE", "br", "hr", "td", "th", "tr"];
     let (head, body) = page.split_once("</style>").expect("a style");
     prop_assert!(!body.contains("<style"), "{head}");
@@ -471,7 +472,7 @@ proptest! {
         runs in proptest::collection::vec(run(), 0..12),
     ) {
         let mut lines = studies;
-        // let most runs belong to a study that was announced, with variants that it judges
+        // most runs belong to a study with a head, and have variants that it judges
         let heads: Vec<StudyLine> = lines
             .iter()
             .filter_map(|line| if let Line::Study(study) = line { Some((**study).clone()) } else { None })
@@ -506,7 +507,7 @@ proptest! {
     }
 }
 
-/// Runs of one barrier and its rivals over two numbers of threads, with a comparison a rival.
+/// Runs of one barrier and its rivals with two numbers of threads, with one comparison per rival.
 fn field(rivals: usize) -> Vec<Line> {
     let names: Vec<String> = (0..rivals).map(|i| format!("rival-{i}")).collect();
     let verdicts = names.iter().map(|rival| Verdict {

@@ -1,11 +1,12 @@
-//! Ranks on any hosts, in a ring over TCP: each puts a number into its right neighbour's window, a fence a
-//! step. On two hosts, with the same key (`openssl rand -hex 16`) and addresses that reach each other:
+//! Ranks on any hosts, in a ring over TCP: each puts a number into the window of its right neighbor, one
+//! fence per step. On two hosts, with the same key (`openssl rand -hex 16`) and addresses that reach each
+//! other:
 //!
 //! ```sh
 //! a$ UNISONO_JOB=$KEY UNISONO_SIZE=2 UNISONO_RANK=0 ring_over_tcp 10.0.0.1:7000 10.0.0.1:7000 10000
 //! b$ UNISONO_JOB=$KEY UNISONO_SIZE=2 UNISONO_RANK=1 ring_over_tcp 10.0.0.1:7000 10.0.0.2:0 10000
 //! ```
-//! The arguments: where rank 0 listens, where this rank listens (and nowhere else), how many steps.
+//! The arguments: the address of rank 0, the address at which this rank listens, the number of steps.
 #![allow(clippy::print_stdout, reason = "an example speaks")]
 
 use std::error::Error;
@@ -40,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         if left != [expected] {
             return Err(format!("step {step}: {left:?} came from the left, not {expected}").into());
         }
-        // nobody writes again before everybody has read
+        // no rank writes again before all ranks have read
         window.fence(Assert::NONE)?;
     }
     let each = start.elapsed().as_secs_f64() * 1e6 / (2 * steps.max(1)) as f64;

@@ -28,19 +28,20 @@ use std::time::Duration;
 /// | processes of several hosts | [`Job::join`] | by messages: in shared memory within a host, over TCP between hosts |
 /// | anything | [`Job::over`] a [`Transport`] | by messages |
 ///
-/// A process that `unisono run` or Slurm's `srun` started finds its job by its environment ([`Job::join`]).
+/// A process started by `unisono run` or by Slurm's `srun` finds its job in its environment ([`Job::join`]).
 #[derive(Debug)]
 pub struct Job {
     shared: Arc<MessageEngine>,
-    /// The host, if all members share its memory.
+    /// The members of this host, if all members share its memory.
     host: Option<Arc<HostMembers>>,
-    /// The job's own barrier there, from the first [`barrier`](Self::barrier) on.
+    /// The job's own barrier on the host; made by the first [`barrier`](Self::barrier).
     episodes: Option<Episodes>,
     rank: Rank,
     size: usize,
 }
 
-/// Bytes that members tell each other about a window: the part's length and unit, and what has to agree.
+/// Bytes by which members announce a window to each other: the part's length and unit, and the arguments that
+/// have to agree.
 const ANNOUNCEMENT: usize = 16;
 
 impl Job {
@@ -49,9 +50,9 @@ impl Job {
         crate::wire::loopback::Loopback::job(size).into_iter().map(Self::over).collect()
     }
 
-    /// A job of processes of this host that know the same key, whatever started them. Collective: waits until
-    /// all have come, at most for `patience`. Fails with [`Error::TimedOut`] with the ranks that have not
-    /// come, [`Error::System`], [`Error::Job`] for a rank taken twice.
+    /// A job of processes of this host that know the same key, however they were started. Collective: waits
+    /// until all have joined, at most for `patience`. Fails with [`Error::TimedOut`], which names the missing
+    /// ranks, [`Error::System`], [`Error::Job`] for a rank taken twice.
     pub fn shared(place: &JobMembership, patience: Duration) -> Result<Self, Error> {
         let transport = crate::wire::ring::RingTransport::meet(place, patience)?;
         let host = Some(Arc::clone(transport.host()));
@@ -60,10 +61,10 @@ impl Job {
         Ok(job)
     }
 
-    /// Joins the job that a launcher started this process for: `unisono run`, on one host or on several, or
-    /// Slurm's `srun`. `None`: no launcher started it. Collective: waits until all have come, at most for
-    /// `patience`. Fails as [`shared`](Self::shared) does, and with [`Error::Job`] for an environment that
-    /// makes no sense.
+    /// Joins the job of this process's launcher: `unisono run`, on one host or on several, or
+    /// Slurm's `srun`. `None`: no launcher started it. Collective: waits until all have joined, at most for
+    /// `patience`. Fails as [`shared`](Self::shared) does, and with [`Error::Job`] for an environment with
+    /// missing or invalid values.
     pub fn join(patience: Duration) -> Result<Option<Self>, Error> {
         let Some((place, meeting)) = launched(|name| std::env::var(name).ok())? else { return Ok(None) };
         match meeting {
@@ -98,14 +99,14 @@ impl Job {
         episodes.meet(serving)
     }
 
-    /// Gathers `data` of every member at every member, in the order of ranks; collective. A launcher or a
-    /// binding agrees on something by it; it is not made to be fast.
+    /// Gathers `data` of every member at every member, in the order of ranks; collective. For agreement among
+    /// the members of a launcher or a binding; not optimized for speed.
     pub fn gather(&mut self, data: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         self.shared.gather(data)
     }
 
-    /// A window over zeroed memory of the engine's: `bytes` at this member, which may be zero and which other
-    /// members need not match. Fails with [`Error::Size`], [`Error::Disp`], [`Error::Mismatch`],
+    /// A window over zeroed memory that the engine allocates: `bytes` at this member, which may be zero and
+    /// may differ between members. Fails with [`Error::Size`], [`Error::Disp`], [`Error::Mismatch`],
     /// [`Error::System`].
     pub fn allocate(&mut self, bytes: u64, spec: Spec) -> Result<Window, Error> {
         if let Some(window) = self.direct(Flavor::Allocated, std::ptr::null_mut(), bytes, spec)? {
@@ -135,7 +136,7 @@ impl Job {
         self.window(Flavor::Created, Memory::Fixed { base, bytes, _owner: None }, spec)
     }
 
-    /// A window over memory that the caller gives away for ever, so that it has nothing to promise. Fails as
+    /// A window over memory that the caller gives away for ever, so that the call is safe. Fails as
     /// [`allocate`](Self::allocate) does.
     pub fn create_static(&mut self, memory: &'static mut [u8], spec: Spec) -> Result<Window, Error> {
         let (base, bytes) = (memory.as_mut_ptr(), memory.len() as u64);
@@ -180,8 +181,8 @@ impl Job {
             Memory::Fixed { base, bytes, .. } => (*base, *bytes),
             Memory::Attached(_) => (std::ptr::null_mut(), 0),
         };
-        // The window is known here before the others learn of it: the first operation of a fast member may
-        // come while others still gather.
+        // The window exists here before the others learn of it: the first operation of a fast member may
+        // arrive while slower members still gather.
         let path = AnyPath::Message(MessagePath::new(&self.shared, memory, spec));
         let parts = self.exchange(flavor, bytes, spec)?;
         if spec.locks == Locks::Possible && self.size > 1 {
@@ -190,7 +191,7 @@ impl Job {
         Ok(Window::new(flavor, spec, self.rank, base, parts, path))
     }
 
-    /// Tells the other members about this member's part, and learns about theirs.
+    /// Announces this member's part to the other members, and returns the parts of all.
     fn exchange(&self, flavor: Flavor, bytes: u64, spec: Spec) -> Result<Box<[WindowPart]>, Error> {
         let mut announcement = [0; ANNOUNCEMENT];
         announcement[..8].copy_from_slice(&bytes.to_le_bytes());
@@ -219,8 +220,8 @@ impl Job {
     }
 
     /// Calls `hook` about once in `every` (1 us to 5 ms) while this member waits in a call of this job or of
-    /// its windows. The thread that waits calls it. If members outnumber processors and no wait has lasted
-    /// that long lately, the first call comes after 5 ms. After a call that found work the next one comes
+    /// its windows. The waiting thread calls it. If members outnumber processors and no wait has lasted
+    /// that long lately, the first call comes after 5 ms. After a call that found work the next call comes
     /// within microseconds, and each call that finds none doubles the pause. This is for a binding whose host
     /// must make progress meanwhile. The hook must not call this job or its windows.
     pub fn while_waiting(&mut self, every: Duration, hook: Box<dyn FnMut() -> Found + Send>) {
@@ -229,12 +230,12 @@ impl Job {
     }
 
     /// Stops the agent thread: from now on this member serves other members only in its own calls. This is
-    /// for a binding whose host threads cannot call any more.
+    /// for a binding whose host may not be called from other threads any more.
     pub fn without_agent(&self) {
         self.shared.stop_agent();
     }
 
-    /// Adds up what the windows of all members did, and prints it at rank 0.
+    /// Adds up the ledgers of all members, and prints the sum at rank 0.
     fn print_ledger(&mut self, own: &[u8]) -> Result<(), Error> {
         let mut sum = Ledger::default();
         for theirs in self.gather(own)?.iter().filter_map(|bytes| Ledger::decode(bytes)) {
@@ -242,15 +243,15 @@ impl Job {
         }
         if self.rank == Rank(0) {
             // One write, so that other output does not get in between. A program may have closed standard
-            // error: then nobody reads the table.
+            // error: then the table is lost.
             let _ = std::io::stderr().write_all(format!("unisono: {sum}").as_bytes());
         }
         Ok(())
     }
 
-    /// Leaves the job; collective. If the environment has [`STATS`](crate::STATS), rank 0 prints what the
-    /// windows that have ended did. A member that drops its job without this call looks to the others as if
-    /// it were gone.
+    /// Leaves the job; collective. If the environment has [`STATS`](crate::STATS), rank 0 prints the
+    /// statistics of the windows that have ended. A member that drops its job without this call counts as
+    /// gone for the others.
     pub fn finalize(mut self) -> Result<(), Error> {
         let own = self.shared.ledger().map(|ledger| {
             let bytes = ledger.encode();

@@ -1,12 +1,12 @@
 //! One-sided communication whose synchronization costs next to nothing.
 //!
 //! The members of a [`Job`] make a [`Window`] together: memory of each member that the others read and write.
-//! That needs synchronization, which is what costs time. This crate follows Thakur, Gropp and Toonen,
-//! "Minimizing Synchronization Overhead in the Implementation of MPI One-Sided Communication" (EuroPVM/MPI
-//! 2004): the call that begins an epoch does almost nothing, operations are queued, and the call that ends
-//! the epoch does everything. Where members share memory the crate goes further: an operation whose target is
-//! known to be in its epoch is a store, a fence that ends an epoch is one barrier episode, and a lock is one
-//! word.
+//! Such memory needs synchronization, and the synchronization costs most of the time. This crate follows
+//! Thakur, Gropp and Toonen, "Minimizing Synchronization Overhead in the Implementation of MPI One-Sided
+//! Communication" (EuroPVM/MPI 2004): the call that begins an epoch does almost nothing, operations are
+//! queued, and the call that ends the epoch does all the work. Where members share memory the crate goes
+//! further: an operation whose target is known to be in its epoch is a store, a fence that ends an epoch is
+//! one barrier episode, and a lock is one word.
 //!
 //! ```text
 //!   job       Job: joins the members, makes windows
@@ -17,17 +17,17 @@
 //!    |                                                        |
 //!   wire       |                                        Transport: loopback, ring, TCP, hybrid
 //!    |                                                        |
-//!   host      the members of one host: who they are, whether they live, how they wait
+//!   host      the members of one host: their processes, detection of deaths, waiting
 //!    |
 //!   memory    copying and combining bytes of a window
 //!    |
 //!   model     ranks, errors, layouts, elements, epochs, statistics: no memory, no messages
 //! ```
 //! A module uses only those below it. To read the crate, begin with `model/epochs.rs`, the standard's rules
-//! about which call fits when. Then `window/mod.rs` and `window/issue.rs`: a call and its checks. Then
-//! `path/mod.rs`, which lists what both paths do; `path/mapped/mod.rs` for shared memory; and
+//! for the order of calls. Then `window/mod.rs` and `window/issue.rs`: a call and its checks. Then
+//! `path/mod.rs`, the interface of both paths; `path/mapped/mod.rs` for shared memory; and
 //! `path/message/mod.rs` with `wire/mod.rs`, the contract of transports, for messages. `PROTOCOL.md` explains
-//! both protocols: who writes which word, who counts which packet, and why no member goes on too early.
+//! both protocols: the writers of each word, the counters of packets, and why no member goes on too early.
 //!
 //! ```toml
 //! [dependencies]
@@ -35,7 +35,7 @@
 //! ```
 //!
 //! In the example each of four members puts its rank into the window of the next member, and reads the rank
-//! that the member before has put:
+//! that the previous member has put:
 //!
 //! ```
 //! use unisono_rma::{Assert, Error, Job, Rank, Spec};
@@ -62,11 +62,11 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
-//! [`Job`] says how members come together and make windows. [`Window`] has the operations and the
-//! synchronization calls, and says what they promise. [`Layout`] describes data that is not contiguous.
+//! [`Job`] describes how members come together and make windows. [`Window`] has the operations and the
+//! synchronization calls, and states their guarantees. [`Layout`] describes data that is not contiguous.
 //!
-//! Windows mean what MPI-4.0 chapter 12 says, in its words; [`Error::class`] names the standard's error
-//! class. The crate does *not* know MPI (`abi/mpi` and `abi/c` are the bindings), does not start processes
+//! Windows follow MPI-4.0 chapter 12 and use its words; [`Error::class`] returns the standard's error class.
+//! The crate does *not* know MPI (`abi/mpi` and `abi/c` are the bindings), does not start processes
 //! (`unisono run` does), and offers no point-to-point messages.
 
 // The models in tests/loom.rs compile the files that they check, one by one.
@@ -83,7 +83,7 @@ pub mod wire;
 pub use job::Job;
 pub use model::{
     Amount, Assert, Completion, Element, Error, ErrorClass, JobMembership, Key, Layout, Ledger, Lock, Locks,
-    MOST_RANKS, Medium, Meeting, Operation, Placement, Plain, Rank, Run, STATS, Sink, Source, Spec, Stats,
+    MAX_RANKS, Medium, Meeting, Operation, Placement, Plain, Rank, Run, STATS, Sink, Source, Spec, Stats,
     Style, Target, Traffic, Verb, WindowStats, environment,
 };
 pub use path::hook::Found;

@@ -1,7 +1,7 @@
-//! The agent: there only if locks are possible, and the target's progress where its program does something
-//! else.
+//! The agent: it exists only if locks are possible, and makes progress while the target's program makes no
+//! call.
 //!
-//! In a program of its own, whose threads nobody else starts.
+//! In a program of its own, because no other test may start threads here.
 
 #![cfg(not(loom))]
 
@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 use unisono_rma::{Assert, Error, Job, Lock, Locks, Operation, Rank, Spec, Style};
 
-/// The agents of this process.
+/// The number of agents in this process.
 fn agents() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux lists threads").flatten();
     let name =
@@ -18,15 +18,15 @@ fn agents() -> usize {
     tasks.map(name).filter(|name| name.trim() == "unisono-agent").count()
 }
 
-/// Waits until there are so many: a thread gives itself its name, a moment after it was started.
+/// Waits for this number of agents: a thread gets its name a moment after its start.
 fn await_agents(count: usize) {
     while agents() != count {
         thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// One member's part; what its own part of the window holds in the end. Rank 0 locks and combines at rank 1
-/// while that one's program makes no call.
+/// One member's part; returns the final contents of its own part of the window. Rank 0 locks and combines at
+/// rank 1 while rank 1's program makes no call.
 fn member(mut job: Job, locks: Locks, meet: &Barrier) -> Result<u64, Error> {
     let spec = Spec::new().unit(8).style(Style::Deferred).locks(locks);
     let mut window = job.allocate(8, spec)?;
@@ -34,7 +34,7 @@ fn member(mut job: Job, locks: Locks, meet: &Barrier) -> Result<u64, Error> {
     if locks == Locks::Possible {
         await_agents(2);
     } else {
-        // Longer than any thread takes to give itself a name.
+        // Longer than any thread takes to get its name.
         thread::sleep(Duration::from_millis(100));
         assert_eq!(agents(), 0);
     }
@@ -48,7 +48,7 @@ fn member(mut job: Job, locks: Locks, meet: &Barrier) -> Result<u64, Error> {
         }
         window.settle()?;
     }
-    // Rank 1 waits here, where the engine does not see it.
+    // Rank 1 waits here, in no call of the engine.
     meet.wait();
     let mut found = [0];
     window.load(0, &mut found)?;
@@ -77,6 +77,6 @@ fn an_agent_is_there_only_if_locks_are_possible_and_makes_the_progress_that_its_
     assert_eq!(both(Locks::Never), [0, 0]);
     // (0 + 1) + 1 = 2, then (2 + 1) + 3 = 6
     assert_eq!(both(Locks::Possible), [0, 6]);
-    // They end with their jobs.
+    // The agents end with their jobs.
     await_agents(0);
 }

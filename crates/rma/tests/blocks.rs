@@ -1,7 +1,7 @@
-//! How often a process gives its processor away: at most once an epoch, where two share one.
+//! The number of times that a process gives its processor away: at most once an epoch, where two processes
+//! share one.
 //!
-//! Counted by the kernel. In a program of its own: who shares the processor with others waits for them as
-//! well, but is not made to.
+//! Counted by the kernel. In a program of its own, because other tests on the same processor would add waits.
 
 #![cfg(not(loom))]
 #![expect(clippy::print_stdout, reason = "a skipped test says why")]
@@ -14,7 +14,7 @@ use unisono_rma::{Assert, Error, Flavor, Job, JobMembership, Key, Rank, Spec, Wi
 
 const EPOCHS: u64 = 2000;
 
-/// How often this thread has blocked so far.
+/// The number of times that this thread has blocked so far.
 fn blocks() -> Option<u64> {
     let status = fs::read_to_string("/proc/thread-self/status").ok()?;
     status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse().ok())
@@ -36,7 +36,7 @@ fn pscw(window: &mut Window, other: Rank) -> Result<(), Error> {
 
 type Epoch = fn(&mut Window, Rank) -> Result<(), Error>;
 
-/// Blocks of one of two members that share a processor, in so many epochs.
+/// The number of blocks, in [`EPOCHS`] epochs, of one member of two that share a processor.
 fn member(rank: usize, key: Key, cpu: usize, flavor: Flavor, epoch: Epoch) -> Option<u64> {
     affinity::restrict_own(&CpuSet::single(cpu)).expect("a processor of our own mask");
     let place = JobMembership { rank: Rank::at(rank), size: 2, key };
@@ -44,7 +44,7 @@ fn member(rank: usize, key: Key, cpu: usize, flavor: Flavor, epoch: Epoch) -> Op
     let memory = vec![0_u64; 64].leak();
     let spec = Spec::new().unit(8);
     let mut window = if flavor == Flavor::Created {
-        // SAFETY: the memory is never freed, and touched through the window only.
+        // SAFETY: the memory is never freed, and accessed only through the window.
         unsafe { job.create(memory.as_mut_ptr().cast(), 512, spec) }.expect("a small window")
     } else {
         job.allocate(512, spec).expect("a small window")
@@ -83,7 +83,8 @@ fn a_member_blocks_at_most_once_an_epoch_where_two_share_a_processor() {
             });
             println!("{name}, {flavor:?}: {counts:?} in {EPOCHS} epochs");
             for count in counts {
-                // Others may have the processor meanwhile: a few slices' ends, and looks at who is gone.
+                // Other threads may have the processor meanwhile: some preemptions, and checks for dead
+                // members.
                 assert!(count <= EPOCHS + EPOCHS / 20, "{name}, {flavor:?}: {count} in {EPOCHS} epochs");
             }
         }

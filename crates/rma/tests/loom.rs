@@ -1,14 +1,14 @@
-//! The words of the direct path - lock, gate, post and completion flags - under every interleaving that
-//! matters.
+//! The words of the mapped path - lock, gate, post and completion flags - under every interleaving within the
+//! bound.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test --release -p unisono-rma --test loom
 //! ```
-//! The files under test are those that the crate is built from. A futex is modelled by a lock held between
-//! comparing and sleeping, membarrier by a full fence on both sides; a lost wake-up is a deadlock, which loom
-//! reports. Each model has failed for the rule it is about, broken on purpose: the lock without its acquire,
-//! without the sleepers' bit, with a release that forgets to wake; the gate without a fence, without a look
-//! at it with the lock held, and turned back without a release; the fence without a look at the exposure.
+//! The files under test are those that the crate is built from. A futex is modeled by a lock that is held
+//! from the comparison until the sleep, membarrier by a full fence on both sides; a lost wake-up is a
+//! deadlock, and loom reports it. Each model has failed with its rule broken on purpose: the lock without its
+//! acquire, without the sleepers' bit, with a release that forgets to wake; the gate without a fence, without
+//! a check with the lock held, and turned back without a release; the fence without a check of the exposure.
 
 #![cfg(loom)]
 
@@ -46,22 +46,22 @@ unsafe impl Send for Part {}
 
 impl Part {
     fn add(&self) {
-        // SAFETY: the caller holds the lock; loom reports it if somebody else does too.
+        // SAFETY: the caller holds the lock; loom reports it if another thread does too.
         self.0.with_mut(|part| unsafe { *part += 1 });
     }
 
     fn set(&self, value: u32) {
-        // SAFETY: the caller is alone, or the word under test says so; loom reports it if it is not.
+        // SAFETY: the caller is alone, according to the word under test; loom reports it if it is not.
         self.0.with_mut(|part| unsafe { *part = value });
     }
 
     fn read(&self) -> u32 {
-        // SAFETY: the caller holds the lock; loom reports it if somebody else does too.
+        // SAFETY: the caller holds the lock; loom reports it if another thread does too.
         self.0.with(|part| unsafe { *part })
     }
 }
 
-/// A futex: a lock held between comparing and sleeping.
+/// A futex: a lock that is held from the comparison until the sleep.
 #[derive(Default)]
 struct Kernel {
     lock: Mutex<()>,
@@ -80,7 +80,7 @@ impl Window {
         Arc::new(Self { word, kernel, part: Part(UnsafeCell::new(0)) })
     }
 
-    /// As `direct::passive` takes a lock.
+    /// Takes a lock as `mapped::passive` does.
     fn lock(&self, exclusive: Option<u32>) {
         let taken = match exclusive {
             Some(rank) => LockWord(&self.word).try_exclusive(rank),
@@ -163,7 +163,7 @@ fn a_writer_among_readers_is_seen_whole_and_gets_its_turn() {
     });
 }
 
-/// A ring of one entry, the line of its offers, and the memory that it is for.
+/// A ring of one entry, the line of its offers, and the memory of its target.
 struct Offered {
     line: Lines,
     entry: Part,
@@ -178,7 +178,7 @@ impl Offered {
         OfferLine(self.line.line(0))
     }
 
-    /// As `mapped::passive` completes what is staged: by the target, or after a while by itself.
+    /// Completes a staged put as `mapped::passive` does: the target applies it or, after a while, the origin.
     fn complete(&self, number: u32, form: OfferForm) {
         match form {
             // SAFETY: one word, which is readable.
@@ -198,7 +198,7 @@ impl Offered {
         }
     }
 
-    /// As `mapped::passive` looks for offers.
+    /// Checks for offers as `mapped::passive` does.
     fn serve(&self) {
         let mut begins = 0;
         let claimed = self.offers().claim(|start| {
@@ -281,7 +281,7 @@ impl Gated {
         }
     }
 
-    /// As `direct::accumulate` takes the gate's lock.
+    /// Takes the gate's lock as `mapped::accumulate` does.
     fn take(&self, rank: usize) {
         let gate = self.gate(rank);
         if gate.try_lock(rank as u32) {
@@ -305,7 +305,7 @@ impl Gated {
         }
     }
 
-    /// A long accumulate, as `direct::accumulate` does it.
+    /// A long accumulate as in `mapped::accumulate`.
     fn long(&self, rank: usize) {
         self.take(rank);
         let gate = self.gate(rank);
@@ -319,7 +319,7 @@ impl Gated {
         self.give_back(rank, Length::Long);
     }
 
-    /// A short one. Side by side it only reads here: others may be inside as well, but nobody alone.
+    /// A short accumulate. Side by side it only reads here: others may be inside as well, but no long one.
     fn short(&self, rank: usize) {
         let gate = self.gate(rank);
         loop {
@@ -338,8 +338,8 @@ impl Gated {
     }
 }
 
-/// Both kinds of fences; `first` on one thread, `second` on another; how often the part is added to at least,
-/// and how often if all shorts come one by one.
+/// Both kinds of fences; `first` on one thread, `second` on another. `least` is the minimal number of
+/// additions to the part, `most` the number if all short accumulates come one by one.
 fn gated(first: fn(&Gated), second: fn(&Gated), (least, most): (u32, u32)) {
     for wakeups in [Wakeups::Asymmetric(Scope::Shared), Wakeups::Symmetric(Scope::Shared)] {
         model(move || {
@@ -369,7 +369,7 @@ fn two_long_accumulates_take_turns_and_nobody_sleeps_for_ever() {
 fn a_gate_that_turns_round_and_back_lets_nobody_in_too_early() {
     let both = |gated: &Gated| {
         gated.long(0);
-        // with the model's limit of one in a row the first turns it back
+        // in a model one short accumulate in a row is the limit, so the first turns the gate back
         gated.short(0);
         gated.short(0);
     };
@@ -377,7 +377,7 @@ fn a_gate_that_turns_round_and_back_lets_nobody_in_too_early() {
     gated(both, |gated| gated.long(1), (2, 4));
 }
 
-/// Post, a store, complete, wait, twice: as `direct::pscw` does it for an operation that was queued.
+/// Post, a store, complete, wait, twice: as `mapped::pscw` does it for a queued operation.
 #[test]
 fn a_put_between_post_and_complete_is_seen_after_wait_and_never_before_post() {
     let wakeups = Wakeups::Symmetric(Scope::Private);
@@ -397,7 +397,7 @@ fn a_put_between_post_and_complete_is_seen_after_wait_and_never_before_post() {
             })
         };
         for epoch in 1..=2 {
-            // Before it posts a target may use its part as it likes.
+            // Before it posts, a target may use its part freely.
             part.add();
             lines.line(0).flag(0).signal(epoch, wakeups);
             let completions = lines.line(1).flag(1);
@@ -409,8 +409,8 @@ fn a_put_between_post_and_complete_is_seen_after_wait_and_never_before_post() {
     });
 }
 
-/// What an origin staged reaches the target with the count of how far its ring is filled, and the room comes
-/// back with the count of what was read: the ring's cell is reused only then.
+/// A staged entry is published to the target with the ring's fill level, and its room comes back with the
+/// read position: the ring's cell is reused only then.
 #[test]
 fn a_staged_entry_is_whole_when_it_is_counted_and_its_room_is_reused_after_it_was_read() {
     model(|| {
@@ -443,16 +443,16 @@ fn a_staged_entry_is_whole_when_it_is_counted_and_its_room_is_reused_after_it_wa
     });
 }
 
-/// A barrier episode of two: each says that it has come, and waits until the other has.
+/// A barrier episode of two: each signals its arrival, and waits for the other's.
 fn meet(lines: &Lines, me: usize, episode: u32, wakeups: Wakeups) {
     lines.line(me).flag(0).signal(episode, wakeups);
     let other = lines.line(1 - me).flag(0);
     assert_eq!(Block::new(wakeups).wait(other, episode, &mut Unwatched), WatchVerdict::Continue);
 }
 
-/// Three fence epochs, as `direct::fence` has them: what is put in the first is staged, and applied by the
-/// target after the barrier; in the second the origin looks at the target's exposure and stores; in the third
-/// it stores.
+/// Three fence epochs as in `mapped::fence`: the put of the first epoch is staged, and applied by the target
+/// after the barrier; in the second the origin checks the target's exposure and stores; in the third it
+/// stores.
 #[test]
 fn a_store_of_the_next_fence_epoch_comes_after_what_the_last_one_left_staged() {
     let wakeups = Wakeups::Symmetric(Scope::Private);
@@ -473,7 +473,7 @@ fn a_store_of_the_next_fence_epoch_comes_after_what_the_last_one_left_staged() {
                 meet(&lines, 0, 3, wakeups);
             })
         };
-        // Its own part is the target's to use until the first epoch has ended.
+        // The target may use its own part until the first epoch has ended.
         assert_eq!(part.read(), 0);
         meet(&lines, 1, 1, wakeups);
         assert_eq!(ring.read(), 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * BARRIER over `omp barrier`, as the paper's Figure 1 writes it.
+ * BARRIER over `omp barrier`, as in the paper's Figure 1.
  */
 #include "openmp.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * What every peer program shares: flags, calibrated computation, arrival
- * times, the meter of participant 0 (in the headers below), and the result as
- * JSON. The same semantics as crates/study/src/workload; tests compare the two,
- * and a change here is a change there.
+ * The parts that every peer program shares: flags, calibrated computation,
+ * arrival times, the meter of participant 0 (in the headers below), and the
+ * result as JSON. The semantics are those of crates/study/src/workload. Tests
+ * compare the two, so change both together.
  *
  * Compiles as C11 and as C++20.
  */
@@ -18,9 +18,10 @@ struct padded_count {
 } __attribute__((aligned(CACHE_LINE)));
 
 struct run {
-	/* The last episode. Participant 0 sets it before it arrives at that episode, so
-	 * everybody sees it when they leave that episode, and nobody sees it earlier as
-	 * the number of an episode they have passed. Read-only until then. */
+	/* The last episode. Participant 0 sets it before it arrives at that
+	 * episode. So every participant sees it when it leaves that episode, and
+	 * no participant can see it earlier as the number of an episode that it
+	 * has passed. Read-only until then. */
 	uint64_t last_episode __attribute__((aligned(CACHE_LINE)));
 	struct padded_count iterations[MAX_THREADS];
 };

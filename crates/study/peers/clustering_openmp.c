@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * Clustering a stream, after the shape of the paper's application: points
- * arrive in batches; for each batch, candidates are tried one after the other
- * as new centres, and opened when that saves more than a centre costs. A round
- * (one candidate) is an iteration with two barriers: all threads add up what the
- * candidate would save for their points, then all take it over or not.
+ * Clustering a stream, after the paper's application: points arrive in batches.
+ * For each batch, candidates are tried one after another as new centers, and a
+ * center is opened if it saves more than it costs. A round (one candidate) is an
+ * iteration with two barriers: all threads add up the saving for their points,
+ * then all accept or reject the candidate.
  *
  * Whole numbers throughout, so the result does not depend on the number of
  * threads. The same computation as crates/study/src/workload/kernel/clustering.rs.
@@ -44,7 +44,8 @@ static void draw_points(uint64_t seed)
 			points[p * DIMENSIONS + d] = base[p % CLUSTERS][d] + (int32_t)(pcg32_next(&g) & 127);
 }
 
-/* The candidate of a round: a multiplicative hash, so that rounds need no shared generator. */
+/* The candidate of a round: a multiplicative hash, so that rounds need no shared
+ * generator. */
 static int candidate_of(uint64_t round)
 {
 	return (int)(((round * UINT64_C(0x9e3779b97f4a7c15)) >> 33) % (uint64_t)size);

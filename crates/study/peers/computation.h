@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * Computation of a known length, and when participants arrive. The same as
- * spin.rs and arrival.rs in crates/study/src/workload: a test compares the draws.
+ * Computation of a known length, and the arrival times of participants. The same
+ * as spin.rs and arrival.rs in crates/study/src/workload: a test compares the
+ * draws.
  */
 #ifndef UNISONO_COMPUTATION_H
 #define UNISONO_COMPUTATION_H
@@ -17,8 +18,9 @@ static inline uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* A chain of dependent operations: no compiler shortens it, and a preempted
- * thread still has the rest of it to do (a wait for a point in time would not). */
+/* A chain of dependent operations: no compiler shortens it. A thread that was
+ * preempted still has the rest of it to do (a wait for a point in time would
+ * simply be over). */
 static inline uint64_t compute(uint64_t state, uint64_t rounds)
 {
 	for (uint64_t i = 0; i < rounds; i++) {
@@ -31,8 +33,8 @@ static inline uint64_t compute(uint64_t state, uint64_t rounds)
 
 static volatile uint64_t compute_sink;
 
-/* Rounds per nanosecond: the best of many short trials, so that a preemption
- * within some of them does not count. */
+/* Rounds per nanosecond: the best of many short trials, so that preemptions in
+ * some trials do not count. */
 static double calibrate(void)
 {
 	const uint64_t rounds = 20000;
@@ -94,7 +96,8 @@ static double truncated_normal(struct pcg32 *g, double a)
 	}
 }
 
-/* The computation before each barrier, drawn beforehand: an episode costs one load. */
+/* The computations before the barriers, drawn in advance, so that an episode
+ * costs one load. */
 struct computation {
 	uint64_t mask;
 	uint64_t rounds[DRAWS];

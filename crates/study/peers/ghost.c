@@ -1,16 +1,17 @@
 /*
- * The nearest-neighbour exchange of ghost areas, by messages and by windows; runs on any MPI.
+ * The nearest-neighbor exchange of ghost areas, by messages and by windows; runs on any MPI.
  *
  *   mpiexec -n N ghost [--seconds S] [--repetitions R] [--sizes BYTES,...] [--only NAME,...]
  *                      [--windows allocated,created] [--pin CPU,...] [--result FILE]
  *
- * The processes form a periodic grid of two dimensions; each sends its four neighbours one message of each
- * size a step. Some methods are no exchange: a message around a ring, a collective, a single operation. What
- * is measured is the time of a step: a batch of steps is timed between two barriers, the batch is as long as
- * --seconds says divided by the repetitions, and the slowest process's time counts. One line of JSON a
- * measurement: program, MPI, processes, method, window (allocated, created or none), bytes, steps,
- * repetitions, and the minimum, median and maximum of the repetitions in nanoseconds a step (MB/s as well for
- * bandwidths). Where a single step takes longer than all the time there is, that step is the measurement.
+ * The processes form a periodic grid of two dimensions. In each step, a process sends each of its four
+ * neighbors one message of the given size. Some methods are no exchange: a message around a ring, a
+ * collective, a single operation. The result is the time of a step: a batch of steps is timed between two
+ * barriers, a batch lasts as long as --seconds divided by the repetitions, and the slowest process's time
+ * counts. Prints one line of JSON per measurement: program, MPI, processes, method, window (allocated,
+ * created or none), bytes, steps, repetitions, and the minimum, median and maximum of the repetitions in
+ * nanoseconds a step (for bandwidths also MB/s). If a single step takes longer than the whole time, that step
+ * is the measurement.
  *
  * After Thakur, Gropp and Toonen, "Minimizing Synchronization Overhead in the Implementation of MPI One-Sided
  * Communication", section 1 (the asserts of its figure 1) and section 5.
@@ -23,7 +24,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NEIGHBOURS = 4, MOST_REPETITIONS = 101, MOST_SIZES = 16, MOST_GROWTH = 64 };
+enum { NEIGHBOURS = 4, MAX_REPETITIONS = 101, MAX_SIZES = 16, MAX_GROWTH = 64 };
 
 static int crowded, rank, size, neighbour[NEIGHBOURS], from_side[NEIGHBOURS];
 static double seconds = 0.3;
@@ -34,7 +35,7 @@ static char *source, *ghost;
 static MPI_Win window;
 static MPI_Group around;
 
-/* A step of each method; `bytes` go to each neighbour. */
+/* A step of a method; `bytes` go to each neighbor. */
 typedef void step(int bytes);
 
 static void messages(int bytes)
@@ -84,7 +85,7 @@ static void lock(int bytes)
 	}
 }
 
-/* One operation and what completes it, to the right neighbour, by rank 0 alone. */
+/* One operation with its completion, from rank 0 to its right neighbor only. */
 static void put_flush(int bytes)
 {
 	if (rank == 0) {
@@ -125,7 +126,8 @@ static void barrier(int bytes)
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* To one neighbour each: what two processes need for it does not grow with their number. */
+/* Each process sends to one neighbor, so the cost for a process does not grow with the number of
+ * processes. */
 static void ring(int bytes)
 {
 	MPI_Request requests[2];
@@ -172,8 +174,9 @@ static void settle(MPI_Request *request)
 }
 
 /*
- * Waits for everybody. Where processes outnumber processors, some MPIs spin in their barrier on processors
- * that others need to come there, or to leave it: not what is measured here, so this one sleeps then.
+ * Waits for all processes. If processes outnumber processors, some MPIs spin in their barrier on processors
+ * that other processes need to reach or leave it. That is not the subject of this benchmark, so in this case
+ * the barrier sleeps.
  */
 static void together(void)
 {
@@ -187,7 +190,7 @@ static void together(void)
 	settle(&request);
 }
 
-/* The greatest of all processes' values, with the same care. */
+/* The maximum over all processes, with the same care. */
 static double greatest(double mine)
 {
 	MPI_Request request;
@@ -213,8 +216,8 @@ static double batch(step *step, int bytes, long steps)
 		step(bytes);
 	mine = MPI_Wtime() - began;
 	/*
-	 * Some MPIs spin in a reduction, on processors that slower processes may still need for their last
-	 * step: nobody goes there before everybody has read the clock.
+	 * Some MPIs spin in a reduction on processors that slower processes may still need for their last
+	 * step. So no process starts the reduction before all have read the clock.
 	 */
 	together();
 	return greatest(mine);
@@ -244,22 +247,22 @@ static const char *implementation(void)
 
 static void measure(const char *method, const char *memory, step *step, int bytes)
 {
-	double time[MOST_REPETITIONS + 1], share = seconds / repetitions;
+	double time[MAX_REPETITIONS + 1], share = seconds / repetitions;
 	long steps = 1;
 	int measured = repetitions;
 
 	/*
-	 * As many steps as fill a repetition's share of the time, found by going on from fewer; the quicker
-	 * of two batches decides, for one may have been interrupted.
+	 * Finds the number of steps that fills a repetition's share of the time, starting from fewer steps.
+	 * The faster of two batches decides, because one may have been interrupted.
 	 */
 	for (;;) {
 		double took = batch(step, bytes, steps), again;
 		if (took < share / 2 && steps < 1L << 24) {
-			double growth = took > 0 ? share / took : MOST_GROWTH;
-			steps *= growth < 2 ? 2 : growth > MOST_GROWTH ? MOST_GROWTH : (long)growth;
+			double growth = took > 0 ? share / took : MAX_GROWTH;
+			steps *= growth < 2 ? 2 : growth > MAX_GROWTH ? MAX_GROWTH : (long)growth;
 			continue;
 		}
-		/* far too long to have been interrupted only */
+		/* far too long for an interruption to be the reason */
 		again = steps == 1 && took >= 4 * seconds ? took : batch(step, bytes, steps);
 		if (steps == 1 && took >= seconds && again >= seconds) {
 			time[0] = took * 1e9;
@@ -290,8 +293,7 @@ static void measure(const char *method, const char *memory, step *step, int byte
 	}
 }
 
-/* Whether what the neighbours sent has arrived where it belongs: a benchmark that is wrong is worth nothing.
- */
+/* Checks that the neighbors' messages have arrived in the right places: a wrong benchmark is worthless. */
 static void verify(const char *method, step *step, int bytes)
 {
 	for (int side = 0; side < NEIGHBOURS; side++) {
@@ -321,7 +323,7 @@ static void exchange(const char *method, const char *memory, step *step, const i
 	}
 }
 
-/* Everything that needs the window, which covers `ghost`. */
+/* All methods that need the window, which covers `ghost`. */
 static void windows(const char *memory, const int *sizes, int count)
 {
 	exchange("fence", memory, fence, sizes, count);
@@ -346,7 +348,7 @@ static void windows(const char *memory, const int *sizes, int count)
 	MPI_Win_unlock_all(window);
 }
 
-/* Puts this process on its processor of the list, and round again. */
+/* Binds this process to the processor of the list at its rank, modulo the list's length. */
 static void pin(const char *list)
 {
 	int cpus[1024], count = 0;
@@ -367,7 +369,7 @@ static void pin(const char *list)
 	}
 }
 
-/* A periodic grid, as square as the number of processes allows. */
+/* Arranges the ranks in a periodic grid, as square as their number allows. */
 static void grid(void)
 {
 	static const int opposite[NEIGHBOURS] = { 1, 0, 3, 2 };
@@ -382,7 +384,8 @@ static void grid(void)
 	neighbour[1] = row * columns + (column + 1) % columns;
 	neighbour[2] = (row + rows - 1) % rows * columns + column;
 	neighbour[3] = (row + 1) % rows * columns + column;
-	/* two ranks in a row have no rows above or below: all four sides are the other one's */
+	/* in a single row all four neighbors lie in that row: those above and below are the left and right
+	 * ones */
 	if (rows == 1)
 		for (int side = 2; side < NEIGHBOURS; side++)
 			neighbour[side] = neighbour[side - 2];
@@ -402,7 +405,7 @@ static void grid(void)
 
 int main(int argc, char **argv)
 {
-	int sizes[MOST_SIZES] = { 16, 64, 256, 1024, 16384, 65536, 262144 }, count = 7;
+	int sizes[MAX_SIZES] = { 16, 64, 256, 1024, 16384, 65536, 262144 }, count = 7;
 	const char *memories = "allocated,created";
 
 	MPI_Init(&argc, &argv);
@@ -416,7 +419,7 @@ int main(int argc, char **argv)
 			seconds = atof(argv[i + 1]);
 		} else if (!strcmp(argv[i], "--repetitions")) {
 			repetitions = atoi(argv[i + 1]);
-			if (repetitions < 1 || repetitions > MOST_REPETITIONS)
+			if (repetitions < 1 || repetitions > MAX_REPETITIONS)
 				repetitions = 7;
 		} else if (!strcmp(argv[i], "--only")) {
 			only = argv[i + 1];
@@ -431,7 +434,7 @@ int main(int argc, char **argv)
 			}
 		} else if (!strcmp(argv[i], "--sizes")) {
 			char *at = argv[i + 1];
-			for (count = 0; count < MOST_SIZES && *at; count++) {
+			for (count = 0; count < MAX_SIZES && *at; count++) {
 				sizes[count] = (int)strtol(at, &at, 10);
 				at += *at == ',';
 			}
@@ -448,7 +451,7 @@ int main(int argc, char **argv)
 			most = (size_t)NEIGHBOURS * sizes[i];
 	source = malloc(most);
 	char *own = malloc(most);
-	/* pages that were never written would all be one: nothing is read from memory then */
+	/* pages never written all map to one zero page, so reading them would not read memory */
 	memset(source, 1, most);
 	memset(own, 0, most);
 

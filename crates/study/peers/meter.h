@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * What participant 0 notes: batches of some microseconds, counted in buckets.
- * The same as histogram.rs and meter.rs in crates/study/src/workload.
+ * Records of participant 0: batches of some microseconds, counted in buckets. The
+ * same as histogram.rs and meter.rs in crates/study/src/workload.
  */
 #ifndef UNISONO_METER_H
 #define UNISONO_METER_H
@@ -102,7 +102,8 @@ static struct meter *meter_new(const struct options *o)
 	return &m;
 }
 
-/* Called before arriving at a reading's episode e; answers whether e is the last. */
+/* Called before arriving at a reading's episode e; returns whether e is the
+ * last. */
 static __attribute__((noinline)) int meter_read(struct meter *m, uint64_t e)
 {
 	uint64_t t = now_ns();

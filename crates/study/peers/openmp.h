@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * Which OpenMP runtime this is, and how it was told to wait.
+ * The OpenMP runtime of this program, and its wait policy.
  */
 #ifndef UNISONO_OPENMP_H
 #define UNISONO_OPENMP_H
@@ -42,7 +42,7 @@ static const char *runtime_name(void)
 	return name;
 }
 
-/* Fewer threads than asked for would change what is measured. */
+/* Fewer threads than asked for would measure something else. */
 static void check_team(const struct options *o)
 {
 	if (omp_get_num_threads() != o->threads) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * What every program is told. The same flags as crates/study/src/workload/options.rs.
+ * The options of every program. The same flags as
+ * crates/study/src/workload/options.rs.
  */
 #ifndef UNISONO_OPTIONS_H
 #define UNISONO_OPTIONS_H

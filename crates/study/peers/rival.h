@@ -5,10 +5,11 @@
  *
  *	program publish|subscribe|stopped ADDRESS BYTES EVENTS_PER_S FROM UNTIL RESULT
  *
- * FROM and UNTIL are times of CLOCK_MONOTONIC in nanoseconds. 0 events per second: as
- * fast as the middleware takes them. An event begins with its number and the time
- * when it was sent. A subscriber writes how many events came until UNTIL, how many of these had
- * another length, and the delays of the first of them, as JSON. The same semantics as
+ * FROM and UNTIL are times of CLOCK_MONOTONIC in nanoseconds. With 0 events per
+ * second, events are sent as fast as the middleware accepts them. An event begins
+ * with its number and the time when it was sent. A subscriber writes as JSON: the
+ * number of events that arrived before UNTIL, the number of these with a wrong
+ * length, and the delays of the first of them. The same semantics as
  * crates/study/src/workload/rival.rs.
  */
 #ifndef UNISONO_RIVAL_H
@@ -23,14 +24,16 @@
 #include <time.h>
 
 #define HEAD 16
-#define MOST_DELAYS 20000
+#define MAX_DELAYS 20000
 
-/* A publisher connects, publishes one event, waits until what it published has left. */
+/* A publisher connects, publishes events one by one, and waits until all of them
+ * have left. */
 static void open_publisher(const char *address, size_t bytes);
 static void publish(const unsigned char *event, size_t bytes);
 static void close_publisher(void);
 static void open_subscriber(const char *address, size_t bytes);
-/* Waits some milliseconds for an event; its length, and its first bytes. 0: none came. */
+/* Waits some milliseconds for an event; returns its length and its first bytes.
+ * 0: none came. */
 static size_t receive(unsigned char head[HEAD]);
 
 static void fail(const char *what, const char *why)
@@ -39,7 +42,7 @@ static void fail(const char *what, const char *why)
 	exit(1);
 }
 
-/* What the words on the command line cannot mean. */
+/* Ends the program because of a wrong command line. */
 static void refuse(const char *what, const char *why)
 {
 	fprintf(stderr, "%s: %s\n", what, why);
@@ -88,7 +91,7 @@ static void supply(size_t bytes, double per_second, uint64_t from, uint64_t unti
 
 static void consume(size_t bytes, uint64_t from, uint64_t until, const char *path)
 {
-	uint64_t *delays = calloc(MOST_DELAYS, sizeof(*delays));
+	uint64_t *delays = calloc(MAX_DELAYS, sizeof(*delays));
 	uint64_t events = 0, wrong = 0, sent, here;
 	unsigned char head[HEAD];
 	FILE *result;
@@ -102,7 +105,7 @@ static void consume(size_t bytes, uint64_t from, uint64_t until, const char *pat
 		memcpy(&sent, head + sizeof(sent), sizeof(sent));
 		if (sent < from || here > until)
 			continue;
-		if (events < MOST_DELAYS)
+		if (events < MAX_DELAYS)
 			delays[events] = here - sent;
 		events++;
 		wrong += length != bytes;
@@ -112,7 +115,7 @@ static void consume(size_t bytes, uint64_t from, uint64_t until, const char *pat
 		fail(path, strerror(errno));
 	fprintf(result, "{\"events\": %" PRIu64 ", \"wrong_length\": %" PRIu64 ", \"delays_ns\": [", events,
 		wrong);
-	for (uint64_t at = 0; at < events && at < MOST_DELAYS; at++)
+	for (uint64_t at = 0; at < events && at < MAX_DELAYS; at++)
 		fprintf(result, "%s%" PRIu64, at ? "," : "", delays[at]);
 	fprintf(result, "]}\n");
 	if (fclose(result) != 0)

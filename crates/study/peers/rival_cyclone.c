@@ -11,7 +11,7 @@ struct event {
 	dds_sequence_t body;
 };
 
-/* What idlc makes of `struct event { sequence<octet> body; };`. */
+/* The output of idlc for `struct event { sequence<octet> body; };`. */
 static const uint32_t program[] = {
 	DDS_OP_ADR | DDS_OP_TYPE_SEQ | DDS_OP_SUBTYPE_1BY,
 	offsetof(struct event, body),
@@ -74,7 +74,7 @@ static void publish(const unsigned char *event, size_t bytes)
 	struct event out = { { (uint32_t)bytes, (uint32_t)bytes, (uint8_t *)event, false } };
 	dds_return_t code = dds_write(end, &out);
 
-	/* a reader that does not acknowledge in time costs the writer this event */
+	/* if a reader does not acknowledge in time, the writer loses this event */
 	if (code != DDS_RETCODE_TIMEOUT)
 		check("dds_write", code);
 }

@@ -10,12 +10,12 @@
 
 static struct mosquitto *client;
 
-/* Events that one look at the socket brought and that are not yet taken. */
-#define MOST_WAITING 4096
+/* Events read from the socket in one call and not yet taken. */
+#define MAX_WAITING 4096
 static struct {
 	size_t length;
 	unsigned char head[HEAD];
-} waiting[MOST_WAITING];
+} waiting[MAX_WAITING];
 static size_t next_waiting, waiting_count;
 
 static void check(const char *what, int code)
@@ -28,7 +28,7 @@ static void on_message(struct mosquitto *from, void *user, const struct mosquitt
 {
 	(void)from;
 	(void)user;
-	if (event->payloadlen < HEAD || waiting_count == MOST_WAITING)
+	if (event->payloadlen < HEAD || waiting_count == MAX_WAITING)
 		return;
 	waiting[waiting_count].length = (size_t)event->payloadlen;
 	memcpy(waiting[waiting_count].head, event->payload, HEAD);
@@ -61,7 +61,7 @@ static void open_publisher(const char *port, size_t bytes)
 static void publish(const unsigned char *event, size_t bytes)
 {
 	check("mosquitto_publish", mosquitto_publish(client, NULL, TOPIC, (int)bytes, event, 0, false));
-	/* what the socket did not take at once waits in this program */
+	/* bytes that the socket did not accept wait in this program */
 	while (mosquitto_want_write(client))
 		check("mosquitto_loop", mosquitto_loop(client, 1, 1));
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * ZeroMQ: a PUB socket that binds, SUB sockets that connect. What a subscriber does not
- * take in time is dropped at the high-water mark, as PUB does by itself.
+ * ZeroMQ: a PUB socket that binds, SUB sockets that connect. PUB drops events
+ * above the high-water mark that a subscriber does not take in time.
  */
 #include "rival.h"
 #include <zmq.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * Heat in a plate: red-black Gauss-Seidel on a square grid, one parallel
- * region, a barrier after each colour (two an iteration, some 50 us apart with
- * two threads and the default size). The result does not depend on the number
- * of threads: a cell reads cells of the other colour only.
+ * Heat in a plate: red-black Gauss-Seidel on a square grid, one parallel region,
+ * a barrier after each color (two an iteration, some 50 us apart with two threads
+ * and the default size). The result does not depend on the number of threads: a
+ * cell reads only cells of the other color.
  *
  * The same computation, bit for bit, as crates/study/src/workload/kernel/stencil.rs.
  */

@@ -1,12 +1,12 @@
-//! Programs that a run starts. Each has a process group of its own and a deadline, and none is left behind.
+//! Child programs of a run. Each has its own process group and a deadline, and no process is left behind.
 //!
 //! A [`StudyChild`] owns its group; dropping it kills the group. At the deadline, or after Ctrl-C, the group
-//! first gets SIGTERM, so that a gang scheduler restores what it changed, and SIGKILL after [`GRACE`]. What
-//! the program writes to standard error is kept for the reason of a failed run.
+//! first gets SIGTERM, so that a gang scheduler restores its changes, and SIGKILL after [`GRACE`]. The
+//! program's standard error is kept as the reason of a failed run.
 //!
-//! Cost: a waiting runner sleeps in steps of [`STEP`], because looking more often would disturb what it
-//! measures. If this process is killed, the kernel kills programs that support `--die-with-parent`. When not
-//! to use it: for programs that leave their group on purpose.
+//! Cost: a waiting runner sleeps in steps of [`STEP`], because polling more often would disturb the
+//! measurement. If this process is killed, the kernel kills programs that support `--die-with-parent`. When
+//! not to use it: for programs that leave their group on purpose.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -17,13 +17,13 @@ use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::process_group::ProcessGroup;
 use unisono_linux::signal::Signal;
 
-/// How often a waiting runner looks whether a program has ended.
+/// Time between two polls of a waiting runner for the end of a program.
 pub const STEP: Duration = Duration::from_millis(10);
 
-/// How long a program may take to end after SIGTERM.
+/// Time that a program has to end after SIGTERM.
 pub const GRACE: Duration = Duration::from_secs(3);
 
-/// Asked while waiting; `Some` names the signal that stops the study.
+/// Polled while waiting; `Some` names the signal that stops the study.
 pub type Interrupted<'a> = &'a dyn Fn() -> Option<&'static str>;
 
 #[derive(Debug, thiserror::Error)]
@@ -63,8 +63,9 @@ pub struct StudyChild {
 }
 
 impl StudyChild {
-    /// Starts a program without standard input; its output is discarded, its last words are kept. Start it
-    /// from a thread that lives on: the kernel may end the program with the thread.
+    /// Starts a program without standard input; its output is discarded, the end of its standard error is
+    /// kept. Call this from a thread that outlives the program: the kernel may end the program with the
+    /// thread.
     pub fn start(mut command: Command) -> Result<Self, ChildError> {
         let program =
             command.get_program().to_string_lossy().rsplit('/').next().unwrap_or("program").to_owned();
@@ -86,7 +87,7 @@ impl StudyChild {
         &self.group
     }
 
-    /// How it ended, if it did and should not have.
+    /// How the program ended, if it has ended although it should still run.
     pub fn failure(&mut self) -> Option<ChildError> {
         let status = self.ended()?;
         Some(ChildError::Failed {
@@ -124,7 +125,7 @@ impl StudyChild {
         }
     }
 
-    /// The last line on standard error, after a separator. Empty: there was none.
+    /// The last line of standard error, after a separator; empty if there was none.
     fn last_words(&mut self) -> String {
         let mut text = Vec::new();
         if let Some(mut file) = self.stderr.take() {
@@ -150,8 +151,8 @@ impl Drop for StudyChild {
     }
 }
 
-/// Waits until all programs have ended with success, then kills what they left in their groups. If one fails,
-/// the others are ended before this returns.
+/// Waits until all programs have ended with success, then kills other processes left in their groups. If one
+/// program fails, the others are ended before this returns.
 pub fn wait_all(
     children: &mut [StudyChild],
     deadline: Duration,
@@ -200,7 +201,7 @@ fn how(status: ExitStatus) -> String {
     }
 }
 
-/// A file without a name, for a program's last words. A pipe could fill up and stop the program.
+/// A file without a name, for a program's standard error. A pipe could fill up and stop the program.
 fn unnamed_file() -> io::Result<File> {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);

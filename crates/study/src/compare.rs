@@ -1,7 +1,7 @@
-//! Barriers measured in turns (A B, B A, A B, ...): Unisono's own and those of others.
+//! Measures barriers in turns (A B, B A, A B, ...): Unisono's own barriers and other projects'.
 //!
-//! In a comparison every run is a new process, so that no barrier profits from the caches of another. The
-//! runs of one turn have the same seed, so that all compute the same.
+//! In a comparison every run is a new process, so that no barrier profits from warm caches. The runs of one
+//! turn have the same seed, so that all compute the same.
 
 use crate::peer::{self, Bench, PeerBuilds, PeerFile, catalogue};
 use crate::workload::own::{self, BarrierChoice};
@@ -27,7 +27,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the user asked for something that makes no sense.
+    /// Whether the error is a wrong command line.
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Workload(workload::Error::Options(_)) => true,
@@ -64,8 +64,8 @@ impl ComparedRow {
     }
 }
 
-/// Measures each row `runs` times, in turns. Answers in the order of the rows. `progress` is told before each
-/// run how many are done, and which barrier is next.
+/// Measures each row `runs` times, in turns. Returns the measurements in the order of the rows. Before each
+/// run, `progress` gets the number of completed runs and the name of the next barrier.
 pub fn in_turns(
     rows: &[ComparedRow],
     runs: usize,
@@ -109,7 +109,7 @@ pub fn waits() -> impl Iterator<Item = &'static str> {
     Wait::ALL.iter().map(|wait| wait.name())
 }
 
-/// Reads what to compare. For an unknown name it proposes the nearest.
+/// Parses the rows to compare. For an unknown name the error proposes the nearest name.
 pub fn parse(
     implementations: &[String],
     algorithms: &[String],
@@ -184,8 +184,8 @@ fn unknown(what: &str, name: &str, known: &[&str]) -> workload::Error {
     workload::Error::Options(format!("there is no {what} {name:?}; {hint}known are: {}", known.join(", ")))
 }
 
-/// Builds the wanted peers. `say` is told what is being compiled, and which peers are left out because this
-/// host cannot run them; if nothing is left, that is an error.
+/// Builds the wanted peers. `say` gets a line for each peer that is compiled, and for each that is left out
+/// because this host cannot run it. Fails if no row is left.
 pub fn prepare(
     wanted: Vec<WantedRow>,
     unisono: &Path,

@@ -1,8 +1,8 @@
-//! What the runs are made on, and who else uses it.
+//! The host of the runs, and its load by other programs.
 //!
-//! Foreign load is the part of all processors that was busy in the gaps between runs, when nothing of ours
-//! runs. The kernel counts in ticks of 10 ms, so the last gaps are added until they make up [`WINDOW_TICKS`].
-//! Steal is what the hypervisor took during the run, from the same counters.
+//! Foreign load is the share of all processors that was busy in the gaps between runs, when no program of the
+//! study runs. The kernel counts in ticks of 10 ms, so recent gaps are added up until they contain
+//! [`WINDOW_TICKS`]. Steal is the time that the hypervisor took during the run, from the same counters.
 //!
 //! Cost: one read of `/proc/stat` and a gap of [`GAP`] before each run. Reference: proc_stat(5).
 
@@ -14,13 +14,13 @@ use unisono_linux::affinity::{self, Tid};
 use unisono_linux::processor_ticks::ProcessorTicks;
 use unisono_measure::record::HostFacts;
 
-/// The pause before each run in which the others' load is seen.
+/// The pause before each run in which foreign load is measured.
 pub const GAP: Duration = Duration::from_millis(10);
 
-/// Ticks (of all processors together) on which a figure of foreign load is based.
+/// Ticks (of all processors together) from which foreign load is computed.
 pub const WINDOW_TICKS: u64 = 60;
 
-/// What does not change while a study runs.
+/// Facts that do not change while a study runs.
 pub fn facts() -> HostFacts {
     let read = |path: &str| fs::read_to_string(path).map(|t| t.trim().to_owned()).unwrap_or_default();
     let cpuinfo = read("/proc/cpuinfo");
@@ -65,7 +65,7 @@ pub struct LoadWatch {
 }
 
 impl LoadWatch {
-    /// Waits through the gap before a run. Answers the foreign load over the last gaps.
+    /// Waits through the gap before a run; returns the foreign load over the last gaps.
     pub fn before_run(&mut self) -> Option<f64> {
         let start = ProcessorTicks::now();
         std::thread::sleep(GAP);

@@ -7,10 +7,10 @@
 //!                                                     |
 //!                                    programs: workload (ours), peer (others')
 //! ```
-//! A study is one claim: what is compared (variants), over what (sweeps), how often (repetitions), what to
-//! draw and what to judge. Runs of one repetition are neighbours in time. Read `file` first, then `plan`,
-//! `runner` and `driver`. This crate neither draws nor prints: `unisono-report` draws what the records say,
-//! and the program prints.
+//! A study examines one claim: which variants to compare, over which sweeps, how often (repetitions), which
+//! charts to draw and which verdicts to give. Runs of one repetition are neighbors in time. Read `file`
+//! first, then `plan`, `runner` and `driver`. This crate neither draws nor prints: `unisono-report` draws the
+//! records, and the program prints.
 #![forbid(unsafe_code)]
 
 pub mod child;
@@ -30,5 +30,5 @@ pub mod summary;
 mod time_table;
 pub mod workload;
 
-/// The commit this was built from, or `unknown`.
+/// The commit of this build, or `unknown`.
 pub const COMMIT: &str = env!("UNISONO_COMMIT");

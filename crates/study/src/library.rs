@@ -1,4 +1,4 @@
-//! The studies that `unisono study` brings: one file each in `studies/`, compiled in.
+//! The built-in studies of `unisono study`: one file each in `studies/`, compiled in.
 
 use crate::file::{BadStudy, StudyFile};
 
@@ -43,7 +43,7 @@ mod tests {
             everything.map(|file| plan(file, profile, 1).expect("planned").estimate).sum()
         };
         let quick = total(Profile::Quick);
-        // of two minutes; the rest is for the start, for runs that are made again, and for the report
+        // of two minutes; the rest is for the start, for repeated runs, and for the report
         assert!(quick <= Duration::from_secs(108), "quick: {quick:?}");
         assert!(total(Profile::Smoke) <= Duration::from_secs(25), "smoke: {:?}", total(Profile::Smoke));
         assert!(

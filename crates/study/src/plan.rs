@@ -1,8 +1,8 @@
-//! The run plan: the order of the runs, so that neighbours in time can be compared.
+//! The run plan: the order of the runs, chosen so that neighbors in time can be compared.
 //!
 //! Within a repetition, all variants of one parameter point run directly after each other; they form pairs.
-//! The next repetition reverses their order (A B C, C B A), so that a machine that gets slower favours
-//! nobody. The parameter points are shuffled by the seed, so that drift does not look like a trend over the
+//! The next repetition reverses their order (A B C, C B A), so that a machine that gets slower favors no
+//! variant. The parameter points are shuffled by the seed, so that drift does not look like a trend over the
 //! parameter. Variants with more starts (plain Linux, which has modes) get them within the same repetition,
 //! between the others.
 //!
@@ -24,10 +24,10 @@ pub struct PlannedRun {
     /// The study's settings and the sweeps, without the variant's own settings.
     pub parameters: BTreeMap<String, Value>,
     pub driver: Box<dyn Driver>,
-    /// The whole time of the run, roughly.
+    /// The estimated total time of the run.
     pub estimate: Duration,
     pub repetition: u32,
-    /// The start within the repetition, from 0.
+    /// Number of the start within the repetition, from 0.
     pub start: u32,
     pub seed: u64,
     pub seconds: f64,
@@ -39,7 +39,8 @@ pub struct RunPlan {
     pub estimate: Duration,
 }
 
-/// `seed` decides the shuffling and the runs' own seeds. Does not fail for a file that was parsed.
+/// Plans the runs; `seed` decides the shuffling and the runs' own seeds. Does not fail for a file that was
+/// parsed.
 pub fn plan(file: &StudyFile, profile: Profile, seed: u64) -> Result<RunPlan, String> {
     let mut random = Pcg64Mcg::seed_from_u64(seed ^ hash(&file.id));
     let seconds = *file.seconds.of(profile);
@@ -49,7 +50,7 @@ pub fn plan(file: &StudyFile, profile: Profile, seed: u64) -> Result<RunPlan, St
         let mut order: Vec<&Settings> = points.iter().collect();
         order.shuffle(&mut random);
         for point in order {
-            // one seed a point and repetition: all variants see the same arrival times
+            // one seed for each point and repetition: all variants get the same arrival times
             let seed = random.random::<u64>() >> 12;
             let mut group = Vec::new();
             for (variant, start) in turns(file, profile, point) {
@@ -87,7 +88,7 @@ fn estimate(file: &StudyFile, driver: &dyn Driver, seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds) + around + crate::host::GAP
 }
 
-/// Every combination of the sweeps' values; one empty point without sweeps.
+/// Every combination of the sweeps' values; one empty point if there are no sweeps.
 fn points(file: &StudyFile, profile: Profile) -> Vec<Settings> {
     let mut points = vec![Settings::new()];
     for sweep in &file.sweeps {
@@ -106,7 +107,7 @@ fn points(file: &StudyFile, profile: Profile) -> Vec<Settings> {
 }
 
 /// The variants at a point, each with the number of its start. First starts come in the file's order, second
-/// starts after all of them, and so on, so that starts of one variant are not neighbours.
+/// starts after all of them, and so on, so that starts of one variant are not neighbors.
 fn turns<'a>(file: &'a StudyFile, profile: Profile, point: &Settings) -> Vec<(&'a Variant, u32)> {
     let here: Vec<&Variant> = file
         .variants

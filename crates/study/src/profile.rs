@@ -1,4 +1,4 @@
-//! How long a study may take: `--smoke`, `--quick`, `--paper`.
+//! Time limits of a study: `--smoke`, `--quick`, `--paper`.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -6,9 +6,9 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Profile {
-    /// A few seconds for everything: shows that it works, and is no basis for conclusions.
+    /// A few seconds for all studies: shows that they work, and is no basis for conclusions.
     Smoke,
-    /// Two minutes for everything, half a minute of them for windows.
+    /// Two minutes for all studies, half a minute of them for windows.
     #[default]
     Quick,
     /// The paper's ten repetitions and longer runs.

@@ -1,6 +1,6 @@
 //! `records.jsonl`: one line for each study and each run, on disk before the next run begins.
 //!
-//! Cost: a write and an fsync for each line (milliseconds on a disk), between runs and never during one.
+//! Cost: a write and an fsync per line (milliseconds on a disk), between runs and never during one.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use unisono_measure::record::Line;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// Measurements are never overwritten.
+    /// The file exists; measurements are never overwritten.
     #[error("{} exists; choose another directory with --out, for nothing measured is overwritten", .0.display())]
     Exists(PathBuf),
     #[error("cannot write {}: {source}", path.display())]
@@ -24,7 +24,7 @@ pub struct RecordFile {
 }
 
 impl RecordFile {
-    /// Makes the directory, which must be empty or not exist, and an empty `records.jsonl` in it.
+    /// Creates the directory, which must be empty or not exist, and an empty `records.jsonl` in it.
     pub fn create(directory: &Path) -> Result<Self, RecordError> {
         let io = |path: &Path| {
             let path = path.to_owned();
@@ -49,7 +49,7 @@ impl RecordFile {
         let io = |source| RecordError::Io { path: self.path.clone(), source };
         let mut text = serde_json::to_string(line).map_err(|error| io(error.into()))?;
         text.push('\n');
-        // one write: a reader never sees half a line of ours followed by another's
+        // a single write, so that a reader never sees half a line followed by another writer's
         self.file.write_all(text.as_bytes()).map_err(io)?;
         self.file.sync_data().map_err(io)?;
         text.pop();

@@ -1,14 +1,14 @@
-//! Makes the runs one after the other, and records each before the next begins.
+//! Executes the runs one after the other, and records each before the next begins.
 //!
-//! Whatever happens (a program hangs, the host lacks something, Ctrl-C, a full disk), what was measured is
-//! kept, and no process keeps running. A variant that the host cannot run is recorded once with its reason
-//! and then left out.
+//! If a program hangs, the host lacks something, the user presses Ctrl-C or the disk is full, earlier
+//! measurements are kept and no process keeps running. A variant that the host cannot run is recorded once
+//! with the reason and then left out.
 //!
-//! A run during which somebody else took processors is no data. It is recorded as disturbed and made again,
-//! up to [`REPEATS`] times, as far as there is time. A study that has an end leaves out runs for which the
-//! time does not suffice, and records each as cut (`time_table.rs` says which).
+//! A run is no data if other programs or the hypervisor took processors during it. It is recorded as
+//! disturbed and repeated, up to [`REPEATS`] times, as far as there is time. A study with a time limit leaves
+//! out runs that would exceed it, and records each as cut (`time_table.rs` chooses them).
 //!
-//! Cost: see [`crate::host`] and [`crate::record_file`]; between runs only.
+//! Cost: see [`crate::host`] and [`crate::record_file`]; only between runs.
 
 use crate::driver::{Context, NoResult};
 use crate::file::StudyFile;
@@ -27,17 +27,17 @@ pub trait Observer {
     /// `left` is the estimated time for this and all later runs, corrected by the runs so far.
     fn begins(&mut self, file: &StudyFile, run: &PlannedRun, left: Duration);
     fn recorded(&mut self, line: &Line, json: &str);
-    /// A run was disturbed and begins again.
+    /// A run was disturbed and is repeated.
     fn repeats(&mut self, _file: &StudyFile, _run: &PlannedRun, _why: &str) {}
 }
 
-/// How often a run that was disturbed is made again.
+/// The most repetitions of a disturbed run.
 pub const REPEATS: u32 = 3;
 
-/// What `--quick` promises for the default studies, from the first moment to the last word.
+/// The time limit of `--quick` for the default studies, from the start of the program to its last output.
 const QUICK: Duration = Duration::from_secs(120);
 
-/// Of [`QUICK`], for the last run, which may take longer than estimated, and for the report.
+/// The part of [`QUICK`] for the last run, which may take longer than estimated, and for the report.
 const RESERVE: Duration = Duration::from_secs(4);
 
 #[derive(Debug, Default)]
@@ -50,7 +50,7 @@ pub struct Ran {
 pub const SMOKE_WARNING: &str =
     "a smoke run shows that the study works; no basis for conclusions, use --quick or --paper";
 
-/// Makes all runs of all studies, in order. Their time counts from `began`.
+/// Executes all runs of all studies, in order. Their time counts from `began`.
 pub fn run(
     studies: &[(StudyFile, RunPlan)],
     profile: Profile,
@@ -94,14 +94,13 @@ pub fn run(
     Ok(runner.ran)
 }
 
-/// By when all runs have to be made that are estimated to take this long. `None`: they take as long as they
-/// take.
+/// The moment by which all runs should be finished, for runs with this total estimate. `None`: no limit.
 fn end(profile: Profile, began: Instant, estimate: Duration) -> Option<Instant> {
     let time = (QUICK - RESERVE).max(estimate + estimate / 10);
     (profile != Profile::Paper).then(|| began + time)
 }
 
-/// How long runs take here, compared with their estimates.
+/// Ratio of the runs' time on this host to their estimates.
 #[derive(Debug, Default)]
 struct EstimateCorrection {
     estimated: Duration,
@@ -109,15 +108,15 @@ struct EstimateCorrection {
 }
 
 impl EstimateCorrection {
-    /// The estimates count as if this much had already gone as planned.
+    /// Weight of the prior: as if runs of this total estimate had taken exactly their estimates.
     const TRUST: Duration = Duration::from_secs(5);
 
-    /// A run counts at most this multiple of its estimate: a hang says nothing about the others.
-    const MOST: u32 = 4;
+    /// A run counts at most this multiple of its estimate, because a hang says nothing about other runs.
+    const MAX_ESTIMATE_FACTOR: u32 = 4;
 
     fn note(&mut self, estimate: Duration, taken: Duration) {
         self.estimated += estimate;
-        self.taken += taken.min(estimate * Self::MOST);
+        self.taken += taken.min(estimate * Self::MAX_ESTIMATE_FACTOR);
     }
 
     fn correct(&self, left: Duration) -> Duration {
@@ -148,7 +147,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Makes a run, and makes it again if it was disturbed, as far as there is time.
+    /// Executes a run, and repeats it if it was disturbed, as far as there is time.
     fn one(&mut self, file: &StudyFile, planned: &PlannedRun) -> Result<(), RecordError> {
         for _ in 0..REPEATS {
             let Some(why) = self.attempt(file, planned)? else { return Ok(()) };
@@ -164,7 +163,7 @@ impl Runner<'_> {
         self.time.has_time_for(Instant::now(), planned.estimate)
     }
 
-    /// Records that a run was left out, unless this host cannot make it anyway.
+    /// Records that a run was left out, unless this host cannot run it anyway.
     fn cut(&mut self, file: &StudyFile, planned: &PlannedRun) -> Result<(), RecordError> {
         if self.skipped.iter().any(|(study, variant, _)| *study == file.id && *variant == planned.variant) {
             return Ok(());
@@ -176,7 +175,7 @@ impl Runner<'_> {
         self.lost(line, Outcome::Cut, names.into_iter().map(|name| (name, reason.clone())))
     }
 
-    /// What is known of a run before it begins.
+    /// The facts of a run that are known before it begins.
     fn line(&self, file: &StudyFile, planned: &PlannedRun) -> RunLine {
         RunLine {
             format: FORMAT.to_owned(),
@@ -192,7 +191,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Makes a run and records it. Returns why it is no data, if it was disturbed.
+    /// Executes a run and records it. Returns why it is no data, if it was disturbed.
     fn attempt(&mut self, file: &StudyFile, planned: &PlannedRun) -> Result<Option<String>, RecordError> {
         let timed = !file.driver.is_simulated;
         let strangers = (timed && self.profile != Profile::Smoke).then(StrangersWatch::begin);
@@ -205,7 +204,7 @@ impl Runner<'_> {
         let share = |ticks: u64| during.map(|during| ticks as f64 / during.all() as f64);
         let steal = share(during.and_then(|during| during.steal).unwrap_or(0));
         let strangers = strangers.and_then(|watch| share(watch.ticks()));
-        // a smoke run shows that the study works, which it does on a busy machine, too
+        // a smoke run shows that the study works, even on a busy machine
         let disturbance = noise::disturbance(strangers, steal).filter(|_| self.profile != Profile::Smoke);
         line.host = HostFacts { foreign_load, strangers, steal, ..self.host.clone() };
         let names = || planned.driver.recorded_as(&planned.variant);
@@ -287,8 +286,9 @@ impl Runner<'_> {
     }
 }
 
-/// The part of the processor time that others left (1 is all of it) that the run's programs obtained, where
-/// the run has their processors. Never above 1: a tick of 10 ms that began before the run is no gain.
+/// The share of the processor time not taken by others that the run's programs obtained (1: all of it);
+/// `None` if the run has no figure for its processors. Never above 1: a tick of 10 ms that began before the
+/// run must not count as a gain.
 fn obtained(figures: &[Figure], taken: f64, cpus: u32) -> Option<Figure> {
     let processors = figures.iter().find(|figure| figure.name == "processors")?.value;
     let free = f64::from(cpus) * (1.0 - taken.clamp(0.0, 1.0));
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(hung.correct(left), Duration::from_secs(150), "4 + 5 seconds instead of 1 + 5");
     }
 
-    /// Takes its time.
+    /// Reports the given duration as its estimate, and takes that long.
     #[derive(Debug)]
     struct Slow(Duration);
 

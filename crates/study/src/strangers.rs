@@ -1,11 +1,12 @@
-//! What programs take of the processors that have nothing to do with the study.
+//! The processor time that programs outside the study take during a run.
 //!
-//! The idea: whatever ran before a run began, and is neither this process nor started by it, is a stranger.
-//! What strangers use during the run, they take from it. Programs that begin meanwhile may be the run's own;
-//! those of a stranger count when they end, for the one that started them. That does not hold for the
-//! processes above this one (its shell, `init`): the kernel hands them the orphans of the run, such as the
-//! worker of an interposed queue, and then counts an orphan's time as theirs. Programs that this process
-//! does not see, those of another container for instance, are seen only in [`crate::host::LoadWatch`].
+//! The idea: a process that existed before a run began, and is neither this process nor its descendant, is a
+//! stranger. The strangers' processor time during the run is lost to the run. Processes that begin meanwhile
+//! may belong to the run; descendants of a stranger count when they end, as time of the stranger's children.
+//! The ancestors of this process (its shell, `init`) are an exception: the kernel hands them the orphans of
+//! the run, such as the worker of an interposed queue, and then counts an orphan's time as theirs. Processes
+//! that this process cannot see, such as those of another container, count only in
+//! [`crate::host::LoadWatch`].
 //!
 //! Cost: one read of `/proc/PID/stat` (about 10 us) for each process, before a run and after it.
 
@@ -13,17 +14,17 @@ use std::collections::BTreeMap;
 use unisono_linux::process_list;
 use unisono_linux::process_stat::ProcessStat;
 
-/// The parent of the kernel's threads, which work for whoever asks them.
+/// The parent of the kernel's threads, which work for any process.
 const KTHREADD: i32 = 2;
 
-/// The strangers and what they had used when a run began.
+/// The strangers, with their usage at the start of a run.
 #[derive(Debug)]
 pub struct StrangersWatch(BTreeMap<i32, OtherProcess>);
 
 #[derive(Debug)]
 struct OtherProcess {
     before: ProcessStat,
-    /// Whether this process descends from it, so that orphans of the run become its children.
+    /// Whether it is an ancestor of this process, so that orphans of the run become its children.
     is_above: bool,
 }
 
@@ -42,7 +43,7 @@ impl StrangersWatch {
         Self(known.collect())
     }
 
-    /// What they have used since, in ticks of a hundredth of a second.
+    /// Ticks of a hundredth of a second that the strangers have used since the start of the run.
     pub fn ticks(&self) -> u64 {
         let used = self.0.iter().filter_map(|(number, OtherProcess { before, is_above })| {
             // another process may have the number by now
@@ -68,7 +69,7 @@ mod tests {
         assert!(watch.0.contains_key(&std::os::unix::process::parent_id().cast_signed()));
     }
 
-    /// A watch that takes this process for a stranger.
+    /// A watch that treats this process as a stranger.
     fn watch_of_this(is_above: bool) -> StrangersWatch {
         let own = std::process::id().cast_signed();
         let before = ProcessStat::of(own).expect("it runs");
@@ -94,7 +95,7 @@ mod tests {
         let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done";
         let ended = Command::new("sh").args(["-c", busy]).status().expect("sh runs");
         assert!(ended.success());
-        // this process used some itself, the same for both
+        // the time of this process itself counts in both watches
         let (stranger, above) = (stranger.ticks(), above.ticks());
         assert!(
             stranger > above + 2,

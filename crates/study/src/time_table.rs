@@ -1,10 +1,10 @@
-//! Shares a study's time out, so that it ends when it has to.
+//! Divides a study's time among its parts, so that it ends in time.
 //!
-//! Runs take longer than estimated on a slow machine, and those that were disturbed are made again. Each
-//! study gets the part of the time left that its estimate is of all estimates left. What a study does not use
-//! is left to the later ones. Runs for which its time does not suffice are left out, but for those of its
-//! first repetition: an answer from few runs is better than none. So the end is missed only where even the
-//! first repetitions of all studies take longer than the whole time.
+//! On a slow machine runs take longer than estimated, and disturbed runs are repeated. Each study gets a
+//! share of the remaining time: its estimate over the sum of all remaining estimates. Time that a study does
+//! not use goes to the later ones. Runs that would exceed the study's time are left out, except for the first
+//! repetition: an answer from few runs is better than none. So the limit is exceeded only if the first
+//! repetitions of all studies together take longer.
 //!
 //! Cost: a few divisions for each study.
 
@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimeTable {
-    /// By when all runs have to be made. `None`: they take as long as they take.
+    /// The moment by which all runs should be finished. `None`: no limit.
     end: Option<Instant>,
-    /// By when the runs of the current study have to be made.
+    /// The moment by which the runs of the current study should be finished.
     study_end: Option<Instant>,
 }
 
@@ -51,7 +51,7 @@ mod tests {
         table.study_begins(begin, s(10), s(100));
         assert!(table.has_time_for(begin, s(12)) && !table.has_time_for(begin, s(13)), "10 of 100");
         assert!(!table.has_time_for(begin + s(5), s(8)));
-        // it took 30 s: 90 s are left for estimates of 90 s
+        // the study took 30 s: 90 s are left for estimates of 90 s
         table.study_begins(begin + s(30), s(45), s(90));
         assert!(table.has_time_for(begin + s(30), s(45)) && !table.has_time_for(begin + s(30), s(46)));
         table.study_begins(begin + s(130), s(45), s(45));

@@ -1,4 +1,4 @@
-//! The peers in C and C++ say the same as Rust: draws, keys, counts. Each skips, saying why, where its
+//! The peers in C and C++ agree with Rust: draws, keys, counts. A test is skipped, with the reason, if its
 //! compiler is missing.
 
 use rand_pcg::Pcg32;
@@ -11,7 +11,7 @@ use unisono_study::workload::{Options, arrival::truncated_normal};
 
 fn bench() -> Vec<PeerFile> {
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("peers");
-    // Peers in other languages only: there is no `unisono` program here.
+    // peers in other languages only, because there is no `unisono` program here
     let built = |name: &str| catalogue::PEERS.iter().any(|peer| peer.name == name);
     let bench =
         Bench::prepare(&cache, PeerBuilds::Short, Path::new("unisono"), &mut |_| (), built).expect("a cache");
@@ -76,8 +76,8 @@ fn peers_refuse_what_they_do_not_know_with_exit_code_2() {
 
 #[test]
 fn kernels_in_c_compute_what_ours_do() {
-    // More iterations than a batch has rounds, few enough for runtimes that spin when threads outnumber
-    // cores.
+    // more iterations than a batch has rounds, but few enough for runtimes that spin when threads outnumber
+    // cores
     for (size, iterations) in [(33, 70)] {
         let options = |threads| Options {
             threads,
@@ -93,11 +93,11 @@ fn kernels_in_c_compute_what_ours_do() {
         assert!(stencil.is_some() && clustering.is_some());
         for program in bench().iter().filter(|program| program.kind == PeerKind::Kernel) {
             let expected = if program.name.starts_with("stencil") { stencil } else { clustering };
-            // More threads than cores only where waiters sleep; those that spin would take minutes.
+            // more threads than cores only if waiters sleep; spinning ones would take minutes
             for threads in [1, if program.name.ends_with("passive") { 3 } else { 2 }] {
                 let measured = program.measure(&options(threads)).expect("a measurement");
                 assert_eq!(measured.implementation, program.name);
-                // The JSON reader may be off by one in the last place.
+                // the JSON reader may be off by one in the last place
                 let (checksum, expected) = measured.checksum.zip(expected).expect("two checksums");
                 let off = (checksum - expected).abs() / expected;
                 assert!(off < 1e-15, "{} with {threads} threads: {checksum}, not {expected}", program.name);

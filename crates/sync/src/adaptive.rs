@@ -1,16 +1,15 @@
-//! The adaptive way to wait: spin, give way or sleep, whichever helps now.
+//! The adaptive wait policy: spins, yields or sleeps, whichever is cheapest now.
 //!
-//! No fixed way wins everywhere. Spinning wins where each thread has a core. Yielding wins where the only
-//! other runnable threads belong to the same group. Sleeping wins beside foreign load. One wait cannot tell
-//! these cases apart, so each wait gets a [`Company`]: the regime of the group ([`Regime`]), whether its
-//! members outnumber the processors, and where they last ran. An awaited member that last ran on the waiter's
-//! own core does not run now, and spinning would keep it from running. While it gives way, the policy times
-//! its yields. A yield longer than [`LONG_YIELD`] gave a slice to a foreign thread; the policy reports it to
-//! the regime.
+//! No fixed policy wins everywhere. Spinning wins where each thread has a core. Yielding wins where all other
+//! runnable threads belong to the same group. Sleeping wins beside foreign load. One wait cannot tell these
+//! cases apart, so each wait gets a [`Company`]: the regime of the group ([`Regime`]), whether its members
+//! outnumber the processors, and where they last ran. An awaited member that last ran on the waiter's own
+//! core does not run now, and spinning would keep it from running. The policy times its own yields. A yield
+//! longer than [`LONG_YIELD`] gave a slice to a foreign thread; the policy reports it to the regime.
 //!
-//! Cost: that of the chosen way; nothing on the fast path. When not to use: where one way is known to win.
-//! The fixed policy then saves the probes ([`crate::Controller`] says what they cost). Reference: Karlin et
-//! al., SOSP 1991 (adaptive budgets); Kontothanassis et al., TOCS 1997 (know who runs).
+//! Cost: the chosen policy's; nothing on the fast path. When not to use: where one fixed policy is
+//! known to win, because it saves the probes ([`crate::Controller`] says what they cost). Reference: Karlin
+//! et al., SOSP 1991 (adaptive budgets); Kontothanassis et al., TOCS 1997 (use of scheduling information).
 
 use crate::atomics::{give_way, now, ticks};
 use crate::budget::SpinBudget;
@@ -26,17 +25,18 @@ use unisono_linux::clock::{Nanos, Ticks};
 /// ms, while a member of the group yields back within microseconds (a switch among members measured 0.5 us).
 pub const LONG_YIELD: Nanos = Nanos(1_000_000);
 
-/// How long to spin when all members of this core have arrived: about two context switches (0.5 us each). The
-/// awaited members run on other cores then and arrive soon, or giving way is better.
+/// The spin when all members that last ran on this core have arrived: about two context switches
+/// (0.5 us each). The awaited members then run on other cores and arrive within this time, or yielding is
+/// cheaper.
 const NEAR: Nanos = Nanos(1_500);
 
-/// What a waiter knows, at one wait, about the threads that it waits for.
+/// Hints for one wait about the awaited members.
 #[derive(Clone, Copy, Debug)]
 pub struct Company<'a> {
     pub regime: Regime<'a>,
     /// Whether the members outnumber the processors that they may use.
     pub crowded: bool,
-    /// Where the members last ran; `None` where nobody notes it.
+    /// The members' notes of their processors; `None` if the group keeps no notes.
     pub whereabouts: Option<Whereabouts<'a>>,
 }
 
@@ -45,13 +45,13 @@ impl Company<'_> {
         self.regime.advice(self.crowded)
     }
 
-    /// Whether the awaited may be running right now.
+    /// Whether the awaited members may be running right now.
     fn awaited_may_run(&self) -> bool {
         self.whereabouts.map_or(!self.crowded, |whereabouts| whereabouts.awaited_may_run(self.crowded))
     }
 }
 
-/// Chooses among the others.
+/// Spins, yields or sleeps, as the [`Company`] of each wait advises; see the module.
 #[derive(Clone, Copy, Debug)]
 pub struct Adaptive {
     budget: Ticks,
@@ -61,7 +61,7 @@ pub struct Adaptive {
 }
 
 impl Adaptive {
-    /// For flags that are signalled with the same `wakeups`, which must not be [`Wakeups::Never`].
+    /// For flags that are signalled with the same `wakeups`. [`Wakeups::Never`] is not allowed.
     pub fn new(budget: SpinBudget, wakeups: Wakeups) -> Self {
         Self {
             budget: budget.nanos().to_ticks(),
@@ -81,13 +81,13 @@ impl Adaptive {
         &self.block
     }
 
-    /// How often this waiter slept so far.
+    /// The number of sleeps of this waiter so far.
     pub fn blocks(&self) -> u64 {
         self.block.blocks()
     }
 }
 
-/// The adaptive policy with what it knows at one wait.
+/// The adaptive policy with its hints for one wait.
 #[derive(Debug)]
 pub struct Among<'a> {
     policy: &'a mut Adaptive,
@@ -102,13 +102,13 @@ impl Among<'_> {
                 return verdict;
             }
         } else {
-            // The awaited member shares this core: let it run. That may be all it needs.
+            // The awaited member shares this core: let it run. One yield may be enough for it to arrive.
             give_way();
         }
         self.policy.block.wait(flag, target, watch)
     }
 
-    /// Gives way until the flag is reached. `behind`: the awaited member needs this core, whatever the notes
+    /// Yields until the flag is reached. `behind`: the awaited member needs this core, whatever the notes
     /// say, so do not spin.
     fn give_way_until_reached<W: Watch>(
         &mut self,

@@ -1,7 +1,7 @@
-//! The atomics and clocks of the protocols: the machine's, or those of a model under `--cfg loom`.
+//! The atomics and clocks of the protocols: the machine's, or a model's under `--cfg loom`.
 //!
-//! Protocol code uses only this module, so the code that runs is the code that was checked. Three things
-//! differ in a model. [`pause`] and [`give_way`] yield to the model checker. [`light_fence`] is a full fence,
+//! Protocol code uses only this module, so the model checker checks the code that runs. Three things differ
+//! in a model. [`pause`] and [`give_way`] yield to the model checker. [`light_fence`] is a full fence,
 //! because loom has no membarrier; on the machine it is a compiler fence whose partner calls membarrier. The
 //! clocks [`now`] and [`ticks`] stand still.
 
@@ -33,7 +33,7 @@ pub fn give_way() {
     std::thread::yield_now();
 }
 
-/// The frequent side of an asymmetric handshake: keeps the compiler from reordering, costs nothing.
+/// The frequent side of an asymmetric handshake: stops the compiler from reordering; costs no instruction.
 #[inline]
 pub fn light_fence() {
     #[cfg(loom)]

@@ -1,24 +1,24 @@
-//! How long to poll before a sleep, where the awaited is no [`Flag`](crate::Flag).
+//! Polling before a sleep, in waits for something other than a [`Flag`](crate::Flag).
 //!
 //! A [`WaitPolicy`](crate::WaitPolicy) waits for a flag and sleeps on it. Some callers wait for something
-//! else: a lock word with a protocol of its own, a socket, frames of a device. They sleep by their own call,
-//! and only ask here whether one more poll is worth it before. There is one form for each length of a poll:
+//! else: a lock word with a protocol of its own, a socket, frames of a device. They sleep by their own system
+//! call, and only ask here whether one more poll is worth it before. Three forms, by the length of a poll:
 //!
-//! | form | for polls that | the clock is read |
+//! | form | each poll | the clock is read |
 //! |---|---|---|
-//! | [`poll_briefly`] | load a word and are given up after microseconds | never |
-//! | [`BriefBudget`] | do a little work, for some microseconds | every eighth poll |
-//! | [`PollBudget`] | make a system call | at each poll |
+//! | [`poll_briefly`] | loads a word; the caller gives up after microseconds | never |
+//! | [`BriefBudget`] | does a little work, some microseconds | every eighth poll |
+//! | [`PollBudget`] | makes a system call | at each poll |
 //!
-//! When not to use: where the awaited thread may need this core. The caller knows that; see
-//! [`Waiter`](crate::Waiter) for one that finds it out.
+//! When not to use: where the awaited thread may need this core. The caller has to know that; a
+//! [`Waiter`](crate::Waiter) finds it out by itself.
 
 use crate::atomics::{pause, ticks};
 use unisono_linux::clock::{Nanos, Ticks};
 
-/// How long spin-block spins before it sleeps.
+/// The longest time that the spin-block policy spins before it sleeps.
 ///
-/// A waiter that spins as long as a sleep costs, and then sleeps, pays at most twice the better of the two
+/// A waiter that spins as long as a sleep costs, and then sleeps, pays at most twice the cheaper of the two
 /// (Karlin, Li, Manasse, Owicki 1991). Peter et al. tuned to 50 us, about the price of a wake-up across
 /// halted CPUs (28 to 60 us measured on two virtual CPUs of an AMD EPYC, Linux 6.18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,7 +26,7 @@ pub struct SpinBudget(Nanos);
 
 impl SpinBudget {
     pub const DEFAULT: Self = Self(Nanos(50_000));
-    /// A second: a longer spin is no budget but a policy, and that one is called `spin`.
+    /// One second. A longer spin needs no budget: the policy `spin` never sleeps.
     pub const MAX: Self = Self(Nanos(1_000_000_000));
 
     /// A budget of at most [`SpinBudget::MAX`]; zero means to sleep at once. A longer budget is an error.
@@ -55,8 +55,8 @@ pub struct BadSpinBudget {
     budget: Nanos,
 }
 
-/// Asks `ready` up to `polls` times, with a pause before each; whether it was ready. In a model, where each
-/// poll is a branch, once.
+/// Calls `ready` up to `polls` times, with a pause before each call; returns whether it answered true. In a
+/// model, where each poll is a branch, one call.
 #[inline]
 pub fn poll_briefly(polls: u32, mut ready: impl FnMut() -> bool) -> bool {
     let polls = if cfg!(loom) { 1 } else { polls };
@@ -67,11 +67,11 @@ pub fn poll_briefly(polls: u32, mut ready: impl FnMut() -> bool) -> bool {
 }
 
 /// Polls between two readings of the clock. Eight pauses take 50 to 400 ns, depending on the processor: the
-/// error of a budget of some microseconds. A reading takes 8 to 20 ns; with one at each poll the clock would
-/// take as long as the poll.
+/// error of a budget of some microseconds. A reading takes 8 to 20 ns; a reading at each poll would take as
+/// long as the poll.
 const POLLS_PER_CLOCK: u32 = 8;
 
-/// For one wait in which each poll does some work, such as serving others.
+/// The budget of a wait whose polls do some work, such as serving other threads.
 #[derive(Debug)]
 pub struct BriefBudget {
     start: Ticks,
@@ -86,7 +86,7 @@ impl BriefBudget {
     }
 
     /// Pauses before the next poll. False: the budget is spent, and a sleep is cheaper. A caller that polls
-    /// on after its sleep hears false after every eight polls.
+    /// on after its sleep gets false again after every eight polls.
     #[inline]
     pub fn goes_on(&mut self) -> bool {
         pause();
@@ -95,13 +95,13 @@ impl BriefBudget {
     }
 }
 
-/// How long a thread that serves others looks for more work before it sleeps.
+/// The time for which a serving thread polls for more work before it sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PollBudget {
     /// Sleep as soon as there is no work.
     Nothing,
     Endless,
-    /// Look for `budget` after the last work, which came at `until - budget`.
+    /// Poll for `budget` after the last work, which came at `until - budget`.
     Lasting {
         budget: Nanos,
         until: Nanos,
@@ -114,7 +114,7 @@ impl PollBudget {
         Self::Lasting { budget, until: Nanos::ZERO }
     }
 
-    /// There was work. The clock is read only if that matters.
+    /// Restarts the budget after some work. Reads the clock only for a lasting budget.
     #[inline]
     pub fn renew(&mut self, now: impl FnOnce() -> Nanos) {
         if let Self::Lasting { budget, until } = self {
@@ -122,7 +122,7 @@ impl PollBudget {
         }
     }
 
-    /// Whether to look once more. The clock is read only if that matters.
+    /// Whether to poll once more. Reads the clock only for a lasting budget.
     #[inline]
     pub fn is_left(&self, now: impl FnOnce() -> Nanos) -> bool {
         match self {

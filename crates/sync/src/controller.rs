@@ -1,9 +1,9 @@
-//! Awake or asleep: decides which of two ways to wait costs less now.
+//! Awake or asleep: decides which of the two is the cheaper way to wait now.
 //!
-//! The controller is pure: the caller reports how many episodes have completed, what time it is, and whether
-//! a yield took suspiciously long; the controller answers how to wait. For each of the two ways it keeps the
-//! time and the number of episodes of the recent past. Both sums fade, so a rare long wait counts with its
-//! length, not as one episode among many. Now and then it tries the other way for a few episodes:
+//! The controller does no I/O: the caller passes the number of completed episodes, the time, and whether a
+//! yield took suspiciously long; the controller answers how to wait. For each of the two modes it keeps the
+//! time and the number of episodes of the recent past. Both sums decay, so a rare long wait counts with its
+//! length, not as one episode among many. Now and then it probes the other mode for a few episodes:
 //! ```text
 //!             dearer than it was, or the pause is over
 //!      [settled] ----------------------------------> [probing the other way]
@@ -13,9 +13,10 @@
 //!          +---------------------------------------------------------+
 //! ```
 //! Cost: a few arithmetic operations an observation, and at most a few thousand observations a second,
-//! because the controller says after how many episodes it wants the next one
-//! ([`ControllerStep::look_after`]). A probe lasts 16 to 64 episodes, or a few milliseconds when it goes
-//! badly. The pause between two probes grows to a second, so probing costs about 1 % at most.
+//! because each answer says after how many episodes the next observation is due
+//! ([`ControllerStep::look_after`]). A probe lasts 16 to 64 episodes, or a few milliseconds when the probed
+//! mode is the dearer one. The pause between two probes grows to a second, so probing costs about 1 % at
+//! most.
 //!
 //! The constants below follow from two measured prices: a sleep and its wake-up cost 5 us on one processor
 //! and 28 to 60 us across processors, and a foreign thread that gets a slice keeps a processor for 2 to 20 ms
@@ -23,7 +24,7 @@
 
 use unisono_linux::clock::Nanos;
 
-/// The two ways to wait that are tried against each other.
+/// The two modes of waiting between which the controller chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControllerMode {
     /// Spin, or yield where there are more waiters than cores.
@@ -44,37 +45,37 @@ impl ControllerMode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ControllerStep {
     pub mode: ControllerMode,
-    /// Whether the mode is only tried. While it is, the first yield that takes long should end it.
+    /// Whether the mode is only probed. In a probe the first long yield should end the probe.
     pub probing: bool,
     /// Episodes until the next observation is due.
     pub look_after: u32,
 }
 
-/// A probe has at least this many episodes; fewer say nothing about a mean.
+/// A probe has at least this many episodes; the mean of fewer is not reliable.
 const PROBE: u32 = 16;
-/// A probe that is over in less than [`PROBE_LIMIT`] has this many. Its first episodes still wake sleepers of
-/// the old way; with only 16 they would decide.
+/// A probe that is over in less than [`PROBE_LIMIT`] has this many episodes. Its first episodes still wake
+/// the sleepers of the old mode; with only 16 episodes those would decide.
 const LONG_PROBE: u32 = 64;
-/// A probe ends when it has taken longer than this and longer than the other way would. A foreign slice is at
-/// least this long, so one slice is the most that a bad probe costs.
+/// A probe ends when it has taken longer than this and longer than the other mode would. A foreign slice is
+/// at least this long, so a bad probe costs one slice at most.
 const PROBE_LIMIT: Nanos = Nanos(2_000_000);
-/// How long to sleep before the next probe after a waiter gave up: about one foreign slice. Most foreign
-/// threads only pass by; those that stay double the pause with each probe.
+/// The pause before the next probe after a waiter gave up: about one foreign slice. Most foreign
+/// threads run only briefly; those that stay double the pause with each probe.
 const PAUSE_AFTER_GIVING_UP: Nanos = Nanos(10_000_000);
 /// The first pause between probes. A bad probe costs about 2 ms, so it may take 4 % once; then pauses double.
 const PAUSE: Nanos = Nanos(50_000_000);
-/// The longest pause: a program notices a changed machine within a second, and a bad probe costs 0.2 %.
-const LONGEST_PAUSE: Nanos = Nanos(1_000_000_000);
+/// The longest pause: the group notices a changed machine within a second, and a bad probe costs 0.2 %.
+const MAX_PAUSE: Nanos = Nanos(1_000_000_000);
 /// About this much time passes between two observations. An observation reads the clock (20 to 40 ns), so the
 /// controller costs 0.02 %.
-const BETWEEN_LOOKS: Nanos = Nanos(250_000);
-/// An episode that costs less than this is never put to sleep: the wake-up alone costs more (5 us).
+const SCAN_INTERVAL: Nanos = Nanos(250_000);
+/// The mean cost of an episode below which sleeping is not probed: a wake-up alone costs more (5 us).
 const TOO_CHEAP_TO_SLEEP: Nanos = Nanos(2_000);
-/// The sums are halved when they reach twice this time: ten foreign slices of 2 ms, so that one slice does
+/// The sums are halved when their time exceeds twice this: ten foreign slices of 2 ms, so that one slice does
 /// not decide.
 const MEMORY: Nanos = Nanos(20_000_000);
 
-/// Time and episodes, fading.
+/// The time and the number of episodes of one mode; older episodes count less.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
     time: Nanos,
@@ -91,7 +92,7 @@ impl Cost {
         }
     }
 
-    /// The cost of one episode; `None` before the first.
+    /// The mean cost of an episode; `None` before the first.
     fn each(self) -> Option<Nanos> {
         self.time.0.checked_div(self.episodes).map(Nanos)
     }
@@ -106,14 +107,14 @@ pub struct Controller {
     last: Nanos,
     pause: Nanos,
     next_probe: Nanos,
-    /// Time and episodes of the probe under way.
+    /// Time and episodes of the running probe.
     probe: Option<Cost>,
-    /// How many observations in a row were more than twice as dear as the mean.
+    /// The number of successive observations that were more than twice as dear as the mean.
     dear: u32,
 }
 
 impl Controller {
-    /// Starts awake: it finds out sooner that this is wrong than the other way round.
+    /// Starts awake: a wrong start awake is noticed sooner than a wrong start asleep.
     pub fn new(now: Nanos) -> Self {
         Self {
             mode: ControllerMode::Awake,
@@ -127,7 +128,7 @@ impl Controller {
         }
     }
 
-    /// What an episode costs in a mode; `None` while that is not known.
+    /// The mean cost of an episode in a mode; `None` while it is unknown.
     pub fn cost(&self, mode: ControllerMode) -> Option<Nanos> {
         match mode {
             ControllerMode::Awake => self.awake.each(),
@@ -135,16 +136,16 @@ impl Controller {
         }
     }
 
-    /// Takes in that `episodes` have completed since the last observation. `gave_up` says that a waiter sent
-    /// all to sleep because giving way took too long.
+    /// Records that `episodes` have completed since the last observation. `gave_up`: a waiter sent all
+    /// members to sleep because a yield took too long.
     pub fn observe(&mut self, now: Nanos, episodes: u32, gave_up: bool) -> ControllerStep {
         let elapsed = now.since(self.last);
         self.last = now;
         let before = self.cost(self.mode);
-        // A waiter that sleeps because it was told to has not given up.
+        // In the mode asleep, a sleeping group is no sign that a waiter gave up.
         let gave_up = gave_up && self.mode == ControllerMode::Awake;
         if elapsed > Nanos::ZERO {
-            // The first observation only starts the clock: it must not make episodes look free.
+            // The first observation only starts the clock: otherwise its episodes would look free.
             self.of(self.mode).add(elapsed, episodes);
         }
         if let Some(probe) = &mut self.probe {
@@ -169,7 +170,7 @@ impl Controller {
         }
     }
 
-    /// Ends the probe if there is enough to judge by.
+    /// Ends the probe if it has enough episodes to decide by.
     fn judge(&mut self, now: Nanos, probe: Cost, gave_up: bool) {
         let old = self.cost(self.mode.other()).unwrap_or(Nanos(u64::MAX));
         let too_long = probe.time > PROBE_LIMIT.max(old.times(PROBE.into()));
@@ -183,7 +184,7 @@ impl Controller {
         if !gave_up && Nanos(new.0 / 10).after(new) < old {
             self.settle(now, self.mode, PAUSE);
         } else {
-            self.settle(now, self.mode.other(), self.pause.times(2).min(LONGEST_PAUSE));
+            self.settle(now, self.mode.other(), self.pause.times(2).min(MAX_PAUSE));
         }
     }
 
@@ -214,7 +215,7 @@ impl Controller {
 
     fn start_probe(&mut self) {
         self.mode = self.mode.other();
-        // The last cost of this mode is out of date; it would only blur what the probe measures.
+        // The last cost of this mode is out of date; it would only distort the probe.
         *self.of(self.mode) = Cost::default();
         self.probe = Some(Cost::default());
     }
@@ -223,8 +224,8 @@ impl Controller {
         if self.probe.is_some() {
             return PROBE / 4;
         }
-        let each = self.cost(self.mode).unwrap_or(BETWEEN_LOOKS).0.max(1);
-        u32::try_from(BETWEEN_LOOKS.0 / each).unwrap_or(u32::MAX).clamp(1, 1 << 16)
+        let each = self.cost(self.mode).unwrap_or(SCAN_INTERVAL).0.max(1);
+        u32::try_from(SCAN_INTERVAL.0 / each).unwrap_or(u32::MAX).clamp(1, 1 << 16)
     }
 }
 
@@ -233,7 +234,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A machine on which an episode costs this much, awake and asleep, and on which yields take long.
+    /// The costs of an episode in ns, awake and asleep, and whether yields take long.
     #[derive(Clone, Copy, Debug)]
     struct Machine {
         awake: u64,
@@ -241,7 +242,7 @@ mod tests {
         yields_take_long: bool,
     }
 
-    /// Lets `time` pass; says how much of it was spent in episodes that cost the dearer mode's price.
+    /// Lets `time` pass; returns the part of it that episodes in the dearer mode took.
     fn live(
         controller: &mut Controller,
         now: &mut Nanos,
@@ -324,7 +325,7 @@ mod tests {
                 now += elapsed;
                 let step = controller.observe(Nanos(now), episodes, gave_up);
                 prop_assert!(step.look_after >= 1 && step.look_after <= 1 << 16);
-                // Who gave up while awake is never told to stay awake.
+                // After it gave up while awake, the group is never told to stay awake.
                 prop_assert!(!(gave_up && mode == ControllerMode::Awake && step.mode == ControllerMode::Awake));
                 mode = step.mode;
             }

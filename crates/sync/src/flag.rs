@@ -1,10 +1,10 @@
-//! A word to wait on, and the handshake between the one who signals and the ones who sleep.
+//! A word to wait on, and the handshake between its signaller and its sleepers.
 //!
 //! The word only grows (modulo 2^32). It holds the number of the last episode signalled, so a waiter asks
 //! whether it has *reached* an episode and never takes an old value for a new one. Beside the word lie the
 //! number of sleepers and a count of wake-ups. A wake-up could be lost as follows. The signaller stores the
 //! word and then reads `sleepers`; the sleeper counts itself and then reads the word. If both reads happen
-//! before both writes are visible, the sleeper sleeps and nobody wakes it. So both sides have a full fence
+//! before both writes are visible, the sleeper sleeps and no thread wakes it. So both sides have a full fence
 //! between their write and their read:
 //!
 //! ```text
@@ -15,29 +15,30 @@
 //!     woken += 1  (release)        word reached, or told to stop ? return
 //!     futex_wake(woken)            futex_wait(woken, w)
 //! ```
-//! One of the two fences comes first. If it is the signaller's, the sleeper reads the new word and does not
-//! sleep. If it is the sleeper's, the signaller reads the count and wakes. That wake-up may come before or
-//! after the sleeper reads `woken`. Before: the sleeper acquires the signaller's writes, and sees the word.
-//! After: the kernel compares `woken`, finds it changed, and refuses the sleep.
+//! The two fences have an order. If the signaller's comes first, the sleeper reads the new word and does not
+//! sleep. If the sleeper's comes first, the signaller reads the count and wakes. That wake-up may come before
+//! or after the sleeper reads `woken`. Before: the sleeper acquires the signaller's writes, and sees the
+//! word. After: the kernel compares `woken`, finds it changed, and refuses the sleep.
 //!
-//! A thread can also *disturb* sleepers, to make them look at something other than the word. That is the same
-//! handshake with the other thing in the word's place. Therefore sleepers sleep on `woken` and not on the
+//! A thread can also *disturb* sleepers, to make them check a condition other than the word. The handshake is
+//! the same, with that condition in the word's place. This is why sleepers sleep on `woken` and not on the
 //! word.
 //!
-//! [`Wakeups`] says which fences these are. *Asymmetric*: the signaller's is a compiler fence only, and the
-//! sleeper's is membarrier(2), which runs a real fence on every CPU where a signaller runs - right when
-//! sleeping is rare. *Symmetric*: both execute a fence instruction - right when sleeping is the rule.
+//! [`Wakeups`] chooses the fences. *Asymmetric*: the signaller has only a compiler fence, and the sleeper
+//! calls membarrier(2), which runs a full fence on every CPU that runs a signaller; cheaper where sleeping is
+//! rare. *Symmetric*: both sides execute a fence instruction; cheaper where sleeping is the rule.
 //!
-//! *Several flags* ([`sleep_at_any`]): a sleeper counts itself at each of them, fences, and looks at what it
-//! awaits of each. The kernel then compares all their `woken` in one system call, futex_waitv(2).
+//! *Several flags* ([`sleep_at_any`]): a sleeper counts itself at each flag, fences, and checks the
+//! condition of each. The kernel then compares all their `woken` in one system call, futex_waitv(2).
 //!
-//! *Counted* ([`Flag::counted_by`]): where a counter of arrivals decides who signals, the sleeper sets a bit
-//! in that counter, and no fence is needed. Both sides change one word in one atomic step, so one comes
-//! first. If the sleeper does, the last arrival reads the bit and wakes. If the last arrival does, the
-//! sleeper reads a count that no waiting group has (nobody, or everybody) and does not sleep.
+//! *Counted* ([`Flag::counted_by`]): in a barrier where a counter of arrivals decides which member signals,
+//! the sleeper sets a bit in that counter, and no fence is needed. Both sides change one word in one atomic
+//! step, so either side comes first. If the sleeper comes first, the last arrival reads the bit and wakes it.
+//! If the last arrival comes first, the sleeper reads a count that no waiting group has (zero or full) and
+//! does not sleep.
 //!
-//! Cost of a signal: a store and a load of the same line; nothing is woken that does not sleep, and all
-//! sleepers of a word by one system call. Reference: futex(2), membarrier(2).
+//! Cost of a signal: a store and a load of the same line. A signal makes a system call only if a thread
+//! sleeps, and one call wakes all sleepers of a word. Reference: futex(2), membarrier(2).
 
 use crate::atomics::{AtomicU32, Ordering, fence, give_way, light_fence};
 use crate::watch::{Watch, WatchVerdict};
@@ -49,20 +50,20 @@ use unisono_linux::futex::Scope;
 #[cfg(not(loom))]
 use unisono_linux::{futex, membarrier};
 
-/// How sleepers and signallers find each other.
+/// Which fences the signallers and the sleepers of a flag execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wakeups {
-    /// Nobody ever sleeps: a signal is a store.
+    /// No thread ever sleeps: a signal is only a store.
     Never,
-    /// Signals are free, sleepers make everybody fence.
+    /// A signal needs no fence instruction; a sleeper fences for every thread by membarrier(2).
     Asymmetric(Scope),
-    /// Signallers and sleepers fence.
+    /// Signaller and sleeper each execute a fence instruction.
     Symmetric(Scope),
 }
 
 impl Wakeups {
-    /// The cheapest kind for rare sleepers that this host offers: asymmetric where membarrier works,
-    /// symmetric otherwise. Registers this process.
+    /// The cheaper kind where sleeping is rare: asymmetric if membarrier works on this host, symmetric
+    /// otherwise. Registers this process for membarrier.
     pub fn for_rare_sleepers(scope: Scope) -> Self {
         #[cfg(not(loom))]
         if membarrier::register(scope).is_ok() && membarrier::fence_all(scope).is_ok() {
@@ -77,20 +78,20 @@ impl Wakeups {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sleep {
-    /// The word had reached the target: no sleep was needed.
+    /// The word had reached the target: the caller did not sleep.
     Unneeded,
-    /// Slept, and was woken or disturbed; look again.
+    /// Slept, and was woken or disturbed; check again.
     Woken,
-    /// Slept until the time to look again.
+    /// Slept until the watch's time to wake.
     TimedOut,
-    /// The watch said to stop, and knows why.
+    /// The watch said to stop; it knows the reason.
     Stopped,
 }
 
 #[derive(Debug)]
 pub(crate) struct Sleepers {
     pub(crate) count: AtomicU32,
-    /// How often sleepers were woken: what they sleep on.
+    /// The number of wake-ups so far, modulo 2^32; sleepers sleep on this word.
     woken: AtomicU32,
 }
 
@@ -100,21 +101,21 @@ impl Sleepers {
     }
 }
 
-/// A growing word with its count of sleepers; see the module.
+/// A growing word with its count of sleepers, by reference; see the module.
 #[derive(Clone, Copy, Debug)]
 pub struct Flag<'a> {
     pub(crate) word: &'a AtomicU32,
     pub(crate) sleepers: &'a Sleepers,
-    /// The counter that decides who signals, and its value when everybody has come.
+    /// The counter that decides which member signals, and its value when all members have arrived.
     pub(crate) counter: Option<(&'a AtomicU32, u32)>,
     #[cfg(loom)]
     pub(crate) kernel: &'a ModelKernel,
 }
 
-/// In a counter: somebody sleeps, or is about to.
+/// A bit in a counter: a member sleeps, or is about to.
 const SLEEPING: u32 = 1 << 31;
 
-/// Whether a growing word that wraps has reached `target`.
+/// Whether a growing word that wraps has reached `target`: it is at most 2^31 - 1 beyond it.
 #[inline]
 const fn reached(word: u32, target: u32) -> bool {
     word.wrapping_sub(target).cast_signed() >= 0
@@ -123,39 +124,39 @@ const fn reached(word: u32, target: u32) -> bool {
 impl<'a> Flag<'a> {
     #[inline]
     pub fn reached(self, target: u32) -> bool {
-        // SYNC(flag) acquire: sees what the signaller did before its signal
+        // SYNC(flag) acquire: sees all writes of the signaller before its signal
         reached(self.word.load(Ordering::Acquire), target)
     }
 
-    /// As [`reached`](Self::reached), and takes the line for writing on the way: for a waiter that is going
-    /// to store into this very line next, which then need not ask for it once more. For one waiter only;
-    /// several would tear the line from one another.
+    /// As [`reached`](Self::reached), but also takes the cache line for writing. For a waiter that stores
+    /// into this line next: it then need not request the line a second time. For one waiter only; several
+    /// would take the line from one another.
     #[inline]
     pub fn reached_taking(self, target: u32) -> bool {
-        // Compares with a value that the word is half the numbers away from, so that nothing is ever written;
-        // the processor takes the line before it knows.
+        // The expected value is 2^31 away from the target and the word never has it, so the exchange never
+        // writes. The processor takes the line for writing before it compares.
         let never = target ^ 1 << 31;
-        // SYNC(flag) acquire: sees what the signaller did before its signal
+        // SYNC(flag) acquire: sees all writes of the signaller before its signal
         let found = self.word.compare_exchange(never, never, Ordering::Acquire, Ordering::Acquire);
         let (Ok(word) | Err(word)) = found;
         reached(word, target)
     }
 
-    /// The last value signalled, for diagnosis; orders nothing.
+    /// The last value signalled, for diagnosis only: a relaxed load.
     pub fn value(self) -> u32 {
         self.word.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody sleeps here, or is about to; a hint that orders nothing.
+    /// Whether a thread sleeps here, or is about to. A hint: a relaxed load.
     #[inline]
     pub fn has_sleepers(self) -> bool {
         self.sleepers.count.load(Ordering::Relaxed) != 0
     }
 
-    /// Lets everybody who waits for `value` or less go on. Only one thread may signal a flag at a time.
+    /// Releases every waiter for `value` or less. Only one thread may signal a flag at a time.
     #[inline]
     pub fn signal(self, value: u32, wakeups: Wakeups) {
-        // SYNC(flag) release: publishes what this thread did before
+        // SYNC(flag) release: publishes all writes of this thread before the signal
         self.word.store(value, Ordering::Release);
         match wakeups {
             Wakeups::Never => {}
@@ -172,8 +173,8 @@ impl<'a> Flag<'a> {
         }
     }
 
-    /// This flag, for a signal by the member that completes `counter`, which then holds `full` arrivals; see
-    /// [`signal_counted`](Self::signal_counted).
+    /// This flag, signalled by the member whose arrival completes `counter`, which then holds `full`
+    /// arrivals; see [`signal_counted`](Self::signal_counted).
     #[inline]
     pub fn counted_by<'b>(self, counter: &'b AtomicU32, full: u32) -> Flag<'b>
     where
@@ -182,8 +183,8 @@ impl<'a> Flag<'a> {
         Flag { counter: Some((counter, full)), ..self }
     }
 
-    /// The sleepers of this flag, waiting for a word that lies elsewhere: in memory that they may only read.
-    /// The word is then signalled by storing it and [`disturb`](Self::disturb).
+    /// The sleepers of this flag with a word elsewhere, in memory that the sleepers may only read. The
+    /// signaller stores that word and then [disturbs](Self::disturb) the sleepers.
     #[inline]
     pub fn over<'b>(self, word: &'b AtomicU32) -> Flag<'b>
     where
@@ -197,33 +198,33 @@ impl<'a> Flag<'a> {
         counter & !SLEEPING
     }
 
-    /// Whether a counter's value says that somebody sleeps.
+    /// Whether a counter's value has the bit of a sleeper.
     #[inline]
     pub const fn says_sleeping(counter: u32) -> bool {
         counter & SLEEPING != 0
     }
 
-    /// As [`signal`](Self::signal), by the one whose own arrival read the whole counter: `sleeping` is what
-    /// that value said, and no fence is needed.
+    /// As [`signal`](Self::signal), called by the member whose own arrival completed the counter. `sleeping`:
+    /// whether the value that it read had the bit of a sleeper. No fence is needed.
     #[inline]
     pub fn signal_counted(self, value: u32, sleeping: bool, wakeups: Wakeups) {
-        // SYNC(flag) release: publishes what this thread did before
+        // SYNC(flag) release: publishes all writes of this thread before the signal
         self.word.store(value, Ordering::Release);
         if sleeping && let Wakeups::Asymmetric(scope) | Wakeups::Symmetric(scope) = wakeups {
             self.wake(scope);
         }
     }
 
-    /// Makes every sleeper look around although the word has not moved. What it is to see has to be written
-    /// before, and a full fence to stand between.
+    /// Wakes every sleeper to check its condition although the word has not moved. The caller has written the
+    /// condition before, with a full fence in between.
     pub fn disturb(self, scope: Scope) {
         self.wake_if_sleeping(scope);
     }
 
-    /// Sleeps once, unless `target` is reached or `watch` says to stop, until a signal, a disturbance, or the
-    /// watch's time to look again.
+    /// Sleeps once: until a signal, a disturbance, or the watch's time to wake. Does not sleep if `target` is
+    /// reached or `watch` says to stop.
     ///
-    /// A flag whose signallers use [`Wakeups::Never`] cannot be slept on: this then only looks, and the
+    /// Signallers that use [`Wakeups::Never`] wake no sleeper: with it this only asks the watch, and the
     /// caller polls.
     #[cold]
     pub fn sleep<W: Watch>(self, target: u32, wakeups: Wakeups, watch: &mut W) -> Sleep {
@@ -237,11 +238,12 @@ impl<'a> Flag<'a> {
         match self.counter {
             None => heavy_fence(wakeups),
             Some((counter, full)) => {
-                // SYNC(counted) release: before or after the last arrival, never beside it;
-                // SYNC(counted) acquire: a count of the next episode shows the signal of this one
+                // SYNC(counted) release: ordered before or after the last arrival, never at the same time;
+                // SYNC(counted) acquire: a count of the next episode implies that this one's signal is
+                // visible
                 let arrivals = Self::arrivals(counter.fetch_or(SLEEPING, Ordering::AcqRel));
                 if arrivals == 0 || arrivals == full {
-                    // The last has come and is about to signal; it may have lost its core just now, or died.
+                    // The last member has arrived and is about to signal; it may have lost its core, or died.
                     sleepers.fetch_sub(1, Ordering::Relaxed);
                     if watch.look() == WatchVerdict::Stop {
                         return Sleep::Stopped;
@@ -249,16 +251,16 @@ impl<'a> Flag<'a> {
                     give_way();
                     return Sleep::Unneeded;
                 }
-                // SYNC(sleepers) fence: sleepers before what `watch` looks at
+                // SYNC(sleepers) fence: the count of sleepers before the condition that `watch` checks
                 fence(Ordering::SeqCst);
             }
         }
-        // SYNC(woken) acquire: what was done before the last wake-up, the word and all that `watch` looks at
+        // SYNC(woken) acquire: sees all writes before the last wake-up: the word and the watch's condition
         let woken = self.sleepers.woken.load(Ordering::Acquire);
         let slept = if self.reached(target) {
             Sleep::Unneeded
         } else if watch.look() == WatchVerdict::Stop {
-            // What stopped it may have come after the signal.
+            // The condition that stopped the watch may have become true after the signal.
             if self.reached(target) { Sleep::Unneeded } else { Sleep::Stopped }
         } else {
             self.wait(woken, watch, scope)
@@ -267,22 +269,22 @@ impl<'a> Flag<'a> {
         slept
     }
 
-    /// Counts the caller as a sleeper here until the answer is dropped, for a [sleep at several
-    /// flags](sleep_at_any) whose signallers and disturbers fence ([`Wakeups::Symmetric`]). Look at what is
-    /// awaited after this, and sleep only if it is not there.
+    /// Counts the caller as a sleeper here until the returned value is dropped, for a [sleep at several
+    /// flags](sleep_at_any) whose signallers and disturbers fence ([`Wakeups::Symmetric`]). The caller checks
+    /// its condition after this call, and sleeps only if the condition is false.
     #[cfg(not(loom))]
     #[must_use]
     pub fn count_sleeper(self) -> CountedSleeper<'a> {
         self.sleepers.count.fetch_add(1, Ordering::Relaxed);
-        // SYNC(sleepers) fence: sleepers before what is awaited, as in `sleep`
+        // SYNC(sleepers) fence: the count of sleepers before the caller's condition, as in `sleep`
         fence(Ordering::SeqCst);
-        // SYNC(woken) acquire: what was done before the last wake-up
+        // SYNC(woken) acquire: sees all writes before the last wake-up
         CountedSleeper { sleepers: self.sleepers, woken: self.sleepers.woken.load(Ordering::Acquire) }
     }
 
     #[cold]
     fn wake(self, scope: Scope) {
-        // SYNC(woken) release: the word, or what else is to be seen, before the wake-up
+        // SYNC(woken) release: the word, or another condition, before the wake-up
         self.sleepers.woken.fetch_add(1, Ordering::Release);
         self.wake_all(scope);
     }
@@ -310,12 +312,12 @@ impl Flag<'_> {
     }
 }
 
-/// A sleeper that is counted at a flag; see [`Flag::count_sleeper`].
+/// A sleeper that is counted at a flag until this is dropped; see [`Flag::count_sleeper`].
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub struct CountedSleeper<'a> {
     sleepers: &'a Sleepers,
-    /// The count of wake-ups when it was counted.
+    /// The flag's count of wake-ups when the sleeper was counted.
     woken: u32,
 }
 
@@ -326,11 +328,12 @@ impl Drop for CountedSleeper<'_> {
     }
 }
 
-/// Sleeps until one of the flags at which the caller is counted is signalled or disturbed, or until a moment.
-/// One that was since it was counted there ends the sleep at once. Anything may be true afterwards.
+/// Sleeps until any flag at which the caller is counted is signalled or disturbed, or until a moment.
+/// A wake-up since the caller was counted ends the sleep at once. The caller checks its conditions again
+/// afterwards.
 ///
 /// # Errors
-/// There are more than [`futex::MOST_WORDS`], or the kernel cannot (Linux before 5.16).
+/// More flags than [`futex::MAX_WORDS`], or a kernel without futex_waitv(2) (Linux before 5.16).
 #[cfg(not(loom))]
 pub fn sleep_at_any(counted: &[CountedSleeper<'_>], until: Option<Nanos>, scope: Scope) -> io::Result<Sleep> {
     let words: Vec<_> = counted.iter().map(|one| (&one.sleepers.woken, one.woken)).collect();
@@ -344,21 +347,21 @@ pub fn sleep_at_any(counted: &[CountedSleeper<'_>], until: Option<Nanos>, scope:
 fn heavy_fence(wakeups: Wakeups) {
     #[cfg(not(loom))]
     if let Wakeups::Asymmetric(scope) = wakeups {
-        // SYNC(sleepers) fence: membarrier fences here and wherever a signaller runs. It cannot fail once
-        // registered (membarrier(2)), unless a filter installed later refuses it.
+        // SYNC(sleepers) fence: membarrier runs a fence here and on each CPU of a signaller. After the
+        // registration it cannot fail (membarrier(2)), unless a seccomp filter installed later refuses it.
         if membarrier::fence_all(scope).is_ok() {
             return;
         }
-        // Then nothing fences for a signaller that is in the middle of its two instructions; by the time this
-        // thread has been away for a scheduler's tick its store is out.
+        // Without membarrier no fence runs for a signaller between its store and its load. After 10 ms (about
+        // a scheduler tick) its store is visible.
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     let _ = wakeups;
-    // SYNC(sleepers) fence: sleepers before word, see the module
+    // SYNC(sleepers) fence: the count of sleepers before the word, see the module
     fence(Ordering::SeqCst);
 }
 
-/// A futex for the model checker: a lock held between comparing and sleeping.
+/// A futex for the model checker: a lock that is held from the comparison until the sleep.
 #[cfg(loom)]
 #[derive(Debug, Default)]
 pub(crate) struct ModelKernel {

@@ -1,11 +1,11 @@
-//! Glance: the first moment of a wait, before anything else is decided.
+//! The first polls of a wait, before any wait policy runs.
 //!
-//! The idea: on cores of one's own the awaited signal is a line transfer away. A waiter that first sets up a
-//! watch or reads a clock has already lost it. So the waiter polls a few dozen times and gives up; it then
-//! waits in earnest. Cost: at most a few microseconds of a core. When not to use: where the awaited needs
-//! this core.
+//! The idea: where each thread has its own core, the awaited signal is one line transfer away. A waiter that
+//! first sets up a watch or reads a clock loses more time than that. So the waiter polls a few dozen times
+//! and gives up; only then does the wait policy run. Cost: at most a few microseconds of a core. When not to
+//! use: where the awaited thread needs this core.
 //!
-//! Two waiters that exchange signals through one line can look at that line in two ways, and neither always
+//! Two waiters that exchange signals through one line can poll that line in two ways, and neither always
 //! wins. Measured on two virtual processors (AMD EPYC, Linux 6.18), a bare exchange, 31 runs of 15 ms of
 //! each, interleaved, ns an episode:
 //! ```text
@@ -13,10 +13,11 @@
 //!   near (first quartile)                51               28         42
 //!   far  (median)                       243              216        129
 //! ```
-//! The host decides how far apart the two processors are, tells nobody, and may change it while the program
-//! runs. So one of the two measures: it times [`Stretch`]es of episodes, and now and then tries the other
-//! way. Both look the way that it decides. If each decided for itself, the other's choice would change what
-//! it measures, and the pair could settle on a mixture that is slower than either way.
+//! The host decides how far apart the two processors are, exposes it to no guest, and may change it while the
+//! program runs. So one of the two waiters measures: it times [`Stretch`]es of episodes, and now and then
+//! tries the other way. Both waiters poll in the way that it decides. If each decided for itself, the
+//! partner's choice would change the measurement, and the pair could settle on a mixture that is slower than
+//! either way.
 
 use crate::atomics::{AtomicU32, Ordering, pause, ticks};
 use crate::flag::Flag;
@@ -24,21 +25,21 @@ use crate::wait::WaitPolicy;
 use crate::watch::{Watch, WatchVerdict};
 use unisono_linux::clock::Ticks;
 
-/// Looks in a row: several times a transfer of a line between far cores; one in a model, where each is a
+/// Polls in a row: several times a line transfer between far cores; one in a model, where each poll is a
 /// branch.
-const LOOKS: u32 = if cfg!(loom) { 1 } else { 64 };
+const POLLS: u32 = if cfg!(loom) { 1 } else { 64 };
 
-/// How the first looks of a wait are made.
+/// How the first polls of a wait are made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Glance {
-    /// A pause before each look. Polling without a pause takes the line away from the thread that is about to
+    /// A pause before each poll. Polling without a pause takes the line away from the thread that is about to
     /// store into it.
     #[default]
     Pausing,
-    /// Each look takes the line for writing, because the participant that goes on first stores next. A look
+    /// Each poll takes the line for writing, because the participant that goes on first stores next. A poll
     /// that only reads makes every episode move the line twice: once to be read, once to be written.
     Taking,
-    /// Each look reads, the first one at once.
+    /// Each poll reads, the first one at once.
     Reading,
 }
 
@@ -46,12 +47,12 @@ impl WaitPolicy for Glance {
     #[inline]
     fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, _watch: &mut W) -> WatchVerdict {
         let some = match self {
-            Self::Pausing => (0..LOOKS).any(|_| {
+            Self::Pausing => (0..POLLS).any(|_| {
                 pause();
                 flag.reached(target)
             }),
-            Self::Taking => (0..LOOKS).any(|_| flag.reached_taking(target) || pauses()),
-            Self::Reading => (0..LOOKS).any(|_| flag.reached(target) || pauses()),
+            Self::Taking => (0..POLLS).any(|_| flag.reached_taking(target) || pauses()),
+            Self::Reading => (0..POLLS).any(|_| flag.reached(target) || pauses()),
         };
         if some { WatchVerdict::Continue } else { WatchVerdict::Stop }
     }
@@ -61,41 +62,41 @@ impl WaitPolicy for Glance {
     }
 }
 
-/// Pauses; says that nothing was reached.
+/// Pauses; always false, for a poll that did not find its value.
 #[inline]
 fn pauses() -> bool {
     pause();
     false
 }
 
-/// Episodes that may pass with a glance each and nothing else: nothing has to be noted or learnt in them.
+/// A number of episodes for the fast path: each starts with a glance, and nothing has to be noted or learnt.
 #[derive(Debug, Default)]
 pub struct Stretch {
     given: u32,
     left: u32,
     pub glance: Glance,
-    /// Only for an exchange through one line.
+    /// The measured costs of the two ways; only for an exchange through one line.
     exchange: Option<Trials>,
     began: Ticks,
 }
 
-/// A stretch of fewer episodes says nothing about their cost: reading the clock twice costs as much as one
+/// The shortest stretch (episodes) whose cost is measured: reading the clock twice costs as much as one
 /// episode.
-const LEAST: u32 = 32;
+const MIN_EPISODES: u32 = 32;
 
 impl Stretch {
-    /// For two that exchange signals through one line.
+    /// For two participants that exchange signals through one line.
     pub fn of_exchange() -> Self {
         Self { glance: Glance::Taking, exchange: Some(Trials::default()), ..Self::default() }
     }
 
-    /// Gives `episodes` episodes. In an exchange one of the two `decides` how both look, and says so in
-    /// `decision`.
+    /// Starts a stretch of `episodes` episodes. In an exchange the participant that `decides` chooses the way
+    /// in which both poll, and stores it in `decision`.
     #[inline]
     pub fn give(&mut self, episodes: u32, decides: bool, decision: &AtomicU32) {
         (self.given, self.left) = (episodes, episodes);
         let Some(trials) = &mut self.exchange else { return };
-        if cfg!(loom) || episodes < LEAST {
+        if cfg!(loom) || episodes < MIN_EPISODES {
             return;
         }
         if decides {
@@ -111,7 +112,7 @@ impl Stretch {
         }
     }
 
-    /// Takes one of the episodes, if one is left.
+    /// Takes an episode of the stretch, if any is left.
     #[inline]
     #[must_use]
     pub fn take(&mut self) -> bool {
@@ -124,7 +125,7 @@ impl Stretch {
     #[inline]
     pub fn end(&mut self) -> u32 {
         let used = self.given - self.left;
-        if used >= LEAST
+        if used >= MIN_EPISODES
             && self.began != Ticks(0)
             && let Some(trials) = &mut self.exchange
         {
@@ -136,10 +137,10 @@ impl Stretch {
     }
 }
 
-/// Which way to look costs less.
+/// The measured costs of the two ways to poll, and the choice of the cheaper one.
 #[derive(Debug, Default)]
 struct Trials {
-    /// What an episode costs in each way, smoothed, in fractions of a tick; 0 if unknown.
+    /// Smoothed cost of an episode in each way, in 1/[`FRACTION`] ticks; 0 if unknown.
     taking: u64,
     reading: u64,
     reads: bool,
@@ -149,14 +150,14 @@ struct Trials {
     stretches: u32,
 }
 
-/// The dearer way is tried in two successive stretches of this many: 3 % of the time, so that a way that
-/// costs five times as much (the most that was measured: 216 against 42 ns) adds 12 % at worst.
+/// The dearer way is tried in two successive stretches of this many: 3 % of the time. A way that costs five
+/// times as much (the largest measured ratio: 216 against 42 ns) then adds 12 % at worst.
 const TRIED_EVERY: u32 = 64;
-/// Costs are kept in fractions of a tick, so that smoothing does not stick.
+/// Costs are kept in fractions of a tick, so that integer rounding does not stop the smoothing.
 const FRACTION: u64 = 64;
 
 impl Trials {
-    /// The way to look during the next stretch.
+    /// The way to poll during the next stretch.
     fn choose(&mut self) -> Glance {
         self.stretches = self.stretches.wrapping_add(1);
         let other = self.stretches % TRIED_EVERY < 2 && self.stretches >= TRIED_EVERY;
@@ -166,7 +167,7 @@ impl Trials {
         if reads { Glance::Reading } else { Glance::Taking }
     }
 
-    /// An episode of the stretch has cost `ticks`.
+    /// Records that an episode of the stretch took `ticks` on average.
     fn learn(&mut self, ticks: u64) {
         if self.changed {
             return;
@@ -176,7 +177,7 @@ impl Trials {
         *known = match *known {
             0 => cost,
             more if cost < more => more.midpoint(cost),
-            // One stretch that was interrupted, or spent computing, is not believed at once.
+            // A stretch that was interrupted, or spent computing, must not raise the cost at once.
             less => less + (cost.min(less.saturating_mul(2)) - less) / 4,
         };
     }
@@ -186,7 +187,7 @@ impl Trials {
 mod tests {
     use super::*;
 
-    /// The way looked at in most of the stretches, when looking costs this much.
+    /// The way chosen in most of 1,000 stretches, if the two ways have these costs.
     fn mostly(trials: &mut Trials, taking: u64, reading: u64) -> Glance {
         let mut reads = 0;
         for _ in 0..1000 {
@@ -234,11 +235,11 @@ mod tests {
         let decision = AtomicU32::new(0);
         let (mut one, mut other) = (Stretch::of_exchange(), Stretch::of_exchange());
         for _ in 0..1000 {
-            one.give(LEAST, true, &decision);
-            other.give(LEAST, false, &decision);
+            one.give(MIN_EPISODES, true, &decision);
+            other.give(MIN_EPISODES, false, &decision);
             assert_eq!(one.glance, other.glance);
             while one.take() && other.take() {}
-            assert_eq!((one.end(), other.end()), (LEAST, LEAST));
+            assert_eq!((one.end(), other.end()), (MIN_EPISODES, MIN_EPISODES));
         }
     }
 }

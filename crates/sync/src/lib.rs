@@ -1,25 +1,25 @@
-//! How a thread waits for another: the ways to wait, the rule that chooses among them, and the memory that is
-//! waited on.
+//! How a thread waits for another thread: the wait policies, the rule that chooses among them, and the memory
+//! that holds the flags.
 //!
 //! *Waiting is a scheduling decision.* A waiter that spins holds a processor that the awaited thread may
 //! need. A waiter that sleeps pays microseconds to be woken. This crate makes that decision; barriers,
 //! windows and queues only ask it to wait. Read the files in this order:
 //!
 //! 1. `flag.rs`: a word to wait on, and the handshake that loses no wake-up ([`Flag`]).
-//! 2. `wait.rs`, `policies.rs`: the trait of a way to wait ([`WaitPolicy`]) and the four fixed ways.
-//! 3. `regime.rs`, `controller.rs`: whether a group of threads should stay awake or sleep now, and how one of
-//!    them finds that out.
-//! 4. `adaptive.rs`, `whereabouts.rs`: the fifth way, which follows the regime and asks where the awaited
-//!    threads last ran.
+//! 2. `wait.rs`, `policies.rs`: the trait of a wait policy ([`WaitPolicy`]) and the four fixed policies.
+//! 3. `regime.rs`, `controller.rs`: whether a group of threads should stay awake or sleep now, and how one
+//!    member of the group measures that.
+//! 4. `adaptive.rs`, `whereabouts.rs`: the fifth policy, which follows the regime and checks on which
+//!    processors the awaited threads last ran.
 //! 5. `waiter.rs`: all of this in one value, which a barrier or a window holds ([`Waiter`]).
 //!
-//! `budget.rs` is for waits that are not for a flag: it says how long to poll before the caller sleeps.
-//! `glance.rs` is the fast path before any of this: a waiter first polls a few dozen times. `line.rs` is the
+//! `budget.rs` serves waits for something other than a flag: it says how long to poll before the caller
+//! sleeps. `glance.rs` is the fast path of a wait: a few dozen polls before any policy runs. `line.rs` is the
 //! memory of flags, private or shared between processes ([`Lines`]); `published.rs` is memory that one
-//! process writes and others only read ([`PublishedWords`]).
+//! process writes and other processes only read ([`PublishedWords`]).
 //!
-//! The crate does not know what is waited for, nor whether the awaited thread still lives. The caller checks
-//! deadlines and dead members; a waiter calls it back through [`Watch`].
+//! The crate does not know why a thread waits, nor whether the awaited thread is still alive. The caller
+//! checks deadlines and dead members; a waiter calls it back through [`Watch`].
 //!
 //! The crate is not on crates.io. From a clone of the repository, write in `Cargo.toml`:
 //!
@@ -59,6 +59,6 @@ pub use published::{ForeignWords, PublishedWords};
 pub use regime::{Learner, Regime, RegimeAdvice};
 pub use wait::{Wait, WaitPolicy, Waited};
 pub use waiter::{Fellows, Waiter, WaiterAmong};
-pub use watch::{LONGEST_SLEEP, SparseLooks, Until, Unwatched, Watch, WatchVerdict};
+pub use watch::{MAX_SLEEP, SparseLooks, Until, Unwatched, Watch, WatchVerdict};
 pub use whereabouts::{Notes, Whereabouts};
 pub use wide::{Wide, vectorized};

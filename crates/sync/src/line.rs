@@ -1,12 +1,13 @@
 //! Cache lines of words, in private or in shared memory.
 //!
-//! A [`CacheLine`] is what one participant writes and others poll: sixteen words, aligned so that neither a
-//! neighbour nor the adjacent-line prefetcher drags foreign writes into it. Behind them, in the other half of
-//! the 128 bytes, lies who sleeps: written by sleepers only, so that a signaller's look at it stays in its
-//! cache. (Beside the word it would take the line that the next signal is about to be stored into: two
-//! threads that exchange signals through one line paid a third of their episode for that look.) [`Lines`] is
-//! an array of them on the heap or in a [`SharedMemory`] region; protocols use it without knowing which. All
-//! words start at zero. Cost: 128 bytes a line.
+//! One participant writes a [`CacheLine`] and others poll it. A line has two halves of 64 bytes, each a
+//! hardware cache line, and is aligned to 128 bytes, so that neither a neighbor nor the adjacent-line
+//! prefetcher drags foreign writes into it. The first half holds sixteen words. The second half counts the
+//! sleepers of each flag. Only sleepers and wake-ups write the second half, so the signaller usually reads it
+//! from its own cache. (A count beside the word would lie in the line that the next signal is stored into:
+//! two threads that exchanged signals through one line spent a third of each episode on reading it.)
+//! [`Lines`] is an array of cache lines on the heap or in a [`SharedMemory`] region; protocols use it without
+//! knowing which. All words start at zero. Cost: 128 bytes a line.
 
 use crate::atomics::{Arc, AtomicU32, Ordering};
 use crate::flag::{Flag, Sleepers};
@@ -16,12 +17,12 @@ use std::ptr::NonNull;
 use unisono_linux::mapping::Mapping;
 use unisono_linux::shared_memory::SharedMemory;
 
-/// Words that are written together.
+/// Sixteen words in one half, the sleepers of their flags in the other; see the module.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct CacheLine {
     words: [AtomicU32; CacheLine::WORDS],
-    /// For each flag how many sleep, and how often they were woken.
+    /// For each flag the number of sleepers and the count of wake-ups.
     sleepers: [Sleepers; CacheLine::FLAGS],
     #[cfg(loom)]
     kernel: crate::flag::ModelKernel,
@@ -29,7 +30,7 @@ pub struct CacheLine {
 
 impl CacheLine {
     pub const WORDS: usize = 16;
-    /// Flags in a line: every other word is one's, and two are left for a counter.
+    /// Flags per line. A flag has an even word; the last two words hold no flag, and the last is a counter.
     pub const FLAGS: usize = (Self::WORDS - 2) / 2;
 
     fn zeroed() -> Self {
@@ -41,20 +42,20 @@ impl CacheLine {
         }
     }
 
-    /// One word. Panics past the last.
+    /// One word. Panics if `index` is not below [`Self::WORDS`].
     #[inline]
     pub fn word(&self, index: usize) -> &AtomicU32 {
         &self.words[index]
     }
 
-    /// The word for counting: none of any flag's.
+    /// A counter in the last word; no flag uses this word.
     #[inline]
     pub fn counter(&self) -> &AtomicU32 {
         &self.words[Self::WORDS - 1]
     }
 
-    /// Sets every flag to `value` with no sleepers, and the other words to zero. Only while nobody waits here
-    /// or signals.
+    /// Sets every flag to `value` with no sleepers, and the other words to zero. Only while no thread waits
+    /// at this line or signals its flags.
     pub fn reset(&self, value: u32) {
         for flag in 0..Self::FLAGS {
             self.words[2 * flag].store(value, Ordering::Relaxed);
@@ -64,7 +65,7 @@ impl CacheLine {
         self.counter().store(0, Ordering::Relaxed);
     }
 
-    /// One flag: word `2 * index`. Panics past the last.
+    /// One flag, in word `2 * index`. Panics if `index` is not below [`Self::FLAGS`].
     #[inline]
     pub fn flag(&self, index: usize) -> Flag<'_> {
         Flag {
@@ -77,7 +78,7 @@ impl CacheLine {
     }
 }
 
-/// An array of lines that its clones share.
+/// An array of cache lines; clones share it.
 #[derive(Clone, Debug)]
 pub struct Lines {
     owner: Arc<Owner>,
@@ -120,28 +121,28 @@ impl Lines {
         }
     }
 
-    /// The lines of a shared region: as many as fit.
+    /// All lines that fit into a shared region.
     #[cfg(not(loom))]
     pub fn in_region(region: SharedMemory) -> Self {
         let (first, count) = (region.start().cast::<CacheLine>(), region.len() / size_of::<CacheLine>());
         Self { owner: Arc::new(Owner::Shared(region)), first, count }
     }
 
-    /// The lines of a region that nobody finds through this process: as many as fit.
+    /// All lines that fit into a mapping without a name; other processes cannot open it.
     #[cfg(not(loom))]
     pub fn in_mapping(mapping: Mapping) -> Self {
         let (first, count) = (mapping.start().cast::<CacheLine>(), mapping.bytes() / size_of::<CacheLine>());
         Self { owner: Arc::new(Owner::Mapped(mapping)), first, count }
     }
 
-    /// The first byte of the first line. Valid as long as any of the lines.
+    /// The first byte of the first line. Valid while any value that shares these lines exists.
     #[cfg(not(loom))]
     pub fn start(&self) -> NonNull<u8> {
         self.first.cast()
     }
 
-    /// `count` of these lines from `first` on, as lines of their own that share the memory. Panics past the
-    /// last.
+    /// The lines `first..first + count`, as an array that shares the memory. Panics if the range ends past
+    /// the last line.
     #[cfg(not(loom))]
     #[must_use]
     pub fn part(&self, first: usize, count: usize) -> Self {
@@ -152,7 +153,7 @@ impl Lines {
         Self { owner: Arc::clone(&self.owner), first: start, count }
     }
 
-    /// The region these lines lie in, if other processes can map it.
+    /// The region that holds these lines, if other processes can map it.
     #[cfg(not(loom))]
     pub fn region(&self) -> Option<&SharedMemory> {
         match &*self.owner {
@@ -165,7 +166,7 @@ impl Lines {
         self.count
     }
 
-    /// One line. Panics past the last.
+    /// One line. Panics if `index` is not below [`Self::count()`].
     #[inline]
     pub fn line(&self, index: usize) -> &CacheLine {
         assert!(index < self.count, "line {index} of {}", self.count);
@@ -178,8 +179,8 @@ impl Lines {
         {
             // SAFETY: the index was checked against the array's length.
             let line = unsafe { self.first.add(index) };
-            // SAFETY: `owner` keeps the initialised array alive at this address. The heap aligns it by its
-            // type, and a region begins at a page. Nobody ever has an exclusive reference to a line.
+            // SAFETY: `owner` keeps the initialized array alive at this address. The heap aligns it by its
+            // type, and a region begins at a page. No thread ever has an exclusive reference to a line.
             unsafe { line.as_ref() }
         }
     }

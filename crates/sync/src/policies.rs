@@ -1,11 +1,11 @@
-//! The four fixed ways to wait, and what each costs.
+//! The four fixed wait policies, and their costs.
 //!
 //! | policy | idea | cost of a wait | when not to use |
 //! |---|---|---|---|
-//! | [`Spin`] | poll the word | one line transfer after the signal (~30 ns), and a whole core | whenever the awaited might need this core: with more threads than cores each wait lasts until the scheduler's tick (4-13 ms) |
-//! | [`Yield`] | let another runnable thread run, then look | a system call a look (~0.5 us), no wake-up | beside foreign busy threads (each yield hands them a slice of 2-20 ms); with a core for every thread, where a yield is a slow poll |
-//! | [`Block`] | sleep in the kernel until woken | ~5 us on one CPU, 28-60 us across halted CPUs | for waits shorter than that on cores of one's own |
-//! | [`SpinBlock`] | spin as long as a sleep costs, then sleep | at most twice that of the better choice in hindsight | with more threads than cores, where the spin delays the awaited |
+//! | [`Spin`] | poll the word | one line transfer after the signal (~30 ns), and a whole core | whenever the awaited thread might need this core: with more threads than cores each wait lasts until the scheduler's tick (4-13 ms) |
+//! | [`Yield`] | let another runnable thread run, then poll | a system call a poll (~0.5 us), no wake-up | beside foreign busy threads (each yield hands them a slice of 2-20 ms); with a core for every thread, where a yield is a slow poll |
+//! | [`Block`] | sleep in the kernel until woken | ~5 us on one CPU, 28-60 us across halted CPUs | for waits shorter than that where each thread has its own core |
+//! | [`SpinBlock`] | spin as long as a sleep costs, then sleep | at most twice that of the better choice in hindsight | with more threads than cores, where the spin delays the awaited thread |
 //!
 //! Times were measured on two virtual CPUs (AMD EPYC, Linux 6.18). A spin budget is a time and not a number
 //! of polls, because a `pause` takes 20 to 140 cycles depending on the processor.
@@ -21,10 +21,10 @@ use crate::wait::WaitPolicy;
 use crate::watch::{Watch, WatchVerdict};
 use unisono_linux::clock::{Nanos, Ticks};
 
-/// Polls between two looks around: one in a model, where each poll is a branch.
-const POLLS_PER_LOOK: u32 = if cfg!(loom) { 1 } else { 64 };
+/// Polls between two calls of the watch: one in a model, where each poll is a branch.
+const POLLS_PER_CLOCK_READ: u32 = if cfg!(loom) { 1 } else { 64 };
 
-/// Never gives the core away.
+/// Polls and never gives the core away.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spin;
 
@@ -46,7 +46,7 @@ impl WaitPolicy for Spin {
     }
 }
 
-/// Gives the core away between looks.
+/// Yields the core between polls.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Yield;
 
@@ -77,17 +77,17 @@ pub struct Block {
 }
 
 impl Block {
-    /// For flags that are signalled with the same `wakeups`, which must not be [`Wakeups::Never`].
+    /// For flags that are signalled with the same `wakeups`. [`Wakeups::Never`] is not allowed.
     pub fn new(wakeups: Wakeups) -> Self {
         Self { wakeups, blocks: 0, asleep: Nanos::ZERO }
     }
 
-    /// How often this waiter slept so far.
+    /// The number of sleeps of this waiter so far.
     pub fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// How long this waiter slept so far.
+    /// The time that this waiter has slept so far.
     pub fn asleep(&self) -> Nanos {
         self.asleep
     }
@@ -104,7 +104,7 @@ impl WaitPolicy for Block {
                 Sleep::Unneeded => {}
                 Sleep::Woken | Sleep::TimedOut => {
                     self.blocks += 1;
-                    // Beside a sleep two readings of the clock cost nothing.
+                    // Compared with a sleep, two readings of the clock cost nothing.
                     self.asleep = now().since(before).after(self.asleep);
                 }
                 Sleep::Stopped => return WatchVerdict::Stop,
@@ -122,7 +122,7 @@ impl WaitPolicy for Block {
     }
 }
 
-/// Spins for its budget, then sleeps.
+/// Spins for its budget of time, then sleeps.
 #[derive(Clone, Copy, Debug)]
 pub struct SpinBlock {
     budget: Ticks,
@@ -130,7 +130,7 @@ pub struct SpinBlock {
 }
 
 impl SpinBlock {
-    /// For flags that are signalled with the same `wakeups`, which must not be [`Wakeups::Never`].
+    /// For flags that are signalled with the same `wakeups`. [`Wakeups::Never`] is not allowed.
     pub fn new(budget: SpinBudget, wakeups: Wakeups) -> Self {
         Self { budget: budget.nanos().to_ticks(), block: Block::new(wakeups) }
     }
@@ -163,10 +163,10 @@ impl WaitPolicy for SpinBlock {
     }
 }
 
-/// Polls [`POLLS_PER_LOOK`] times; whether the target was reached.
+/// Polls [`POLLS_PER_CLOCK_READ`] times; returns whether the target was reached.
 #[inline]
 pub(crate) fn poll(flag: Flag<'_>, target: u32) -> bool {
-    for _ in 0..POLLS_PER_LOOK {
+    for _ in 0..POLLS_PER_CLOCK_READ {
         if flag.reached(target) {
             return true;
         }
@@ -176,7 +176,7 @@ pub(crate) fn poll(flag: Flag<'_>, target: u32) -> bool {
 }
 
 /// Spins until the target is reached or the watch stops; `None` when the budget is spent. In a model time
-/// does not pass, and the budget is spent at once.
+/// does not pass, and the budget counts as spent at once.
 pub(crate) fn spin_for<W: Watch>(
     budget: Ticks,
     flag: Flag<'_>,

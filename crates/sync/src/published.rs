@@ -1,9 +1,9 @@
-//! Memory that one process writes and others read: words for the protocol, bytes for what is handed over.
+//! Memory that one process writes and others read: words for a protocol, bytes for the data.
 //!
 //! The writer ([`PublishedWords`]) alone may store. Readers ([`ForeignWords`]) map the memory read-only, so
-//! that one reader cannot change what another reads. The bytes of both are copied or seen as atomics: the
-//! writer may change them at any time, and a protocol has to tell its readers when a copy is whole. Words
-//! start at zero. In a model both are words of loom's, and copies are made word by word.
+//! that no reader can change the data of another. Readers copy the bytes or read them as atomics: the writer
+//! may change them at any time, and a protocol has to tell its readers when a copy is whole. Words start at
+//! zero. In a model both sides hold loom's atomics, and copies are made word by word.
 
 use crate::atomics::AtomicU32;
 #[cfg(loom)]
@@ -49,31 +49,31 @@ impl PublishedWords {
         Ok(Self { region: SharedMemory::create_published(bytes)? })
     }
 
-    /// Some of the words. Panics past the last.
+    /// A slice of the words. Panics past the last.
     #[inline]
     pub fn words(&self, range: Range<usize>) -> &[AtomicU32] {
         &self.region.words()[range]
     }
 
-    /// Bytes for writing in place. Readers see them change. Panics past the end.
+    /// Bytes for writing in place. Readers see the changes at once. Panics past the end.
     #[must_use]
     pub fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
         assert!(range.start <= range.end && range.end <= self.region.len(), "{range:?} is outside");
         let start = self.region.start().as_ptr().wrapping_add(range.start);
-        // SAFETY: the range was checked; the region is zeroed at first and stays mapped as long as `self`. No
-        // other process can write it, because its seals forbid that, and in this process nobody else does
-        // while `self` is borrowed for writing.
+        // SAFETY: the range was checked; the region is zeroed at first and stays mapped as long as `self`.
+        // No other process can write it, because its seals forbid that; no other code in this process writes
+        // it while `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(start, range.len()) }
     }
 
-    /// Asks the processor for these bytes, which are going to be written. Panics past the end.
+    /// Prefetches these bytes for writing. Panics past the end.
     #[inline]
     pub fn prefetch(&self, range: Range<usize>) {
         let lines = self.region.words()[range.start / WORD..range.end.div_ceil(WORD)].chunks(LINE / WORD);
         lines.for_each(|line| prefetch_to_write(&line[0]));
     }
 
-    /// Copies bytes to this byte and those that follow. Panics past the end.
+    /// Copies `bytes` to the position `at`. Panics past the end.
     #[inline]
     pub fn write(&mut self, at: usize, bytes: &[u8]) {
         self.bytes_mut(at..at + bytes.len()).copy_from_slice(bytes);
@@ -89,7 +89,7 @@ impl AsFd for PublishedWords {
 
 #[cfg(not(loom))]
 impl ForeignWords {
-    /// Maps what a [`PublishedWords`] of another process is in.
+    /// Maps the region of a [`PublishedWords`] of another process.
     pub fn new(descriptor: OwnedFd) -> io::Result<Self> {
         Ok(Self { mapping: ReadOnlyMapping::new(descriptor)? })
     }
@@ -98,7 +98,7 @@ impl ForeignWords {
         self.mapping.words().len()
     }
 
-    /// Some of the words; a store to one ends the process. Panics past the last.
+    /// A slice of the words; any store to it ends the process (SIGSEGV). Panics past the last.
     #[inline]
     pub fn words(&self, range: Range<usize>) -> &[AtomicU32] {
         &self.mapping.words()[range]
@@ -109,38 +109,38 @@ impl ForeignWords {
         &self.mapping.bytes()[range]
     }
 
-    /// Asks the processor for these bytes, which are going to be read. Panics past the end.
+    /// Prefetches these bytes for reading. Panics past the end.
     #[inline]
     pub fn prefetch(&self, range: Range<usize>) {
         self.bytes(range).chunks(LINE).for_each(|line| prefetch(&line[0]));
     }
 
-    /// Copies the bytes from this one on. The writer may have changed them meanwhile. Panics past the end.
+    /// Copies the bytes from the position `at` on. The writer may change them meanwhile. Panics past the end.
     #[inline]
     pub fn read(&self, at: usize, into: &mut [u8]) {
         let from = self.bytes(at..at + into.len());
         // SAFETY: both are as long as `from`, and the memory of another process does not overlap this one's.
-        // What that process writes meanwhile is for the caller to find out.
+        // The other process may write meanwhile; the caller has to detect a torn copy.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr().cast::<u8>(), into.as_mut_ptr(), from.len()) };
     }
 
-    /// Appends a copy of these bytes. The writer may have changed them meanwhile. Panics past the end.
+    /// Appends a copy of these bytes. The writer may change them meanwhile. Panics past the end.
     #[inline]
     pub fn append_to(&self, range: Range<usize>, into: &mut Vec<u8>) {
         let from = self.bytes(range);
         into.reserve(from.len());
         let spare = into.spare_capacity_mut().as_mut_ptr().cast::<u8>();
-        // SAFETY: `from` is readable, `reserve` made room for its length, and the two do not overlap. What
-        // another process writes meanwhile only makes the copy useless, which is for the caller to find out.
+        // SAFETY: `from` is readable, `reserve` made room for its length, and the two do not overlap. The
+        // other process may write meanwhile, which only makes the copy useless; the caller has to detect it.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr().cast::<u8>(), spare, from.len()) };
-        // SAFETY: so many bytes were just written behind the vector's end.
+        // SAFETY: the copy above initialized `from.len()` bytes behind the vector's end.
         unsafe { into.set_len(into.len() + from.len()) };
     }
 }
 
 #[cfg(loom)]
 impl PublishedWords {
-    /// Zeroed memory of so many words.
+    /// Zeroed memory of `words` words.
     pub fn create(words: usize) -> io::Result<Self> {
         Ok(Self { words: Arc::new((0..words).map(|_| AtomicU32::new(0)).collect()) })
     }
@@ -150,7 +150,7 @@ impl PublishedWords {
         ForeignWords { words: Arc::clone(&self.words) }
     }
 
-    /// Some of the words. Panics past the last.
+    /// A slice of the words. Panics past the last.
     pub fn words(&self, range: Range<usize>) -> &[AtomicU32] {
         &self.words[range]
     }
@@ -158,7 +158,7 @@ impl PublishedWords {
     /// A model has no caches.
     pub fn prefetch(&self, _: Range<usize>) {}
 
-    /// Copies whole words to this byte and those that follow. Panics past the end.
+    /// Copies whole words to the position `at`. Panics past the end.
     pub fn write(&mut self, at: usize, bytes: &[u8]) {
         for (index, word) in bytes.chunks(WORD).enumerate() {
             let word = u32::from_ne_bytes(word.try_into().expect("models write whole words"));
@@ -173,7 +173,7 @@ impl ForeignWords {
         self.words.len()
     }
 
-    /// Some of the words. Panics past the last.
+    /// A slice of the words. Panics past the last.
     pub fn words(&self, range: Range<usize>) -> &[AtomicU32] {
         &self.words[range]
     }
@@ -181,7 +181,7 @@ impl ForeignWords {
     /// A model has no caches.
     pub fn prefetch(&self, _: Range<usize>) {}
 
-    /// Appends a copy of these bytes, which are whole words. Panics past the end.
+    /// Appends a copy of these bytes. They must be whole words. Panics past the end.
     pub fn append_to(&self, range: Range<usize>, into: &mut Vec<u8>) {
         for word in &self.words[range.start / WORD..range.end / WORD] {
             into.extend(word.load(Ordering::Relaxed).to_ne_bytes());

@@ -1,17 +1,17 @@
 //! The regime: whether the members of a group stay awake while they wait, or sleep.
 //!
-//! All members read the answer from one word. One member, the [`Learner`], measures what its waits cost and
-//! writes the word ([`Controller`]). Only one tries the other way now and then, because a try beside foreign
-//! load costs a foreign slice, whoever makes it.
+//! All members read the answer from one word. One member, the [`Learner`], measures the cost of its waits and
+//! writes the word ([`Controller`]). Only one member probes the other mode, because a probe beside foreign
+//! load costs a foreign slice, whichever member makes it.
 //!
-//! Any member may send all to sleep. A yield that takes longer than a millisecond shows that a foreign thread
-//! had the processor. One such yield may be an accident: a thread that passed by. Two that are less than 2 ms
-//! apart are one slice, seen by two members. Two that are 2 to 50 ms apart prove that a foreign thread stays.
-//! While staying awake is only tried, one long yield ends the try.
+//! Any member may send all members to sleep. A yield that takes longer than a millisecond shows that a
+//! foreign thread had the processor. One such yield may be an accident: a thread that ran briefly. Two that
+//! are less than 2 ms apart are one slice, seen by two members. Two that are 2 to 50 ms apart prove that a
+//! foreign thread stays. During a probe of staying awake, one long yield ends the probe.
 //!
 //! Cost: a load to read the regime; an addition and a comparison to count a wait; a clock reading to decide,
-//! a few thousand times a second at most. When not to use: where the way to wait is known and fixed. A wrong
-//! regime costs time, never correctness.
+//! a few thousand times a second at most. When not to use: with a fixed wait policy. A wrong regime costs
+//! time, never correctness.
 
 use crate::atomics::{AtomicU32, Ordering};
 use crate::controller::{Controller, ControllerMode};
@@ -19,49 +19,49 @@ use crate::line::CacheLine;
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::clock::Nanos;
 
-/// Words of the line. Word 0 belongs to the owner of the line, who puts there something else that is read at
-/// every wait.
+/// The word of the line that holds the mode. Word 0 belongs to the owner of the line (such as a barrier), for
+/// another value that every wait reads.
 const MODE: usize = 2;
-/// The processors that the members may use, modulo 64, in two halves.
+/// The set of processors that the members may use, modulo 64, in two words of 32 bits.
 const PROCESSORS: usize = 4;
-/// When a yield last took long, in milliseconds.
+/// The word with the end of the last long yield, in milliseconds modulo 2^32.
 const LAST_LONG_YIELD: usize = 6;
-/// How the two of an exchange look at their line.
-const GLANCE: usize = 7;
+/// The word that tells both members of an exchange how to poll their line.
+const INITIAL_POLL: usize = 7;
 
-/// Values of the mode, the first and the last of which are even.
+/// Values of the mode besides [`Regime::ASLEEP`]; both are even.
 const AWAKE: u32 = 0;
 const TRYING_AWAKE: u32 = 2;
 
 /// Two long yields at least this far apart (ms) count separately; closer ones count once.
 const APART: u32 = 2;
-/// Two long yields further apart than this (ms) are two accidents: a thread that only passes by takes a slice
-/// every second or so, one that stays takes a slice of every two (4 to 20 ms).
+/// Two long yields further apart than this (ms) are two accidents: a thread that runs briefly takes a slice
+/// every second or so; a thread that stays takes every second slice (4 to 20 ms).
 const TOGETHER: u32 = 50;
 
-/// After this many sleeps the clock is read, however few waits have passed. They took half a millisecond
-/// (28 to 60 us each), so a clock reading does not count.
+/// A decision is due after this many sleeps, however few waits have passed. They took half a millisecond
+/// (28 to 60 us each), so the clock reading of a decision does not count.
 const MANY_SLEEPS: u64 = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegimeAdvice {
     /// Each member has a processor.
     Spin,
-    /// Members share processors, but with nobody else.
+    /// Members share processors, but no foreign thread needs them.
     GiveWay,
-    /// Foreign threads want the processors, too.
+    /// Foreign threads need the processors, too.
     Sleep,
 }
 
-/// The line of words that holds the regime of one group. The words start at zero.
+/// The line of words that holds the regime of one group, by reference. The words start at zero.
 #[derive(Clone, Copy, Debug)]
 pub struct Regime<'a> {
     line: &'a CacheLine,
 }
 
 impl<'a> Regime<'a> {
-    /// The mode in which all sleep at once. It is the only odd one, so that a single test of two words or-ed
-    /// together finds it.
+    /// The mode in which all members sleep at once. It is the only odd mode, so that one test of two words
+    /// or-ed together finds it.
     const ASLEEP: u32 = 1;
 
     #[inline]
@@ -69,7 +69,7 @@ impl<'a> Regime<'a> {
         Self { line }
     }
 
-    /// Whether all stay awake and word 0, the owner's, is zero. One test for the fast path of an episode.
+    /// Whether all members stay awake and word 0, the owner's, is zero. One test for an episode's fast path.
     #[inline]
     pub fn is_awake_and_undisturbed(self) -> bool {
         self.line.word(0).load(Ordering::Relaxed) | (self.mode().load(Ordering::Relaxed) & Self::ASLEEP) == 0
@@ -94,8 +94,8 @@ impl<'a> Regime<'a> {
 
     /// Adds the processors that this thread may use to the group's common set.
     pub fn announce_processors(self) {
-        // Processors beyond the 64th share bits: counting too few only means to yield too early. A model has
-        // enough.
+        // Processors beyond the 64th share bits: a count that is too low only makes members yield too early.
+        // A model has enough processors.
         let allowed = if cfg!(loom) { None } else { affinity::allowed(Tid::current()).ok() };
         let bits = |set: affinity::CpuSet| set.iter().fold(0, |bits, cpu| bits | 1_u64 << (cpu % 64));
         let allowed = allowed.map_or(u64::MAX, bits);
@@ -110,13 +110,13 @@ impl<'a> Regime<'a> {
         processors > 0 && members > processors as usize
     }
 
-    /// Tells both members of an exchange how to look at their line; see [`crate::Stretch`].
+    /// The word that tells both members of an exchange how to poll their line; see [`crate::Stretch`].
     #[inline]
     pub fn glance(self) -> &'a AtomicU32 {
-        self.line.word(GLANCE)
+        self.line.word(INITIAL_POLL)
     }
 
-    /// Tells all how to wait, in place of the learner; for models.
+    /// Sets the mode for all members, in place of the learner; for models.
     #[cfg(loom)]
     pub fn advise(self, advice: RegimeAdvice) {
         self.mode()
@@ -145,7 +145,7 @@ impl<'a> Regime<'a> {
     }
 }
 
-/// What the deciding member has counted and learnt.
+/// The counts and the controller of the deciding member.
 #[derive(Clone, Debug)]
 pub struct Learner {
     controller: Option<Controller>,
@@ -161,7 +161,7 @@ impl Default for Learner {
 }
 
 impl Learner {
-    /// Counts a wait that is over, and now and then decides. `sleeps` is the number of sleeps of all waits so
+    /// Counts a finished wait, and now and then decides. `sleeps` is the number of sleeps of all waits so
     /// far. `moment` reads the clock; it is called only for a decision.
     #[inline]
     pub fn learn(&mut self, regime: Regime<'_>, sleeps: u64, moment: impl FnOnce() -> Nanos) {
@@ -172,13 +172,13 @@ impl Learner {
         }
     }
 
-    /// How many waits may pass uncounted before the next decision is due.
+    /// The number of waits that may pass uncounted before the next decision is due.
     #[inline]
     pub fn to_spare(&self) -> u32 {
         self.left - 1
     }
 
-    /// Counts `waits` that have passed uncounted.
+    /// Counts `waits` that passed uncounted.
     #[inline]
     pub fn catch_up(&mut self, waits: u32) {
         self.counted += waits;
@@ -284,7 +284,7 @@ mod tests {
             now.0 += 100_000;
             learner.learn(regime, 0, || now);
         }
-        // Both ways lead to a decision: the moment is asked for.
+        // After catching up, the next wait leads to a decision: it asks for the moment.
         let spare = learner.to_spare();
         learner.catch_up(spare + 5);
         assert_eq!(learner.to_spare(), 0);

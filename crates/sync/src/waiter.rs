@@ -1,15 +1,16 @@
-//! One waiter: its way to wait, and what it shares with the others of its group.
+//! One waiter: its wait policy, and the words that it shares with the other members of its group.
 //!
-//! Barriers, windows and hand-offs hold one [`Waiter`] for each member. The adaptive way needs three answers,
-//! which it reads from words that all members of the group share:
+//! Barriers, windows and hand-offs hold one [`Waiter`] for each member. The adaptive policy needs three
+//! answers, which it reads from words that all members of the group share:
 //! - *Is there a processor for each member?* When a member first waits, it adds the processors that it may
-//!   use to a common set ([`Regime`]). If the members outnumber the set, they share processors.
+//!   use to a common set ([`Regime`]). If there are more members than processors in the set, members share
+//!   processors.
 //! - *Does an awaited member run now?* Each member notes on which processor it arrives ([`Notes`]).
-//! - *Awake or asleep?* One member measures what episodes cost, and decides for all ([`Learner`]).
+//! - *Awake or asleep?* One member measures the cost of episodes, and decides for all ([`Learner`]).
 //!
-//! The answers are hints. A wrong one costs time, never correctness: the way in which a member waits does not
-//! change what it waits for. Cost of an episode: a countdown and a comparison where each member has a
-//! processor; a store where they share.
+//! The answers are hints. A wrong hint costs time, never correctness: every policy returns only when the flag
+//! is reached or the watch stops. Cost of an episode: a countdown and a comparison where each member has a
+//! processor; a store where members share processors.
 
 use crate::adaptive::{Adaptive, Company};
 use crate::atomics::now;
@@ -22,7 +23,7 @@ use crate::watch::{Watch, WatchVerdict};
 use crate::whereabouts::{Notes, Whereabouts};
 use unisono_linux::clock::Nanos;
 
-/// A waiter that waits in one of the five ways.
+/// A waiter with any of the five policies.
 #[derive(Clone, Debug)]
 pub struct Waiter {
     way: WaiterWay,
@@ -41,7 +42,7 @@ enum WaiterWay {
     Adaptive(Adaptive),
 }
 
-/// What the members of a group share so that they can wait for one another.
+/// The shared state by which the members of a group find out how to wait for one another.
 #[derive(Clone, Copy, Debug)]
 pub struct Fellows<'a> {
     pub regime: Regime<'a>,
@@ -50,7 +51,7 @@ pub struct Fellows<'a> {
 }
 
 impl<'a> Fellows<'a> {
-    /// What the member at `place` can know about the others when it waits for `episode`.
+    /// Hints about the other members, for the member at `place` when it waits for `episode`.
     pub fn company(self, place: usize, episode: u32) -> Company<'a> {
         let Self { regime, notes, members } = self;
         let whereabouts = Some(Whereabouts { notes, place, members, episode });
@@ -58,11 +59,11 @@ impl<'a> Fellows<'a> {
     }
 }
 
-/// A member with a processor of its own renews its note once in this many episodes, and may pass the others
-/// on the fast path. After it is moved, its note is wrong for at most 63 episodes, a few microseconds.
+/// Episodes between two notes of a member with a processor of its own. In the others the member may take the
+/// fast path. After a migration its note is wrong for at most 63 episodes, a few microseconds.
 const NOTED_EVERY: u32 = 64;
 
-/// A member asks anew whether processors are shared in the first four of this many episodes. In episode 0 the
+/// A member checks whether processors are shared in the first four of this many episodes. In episode 0 the
 /// common set may lack processors of members that arrive later; afterwards members and masks change rarely.
 const REFRESHED_EVERY: u32 = 1024;
 
@@ -79,17 +80,18 @@ impl Waiter {
         Self { way, learner: Learner::default(), announced: false, crowded: false, note: 0 }
     }
 
-    /// The policy of this waiter for waits among others. Only the adaptive way calls `company`, at each wait;
-    /// a fixed way does not need the answer and would pay some 30 instructions a wait for it.
+    /// The policy of this waiter for one wait. Only the adaptive policy calls `company`, once a wait; a fixed
+    /// policy does not need the hints and would pay some 30 instructions a wait for them.
     #[inline]
     pub fn among<'a, C: Fn() -> Company<'a>>(&'a mut self, company: C) -> WaiterAmong<'a, C> {
         WaiterAmong { way: &mut self.way, company }
     }
 
-    /// Notes where this member runs, if its last note is out of date. Called before each arrival.
+    /// Notes on which processor this member runs, if its last note is out of date. Called before each
+    /// arrival.
     #[inline]
     pub fn note(&mut self, fellows: Fellows<'_>, place: usize, episode: u32) {
-        // In a model there is no processor to learn from.
+        // A model has no processors to note.
         if cfg!(loom) || !matches!(self.way, WaiterWay::Adaptive(_)) {
             return;
         }
@@ -108,7 +110,7 @@ impl Waiter {
         notes.write(place, self.crowded, episode, &mut self.note);
     }
 
-    /// Whether the first moment of a wait is spent with a glance.
+    /// Whether a wait starts with a [`Glance`](crate::Glance): a few dozen polls before the policy runs.
     #[inline]
     pub fn glances(&self, regime: Regime<'_>) -> bool {
         match &self.way {
@@ -119,7 +121,8 @@ impl Waiter {
         }
     }
 
-    /// How many episodes may pass before this waiter has to renew its note or, if it `decides`, to learn.
+    /// The number of episodes that may pass on the fast path before this waiter has to renew its note or, if
+    /// it `decides` for the group, to learn.
     #[inline]
     pub fn to_spare(&self, decides: bool, episode: u32) -> u32 {
         match &self.way {
@@ -135,13 +138,13 @@ impl Waiter {
         }
     }
 
-    /// Takes in that `episodes` passed on the fast path, which does not tell the waiter.
+    /// Counts `episodes` that passed on the fast path, where the waiter is not called.
     #[inline]
     pub fn catch_up(&mut self, episodes: u32) {
         self.learner.catch_up(episodes);
     }
 
-    /// Counts an episode or a wait that is over, and now and then decides how all wait. Exactly one of the
+    /// Counts a finished episode or wait, and now and then decides how all members wait. Exactly one of the
     /// members that share the regime calls this.
     #[inline]
     pub fn learn(&mut self, regime: Regime<'_>) {
@@ -150,19 +153,19 @@ impl Waiter {
         }
     }
 
-    /// How often this waiter slept so far.
+    /// The number of sleeps of this waiter so far.
     pub fn blocks(&self) -> u64 {
         self.way.block().map_or(0, Block::blocks)
     }
 
-    /// How long this waiter slept so far.
+    /// The time that this waiter has slept so far.
     pub fn asleep(&self) -> Nanos {
         self.way.block().map_or(Nanos::ZERO, Block::asleep)
     }
 }
 
 impl WaiterWay {
-    /// The part that sleeps.
+    /// The part of the policy that sleeps.
     fn block(&self) -> Option<&Block> {
         match self {
             Self::Spin(_) | Self::Yield(_) => None,
@@ -173,7 +176,7 @@ impl WaiterWay {
     }
 }
 
-/// A waiter that may ask about the members that it waits for.
+/// A waiter's policy for one wait, with a way to ask for the hints about the other members.
 #[derive(Debug)]
 pub struct WaiterAmong<'a, C> {
     way: &'a mut WaiterWay,

@@ -1,30 +1,30 @@
-//! How a caller stops a wait that is in vain.
+//! How the caller of a wait stops it.
 //!
 //! A policy knows how to wait. Only its caller knows about deadlines and dead members. So the policy calls
-//! [`Watch::look`] after every few dozen polls, after every yield and before every sleep, and stops when told
-//! to. Before a sleep the look comes after the fence that announces the sleeper. A thread that disturbs
-//! sleepers ([`crate::Flag::disturb`]) therefore either finds this sleeper or is seen by its look. A wait
-//! that ends within its first polls never looks.
+//! [`Watch::look`] after every few dozen polls, after every yield and before every sleep, and stops if the
+//! watch says so. Before a sleep this call comes after the fence that announces the sleeper. A thread that
+//! disturbs sleepers ([`crate::Flag::disturb`]) therefore either finds this sleeper counted, or its writes
+//! are visible to the call. A wait that ends within its first polls never calls the watch.
 
 use unisono_linux::clock::Nanos;
 
 /// The caller's side of a wait; see the module.
 pub trait Watch {
-    /// Called now and then while waiting. Should cost a few nanoseconds as a rule.
+    /// Called now and then while waiting. Should usually cost a few nanoseconds.
     fn look(&mut self) -> WatchVerdict;
 
-    /// When a sleeper has to wake by itself, to look for what nobody disturbs it for.
+    /// When a sleeper has to wake by itself, to check for events that no thread disturbs it for.
     fn sleep_until(&mut self) -> Option<Nanos>;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchVerdict {
     Continue,
-    /// Give up; the watch knows why.
+    /// Give up; the watch knows the reason.
     Stop,
 }
 
-/// Waits for ever.
+/// Waits for ever: never stops a wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unwatched;
 
@@ -38,7 +38,7 @@ impl Watch for Unwatched {
     }
 }
 
-/// Sleeps until a moment at most, and stops for nothing.
+/// Limits each sleep to a moment, and never stops a wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Until(pub Option<Nanos>);
 
@@ -52,33 +52,33 @@ impl Watch for Until {
     }
 }
 
-/// How long a sleeper sleeps at most before it looks whether those that it waits for still live. A process
-/// that is killed wakes nobody. A tenth of a second, because barriers promise to name a killed process
-/// within a second, and ten wake-ups a second cost less than a thousandth of a processor. Twice as much would
-/// still keep the promise on an idle host; half as much doubles the wake-ups and gains nobody anything.
-/// Chosen by this arithmetic, not measured.
-pub const LONGEST_SLEEP: Nanos = Nanos(100_000_000);
+/// The longest sleep of a waiter before it checks whether the awaited processes are still alive: a killed
+/// process wakes no thread. A tenth of a second, because barriers promise to name a killed process within a
+/// second, and ten wake-ups a second cost less than a thousandth of a processor. Twice as much would still
+/// keep the promise on an idle host; half as much would double the wake-ups without any gain. Chosen by this
+/// arithmetic, not measured.
+pub const MAX_SLEEP: Nanos = Nanos(100_000_000);
 
-/// Makes one look in `EVERY` a thorough one, and each look after a sleep. `EVERY` is a power of two.
+/// Makes one call of a watch in `EVERY` a thorough one, and each call after a sleep. `EVERY` is a power of 2.
 ///
-/// A watch is called about once a microsecond while its waiter polls. Reading the clock takes 20 to 40 ns
-/// and a system call 300 ns, so most looks do neither.
+/// A watch is called about once a microsecond while its waiter polls. Reading the clock takes 20 to 40 ns and
+/// a system call 300 ns, so most calls do neither.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SparseLooks<const EVERY: u32>(u32);
 
 impl<const EVERY: u32> SparseLooks<EVERY> {
-    /// Counts a look; whether it is to be thorough.
+    /// Counts a call; returns whether it has to be thorough.
     #[inline]
     pub fn is_thorough(&mut self) -> bool {
         self.0 = self.0.wrapping_add(1);
         self.0.is_multiple_of(EVERY)
     }
 
-    /// When a sleeper has to wake: at `until`, or for a look at the members. A sleeper looks rarely, so its
-    /// next look is thorough.
+    /// When a sleeper has to wake: at `until`, or earlier to check the members. A sleeper calls its watch
+    /// rarely, so its next call is thorough.
     pub fn sleep_until(&mut self, now: Nanos, until: Option<Nanos>) -> Nanos {
         self.0 |= EVERY - 1;
-        let slice = LONGEST_SLEEP.after(now);
+        let slice = MAX_SLEEP.after(now);
         until.map_or(slice, |until| until.min(slice))
     }
 }
@@ -93,7 +93,7 @@ mod tests {
         let thorough: Vec<bool> = (0..8).map(|_| looks.is_thorough()).collect();
         assert_eq!(thorough, [false, false, false, true, false, false, false, true]);
         assert!(!looks.is_thorough());
-        let slice = LONGEST_SLEEP.after(Nanos(5));
+        let slice = MAX_SLEEP.after(Nanos(5));
         assert_eq!(looks.sleep_until(Nanos(5), None), slice);
         assert!(looks.is_thorough());
         assert_eq!(looks.sleep_until(Nanos(5), Some(Nanos(7))), Nanos(7));

@@ -1,22 +1,24 @@
-//! Where the members of a group last ran.
+//! On which processors the members of a group last ran.
 //!
-//! Each member notes the processor on which it arrives, in a word that all read. Suppose a waiter awaits a
-//! member that was last seen on the waiter's own processor. That member cannot run while the waiter does, so
-//! the waiter must not spin. A note may be out of date; a wrong guess costs time only. Cost: one store an
-//! episode where members share processors, one in 64 episodes elsewhere; a question reads one word a member.
+//! Each member notes the processor on which it arrives, in a word that all members read. Suppose a waiter
+//! awaits a member that was last seen on the waiter's own processor. That member cannot run while the waiter
+//! does, so the waiter must not spin. A note may be out of date; a wrong guess costs time only. Cost: one
+//! store an episode where members share processors, one in 64 episodes elsewhere; a question reads one word a
+//! member.
 
 use crate::atomics::{AtomicU32, Ordering};
 use crate::line::{CacheLine, Lines};
 use unisono_linux::current_cpu::current_cpu;
 
-/// A note is the episode's low bits above the processor's number plus one; 0 is no note.
+/// Low bits of a note: the processor's number plus one, 0 for no note. Above them: low bits of the episode.
 const CPU_BITS: u32 = 12;
 
-/// Larger groups do not read notes. The notes of 64 members are 4 lines that others write, each a transfer of
-/// 30 to 100 ns; those of 4,096 would take 25 us, half of the 50 us that a wrong guess costs at most.
+/// The largest group that reads notes. The notes of 64 members are 4 lines that others write, each a transfer
+/// of 30 to 100 ns; those of 4,096 members would take 25 us, half of the 50 us that a wrong guess costs at
+/// most.
 const SMALL_GROUP: usize = 64;
 
-/// The words of the notes: sixteen places a line.
+/// The words of the notes: sixteen places in a line.
 #[derive(Clone, Copy, Debug)]
 pub struct Notes<'a> {
     lines: &'a Lines,
@@ -25,13 +27,13 @@ pub struct Notes<'a> {
 }
 
 impl<'a> Notes<'a> {
-    /// The notes of `places` places, which lie in `lines` from line `first` on.
+    /// The notes of `places` places, in `lines` from line `first` on.
     #[inline]
     pub const fn new(lines: &'a Lines, first: usize, places: usize) -> Self {
         Self { lines, first, places }
     }
 
-    /// How many lines the notes of `places` places take.
+    /// The number of lines for the notes of `places` places.
     pub const fn lines(places: usize) -> usize {
         places.div_ceil(CacheLine::WORDS)
     }
@@ -41,7 +43,7 @@ impl<'a> Notes<'a> {
         self.lines.line(self.first + place / CacheLine::WORDS).word(place % CacheLine::WORDS)
     }
 
-    /// Writes where the member at `place` runs, if that is news; `last` is its note before.
+    /// Writes the processor of the member at `place` if the note differs from `last`, its previous note.
     #[inline]
     pub(crate) fn write(&self, place: usize, crowded: bool, episode: u32, last: &mut u32) {
         let note = if crowded { episode << CPU_BITS | here() } else { here() };
@@ -51,24 +53,25 @@ impl<'a> Notes<'a> {
         }
     }
 
-    /// Forgets where the member at `place` was seen.
+    /// Erases the note of the member at `place`.
     pub fn forget(&self, place: usize) {
         self.note(place).store(0, Ordering::Relaxed);
     }
 }
 
-/// What a member at one wait asks the notes.
+/// A question of one waiter to the notes: may the awaited members be running?
 #[derive(Clone, Copy, Debug)]
 pub struct Whereabouts<'a> {
     pub notes: Notes<'a>,
     pub place: usize,
     pub members: usize,
-    /// The episode that the asker waits for.
+    /// The episode that this waiter waits for.
     pub episode: u32,
 }
 
 impl Whereabouts<'_> {
-    /// Whether no member that is still awaited was last seen on this processor.
+    /// Whether no awaited member was last seen on this processor. In a crowded group, a member whose note has
+    /// this episode has arrived and is not awaited any more.
     pub(crate) fn awaited_may_run(&self, crowded: bool) -> bool {
         if cfg!(loom) || self.members > SMALL_GROUP {
             return cfg!(loom) || !crowded;

@@ -1,15 +1,15 @@
 //! Runs a loop with the widest vectors that the processor has.
 //!
-//! The caller writes a plain loop over words as a [`Wide`]. The compiler makes one copy of it for each width
-//! of vectors, and [`vectorized`] runs the widest copy that this processor can run. Cost: a look at a cached
-//! answer for each call, so the loop should run over tens of words at least.
+//! The caller writes a plain loop over words as a [`Wide`]. The compiler makes one copy of it for each vector
+//! width, and [`vectorized`] runs the widest copy that this processor can run. Cost: a load of the cached
+//! feature flags for each call, so the loop should run over tens of words at least.
 
-/// A loop that is worth wider vectors.
+/// A loop that runs faster with wider vectors.
 pub trait Wide {
     type Output;
 
-    /// Runs the loop. Mark the implementation `#[inline(always)]`, and what it calls, too: a call that is not
-    /// inlined runs the code for the narrow vectors.
+    /// Runs the loop. Mark the implementation and the functions that it calls `#[inline(always)]`: a call
+    /// that is not inlined runs the code for the narrow vectors.
     fn run(self) -> Self::Output;
 }
 
@@ -38,7 +38,7 @@ fn with_64_bytes<W: Wide>(work: W) -> W::Output {
     work.run()
 }
 
-/// Needs AVX2 and the instructions on single bits that came with it (part of x86-64-v3).
+/// Needs AVX2 and the bit-manipulation instructions that came with it (part of x86-64-v3).
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn with_32_bytes<W: Wide>(work: W) -> W::Output {

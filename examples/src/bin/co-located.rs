@@ -3,14 +3,13 @@
 //! ```sh
 //! co-located
 //! ```
-//! A robot's camera and its control loop feed handlers of one thread. Nothing is sent and nothing is copied:
-//! the channel decides which handler runs next, and hands it the supplier's own bytes. Use it where suppliers
-//! and consumers are parts of one program. Where they are several programs, the broker serves the same
-//! channel.
+//! A robot's camera and its control loop feed handlers of one thread. Events are neither sent nor copied: the
+//! channel decides which handler runs next, and hands it the supplier's own bytes. Use this if suppliers and
+//! consumers are parts of one program. If they are several programs, the broker serves the same channel.
 //!
-//! The example checks that control events come by deadline and not as they were published, that the camera
-//! gets its quarter of the time meanwhile, that no event is copied or missing, and that a handler whose
-//! deadline cannot be kept is refused.
+//! The example checks that control events are served by deadline and not in the order of publication, that
+//! the camera gets its quarter of the time meanwhile, that no event is copied or missing, and that a handler
+//! whose deadline cannot be kept is refused.
 #![forbid(unsafe_code)]
 
 use anyhow::{Context as _, bail, ensure};
@@ -23,12 +22,12 @@ use unisono_eventchannel::{
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 use unisono_linux::clock::{Nanos, now};
 
-/// What is published: shared, and never copied.
+/// The payload of events: shared, never copied.
 type Bytes = Arc<[u8]>;
 
 const CONTROL: usize = 300;
 const FRAMES: usize = 1000;
-/// What each handler takes at worst.
+/// The worst-case execution time of each handler.
 const WORST: Nanos = Nanos(10_000);
 
 #[allow(clippy::print_stdout, reason = "a program speaks")]
@@ -49,7 +48,7 @@ fn main() -> anyhow::Result<()> {
 
     let inbox = |class: &str| InboxSpec {
         class: Some(class.into()),
-        // all pictures are one piece of memory
+        // all pictures share one piece of memory
         capacity: InboxCapacity { events: FRAMES, bytes: usize::MAX },
         execution: ExecutionTime::constant(WORST),
         ..InboxSpec::default()
@@ -59,7 +58,7 @@ fn main() -> anyhow::Result<()> {
     let watcher = channel.connect(start, ConsumerSpec::new("watcher").with(inbox("camera")))?;
     channel.subscribe(start, watcher, Interest::in_topics("robot/picture".parse()?))?;
 
-    // one more handler that wants 9 us of every 10: no class is sure of as much
+    // a further handler that wants 9 us of every 10: no class is guaranteed that much
     let (period, deadline) = (Nanos(10_000), Nanos(10_000));
     let greedy = InboxSpec {
         reservation: Some(Reservation { period, deadline, largest: 64 }),

@@ -4,8 +4,8 @@
 //! unisono events serve &
 //! file-download supply README.md & file-download consume copy.md
 //! ```
-//! Who downloads says where the next piece begins; the reply has the file's size and the piece's checksum.
-//! Supplier and consumer may as well be the examples in C and in Python.
+//! The client's request names the offset of the next piece; the reply has the file's size and the piece's
+//! checksum. Supplier and consumer may also be the examples in C and in Python.
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, ensure};
@@ -18,7 +18,7 @@ use unisono_broker::{
     Advertisement, Client, Error, EventDraft, FieldSet, ReceivedEvent, Reception, SubscriptionSpec,
     TopicHandle, default_socket,
 };
-use unisono_examples::events::{PATIENCE, Role, adler32, broker, whole};
+use unisono_examples::events::{Role, TIMEOUT, adler32, broker, whole};
 
 /// Serve a file, or download it and check each piece
 #[derive(Parser)]
@@ -42,7 +42,7 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-/// For ever: until it is stopped, or the broker is.
+/// Serves until it is stopped, or the broker ends.
 fn supply(args: &Args) -> anyhow::Result<()> {
     let mut file = File::open(&args.file).with_context(|| args.file.display().to_string())?;
     let size = file.metadata()?.len();
@@ -58,9 +58,10 @@ fn supply(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// The piece that begins at `offset`. Where nobody answers, the one who serves may not be there yet.
+/// The piece that begins at `offset`. Retries if there is no reply, because the supplier may not have started
+/// yet.
 fn piece(client: &mut Client, topic: TopicHandle, offset: i64) -> anyhow::Result<ReceivedEvent> {
-    let tries = PATIENCE.as_millis() / 100;
+    let tries = TIMEOUT.as_millis() / 100;
     for _ in 0..tries {
         let request = EventDraft::new(&[]).with_fields(FieldSet::new().with("offset", offset));
         match client.request(topic, request, Duration::from_millis(100)) {
@@ -68,7 +69,7 @@ fn piece(client: &mut Client, topic: TopicHandle, offset: i64) -> anyhow::Result
             other => return Ok(other?),
         }
     }
-    anyhow::bail!("nobody serves a file: no reply within {PATIENCE:?}")
+    anyhow::bail!("nobody serves a file: no reply within {TIMEOUT:?}")
 }
 
 fn consume(args: &Args) -> anyhow::Result<()> {

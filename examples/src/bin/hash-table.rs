@@ -1,13 +1,13 @@
-//! A hash table spread over all ranks: a rank claims a slot for a key by compare-and-swap, at whatever rank
-//! the slot is. The slot's owner does nothing.
+//! A hash table spread over all ranks: a rank claims a slot for a key by compare-and-swap, on any rank. The
+//! slot's owner does nothing.
 //!
 //! ```text
 //!   slot = hash(key) modulo all slots    owner = slot / slots of a rank    window: [ key value | key value |
 //!   claim: compare-and-swap(empty -> key)
 //!     lost to another key: the next slot        lost to the same key: it is there
 //! ```
-//! All ranks insert keys of their own, and besides the same few keys at the same time. In the end the table
-//! holds every key exactly once.
+//! All ranks insert their own keys, and at the same time a few keys common to all. In the end the table holds
+//! every key exactly once.
 #![forbid(unsafe_code)]
 
 use anyhow::{bail, ensure};
@@ -29,7 +29,7 @@ struct Args {
 }
 
 const EMPTY: u64 = 0;
-/// Elements a slot.
+/// Elements per slot.
 const SLOT: u64 = 2;
 
 /// Mixes the bits of a number one to one (David Stafford's thirteenth mixer).
@@ -39,12 +39,12 @@ fn mix(number: u64) -> u64 {
     number ^ number >> 31
 }
 
-/// Key number `index` of rank `rank`: no two are the same, and none is empty.
+/// Key number `index` of rank `rank`: all keys are different, and none is empty.
 fn key(rank: u64, index: u64) -> u64 {
     mix(((rank + 1) << 40) + index + 1)
 }
 
-/// What belongs to a key, so that a wrong one is noticed.
+/// The value of a key, by which a wrong entry is noticed.
 fn value(key: u64) -> u64 {
     mix(!key)
 }
@@ -62,7 +62,7 @@ impl Table {
         Ok(Self { window, ranks: job.size() as u64, slots })
     }
 
-    /// Where to look for a key: its owner and place, the most likely first.
+    /// The places to search for a key, the most likely first: owner and offset.
     fn places(&self, key: u64) -> impl Iterator<Item = (Rank, i64)> + use<> {
         let (slots, all) = (self.slots, self.slots * self.ranks);
         let first = mix(key) % all;
@@ -71,7 +71,7 @@ impl Table {
             .map(move |slot| (Rank::at((slot / slots) as usize), (slot % slots * SLOT) as i64))
     }
 
-    /// Whether this call has put the key there; `false`: it was there already.
+    /// Whether this call has inserted the key; `false` if it was there already.
     fn insert(&mut self, key: u64) -> anyhow::Result<bool> {
         for (owner, place) in self.places(key) {
             let found = self.window.compare_and_swap(EMPTY, key, owner, place)?;
@@ -100,7 +100,7 @@ impl Table {
         Ok(None)
     }
 
-    /// Slots of this rank's that hold a key.
+    /// Number of this rank's slots that hold a key.
     fn occupied(&self) -> Result<u64, unisono_rma::Error> {
         let mut slots = vec![0_u64; (self.slots * SLOT) as usize];
         self.window.load(0, &mut slots)?;
@@ -113,7 +113,7 @@ fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let mut job = join()?;
     let (rank, ranks) = (u64::from(job.rank().0), job.size() as u64);
-    // all keys fill two thirds of the table at most
+    // all keys together fill at most two thirds of the table
     let distinct = args.keys * ranks + args.common;
     let mut table = Table::new(&mut job, (distinct * 3 / 2 / ranks + 1).max(2))?;
     job.barrier()?;
@@ -135,7 +135,7 @@ fn main() -> anyhow::Result<()> {
     let seconds = start.elapsed().as_secs_f64();
     job.barrier()?;
 
-    // what the next rank has inserted, and what all have
+    // the keys that the next rank has inserted, and those common to all
     let neighbour = (rank + 1) % ranks;
     let theirs = (0..args.keys).map(|index| key(neighbour, index));
     for (index, key) in theirs.chain((0..args.common).map(|index| key(ranks, index))).enumerate() {

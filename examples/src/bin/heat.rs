@@ -1,5 +1,5 @@
-//! The heat equation on a square plate, by rows: in each step a rank puts its first and last row into the
-//! ghost rows of its neighbours.
+//! The heat equation on a square plate, divided by rows: in each step a rank puts its first and last row into
+//! its neighbors' ghost rows.
 //!
 //! ```text
 //!   rank 0  | row row row  last |                      window of a rank, twice (even and odd steps):
@@ -7,8 +7,9 @@
 //!                   put  v  |
 //!   rank 1           | first row row  last |
 //! ```
-//! Ghost rows exist twice, for even and odd steps: a neighbour that is a step ahead writes those of the next
-//! step while this rank still reads those of this one. So one synchronization a step is enough.
+//! Ghost rows exist twice, for even and odd steps: a neighbor that is a step ahead writes the ghost rows of
+//! the next step while this rank still reads those of the current step. So one synchronization per step is
+//! enough.
 #![forbid(unsafe_code)]
 
 use anyhow::{bail, ensure};
@@ -55,7 +56,7 @@ impl Synchronization {
 
 const HOT: f64 = 100.0;
 
-/// One step of some rows: each point moves towards the mean of its neighbours.
+/// One step of some rows: each point moves towards the mean of its neighbors.
 fn step(above: &[f64], rows: &[f64], below: &[f64], next: &mut [f64]) {
     let size = above.len();
     let count = rows.len() / size;
@@ -71,7 +72,7 @@ fn step(above: &[f64], rows: &[f64], below: &[f64], next: &mut [f64]) {
     }
 }
 
-/// This rank's share of the plate, and what it needs to exchange it.
+/// This rank's share of the plate, and the state for the exchange.
 struct Plate {
     window: Window,
     size: usize,
@@ -104,7 +105,7 @@ impl Plate {
         })
     }
 
-    /// Where a ghost row of step `step` begins, in elements: from above, or from below.
+    /// The offset of a ghost row of step `step` in elements: from above, or from below.
     fn ghost(&self, step: usize, from_below: bool) -> usize {
         (step % 2 * 2 + usize::from(from_below)) * self.size
     }
@@ -189,7 +190,7 @@ fn main() -> anyhow::Result<()> {
         let right = &right[own.start * args.size..own.end * args.size];
         let difference = plate.rows.iter().zip(right).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
         let difference = combined(&mut job, difference, Operation::Max)?;
-        // the same additions in the same order: not a bit may differ
+        // the same additions in the same order: the results must be equal bit for bit
         if difference != 0.0 {
             bail!("the plate differs from the sequential solution by up to {difference}");
         }

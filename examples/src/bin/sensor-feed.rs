@@ -4,8 +4,8 @@
 //! unisono events serve &
 //! sensor-feed consume & sensor-feed supply 300
 //! ```
-//! The consumer checks that no hot event is missing, doubled or out of order, and counts those that were
-//! late. Supplier and consumer may as well be the examples in C and in Python.
+//! The consumer checks that no hot event is missing, doubled or out of order, and counts late ones. Supplier
+//! and consumer may also be the examples in C and in Python.
 #![forbid(unsafe_code)]
 
 use anyhow::{bail, ensure};
@@ -17,7 +17,7 @@ use unisono_broker::{
     Advertisement, EventDraft, FieldSet, InterestSpec, NoticeText, Reception, SubscriptionSpec, WhenFull,
     default_socket,
 };
-use unisono_examples::events::{PATIENCE, Role, broker, is_last, publish_once_heard, whole};
+use unisono_examples::events::{Role, TIMEOUT, broker, is_last, publish_once_heard, whole};
 
 /// Feed temperatures with deadlines, and check that every hot one arrives
 #[derive(Parser)]
@@ -45,7 +45,7 @@ fn main() -> anyhow::Result<()> {
 
 fn supply(args: &Args) -> anyhow::Result<()> {
     let mut client = broker(&args.at)?;
-    // each event is due 20 ms after the broker has it
+    // each event is due 20 ms after the broker gets it
     let offer = Advertisement { deadline_ns: Some(20_000_000), ..Advertisement::of("sensor/1/heat") };
     let heat = client.advertise(&offer)?;
     let event = |number| {
@@ -74,7 +74,7 @@ fn consume(args: &Args) -> anyhow::Result<()> {
         filter: Some("celsius > 40 or last".to_owned()),
         ..InterestSpec::default()
     };
-    // it may lose nothing: if it is too slow, the sensor waits
+    // no event may be lost: if the consumer is too slow, the sensor waits
     client.subscribe(&SubscriptionSpec {
         interests: vec![interest],
         full: WhenFull::BlockSupplier,
@@ -82,7 +82,7 @@ fn consume(args: &Args) -> anyhow::Result<()> {
     })?;
     let (mut next, mut events, mut late) = (hot(0), 0, 0);
     loop {
-        match client.receive(Some(PATIENCE))? {
+        match client.receive(Some(TIMEOUT))? {
             Some(Reception::Event(event)) => {
                 let number = whole(&event.fields, "number")?;
                 if is_last(&event) {
@@ -94,7 +94,7 @@ fn consume(args: &Args) -> anyhow::Result<()> {
             }
             Some(Reception::Notice { notice: NoticeText::Gone { died: false, .. }, .. }) => {}
             Some(other) => bail!("{other:?}"),
-            None => bail!("nothing has come for {PATIENCE:?}"),
+            None => bail!("nothing has come for {TIMEOUT:?}"),
         }
     }
     writeln!(std::io::stdout(), "sensor feed: {events} hot events, none is missing, {late} were late")?;

@@ -4,9 +4,9 @@
 //! unisono events serve &
 //! video-stream consume & video-stream supply 300
 //! ```
-//! A frame that is late is not worth its way: the broker drops it and tells the consumer, which checks that
-//! frames and gaps together are the whole stream. When its queue is full, frames that others depend on stay:
-//! they are more critical. Supplier and consumer may as well be the examples in C and in Python.
+//! A late frame is useless: the broker drops it and notifies the consumer, which checks that frames and gaps
+//! together are the whole stream. If its queue is full, frames that other frames depend on stay: they are
+//! more critical. Supplier and consumer may also be the examples in C and in Python.
 #![forbid(unsafe_code)]
 
 use anyhow::{bail, ensure};
@@ -18,7 +18,7 @@ use unisono_broker::{
     Advertisement, EventDraft, FieldSet, NoticeText, Reception, SubscriptionSpec, WhenFull, WhenLate,
     default_socket,
 };
-use unisono_examples::events::{PATIENCE, Role, broker, is_last, publish_once_heard, whole};
+use unisono_examples::events::{Role, TIMEOUT, broker, is_last, publish_once_heard, whole};
 
 /// Stream frames with deadlines, and check that frames and gaps are the whole stream
 #[derive(Parser)]
@@ -35,8 +35,8 @@ struct Args {
 /// Frames are shown at 30 Hz.
 const PERIOD: Duration = Duration::from_nanos(1_000_000_000 / 30);
 
-/// The bytes of a frame, and how bad its loss is: every twelfth frame stands alone, every third depends on
-/// that, the others on both.
+/// The size of a frame, and its criticality: every twelfth frame stands alone, every third depends on it, the
+/// others on both.
 fn frame(number: i64) -> (usize, u8) {
     match number {
         number if number % 12 == 0 => (20_000, 2),
@@ -45,7 +45,7 @@ fn frame(number: i64) -> (usize, u8) {
     }
 }
 
-/// What the bytes of a frame are here.
+/// The value of all bytes of a frame.
 fn content(number: i64) -> u8 {
     u8::try_from(number & 0xff).unwrap_or(0)
 }
@@ -79,7 +79,7 @@ fn supply(args: &Args) -> anyhow::Result<()> {
         std::thread::sleep(next.saturating_sub(start.elapsed()));
     }
     let fields = FieldSet::new().with("number", args.count).with("last", true);
-    // without a deadline of its own it could be dropped as the others
+    // without its own deadline it could be dropped like the others
     let last = EventDraft::new(&[]).with_fields(fields).critical(255).due_in(Duration::from_secs(3600));
     client.publish(video, &last)?;
     Ok(())
@@ -95,7 +95,7 @@ fn consume(args: &Args) -> anyhow::Result<()> {
     })?;
     let (mut shown, mut missing, mut before) = (0, 0, -1);
     loop {
-        match client.receive(Some(PATIENCE))? {
+        match client.receive(Some(TIMEOUT))? {
             Some(Reception::Event(event)) => {
                 let number = whole(&event.fields, "number")?;
                 if is_last(&event) {
@@ -114,7 +114,7 @@ fn consume(args: &Args) -> anyhow::Result<()> {
             }
             Some(Reception::Notice { notice: NoticeText::Gone { died: false, .. }, .. }) => {}
             Some(other) => bail!("{other:?}"),
-            None => bail!("nothing has come for {PATIENCE:?}"),
+            None => bail!("nothing has come for {TIMEOUT:?}"),
         }
     }
     writeln!(

@@ -1,5 +1,5 @@
-//! C sources are formatted as `.clang-format` at the root says. Without clang-format the check is skipped,
-//! and the summary says so. Generated headers are left alone.
+//! C sources are formatted as `.clang-format` at the root defines. Without clang-format the check is skipped,
+//! and the summary reports that. Generated headers are not checked.
 
 use super::sources::Sources;
 use crate::step::StepVerdict;

@@ -1,29 +1,29 @@
-//! The code of a Rust file as tokens: which types it defines and which paths of its own crate it names. Code
-//! for tests is left out.
+//! The code of a Rust file as tokens: the types that it defines and the paths of its own crate that it names.
+//! Ignores test code.
 
 use proc_macro2::{Delimiter, Ident, LexError, TokenStream, TokenTree};
 
 /// A name and its line.
 pub(super) type At = (String, usize);
 
-/// Segments from the crate's root on.
+/// A path as segments, starting at the crate's root.
 pub(super) type CratePath = Vec<String>;
 
 #[derive(Default)]
 pub(super) struct Code {
-    /// Types, traits and aliases, those inside functions excepted.
+    /// Types, traits and aliases, except inside functions.
     pub(super) types: Vec<At>,
-    /// Paths of the own crate, from its root: `a::B` for `crate::a::B`, and for `super::B` in `a::c`.
+    /// Paths of its own crate, from the root: `a::B` for `crate::a::B`, and for `super::B` in `a::c`.
     pub(super) paths: Vec<(CratePath, usize)>,
-    /// What the file imports, by name: modules inside it reach these names through it.
+    /// The file's imports, by name: modules inside it reach these names through it.
     pub(super) offers: Vec<(String, CratePath)>,
     pub(super) test_modules: Vec<String>,
-    /// Parameters of functions that are a bare `u64`, and functions that return one.
+    /// Function parameters of plain type `u64`, and functions that return a `u64`.
     pub(super) bare_numbers: Vec<At>,
 }
 
 impl Code {
-    /// Reads the file of the module `own`. The error means that it is not Rust.
+    /// Reads the file of the module `own`. Fails if the file is not Rust.
     pub(super) fn read(text: &str, own: &[&str]) -> Result<Self, LexError> {
         let mut code = Self::default();
         let own: CratePath = own.iter().map(|name| (*name).to_owned()).collect();
@@ -51,7 +51,7 @@ impl Code {
                     let end = trees[at..].iter().position(|t| is(t, ';')).map_or(trees.len(), |n| at + n);
                     for (path, name) in paths(&trees[at + 1..end]) {
                         let known = absolute(&path, own);
-                        // what a module hands on it does not use itself
+                        // a module does not itself use the names that it re-exports
                         if !is_public(&trees[..at]) {
                             let line = word.span().start().line;
                             self.paths.extend(known.clone().map(|path| (path, line)));
@@ -80,14 +80,14 @@ impl Code {
             self.types.push((defined.to_string(), defined.span().start().line));
         }
         if at >= 2 && is(&trees[at - 1], ':') && is(&trees[at - 2], ':') {
-            return; // within a path
+            return; // inside a path
         }
         let line = word.span().start().line;
         let known = paths(&trees[at..]).into_iter().filter_map(|(path, _)| absolute(&path, own));
         self.paths.extend(known.map(|path| (path, line)));
     }
 
-    /// Where the item that begins at `at` ends.
+    /// The end of the item that begins at `at`.
     fn skip_item(&mut self, trees: &[TokenTree], at: usize) -> usize {
         let is_end = |tree: &TokenTree| {
             is(tree, ';') || matches!(tree, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace)
@@ -161,7 +161,7 @@ fn is_public(before: &[TokenTree]) -> bool {
     matches!(before.last(), Some(TokenTree::Ident(word)) if word == "pub")
 }
 
-/// The paths that begin here, each with the name that it brings in: `a::b` with `b` and `a::c` with `d` for
+/// The paths that begin here, each with the name that it imports: `a::b` with `b` and `a::c` with `d` for
 /// `a::{b, c as d}`.
 fn paths(trees: &[TokenTree]) -> Vec<(CratePath, String)> {
     let mut path = CratePath::new();
@@ -189,8 +189,8 @@ fn paths(trees: &[TokenTree]) -> Vec<(CratePath, String)> {
     path.last().cloned().map(|last| (path, alias.unwrap_or(last))).into_iter().collect()
 }
 
-/// A path that the module `own` names, from the crate's root. `None`: it may lead out of the crate, or names
-/// a module without anything in it, as `pub(super)` does.
+/// Converts a path that the module `own` names to a path from the crate's root. `None`: the path may lead out
+/// of the crate, or names a module and no item in it, as `pub(super)` does.
 fn absolute(path: &[String], own: &[String]) -> Option<CratePath> {
     let first = path.first()?;
     let (base, rest) = match first.as_str() {
@@ -200,7 +200,7 @@ fn absolute(path: &[String], own: &[String]) -> Option<CratePath> {
             let up = path.iter().take_while(|word| *word == "super").count();
             (&own[..own.len().checked_sub(up)?], &path[up..])
         }
-        // in the root a name of one of its modules, or of another crate
+        // at the root: the name of a module of the root, or of another crate
         _ if own.is_empty() && path.len() > 1 => (own, path),
         _ => return None,
     };

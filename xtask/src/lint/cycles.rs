@@ -1,15 +1,15 @@
-//! The modules of a folder form no cycle: what two of them share is in a third, below both.
+//! The modules of a folder form no cycle: code that two of them share is in a third module, below both.
 //!
-//! A module is compared with those beside it, with everything inside each. The file of a folder itself
-//! (`mod.rs`) may name the modules in it, and they may name it: it holds what they have in common, such as a
-//! trait, and they are read together with it. The root of a crate is stricter. It names its modules, and
-//! these must not need anything that it defines.
+//! A module, with all modules inside it, is compared with its siblings. A folder's own file (`mod.rs`) may
+//! name the modules in it, and they may name it: it holds their common parts, such as a trait, and is read
+//! together with them. The root of a crate is stricter: it names its modules, and they must not need a name
+//! that it defines.
 
 use super::code::{Code, CratePath};
 use super::sources::{SourceFile, Sources};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// For each module, the modules beside it that it names, each with a file and line.
+/// For each module, the sibling modules that it names, each with a file and line.
 type Uses = BTreeMap<String, BTreeMap<String, String>>;
 
 pub(super) fn check(sources: &Sources) -> Vec<String> {
@@ -25,7 +25,7 @@ pub(super) fn check(sources: &Sources) -> Vec<String> {
     folders.flat_map(|(folder, uses)| cycles(&folder, &uses)).collect()
 }
 
-/// The modules of one crate, without those for tests.
+/// The modules of a crate, without test modules.
 struct CrateModules<'a> {
     folder: &'a str,
     /// By path from the root.
@@ -56,17 +56,17 @@ impl<'a> CrateModules<'a> {
         Self { folder, modules }
     }
 
-    /// The module in which what `path` names is defined: names that a module imports are followed. `None`:
-    /// the path leads out of the crate.
+    /// The module that defines the item of `path`; follows names that a module imports. `None`: the path
+    /// leads out of the crate.
     fn home(&self, path: &[String]) -> Option<CratePath> {
         let mut path = path.to_vec();
-        // no name is handed on so often
+        // no name is re-exported more often than this
         for _ in 0..8 {
             let inside = (0..=path.len()).rev().find(|end| self.modules.contains_key(&path[..*end]))?;
             let offers = &self.modules[&path[..inside]].0.offers;
             let handed_on = path.get(inside).and_then(|name| offers.iter().find(|(offer, _)| offer == name));
             match handed_on {
-                // a name of another crate leads to the root of this one, which is no module of it
+                // a name of another crate appears to be in this crate's root, but no module has that path
                 Some((_, target)) if self.modules.contains_key(&target[..1]) => {
                     path = [target, &path[inside + 1..]].concat();
                 }
@@ -101,7 +101,7 @@ impl<'a> CrateModules<'a> {
     }
 }
 
-/// What the root file itself defines and names.
+/// Stands for the names that the root file itself defines and uses.
 const ROOT: &str = "the root";
 
 /// One problem for each set of modules that reach one another: its shortest cycle.
@@ -131,7 +131,7 @@ fn cycles(folder: &str, uses: &Uses) -> Vec<String> {
     problems
 }
 
-/// The shortest way of at least one arrow.
+/// The shortest path with at least one edge.
 fn way<'a>(uses: &'a Uses, from: &'a str, to: &str) -> Option<Vec<&'a str>> {
     let mut ways = vec![vec![from]];
     let mut seen = BTreeSet::new();

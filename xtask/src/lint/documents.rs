@@ -1,9 +1,9 @@
-//! Each file says what it holds, and no document repeats a name. rustc's `missing_docs` demands a document
-//! for every public item, so people write some that say nothing. This check finds those.
+//! Each file has a `//!` comment, and no doc comment repeats a name. rustc's `missing_docs` demands a doc
+//! comment for every public item, so some get empty ones. This check finds those.
 
 use super::sources::{SourceFile, Sources};
 
-/// A document of at most this many words says no more than the name.
+/// A doc comment of at most this many words adds no more than the name.
 const WORDS: usize = 2;
 
 pub(super) fn check(sources: &Sources) -> Vec<String> {
@@ -28,7 +28,7 @@ fn of_file(file: &SourceFile) -> Vec<String> {
             at += 1;
         }
         let words = lines[begin..at].iter().flat_map(|line| line[3..].split_whitespace()).count();
-        // help texts, which clap shows, may be short
+        // clap shows these as help texts; they may be short
         let is_help = file.path.starts_with("cli/");
         let is_order = begin < at && lines[begin].starts_with("/// cbindgen:");
         if begin < at && words <= WORDS && !is_help && !is_order {

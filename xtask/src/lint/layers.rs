@@ -1,11 +1,11 @@
-//! Dependencies between the crates of the workspace point down, and a topic never knows another topic.
-//! Dependencies for tests alone may point anywhere.
+//! Dependencies between the crates of the workspace point down, and no topic depends on another topic.
+//! Dependencies of tests may point anywhere.
 
 use super::sources::Sources;
 use serde_json::Value;
 
-/// Which crates of the workspace each crate depends on, no more and no less. A new crate or a new arrow is a
-/// decision: write it here.
+/// The workspace crates that each crate depends on, no more and no less. A new crate or a new dependency is a
+/// decision: record it here.
 const ROWS: &[(&str, &[&str])] = &[
     // the machine
     ("linux", &[]),
@@ -15,13 +15,13 @@ const ROWS: &[(&str, &[&str])] = &[
     ("barrier", &["linux", "sync"]),
     ("fit", &["linux"]),
     ("gang", &["linux", "measure"]),
-    // an arrow between two topics: docs/decisions/0006
+    // a dependency between two topics: docs/decisions/0006
     ("rma", &["barrier", "linux", "sync"]),
-    // the planner's loops for wide vectors
+    // the planner uses sync for its loops over wide vectors
     ("btin", &["linux", "sync"]),
-    // linux for the type of a time, `Nanos`: a crate of its own would hold one struct
+    // linux only for the type `Nanos`: a crate of its own would hold a single struct
     ("fairqueue", &["linux", "sync"]),
-    // the other arrow between two topics: shares between its classes are the fair queue's
+    // the other dependency between two topics: fair queuing implements the shares of event classes
     ("eventchannel", &["fairqueue", "linux"]),
     // adapters
     ("broker", &["eventchannel", "fairqueue", "linux", "measure", "sync"]),
@@ -72,7 +72,7 @@ const ROWS: &[(&str, &[&str])] = &[
             "sync",
         ],
     ),
-    // nobody depends on these
+    // no crate depends on these
     ("examples", &["barrier", "broker", "eventchannel", "fairqueue", "linux", "rma", "study"]),
     ("host-tests", &["linux"]),
     ("xtask", &["enforce", "gang", "host-tests", "linux", "measure"]),
@@ -93,7 +93,7 @@ pub(super) fn check(sources: &Sources) -> Vec<String> {
 
 const ROW: &str = "row in xtask/src/lint/layers.rs";
 
-/// The name of a crate of this workspace without `unisono-`.
+/// The name of a workspace crate without `unisono-`.
 fn name(value: &Value) -> &str {
     let name = value.as_str().unwrap_or_default();
     name.strip_prefix("unisono-").unwrap_or(name)
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// The problems of one crate with these dependencies, all of which it uses.
+    /// The problems of a crate with these dependencies, all of which it uses.
     fn problems(name: &str, dependencies: &Value) -> Vec<String> {
         let text = "use unisono_linux::x; use unisono_sync::x; use unisono_gang::x;";
         let sources = Sources::of(&[("crates/a/src/lib.rs", text)]);

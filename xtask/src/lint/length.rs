@@ -1,4 +1,4 @@
-//! A file that is too long holds a second concept.
+//! A file that is too long contains a second concept.
 
 use super::sources::Sources;
 

@@ -1,5 +1,5 @@
-//! Links in the project's documents lead to an existing file of the project, and to a heading in it. Links to
-//! the network are not followed.
+//! Links in the project's documents lead to an existing file of the project, and to an existing heading in
+//! it. Links to the network are not checked.
 
 use super::sources::{SourceFile, Sources};
 use std::path::{Component, Path, PathBuf};
@@ -46,7 +46,7 @@ fn links(text: &str) -> Vec<(usize, String)> {
         if in_code {
             continue;
         }
-        // code spans hold no links: keep every second part
+        // code spans contain no links: keep every second part
         let prose: String = line.split('`').step_by(2).collect::<Vec<_>>().join("`");
         for rest in prose.split("](").skip(1) {
             if let Some((target, _)) = rest.split_once(')') {
@@ -57,7 +57,7 @@ fn links(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// The name of a heading in a link.
+/// The anchor of a heading.
 fn anchor(heading: &str) -> String {
     heading
         .trim_start_matches('#')

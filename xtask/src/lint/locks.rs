@@ -1,11 +1,11 @@
-//! The lock files of projects outside the workspace know all dependencies of the workspace's crates that they
-//! use. Otherwise `cargo build --locked` there fails, and nobody sees it until somebody builds the project.
+//! The lock files of projects outside the workspace include all dependencies of the workspace crates that
+//! they use. Otherwise `cargo build --locked` fails there, which stays unnoticed until the project is built.
 
 use super::sources::Sources;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// A crate of a lock file.
+/// A crate in a lock file.
 struct LockedCrate<'a> {
     name: &'a str,
     /// Whether it comes from a registry or a repository.
@@ -32,7 +32,8 @@ fn of_lock(path: &str, text: &str, metadata: &Value) -> Vec<String> {
     problems
 }
 
-/// What a crate of the workspace always depends on, but for its tests. None: it is no member.
+/// The dependencies that a workspace crate always has, except its tests' dependencies. `None`: it is no
+/// member.
 fn dependencies<'a>(metadata: &'a Value, name: &str) -> Option<BTreeSet<&'a str>> {
     let member = metadata["packages"].as_array()?.iter().find(|package| package["name"] == name)?;
     let theirs = member["dependencies"].as_array()?.iter();
@@ -46,7 +47,7 @@ fn crates(lock: &str) -> impl Iterator<Item = LockedCrate<'_>> {
         let quoted = |line| str::split(line, '"').nth(1).unwrap_or_default();
         let name = text.lines().find(|line| value(line, "name = ")).map_or("", quoted);
         let listed = text.lines().skip_while(|line| !value(line, "dependencies = ")).skip(1);
-        // of several versions the one is named, behind a space
+        // if there are several versions of a crate, its version follows after a space
         let dependencies =
             listed.filter_map(|line| quoted(line).split(' ').next()).filter(|it| !it.is_empty());
         LockedCrate {

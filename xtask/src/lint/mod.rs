@@ -1,7 +1,7 @@
-//! `cargo xtask lint`: checks the rules of this project that a machine can check.
+//! `cargo xtask lint`: checks those rules of this project that a machine can check.
 //!
-//! Each check is a function from the sources to problems; each problem names file and line. CONTRIBUTING.md
-//! says why each rule exists.
+//! Each check is a function from the sources to problems; each problem names a file and a line.
+//! CONTRIBUTING.md gives the reason for each rule.
 
 mod c_format;
 mod code;
@@ -28,7 +28,7 @@ use std::process::Stdio;
 use std::time::Duration;
 use unisono_host_tests::program::workspace;
 
-/// A check: one line for each problem.
+/// A check: returns a line for each problem.
 type Check = fn(&Sources) -> Vec<String>;
 
 const CHECKS: &[(&str, Check)] = &[
@@ -48,7 +48,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("documents say something", documents::check),
 ];
 
-/// Runs all checks. Answers whether none failed.
+/// Runs all checks. Returns whether all passed.
 pub(crate) fn run(install: Install) -> anyhow::Result<bool> {
     let mut summary = StepSummary::default();
     summary.step("formatting", || cargo(&["fmt", "--all", "--check"]));
@@ -68,7 +68,7 @@ pub(crate) fn run(install: Install) -> anyhow::Result<bool> {
     Ok(summary.conclude())
 }
 
-/// Runs this project's own checks only.
+/// Runs only this project's own checks.
 pub(crate) fn own() -> anyhow::Result<bool> {
     let mut summary = StepSummary::default();
     of_this_project(&mut summary)?;
@@ -106,8 +106,8 @@ fn has_deny() -> bool {
     version.status().is_ok_and(|status| status.success())
 }
 
-/// Asks the RustSec database, which cargo-deny fetches. Without a network the check is skipped with
-/// cargo-deny's own words.
+/// Checks the RustSec database, which cargo-deny fetches. Without a network the check is skipped with
+/// cargo-deny's own message.
 fn advisories() -> StepVerdict {
     if !has_deny() {
         return StepVerdict::skipped(NO_DENY);
@@ -132,7 +132,7 @@ fn advisories() -> StepVerdict {
     }
 }
 
-/// The line in which cargo-deny says that it could not fetch the database.
+/// The line of cargo-deny's output about a failure to fetch the database.
 fn database_out_of_reach(lines: &[String]) -> Option<&str> {
     let about = |line: &&String| line.contains("advisory database") && line.contains("fail");
     Some(lines.iter().find(about)?.trim())
@@ -142,14 +142,14 @@ fn deny(install: Install) -> StepVerdict {
     if !has_deny() && install == Install::IfAllowed {
         println!("installing cargo-deny: a few minutes");
         let mut command = unisono_host_tests::program::cargo();
-        // a debug build takes half the time, and it runs for a second
+        // a debug build takes half the time, and the program runs for only a second
         command.args(["install", "--locked", "--debug", "--quiet", "cargo-deny"]);
         TimedStep::new("cargo install cargo-deny", command).within(Duration::from_secs(15 * 60)).succeeds();
     }
     if !has_deny() {
         return StepVerdict::skipped(NO_DENY);
     }
-    // crates for other systems are looked at too, so all of Cargo.lock must be on this machine
+    // cargo-deny also checks crates for other systems, so all of Cargo.lock must be on this machine
     let quietly = |arguments: &[&str]| {
         let mut command = unisono_host_tests::program::cargo();
         command.args(arguments).current_dir(workspace());

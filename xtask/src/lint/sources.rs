@@ -1,5 +1,5 @@
-//! The text files of the project (those that git tracks or, without git, those below the directory), and its
-//! crates.
+//! The text files of the project (the files that git tracks or, without git, all files below the directory),
+//! and its crates.
 
 use serde_json::Value;
 use std::fs;
@@ -13,11 +13,11 @@ pub(super) struct SourceFile {
     pub(super) text: String,
 }
 
-/// What the first lines of a file say that a program made.
+/// Marks a generated file, if it is in the first lines.
 const MADE: &str = "do not edit";
 
 impl SourceFile {
-    /// Whether a program made it: nobody can make it look otherwise.
+    /// Whether the file is generated, so that its style cannot be changed.
     pub(super) fn is_made(&self) -> bool {
         self.text.lines().take(3).any(|line| line.contains(MADE))
     }
@@ -73,7 +73,7 @@ fn metadata(root: &Path) -> io::Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// Tracked files, and new ones that are not ignored.
+/// Tracked files, and new files that are not ignored.
 fn tracked(root: &Path) -> Option<Vec<String>> {
     let output = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"])

@@ -1,10 +1,10 @@
-//! One style: a module with files of its own is `name/mod.rs`, comments are as wide as code, and documents
-//! have one width.
+//! Consistent style: a module with submodules is `name/mod.rs`, comments are as wide as code, and documents
+//! have a maximum width.
 
 use super::sources::{SourceFile, Sources};
 use std::collections::BTreeSet;
 
-/// `name.rs` beside `name/`.
+/// Finds `name.rs` beside `name/`.
 pub(super) fn modules(sources: &Sources) -> Vec<String> {
     let mut folders: BTreeSet<&str> = BTreeSet::new();
     for file in sources.rust() {
@@ -20,7 +20,7 @@ pub(super) fn modules(sources: &Sources) -> Vec<String> {
     sources.rust().filter(beside).map(problem).collect()
 }
 
-/// Comment lines wider than `max_width` of rustfmt.toml, which rustfmt applies to code. A row of a table may
+/// Finds comment lines wider than `max_width` of rustfmt.toml, which rustfmt applies to code. A table row may
 /// be wider, because it cannot be broken.
 pub(super) fn width(sources: &Sources) -> Vec<String> {
     let Some(width) = sources.files.iter().find(|file| file.path == "rustfmt.toml").and_then(max_width)
@@ -40,11 +40,11 @@ pub(super) fn width(sources: &Sources) -> Vec<String> {
     problems
 }
 
-/// The widest line of prose in a document. Two windows of this width fit beside each other on a usual screen,
-/// and a longer line is hard to follow. Wider than code, because sentences have no indentation.
+/// The maximum width of prose lines in a document. Two windows of this width fit next to each other on a
+/// usual screen, and longer lines are hard to follow. Wider than code, because sentences have no indentation.
 const PROSE: usize = 120;
 
-/// Lines of documents that are wider than [`PROSE`] and could be broken: not rows of tables, code, headings
+/// Finds lines of documents that are wider than [`PROSE`] and could be broken: not table rows, code, headings
 /// or long addresses.
 pub(super) fn prose(sources: &Sources) -> Vec<String> {
     let mut problems = Vec::new();

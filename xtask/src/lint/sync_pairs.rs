@@ -1,8 +1,8 @@
 //! Every ordering that matters names its partner: `// SYNC(name) release: ...` at one side, `// SYNC(name)
-//! acquire: ...` at the other. If a name has one side only, the partner is missing.
+//! acquire: ...` at the other. If a name has only one side, the partner is missing.
 //!
-//! Every ordering stronger than `Relaxed` is below such a comment; an ordering that nobody explains is luck
-//! or waste. Tests may order as they like.
+//! Every ordering stronger than `Relaxed` is below such a comment; an ordering without explanation is luck or
+//! waste. Tests may use any ordering.
 //!
 //! A pair of fences that must not both come second is written `fence` on each side, or `light` where
 //! membarrier replaces the other side's fence.
@@ -10,10 +10,10 @@
 use super::sources::{SourceFile, Sources};
 use std::collections::BTreeMap;
 
-/// Lines above an ordering in which its comment is looked for.
+/// The number of lines above an ordering that are searched for its comment.
 const NEAR: usize = 4;
 
-/// The facade over std's and loom's atomics passes orderings on and does not choose them.
+/// The facade over std's and loom's atomics only passes orderings on.
 const FACADE: &str = "crates/sync/src/atomics.rs";
 
 #[derive(Default)]
@@ -72,7 +72,7 @@ pub(super) fn check(sources: &Sources) -> Vec<String> {
 }
 
 /// Orderings stronger than `Relaxed` without a comment near them. In a file without the word `Ordering`,
-/// `release` means something else.
+/// `release` has another meaning.
 fn unexplained(file: &SourceFile) -> Vec<String> {
     if !file.path.contains("/src/") || file.path == FACADE || !file.text.contains("Ordering") {
         return Vec::new();
@@ -95,7 +95,7 @@ fn unexplained(file: &SourceFile) -> Vec<String> {
         .collect()
 }
 
-/// Whether the code of a line passes an ordering that is stronger than `Relaxed`.
+/// Whether the code of a line contains an ordering stronger than `Relaxed`.
 fn is_ordering(line: &str) -> bool {
     let code = line.split("//").next().unwrap_or_default();
     if code.trim_start().trim_start_matches("pub ").starts_with("use ") {

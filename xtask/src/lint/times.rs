@@ -1,6 +1,7 @@
-//! Time is a type: a parameter or a result that is a time is a `Nanos`, so that nobody takes a count for it.
+//! Time is a type: parameters and results that are times have the type `Nanos`, so that a count cannot be
+//! mistaken for a time.
 //!
-//! Where the kernel's or C's interface says `u64` (crates/linux, abi) it stays one.
+//! If the kernel's or C's interface uses `u64` (crates/linux, abi), the type stays `u64`.
 
 use super::code::Code;
 use super::sources::{SourceFile, Sources};

@@ -1,10 +1,10 @@
-//! The name of a type means one thing in the whole workspace, so that a reader who has met it once knows it.
+//! A type name is unique in the whole workspace, so that a reader needs to learn it only once.
 
 use super::code::Code;
 use super::sources::{SourceFile, Sources};
 use std::collections::BTreeMap;
 
-/// Names that mean the same thing in each crate or subcommand.
+/// Names with the same meaning in each crate or subcommand.
 const ALLOWED: [&str; 3] = ["Error", "Args", "Options"];
 
 pub(super) fn check(sources: &Sources) -> Vec<String> {
@@ -28,10 +28,9 @@ pub(super) fn check(sources: &Sources) -> Vec<String> {
 }
 
 fn is_shipped(file: &SourceFile) -> bool {
-    let folders = ["/tests/", "/benches/", "/examples/", "/fuzz/"];
-    !file.path.starts_with("examples/")
-        && !file.is("/tests.rs")
-        && !folders.iter().any(|folder| file.path.contains(folder))
+    let folders = ["/tests/", "/benches/", "/examples/"];
+    let is_at_the_top = ["examples/", "fuzz/"].iter().any(|folder| file.path.starts_with(folder));
+    !is_at_the_top && !file.is("/tests.rs") && !folders.iter().any(|folder| file.path.contains(folder))
 }
 
 #[cfg(test)]

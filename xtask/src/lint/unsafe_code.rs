@@ -1,5 +1,5 @@
 //! Unsafe code stays in the crates whose subject it is; all others forbid it. (Clippy checks that each block
-//! says why it is safe, and holds one operation.)
+//! has a SAFETY comment and contains a single operation.)
 
 use super::sources::Sources;
 

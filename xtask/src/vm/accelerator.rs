@@ -1,8 +1,8 @@
-//! What executes the virtual machine's instructions: the host's processors, or QEMU.
+//! Selects the virtual machine's accelerator: the host's processors (KVM), or QEMU's emulation (TCG).
 //!
-//! KVM lets the host's processors do it, at nearly their speed. It is used where a trial boot with it ends;
-//! otherwise QEMU translates the instructions (TCG), several times as slowly, and a line says why. Cost: the
-//! trial, at most [`TRIAL`].
+//! With KVM the host's processors execute the instructions, at nearly their own speed. KVM is used if a trial
+//! boot with it ends; otherwise QEMU translates the instructions (TCG), several times slower, and a line
+//! gives the reason. Cost: the trial, at most [`TRIAL`].
 
 use super::kernel::UnpackedKernel;
 use super::qemu::{QEMU, Qemu};
@@ -12,18 +12,17 @@ use std::fs::OpenOptions;
 use std::path::Path;
 use std::time::Duration;
 
-/// A kernel without a first program gives up after a second or two where KVM works. Where KVM stops the
-/// machine because of an instruction that it cannot do, QEMU waits for ever.
+/// If KVM works, a kernel without a first program gives up after a second or two. If KVM stops the machine at
+/// an instruction that it does not support, QEMU waits for ever.
 const TRIAL: Duration = Duration::from_secs(20);
-/// The drivers of KVM that use the processor's own virtualization. Others interpret a kernel that was not
-/// changed for them (kvm_pvm: after 240 s a kernel had not begun to start its processors).
+/// The KVM drivers that use the processor's own virtualization. Others interpret an unmodified kernel
+/// (kvm_pvm: after 240 s a kernel had not begun to start its processors).
 const DRIVERS: [&str; 2] = ["kvm_intel", "kvm_amd"];
 
-/// Of a machine whose processors are fair. An instruction takes 2^2 ns, so that loops which only pass time
-/// cost the host little; when all processors sleep, the clock runs ahead to the next timer. A test sees the
-/// same times on a busy host and on an idle one. The two processors share one thread of the host: with a
-/// thread each the kernel crashed while it patched itself for sched_ext (QEMU 7.2, `int3` in
-/// `sched_balance_rq`).
+/// For a machine with fair processors. An instruction takes 2^2 ns, so that busy-wait loops cost the host
+/// little; when all processors sleep, the clock runs ahead to the next timer. A test sees the same times on a
+/// busy host and on an idle one. The two processors share a host thread: with a thread each, the kernel
+/// crashed while it patched itself for sched_ext (QEMU 7.2, `int3` in `sched_balance_rq`).
 const CLOCK: &str = "shift=2,sleep=off";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +32,7 @@ pub(super) enum Accelerator {
 }
 
 impl Accelerator {
-    /// Says which, and why.
+    /// Prints the choice and its reason.
     pub(super) fn choose(kernel: &UnpackedKernel) -> Accelerator {
         match lent(Path::new("/")).and_then(|()| try_to_boot(kernel)) {
             Ok(()) => {
@@ -56,7 +55,7 @@ impl Accelerator {
     }
 }
 
-/// Whether this process may use KVM, and KVM the processor; `root` is `/`, but for tests.
+/// Whether this process may use KVM, and KVM the processor; `root` is `/` except in tests.
 fn lent(root: &Path) -> Result<(), String> {
     let device = root.join("dev/kvm");
     let open = OpenOptions::new().read(true).write(true).open(&device);

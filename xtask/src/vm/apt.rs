@@ -1,7 +1,7 @@
-//! Packages of another suite of Debian, fetched and unpacked into a directory.
+//! Packages of another Debian suite, fetched and unpacked into a directory.
 //!
-//! They come from the mirror that this machine's apt is configured for, with package lists of their own, so
-//! the machine's package state does not change.
+//! They come from the mirror in this machine's apt configuration, with separate package lists, so the
+//! machine's package state does not change.
 
 use anyhow::{Context, bail, ensure};
 use std::fs;
@@ -17,7 +17,7 @@ pub(super) struct Apt {
 }
 
 impl Apt {
-    /// For this suite; keeps its lists in the directory, which it makes.
+    /// Configures apt for this suite; makes the directory and keeps the lists in it.
     pub(super) fn new(directory: &Path, suite: &str) -> anyhow::Result<Self> {
         let mirror = mirror()?;
         let keys = if Path::new(KEYS).exists() { format!("[signed-by={KEYS}] ") } else { String::new() };
@@ -34,7 +34,7 @@ impl Apt {
             "Dir::Etc::sourceparts=-".to_owned(),
             format!("Dir::State::lists={place}/lists"),
             format!("Dir::Cache={place}/cache"),
-            // whoever may not become another user may still fetch
+            // a user who cannot change to another user can still fetch
             "APT::Sandbox::User=".to_owned(),
             "Acquire::Languages=none".to_owned(),
             "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".to_owned(),
@@ -45,12 +45,12 @@ impl Apt {
         Ok(apt)
     }
 
-    /// What is known of the newest version of a package.
+    /// The description of a package's newest version.
     pub(super) fn show(&self, package: &str) -> anyhow::Result<String> {
         self.run("apt-cache", &["--no-all-versions", "show", package])
     }
 
-    /// Unpacks packages into a directory inside this one: whole or not at all.
+    /// Unpacks packages into a directory inside this one, completely or not at all.
     pub(super) fn unpack(&self, packages: &[&str], into: &str) -> anyhow::Result<()> {
         self.run("apt-get", &[&["--quiet=2", "download"], packages].concat())?;
         let new = self.directory.join("new");
@@ -78,7 +78,7 @@ impl Apt {
     }
 }
 
-/// The mirror from which apt gets Debian itself.
+/// The Debian mirror that apt uses.
 fn mirror() -> anyhow::Result<String> {
     let targets = Command::new("apt-get")
         .args(["indextargets", "--format", "$(SITE)", "Created-By: Packages"])

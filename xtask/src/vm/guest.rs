@@ -1,6 +1,7 @@
 //! Inside the virtual machine: this program is its first process, `/init`.
 //!
-//! It mounts what programs expect, loads modules, runs some commands, says how they ended, and switches off.
+//! It mounts the file systems that programs expect, loads modules, runs the commands, prints their result,
+//! and switches the machine off.
 
 use anyhow::Context;
 use rustix::fs::OFlags;
@@ -13,9 +14,9 @@ use std::process::{Command, Stdio};
 
 /// The modules' directory; they are loaded in the order of their names.
 pub(super) const MODULES: &str = "/modules";
-/// The commands, one word a line, each ended by an empty line.
+/// The commands: a word per line, and an empty line after each command.
 pub(super) const COMMANDS: &str = "/commands";
-/// The commands' environment, one variable a line.
+/// The commands' environment, a variable per line.
 pub(super) const ENVIRONMENT: &str = "/environment";
 /// Printed at the end, with the first exit code that is not 0.
 pub(super) const ENDED: &str = "the commands ended: ";
@@ -25,12 +26,12 @@ pub(crate) fn is_guest() -> bool {
     std::process::id() == 1 && fs::exists(COMMANDS).unwrap_or(false)
 }
 
-/// Does not return where it may switch the machine off.
+/// Does not return if it can switch the machine off.
 pub(crate) fn run() {
     let code = commands().and_then(|code| {
         let log = kernel_log().context("read the kernel's log")?;
         if code != 0 {
-            // why the kernel ended a scheduler
+            // shows why the kernel ended a scheduler
             log.lines().filter(|line| line.contains("sched_ext: ")).for_each(|line| println!("{line}"));
         }
         let complaints = complaints(&log);
@@ -43,7 +44,7 @@ pub(crate) fn run() {
     };
     println!("{ENDED}{code}");
     rustix::fs::sync();
-    // with -no-reboot that is the end of the machine
+    // with -no-reboot this ends the machine
     if let Err(error) = reboot(RebootCommand::Restart) {
         println!("the machine does not switch off: {error}");
     }
@@ -58,7 +59,7 @@ fn kernel_log() -> io::Result<String> {
     loop {
         match log.read(&mut record) {
             Ok(length) => text.push_str(&String::from_utf8_lossy(&record[..length])),
-            // what was said so long ago that it is overwritten
+            // these records were overwritten before they were read
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(text),
             Err(error) => return Err(error),
@@ -66,7 +67,7 @@ fn kernel_log() -> io::Result<String> {
     }
 }
 
-/// Lines in which the kernel reports something wrong in itself.
+/// Lines in which the kernel reports a fault of its own.
 fn complaints(log: &str) -> Vec<&str> {
     const WORDS: [&str; 5] = ["WARNING:", "BUG:", "Oops", "refcount_t:", "unregister_netdevice: waiting"];
     log.lines().filter(|line| WORDS.iter().any(|word| line.contains(word))).collect()
@@ -83,7 +84,7 @@ fn commands() -> anyhow::Result<i32> {
         ("cgroup2", "/sys/fs/cgroup"),
     ];
     for (kind, place) in places {
-        // directories of the kernel's own file systems are there
+        // directories of the kernel's own file systems exist already
         let _ = fs::create_dir_all(place);
         mount(kind, place, kind, MountFlags::empty(), None).with_context(|| format!("mount {kind}"))?;
     }

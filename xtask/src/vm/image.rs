@@ -18,7 +18,8 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// Adds a file at an absolute path, with the directories above it. The first file of a path stays.
+    /// Adds a file at an absolute path, with the directories above it. If a path is added twice, the first
+    /// file stays.
     pub(super) fn file(&mut self, path: &str, content: &[u8]) {
         for (at, _) in path.match_indices('/').skip(1) {
             let directory = &path[..at];
@@ -31,7 +32,7 @@ impl Image {
         }
     }
 
-    /// Adds a program without its debug information, and the libraries that it is linked to.
+    /// Adds a program without its debug information, and its shared libraries.
     pub(super) fn program(&mut self, path: &str, program: &Path) -> anyhow::Result<()> {
         self.file(path, &stripped(program)?);
         let ldd = Command::new("ldd").arg(program).output().context("start ldd")?;
@@ -80,7 +81,7 @@ fn stripped(program: &Path) -> anyhow::Result<Vec<u8>> {
     let scratch = tempfile::tempdir().context("a temporary directory")?;
     let copy = scratch.path().join("stripped");
     let strip = Command::new("strip").arg("-o").arg(&copy).arg(program).status();
-    // without strip the image is larger, and nothing else
+    // without strip the image is only larger
     let from = if strip.is_ok_and(|status| status.success()) { &copy } else { program };
     std::fs::read(from).with_context(|| format!("read {}", from.display()))
 }

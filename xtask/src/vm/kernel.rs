@@ -1,5 +1,5 @@
-//! A newer kernel: Debian unstable's for virtual machines, with its modules, fetched by apt. It is kept;
-//! remove the directory to get a newer one.
+//! A newer kernel with its modules: Debian unstable's kernel for virtual machines, fetched by apt. It is
+//! kept; remove the directory to get a newer one.
 
 use super::apt::Apt;
 use anyhow::{Context, ensure};
@@ -39,7 +39,7 @@ impl UnpackedKernel {
         })
     }
 
-    /// Modules by name, after those that they need.
+    /// Modules by name, each after the modules that it needs.
     pub(super) fn modules(&self, names: &[&str]) -> anyhow::Result<Vec<Vec<u8>>> {
         let (mut done, mut ordered) = (HashSet::new(), Vec::new());
         for name in names {
@@ -53,7 +53,7 @@ impl UnpackedKernel {
             return Ok(());
         }
         let file = format!("{name}.ko.xz");
-        // a module and its file differ in dashes
+        // the names of a module and of its file differ in dashes and underscores
         let is_it = |path: &Path| {
             path.file_name()
                 .is_some_and(|found| found.to_string_lossy().replace('-', "_") == file.replace('-', "_"))
@@ -70,7 +70,7 @@ impl UnpackedKernel {
     }
 }
 
-/// The modules that a module says it depends on.
+/// The modules that a module depends on, according to its file.
 fn needs(module: &[u8]) -> Vec<String> {
     const DEPENDS: &[u8] = b"\0depends=";
     let begin = module.windows(DEPENDS.len()).position(|window| window == DEPENDS);

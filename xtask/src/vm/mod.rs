@@ -1,14 +1,13 @@
 //! `cargo xtask vm`: runs host tests on a newer kernel than this machine's, in a virtual machine.
 //!
 //! ```text
-//!   the mirror apt uses --> Debian unstable's cloud kernel (kept in target/vm)  --+
-//!   test programs and what they start, this program as /init  --> initramfs     --+--> qemu --> its output
+//!   apt's mirror --> Debian unstable's cloud kernel (kept in target/vm)           --+
+//!   test programs and the programs that they start, this one as /init --> initramfs +--> qemu --> its output
 //! ```
 //!
-//! The machine runs on the host's processors where it may (KVM), and is emulated otherwise
-//! (`accelerator.rs`). Its results are true; its times say nothing about real processors where it is
-//! emulated. Cost: 16 MB of package lists and 37 MB of packages once (`qemu.rs` for a newer QEMU), then some
-//! seconds to boot.
+//! The machine runs on the host's processors if possible (KVM), and is emulated otherwise (`accelerator.rs`).
+//! Its test results are valid either way; times of an emulated machine do not apply to real processors. Cost:
+//! 16 MB of package lists and 37 MB of packages once (`qemu.rs` for a newer QEMU), then some seconds to boot.
 
 mod accelerator;
 mod apt;
@@ -32,17 +31,17 @@ use std::process::Command;
 use std::time::Duration;
 use unisono_enforce::kernel::discipline::FAIRQUEUE;
 use unisono_gang::mechanism::sched_ext::GANGS;
-use unisono_host_tests::program::{self, target, workspace};
+use unisono_host_tests::program::{self, HOST_TESTS, target, workspace};
 use unisono_linux::bpf::compile::CSource;
 use unisono_linux::bpf::compile::compile;
 use unisono_linux::programs::on_path;
 
-/// Modules that the tests need; the modules that these need are added.
+/// Modules that the tests need; their dependencies are added.
 const MODULES: &[&str] = &["veth", "sch_ingress", "cls_bpf", "sch_htb"];
-/// Programs in C that the tests load; the machine has no compiler.
+/// C programs that the tests load; the machine has no compiler.
 const PROGRAMS_IN_C: [CSource; 2] = [FAIRQUEUE, GANGS];
-/// Host tests, with what is run of each. Where the machine is emulated, all that are of sched_ext take four
-/// minutes of a processor; what is usually run of them, half a minute.
+/// Host tests, with the selected cases of each. On an emulated machine all sched_ext cases take four minutes
+/// of a processor, and the usual selection half a minute.
 const TESTS: [GuestTest; 3] = [
     GuestTest { name: "queue_bpf", usually: &[], always: &[], needs: Processors::Any },
     GuestTest {
@@ -58,12 +57,13 @@ const TESTS: [GuestTest; 3] = [
         needs: Processors::Fair,
     },
 ];
-/// What gangs run in the tests.
+/// Programs that gangs run in the tests.
 const COMMANDS: [&str; 5] = ["sh", "sleep", "timeout", "true", "renice"];
-/// For the whole run: generous, because only a hang may meet it.
-const PATIENCE: Duration = Duration::from_secs(15 * 60);
+/// The limit for the whole run: generous, because only a hang should reach it.
+const RUN_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
-/// A host test that the machine runs: all of its cases that contain one of these words.
+/// A module of the host tests, and which of its tests the machine runs: all whose names contain one of these
+/// words; without a word, all.
 struct GuestTest {
     name: &'static str,
     usually: &'static [&'static str],
@@ -72,15 +72,24 @@ struct GuestTest {
     needs: Processors,
 }
 
+impl GuestTest {
+    /// The whole names of its tests among `all` that contain one of the words.
+    fn select<'a>(&self, all: &'a str, words: &[&str]) -> Vec<&'a str> {
+        let names = all.lines().filter_map(|line| line.strip_suffix(": test"));
+        let ours = names.filter(|name| name.split("::").next() == Some(self.name));
+        ours.filter(|name| words.is_empty() || words.iter().any(|word| name.contains(word))).collect()
+    }
+}
+
 /// What a test asks of the machine's processors. There is a machine for each.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Processors {
     Any,
-    /// Both have the same time, however busy the host is. An emulated machine is slower by that.
+    /// Both processors get the same time, however busy the host is. This makes an emulated machine slower.
     Fair,
 }
 
-/// Why there can be no machine here, or what went wrong.
+/// The reason why no machine can run here, or an error.
 enum Unable {
     Skip(String),
     Fail(anyhow::Error),
@@ -92,14 +101,14 @@ impl From<anyhow::Error> for Unable {
     }
 }
 
-/// Runs the tests that need a newer kernel. Answers whether none failed.
+/// Runs the tests that need a newer kernel. Returns whether all passed.
 pub(crate) fn run(filters: &[&str], cases: Cases) -> anyhow::Result<bool> {
     let mut summary = StepSummary::default();
     summary.step("a newer kernel, in a virtual machine", || step(filters, cases));
     Ok(summary.conclude())
 }
 
-/// The same as one step among others.
+/// Runs them as a step among others.
 pub(crate) fn step(filters: &[&str], cases: Cases) -> StepVerdict {
     match test(filters, cases) {
         Ok(verdict) => verdict,
@@ -167,17 +176,20 @@ fn image<'a>(
         let found = on_path(name).ok_or_else(|| Unable::Skip(format!("no {name} on PATH")))?;
         image.program(&format!("/bin/{name}"), &found)?;
     }
-    let mut commands = String::new();
+    let host_tests = build()?;
+    image.program("/tests/host", &host_tests)?;
+    let all = list(&host_tests)?;
+    let mut words = vec!["/tests/host", "--exact"];
     for test in tests {
-        image.program(&format!("/tests/{}", test.name), &build(test.name)?)?;
         let asked = match cases {
             _ if !filters.is_empty() => filters,
             Cases::Some => test.usually,
             Cases::All => test.always,
         };
-        let words: Vec<&str> = [&[test.name], asked].concat();
-        commands.push_str(&format!("/tests/{}\n\n", words.join("\n")));
+        words.extend(test.select(&all, asked));
     }
+    // without a name the harness would run every test
+    let commands = if words.len() > 2 { format!("{}\n\n", words.join("\n")) } else { String::new() };
     for (at, module) in kernel.modules(MODULES)?.iter().enumerate() {
         image.file(&format!("{}/{at:02}.ko", guest::MODULES), module);
     }
@@ -194,7 +206,7 @@ fn boot(mut machine: Command, image: &[u8]) -> anyhow::Result<StepVerdict> {
     let initramfs = scratch.path().join("initramfs");
     std::fs::write(&initramfs, image).context("write the initramfs")?;
     machine.arg("-initrd").arg(&initramfs);
-    let StepOutput { hung, lines, .. } = TimedStep::new(QEMU, machine).within(PATIENCE).run()?;
+    let StepOutput { hung, lines, .. } = TimedStep::new(QEMU, machine).within(RUN_TIMEOUT).run()?;
     let mut verdict = test_output::read(&lines);
     let ended = lines.iter().find_map(|line| line.strip_prefix(guest::ENDED));
     if let Some(hung) = hung {
@@ -210,32 +222,52 @@ fn boot(mut machine: Command, image: &[u8]) -> anyhow::Result<StepVerdict> {
     Ok(verdict)
 }
 
-/// Two processors and 1 GiB; a console, no network and no disk. It ends where it would start again.
+/// Two processors and 1 GiB; a console, no network and no disk. The machine ends instead of rebooting.
 fn machine(qemu: &Qemu, kernel: &UnpackedKernel, accelerator: &[&str]) -> Command {
     let mut machine = qemu.command();
     machine.args(accelerator);
     machine.args(["-nodefaults", "-cpu", "max", "-smp", "2", "-m", "1024"]);
     machine.args(["-display", "none", "-serial", "stdio", "-monitor", "none", "-no-reboot"]);
     machine.arg("-kernel").arg(&kernel.image);
-    // The kernel's check of its timer takes a slow host for a broken one. Nobody attacks the machine, and
-    // what protects it from attacks is slow where it is emulated.
+    // The kernel's timer check mistakes a slow host for a broken timer. The machine needs no protection from
+    // attacks, and the mitigations are slow on an emulated machine.
     machine.args(["-append", "console=ttyS0 quiet panic=-1 no_timer_check mitigations=off rdinit=/init"]);
     machine
 }
 
-/// Builds a host test. Answers where its program is.
-fn build(test: &str) -> anyhow::Result<PathBuf> {
+/// Builds the program of the host tests. Answers where it is.
+fn build() -> anyhow::Result<PathBuf> {
     let mut cargo = unisono_host_tests::program::cargo();
     // of the whole workspace, as `cargo xtask test` builds it: nothing is compiled again
-    cargo.args(["test", "--locked", "--workspace", "--test", test, "--no-run"]);
+    cargo.args(["test", "--locked", "--workspace", "--test", HOST_TESTS, "--no-run"]);
     cargo.args(["--message-format", "json"]).current_dir(workspace());
     let output = cargo.output().context("start cargo")?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let messages = String::from_utf8_lossy(&output.stdout);
     let program = messages.lines().find_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
-        let ours = message["target"]["name"] == test;
+        let ours = message["target"]["name"] == HOST_TESTS;
         message["executable"].as_str().filter(|_| ours).map(PathBuf::from)
     });
-    program.with_context(|| format!("cargo did not say where it put {test}"))
+    program.context("cargo did not say where it put the host tests")
+}
+
+/// The names of all host tests, a line each.
+fn list(program: &Path) -> anyhow::Result<String> {
+    let output = Command::new(program).arg("--list").output().context("list the host tests")?;
+    ensure!(output.status.success(), "the host tests cannot be listed: {}", output.status);
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_selects_its_own_tests_by_their_words() {
+        let all = "gang::a_b: test\nmechanism::sched_ext_a: test\nmechanism::stop_a: test\n\n";
+        let test = GuestTest { name: "mechanism", usually: &[], always: &[], needs: Processors::Any };
+        assert_eq!(test.select(all, &[]), ["mechanism::sched_ext_a", "mechanism::stop_a"]);
+        assert_eq!(test.select(all, &["sched_ext_", "b"]), ["mechanism::sched_ext_a"]);
+    }
 }

@@ -1,9 +1,9 @@
-//! Which QEMU emulates the machine: this computer's, or a newer one of Debian's backports.
+//! Selects the QEMU that emulates the machine: this computer's, or a newer one from Debian's backports.
 //!
-//! Two emulated processors share one thread of the host. Until 8.1 QEMU let the first compute until the next
-//! timer was due, and then had no time left for the second: of two threads that compute on two processors one
-//! did 1,748 rounds in 2 s, the other none (QEMU 7.2). Since then each has its half. Cost where a newer one
-//! has to be fetched: 14 MB of packages, once; it is kept and uses this computer's libraries.
+//! Two emulated processors share a host thread. Until 8.1 QEMU let the first processor run until the next
+//! timer was due, and then had no time left for the second: of two threads that compute on two processors,
+//! one did 1,748 rounds in 2 s, the other none (QEMU 7.2). Since then each gets half. Cost of fetching a
+//! newer QEMU: 14 MB of packages, once; it is kept and uses this computer's libraries.
 
 use super::apt::Apt;
 use anyhow::{Context, ensure};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub(super) const QEMU: &str = "qemu-system-x86_64";
-/// The first that divides the time between the processors.
+/// The first version that divides the time between the processors.
 const FAIR: (u32, u32) = (8, 1);
 const PACKAGES: [&str; 4] = ["qemu-system-x86", "qemu-system-common", "qemu-system-data", "seabios"];
 const UNPACKED: &str = "unpacked";
@@ -28,8 +28,8 @@ impl Qemu {
         Self { program: QEMU.into(), firmware: Vec::new() }
     }
 
-    /// One that divides the time between the processors which it emulates: the installed one if it does,
-    /// otherwise one that is kept in this directory.
+    /// A QEMU that divides the time between its emulated processors: the installed one if it does, otherwise
+    /// a newer one in this directory.
     pub(super) fn fair(directory: &Path) -> anyhow::Result<Self> {
         let installed = Self::installed();
         if installed.is_fair()? {
@@ -66,7 +66,7 @@ impl Qemu {
     }
 }
 
-/// The version in what QEMU says of itself.
+/// The version in QEMU's own description.
 fn version(said: &str) -> Option<(u32, u32)> {
     let number = said.split("version ").nth(1)?.split_whitespace().next()?;
     let mut parts = number.split('.');

@@ -1,14 +1,14 @@
-//! Events with deadlines: a connection to the broker that `unisono events serve` starts, as
-//! [`unisono_broker::Client`] has it.
+//! Events with deadlines: the C form of [`unisono_broker::Client`], a connection to the broker that `unisono
+//! events serve` starts.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `mod.rs` | the connection, its descriptor, the errors |
 //! | `publish.rs` | topics and drafts, publishing, requests and replies |
-//! | `receive.rs` | subscriptions, what has come, acknowledging |
+//! | `receive.rs` | subscriptions, receiving, acknowledging |
 //!
-//! Topics and subscriptions are numbers of their connection: a number that means nothing is an error and not
-//! a crash. All times are nanoseconds; points in time are of `CLOCK_MONOTONIC`.
+//! Topics and subscriptions are numbers that are valid within their connection: an unknown number is an error
+//! and not a crash. All times are nanoseconds; points in time are on `CLOCK_MONOTONIC`.
 
 pub mod field;
 pub mod publish;
@@ -23,7 +23,7 @@ use unisono_broker::{
     AddressError, BrokerAddress, ChannelWait, Client, ClientOptions, SubscriptionHandle, TopicHandle, now,
 };
 
-/// A connection to a broker. One thread at a time uses it; other threads open their own.
+/// A connection to a broker. One thread at a time uses it; other threads open connections of their own.
 #[derive(Debug)]
 pub struct ClientHandle {
     client: Client,
@@ -32,18 +32,18 @@ pub struct ClientHandle {
     topics: BTreeMap<u32, TopicHandle>,
     subscriptions: BTreeMap<SubscriptionHandle, u32>,
     name: CString,
-    /// What `unisono_client_statistics` answered last.
+    /// The last result of `unisono_client_statistics`.
     statistics: CString,
 }
 
-/// Why a call about events failed.
+/// The reason why a call about events failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EventsError {
     #[error(transparent)]
     Broker(#[from] unisono_broker::Error),
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// The rest of this crate has its errors of arguments from the engine.
+    /// Wrong arguments: the rest of this crate reports them as errors of the engine.
     #[error(transparent)]
     Argument(#[from] unisono_rma::Error),
     #[error("the options are no JSON that a broker knows: {0}")]
@@ -79,7 +79,7 @@ impl EventsError {
     }
 }
 
-/// Runs a call's body, keeps its error's text, and lets nothing unwind.
+/// Runs a call's body, keeps its error's text, and stops panics from unwinding.
 fn told(body: impl FnOnce() -> Result<(), EventsError>) -> CallStatus {
     guarded(|| match body() {
         Ok(()) => CallStatus::Ok,
@@ -95,12 +95,12 @@ fn told(body: impl FnOnce() -> Result<(), EventsError>) -> CallStatus {
 /// # Safety
 /// `client` is null or a live handle that no other thread uses now.
 unsafe fn connection<'a>(client: *mut ClientHandle) -> Result<&'a mut ClientHandle, EventsError> {
-    // SAFETY: null or a live handle of this thread's, which the caller of this function says.
+    // SAFETY: null or a live handle of this thread's; the caller guarantees it.
     let handle = unsafe { client.as_mut() };
     handle.ok_or_else(|| null("client").into())
 }
 
-/// A text that the program passed; `what` names it in the error for one that is not UTF-8.
+/// A text that the program passed; `what` names it in the error message if it is not UTF-8.
 ///
 /// # Safety
 /// `from` is null or a C string.
@@ -108,21 +108,21 @@ unsafe fn text<'a>(from: *const c_char, what: &str) -> Result<Option<&'a str>, E
     if from.is_null() {
         return Ok(None);
     }
-    // SAFETY: not null, and a C string, which the caller of this function says.
+    // SAFETY: not null, and a C string; the caller guarantees it.
     let bytes = unsafe { CStr::from_ptr(from) };
     let read =
         bytes.to_str().map_err(|error| crate::error::argument(format!("{what} is not UTF-8: {error}")));
     Ok(Some(read?))
 }
 
-/// A time limit as C passes it. None: for ever.
+/// Converts a time limit from C. `None`: no limit.
 fn limit(timeout_ns: i64) -> Option<Duration> {
     u64::try_from(timeout_ns).ok().map(Duration::from_nanos)
 }
 
 impl ClientHandle {
     fn number(&mut self) -> u32 {
-        self.numbers += 1; // 2^32 topics and subscriptions of one program are out of reach
+        self.numbers += 1; // a program cannot make 2^32 topics and subscriptions
         self.numbers
     }
 
@@ -135,53 +135,55 @@ impl ClientHandle {
 /// The version of this library, such as "0.1.0"; never NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_version() -> *const c_char {
-    // the compiler makes the C string from the manifest
+    // the macro makes the C string from the manifest's version
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }
 
-/// The time of the clock that deadlines are of (CLOCK_MONOTONIC), in nanoseconds.
+/// The current time of CLOCK_MONOTONIC in nanoseconds. Deadlines are on this clock.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_now() -> u64 {
     now().0
 }
 
-/// How a program waits in unisono_receive and other calls.
+/// How a program waits in unisono_receive() and other calls.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitCode {
-    /// It sleeps until something comes.
+    /// It sleeps until an event arrives.
     Sleep = 0,
-    /// It looks again and again, and needs a processor of its own.
+    /// It polls, and needs a processor to itself.
     Spin = 1,
-    /// It spins while that is better, and sleeps otherwise.
+    /// It polls as long as that is cheaper than sleeping, and then sleeps.
     Adaptive = 2,
 }
 
-/// How to connect. What is zero or NULL is the default.
+/// Options of a connection. A zero or NULL field selects the default.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectOptions {
-    /// As unisono_client_connect takes it.
+    /// An address as in unisono_client_connect().
     pub address: *const c_char,
-    /// The program's name in tables, metrics and errors: at most 64 characters. NULL: what ps shows, and the
-    /// number of the process, such as "camera[4711]".
+    /// The program's name in tables, metrics and errors: at most 64 characters. NULL: the command name that
+    /// ps shows, with the process number, such as "camera[4711]".
     pub name: *const c_char,
-    /// The secret that says who the program is, over TCP; instead of the one in the address's file.
+    /// The secret that authenticates the program over TCP; it replaces the token file in the address.
     pub token: *const c_char,
     /// The longest time between two calls of the program, in nanoseconds; at least 300,000,000. 0: no limit.
-    /// After a longer time the broker takes the program for dead, and its next call is UNISONO_STATUS_GONE
-    /// with a text that says so. The time that the program waits in a call does not count.
+    /// After a longer time the broker considers the program dead, and the program's next call returns
+    /// UNISONO_STATUS_GONE with a text that says so. Time that the program spends waiting inside a call does
+    /// not count.
     pub lease_ns: u64,
-    /// One of unisono_wait.
+    /// A value of unisono_wait.
     pub wait: c_int,
-    /// How long the library tries to connect again when the connection breaks; 0: it does not try. Its topics
-    /// and subscriptions are there again then, with their numbers, and UNISONO_RECEPTION_RECONNECTED comes.
-    /// Calls wait meanwhile. When the time is over, they return UNISONO_STATUS_GONE.
+    /// The time that the library tries to reconnect after the connection breaks; 0: it does not try. After a
+    /// reconnect the topics and subscriptions are restored with their numbers, and unisono_receive() returns
+    /// UNISONO_RECEPTION_RECONNECTED. Calls wait in the meantime. After the time has passed, they return
+    /// UNISONO_STATUS_GONE.
     pub reconnect_ns: u64,
 }
 
 impl ConnectOptions {
-    /// To the broker at an address, without any options.
+    /// A connection to the broker at an address, with default options.
     const fn at(address: *const c_char) -> Self {
         let (name, token) = (std::ptr::null(), std::ptr::null());
         Self { address, name, token, lease_ns: 0, wait: 0, reconnect_ns: 0 }
@@ -192,11 +194,11 @@ impl ConnectOptions {
 /// The texts in `given` are null or C strings.
 unsafe fn open(given: &ConnectOptions) -> Result<ClientHandle, EventsError> {
     let mut options = ClientOptions::new();
-    // SAFETY: null or a C string, which the caller of this function says.
+    // SAFETY: null or a C string; the caller guarantees it.
     if let Some(name) = unsafe { text(given.name, "the name") }? {
         options = options.named(name);
     }
-    // SAFETY: null or a C string, which the caller of this function says.
+    // SAFETY: null or a C string; the caller guarantees it.
     if let Some(token) = unsafe { text(given.token, "the token") }? {
         options = options.with_token(token);
     }
@@ -212,7 +214,7 @@ unsafe fn open(given: &ConnectOptions) -> Result<ClientHandle, EventsError> {
         2 => ChannelWait::Adaptive,
         other => return Err(crate::error::argument(format!("{other} is no unisono_wait")).into()),
     });
-    // SAFETY: null or a C string, which the caller of this function says.
+    // SAFETY: null or a C string; the caller guarantees it.
     let client = match unsafe { text(given.address, "the address") }? {
         Some(address) => options.connect(&address.parse::<BrokerAddress>()?)?,
         None => options.connect_default()?,
@@ -222,70 +224,71 @@ unsafe fn open(given: &ConnectOptions) -> Result<ClientHandle, EventsError> {
     Ok(ClientHandle { client, numbers: 0, topics, subscriptions, name, statistics: CString::default() })
 }
 
-/// Connects to the broker at `address`: the path of its socket, to share memory with it; "unix:PATH", to send
-/// everything through the socket; "tcp:HOST:PORT"; "tls:HOST:PORT?authority=FILE";
-/// "udp:HOST:PORT?authority=FILE", for QUIC. Behind a tls: or udp: address stands
-/// "&certificate=FILE&key=FILE" if the broker asks for certificates, and "&token-file=FILE" if it asks for
-/// tokens. NULL: this user's broker, at the socket where `unisono events serve` listens unless it is told
-/// otherwise, or else the host's at /run/unisono/events.
+/// Connects to the broker at `address`. The path of the broker's socket selects shared memory; "unix:PATH"
+/// sends all data through that socket; "tcp:HOST:PORT" uses TCP, "tls:HOST:PORT?authority=FILE" TLS, and
+/// "udp:HOST:PORT?authority=FILE" QUIC. Append "&certificate=FILE&key=FILE" to a tls: or udp: address if the
+/// broker requires certificates, and "&token-file=FILE" if it requires tokens. NULL selects this user's
+/// broker, at the default socket of `unisono events serve`, or else the host's broker at /run/unisono/events.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_client_connect(
     address: *const c_char,
     client: *mut *mut ClientHandle,
 ) -> CallStatus {
-    // SAFETY: unisono.h asks for NULL or a C string, and for NULL or a place for the handle.
+    // SAFETY: unisono.h requires NULL or a C string, and for NULL or room for the handle.
     unsafe { unisono_client_open(&ConnectOptions::at(address), client) }
 }
 
-/// Connects as the options say; `options` may be NULL.
+/// Connects with options; `options` may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_client_open(
     options: *const ConnectOptions,
     client: *mut *mut ClientHandle,
 ) -> CallStatus {
     told(|| {
-        // SAFETY: unisono.h asks for NULL or a place for the handle.
+        // SAFETY: unisono.h requires NULL or room for the handle.
         let to = unsafe { client.as_mut() }.ok_or_else(|| null("client"))?;
         *to = std::ptr::null_mut();
         let defaults = ConnectOptions::at(std::ptr::null());
-        // SAFETY: unisono.h asks for NULL or options with C strings.
+        // SAFETY: unisono.h requires NULL or options with C strings.
         let given = unsafe { options.as_ref() }.unwrap_or(&defaults);
-        // SAFETY: unisono.h asks for NULL or options with C strings.
+        // SAFETY: unisono.h requires NULL or options with C strings.
         *to = Box::into_raw(Box::new(unsafe { open(given) }?));
         Ok(())
     })
 }
 
-/// The name by which the broker knows this program, until the connection is closed; NULL if `client` is NULL.
+/// The name that the broker knows this program by, valid until the connection is closed; NULL if `client` is
+/// NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_client_name(client: *const ClientHandle) -> *const c_char {
-    // SAFETY: unisono.h asks for NULL or a live handle.
+    // SAFETY: unisono.h requires NULL or a live handle.
     let handle = unsafe { client.as_ref() };
     answer_or(std::ptr::null(), || Ok(handle.map_or(std::ptr::null(), |handle| handle.name.as_ptr())))
 }
 
-/// Says that this program lives, if it has a lease and makes no other call in time.
+/// Renews the lease of a program that makes no other call in time. A program without a lease need not call
+/// it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_client_alive(client: *mut ClientHandle) -> CallStatus {
-    // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+    // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
     told(|| Ok(unsafe { connection(client) }?.client.alive()?))
 }
 
-/// What the broker has done for all programs, as a JSON object with the keys of `unisono events top --json`,
-/// without rates: "consumers" has a row for each consumer with the "name" of its program. `*json` is the
-/// library's, and valid until the next call of this function or the end of the connection.
+/// The broker's statistics for all programs, as a JSON object with the keys of `unisono events top --json`,
+/// without rates. "consumers" has a row for each consumer with the "name" of its program. `*json` belongs to
+/// the library and is valid until the next call of this function or until the connection is closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_client_statistics(
     client: *mut ClientHandle,
     json: *mut *const c_char,
 ) -> CallStatus {
     told(|| {
-        // SAFETY: unisono.h asks for NULL or a place for the text.
+        // SAFETY: unisono.h requires NULL or room for the text.
         let to = unsafe { json.as_mut() }.ok_or_else(|| null("json"))?;
         *to = std::ptr::null();
-        // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+        // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
         let handle = unsafe { connection(client) }?;
-        // JSON has no zero in it: it is written as an escape
+        // JSON text contains no zero byte: the zero character is written as an escape
         let text = serde_json::to_string(&handle.client.statistics()?)?;
         handle.statistics = CString::new(text).unwrap_or_default();
         *to = handle.statistics.as_ptr();
@@ -293,37 +296,38 @@ pub unsafe extern "C" fn unisono_client_statistics(
     })
 }
 
-/// Ends the connection and sets `*client` to NULL. Its topics and subscriptions end; events that it has
-/// received stay valid until they are freed. What unisono_publish_later holds back may be lost: flush first.
+/// Closes the connection and sets `*client` to NULL. Its topics and subscriptions end; received events stay
+/// valid until they are freed. Events that unisono_publish_later() holds back may be lost: call
+/// unisono_flush() first.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_client_close(client: *mut *mut ClientHandle) -> CallStatus {
     told(|| {
-        // SAFETY: unisono.h asks for NULL or the address of a handle.
+        // SAFETY: unisono.h requires NULL or the address of a handle.
         let from = unsafe { client.as_mut() }.ok_or_else(|| null("client"))?;
         if from.is_null() {
             return Err(null("*client").into());
         }
-        // SAFETY: `unisono_client_connect` made it, and the program's pointer forgets it here.
+        // SAFETY: `unisono_client_connect` made it; the program's pointer becomes NULL, so it is freed once.
         drop(unsafe { Box::from_raw(std::mem::replace(from, std::ptr::null_mut())) });
         Ok(())
     })
 }
 
-/// The descriptor to poll for reading, which stays the library's: never read, write or close it. Poll only
-/// after unisono_receive with a time limit of 0 has returned UNISONO_STATUS_TIMED_OUT: what has come before
-/// may already wait in this process. If the library connects again, the descriptor is another one: ask before
-/// each wait. -1 if `client` is NULL.
+/// The descriptor to poll for reading. It belongs to the library: never read, write or close it. Poll only
+/// after unisono_receive() with a time limit of 0 has returned UNISONO_STATUS_TIMED_OUT, because earlier
+/// events may already be waiting in this process. The descriptor changes if the library reconnects, so get it
+/// again before each poll. -1 if `client` is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_client_descriptor(client: *const ClientHandle) -> c_int {
-    // SAFETY: unisono.h asks for NULL or a live handle.
+    // SAFETY: unisono.h requires NULL or a live handle.
     let handle = unsafe { client.as_ref() };
     answer_or(-1, || Ok(handle.map_or(-1, |handle| handle.client.as_fd().as_raw_fd())))
 }
 
-/// Bytes of the largest payload that the broker takes; 0 if `client` is NULL.
+/// The size in bytes of the largest payload that the broker accepts; 0 if `client` is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_client_largest(client: *const ClientHandle) -> usize {
-    // SAFETY: unisono.h asks for NULL or a live handle.
+    // SAFETY: unisono.h requires NULL or a live handle.
     let handle = unsafe { client.as_ref() };
     answer_or(0, || Ok(handle.map_or(0, |handle| handle.client.largest())))
 }

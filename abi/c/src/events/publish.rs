@@ -12,91 +12,91 @@ use unisono_broker::{Advertisement, EventDraft, FieldSet, FieldValue, KeptHistor
 
 /// Only the strongest living supplier of the topic is heard; the others stand by.
 pub const UNISONO_TOPIC_EXCLUSIVE: u32 = 1;
-/// Events may be redelivered until they are acknowledged.
+/// The broker may redeliver events until they are acknowledged.
 pub const UNISONO_TOPIC_RELIABLE: u32 = 2;
 
-/// A topic to publish on, and what is offered for it. What is zero or NULL is the default.
+/// A topic to publish on, and its properties. A zero or NULL field selects the default.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TopicOptions {
-    /// Levels with / between them, such as "plant/1/heat".
+    /// Levels separated by /, such as "plant/1/heat".
     pub name: *const c_char,
-    /// The name of the type of its events, which subscriptions may ask for.
+    /// The name of its events' type. A subscription may ask for a type.
     pub event_type: *const c_char,
-    /// Events that the broker keeps for those who subscribe late. Not together with `last_values`.
+    /// The number of events that the broker keeps for late subscribers. Not together with `last_values`.
     pub last: usize,
-    /// Keys of which the broker keeps the last event for those who subscribe late.
+    /// The number of keys whose last event the broker keeps for late subscribers.
     pub last_values: usize,
-    /// When an event is due that has no deadline of its own, after its publication.
+    /// The deadline of events without a deadline of their own, in nanoseconds after their publication.
     pub deadline_ns: u64,
     /// A sum of UNISONO_TOPIC_EXCLUSIVE and UNISONO_TOPIC_RELIABLE.
     pub flags: u32,
-    /// Of suppliers of an exclusive topic the one with the greatest number is heard.
+    /// Among the suppliers of an exclusive topic, the supplier with the greatest strength is heard.
     pub strength: u32,
     /// Further options in JSON, such as "{\"period_ns\": 1000000, \"burst\": 4}": the keys of an ADVERTISE
-    /// frame (crates/broker/PROTOCOL.md). "{\"share\": 3}" counts where suppliers
-    /// share the queue of a subscription.
+    /// frame (crates/broker/PROTOCOL.md). "{\"share\": 3}" is this supplier's weight where suppliers share
+    /// the queue of a subscription.
     pub more: *const c_char,
 }
 
-/// An event to publish. What is zero or NULL is left out.
+/// An event to publish. A zero or NULL field leaves that part out.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DraftView {
     pub payload: *const c_void,
-    /// Bytes of the payload, at most unisono_client_largest().
+    /// The size of the payload in bytes, at most unisono_client_largest().
     pub bytes: usize,
-    /// Which of the things that the topic is about; at most 1,024 bytes.
+    /// Identifies the thing that the event is about, if the topic is about several; at most 1,024 bytes.
     pub key: *const c_char,
     pub fields: *const EventField,
     pub field_count: usize,
-    /// When it is due, on the clock of unisono_now(); 0: never.
+    /// The deadline, on the clock of unisono_now(); 0: none.
     pub deadline_ns: u64,
-    /// How bad it is if it is lost: a full queue drops the least critical events first.
+    /// How bad the loss of the event is: a full queue drops the least critical events first.
     pub criticality: u8,
-    /// For unisono_try_publish: the number that the topic's `writer` (a key of `more`) gives this event, from
-    /// 1 on; 0: none. The broker's log takes each number once.
+    /// For unisono_try_publish(): this event's number from the topic's `writer` (a key of `more`), starting
+    /// at 1; 0: none. The broker's log accepts each number once.
     pub number: u64,
 }
 
-/// What became of an event.
+/// The outcome of a published event.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutcomeCode {
-    /// It is in the queues of `consumers` consumers and groups.
+    /// The event is in the queues of `consumers` consumers and groups.
     Taken = 0,
-    /// A stronger supplier of the topic lives; nobody got it.
+    /// A stronger supplier of the topic lives; no consumer gets the event.
     Standby = 1,
-    /// An event of this sequence number came before; nobody got it again.
+    /// An event with this sequence number came before; no consumer gets it again.
     Duplicate = 2,
-    /// As TAKEN, and in the broker's log: it outlives the broker.
+    /// As TAKEN, and the event is in the broker's log: it survives the end of the broker.
     Written = 3,
-    /// As TAKEN, and on the disk: it outlives the power.
+    /// As TAKEN, and the event is on disk: it survives a loss of power.
     Synced = 4,
 }
 
-/// What became of an event that unisono_try_publish published.
+/// The outcome of an event that unisono_try_publish() published.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PublishedView {
-    /// The broker's count of this supplier's events on the topic.
+    /// The number of this event in the broker's count of this supplier's events on the topic.
     pub sequence: u64,
     pub consumers: u32,
-    /// One of unisono_outcome.
+    /// A value of unisono_outcome.
     pub outcome: c_int,
 }
 
 /// # Safety
 /// `options` is null or readable, and the texts in it are null or C strings.
 unsafe fn advertisement(options: *const TopicOptions) -> Result<Advertisement, EventsError> {
-    // SAFETY: null or readable, which the caller of this function says.
+    // SAFETY: null or readable; the caller guarantees it.
     let given = unsafe { options.as_ref() }.ok_or_else(|| null("options"))?;
-    // SAFETY: null or a C string, which the caller of this function says.
+    // SAFETY: null or a C string; the caller guarantees it.
     let more = unsafe { text(given.more, "more") }?;
     let mut made = more.map_or_else(|| Ok(Advertisement::default()), serde_json::from_str)?;
-    // SAFETY: null or a C string, which the caller of this function says.
+    // SAFETY: null or a C string; the caller guarantees it.
     made.topic = unsafe { text(given.name, "the topic's name") }?.ok_or_else(|| null("the name"))?.to_owned();
-    // SAFETY: null or a C string, which the caller of this function says.
+    // SAFETY: null or a C string; the caller guarantees it.
     if let Some(event_type) = unsafe { text(given.event_type, "the type's name") }? {
         made.event_type = Some(event_type.to_owned());
     }
@@ -120,7 +120,7 @@ unsafe fn advertisement(options: *const TopicOptions) -> Result<Advertisement, E
     Ok(made)
 }
 
-/// Refuses what is too long for a frame, which would cost the program its connection.
+/// Refuses a value that is too long for a frame: the broker would close the connection.
 fn within(what: &str, length: usize, most: usize) -> Result<(), EventsError> {
     match length > most {
         true => Err(argument(format!("{what} has {length}, and {most} is the most")).into()),
@@ -131,7 +131,7 @@ fn within(what: &str, length: usize, most: usize) -> Result<(), EventsError> {
 /// # Safety
 /// Name and text are null or C strings.
 unsafe fn field<'a>(field: &EventField) -> Result<(&'a str, FieldValue), EventsError> {
-    // SAFETY: null or a C string, which the caller of this function says.
+    // SAFETY: null or a C string; the caller guarantees it.
     let name = unsafe { text(field.name, "a field's name") }?.ok_or_else(|| null("a field's name"))?;
     within("bytes of a field's name", name.len(), usize::from(u8::MAX))?;
     let value = match field.kind {
@@ -139,7 +139,7 @@ unsafe fn field<'a>(field: &EventField) -> Result<(&'a str, FieldValue), EventsE
         2 => field.decimal.into(),
         3 => (field.whole != 0).into(),
         4 => {
-            // SAFETY: null or a C string, which the caller of this function says.
+            // SAFETY: null or a C string; the caller guarantees it.
             let value = unsafe { text(field.text, name) }?.ok_or_else(|| null("a field's text"))?;
             within("bytes of a field's text", value.len(), usize::from(u16::MAX))?;
             value.into()
@@ -149,28 +149,28 @@ unsafe fn field<'a>(field: &EventField) -> Result<(&'a str, FieldValue), EventsE
     Ok((name, value))
 }
 
-/// An event without a number of its writer.
+/// An event without a writer's number.
 ///
 /// # Safety
 /// As [`numbered`].
 unsafe fn draft<'a>(draft: *const DraftView) -> Result<EventDraft<'a>, EventsError> {
-    // SAFETY: as the caller of this function says.
+    // SAFETY: the caller guarantees what `numbered` requires.
     match unsafe { numbered(draft) }? {
         (draft, None) => Ok(draft),
         (_, Some(_)) => Err(argument("an event with a number is for unisono_try_publish").into()),
     }
 }
 
-/// An event and its writer's number of it.
+/// An event and its writer's number, if it has one.
 ///
 /// # Safety
-/// `draft` is null or readable, and so is what it points to.
+/// `draft` is null or readable, and so are all its pointers.
 unsafe fn numbered<'a>(draft: *const DraftView) -> Result<(EventDraft<'a>, Option<u64>), EventsError> {
-    // SAFETY: null or readable, which the caller of this function says.
+    // SAFETY: null or readable; the caller guarantees it.
     let given = unsafe { draft.as_ref() }.ok_or_else(|| null("draft"))?;
-    // SAFETY: null or readable for `bytes`, which the caller of this function says.
+    // SAFETY: null or readable for `bytes`; the caller guarantees it.
     let mut made = EventDraft::new(unsafe { slice(given.payload.cast(), given.bytes, "payload") }?);
-    // SAFETY: null or a C string, which the caller of this function says.
+    // SAFETY: null or a C string; the caller guarantees it.
     if let Some(key) = unsafe { text(given.key, "the key") }? {
         within("bytes of the key", key.len(), MOST_KEY)?;
         made = made.keyed(key);
@@ -178,9 +178,9 @@ unsafe fn numbered<'a>(draft: *const DraftView) -> Result<(EventDraft<'a>, Optio
     if given.field_count > 0 {
         within("the number of fields", given.field_count, usize::from(u16::MAX))?;
         let mut set = FieldSet::new();
-        // SAFETY: null or an array of `field_count`, which the caller of this function says.
+        // SAFETY: null or an array of `field_count`; the caller guarantees it.
         for given in unsafe { slice(given.fields, given.field_count, "fields") }? {
-            // SAFETY: its texts are null or C strings, which the caller of this function says.
+            // SAFETY: its texts are null or C strings; the caller guarantees it.
             let (name, value) = unsafe { field(given) }?;
             set.set(name, value);
         }
@@ -192,8 +192,8 @@ unsafe fn numbered<'a>(draft: *const DraftView) -> Result<(EventDraft<'a>, Optio
     Ok((made.critical(given.criticality), (given.number > 0).then_some(given.number)))
 }
 
-/// Says that this program will publish on a topic, and waits until the broker agrees. `*topic` becomes the
-/// number by which it publishes.
+/// Announces that this program will publish on a topic, and waits until the broker agrees. `*topic` becomes
+/// the topic's number for publishing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_advertise(
     client: *mut ClientHandle,
@@ -201,11 +201,11 @@ pub unsafe extern "C" fn unisono_advertise(
     topic: *mut u32,
 ) -> CallStatus {
     told(|| {
-        // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+        // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
         let handle = unsafe { connection(client) }?;
-        // SAFETY: unisono.h asks for NULL or a place for the number.
+        // SAFETY: unisono.h requires NULL or room for the number.
         let to = unsafe { topic.as_mut() }.ok_or_else(|| null("topic"))?;
-        // SAFETY: unisono.h asks for NULL or options with C strings.
+        // SAFETY: unisono.h requires NULL or options with C strings.
         let made = handle.client.advertise(&unsafe { advertisement(options) }?)?;
         *to = handle.number();
         handle.topics.insert(*to, made);
@@ -213,11 +213,11 @@ pub unsafe extern "C" fn unisono_advertise(
     })
 }
 
-/// Ends a topic: those who listen hear that this supplier left.
+/// Ends a topic: its subscribers learn that this supplier left.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_withdraw(client: *mut ClientHandle, topic: u32) -> CallStatus {
     told(|| {
-        // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+        // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
         let handle = unsafe { connection(client) }?;
         let ended = handle.topic(topic)?;
         handle.topics.remove(&topic);
@@ -225,8 +225,9 @@ pub unsafe extern "C" fn unisono_withdraw(client: *mut ClientHandle, topic: u32)
     })
 }
 
-/// Publishes an event and does not wait for what becomes of it. If it is refused, unisono_receive says so.
-/// Waits while a consumer that blocks suppliers has no room. The payload is the program's again afterwards.
+/// Publishes an event without waiting for its outcome. If the broker refuses the event, unisono_receive()
+/// reports that. Blocks while a consumer that blocks suppliers has a full queue. The program may reuse the
+/// payload's memory afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_publish(
     client: *mut ClientHandle,
@@ -234,16 +235,16 @@ pub unsafe extern "C" fn unisono_publish(
     draft: *const DraftView,
 ) -> CallStatus {
     told(|| {
-        // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+        // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
         let handle = unsafe { connection(client) }?;
         let topic = handle.topic(topic)?;
-        // SAFETY: unisono.h asks for NULL or a draft whose pointers are null or valid.
+        // SAFETY: unisono.h requires NULL or a draft whose pointers are null or valid.
         Ok(handle.client.publish(topic, &unsafe { self::draft(draft) }?)?)
     })
 }
 
-/// As publish, but the event may wait in this process until unisono_flush: many events then leave with one
-/// system call.
+/// Like unisono_publish(), but the event may wait in this process until unisono_flush(), so that many events
+/// leave with one system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_publish_later(
     client: *mut ClientHandle,
@@ -251,23 +252,24 @@ pub unsafe extern "C" fn unisono_publish_later(
     draft: *const DraftView,
 ) -> CallStatus {
     told(|| {
-        // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+        // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
         let handle = unsafe { connection(client) }?;
         let topic = handle.topic(topic)?;
-        // SAFETY: unisono.h asks for NULL or a draft whose pointers are null or valid.
+        // SAFETY: unisono.h requires NULL or a draft whose pointers are null or valid.
         Ok(handle.client.publish_later(topic, &unsafe { self::draft(draft) }?)?)
     })
 }
 
-/// Lets all events leave that publish_later holds back, and waits until they have.
+/// Sends all events that unisono_publish_later() holds back, and waits until they have left this process.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_flush(client: *mut ClientHandle) -> CallStatus {
-    // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+    // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
     told(|| Ok(unsafe { connection(client) }?.client.flush()?))
 }
 
-/// Publishes an event unless it would have to wait for a consumer, and waits for what became of it.
-/// UNISONO_STATUS_REFUSED: nobody got it; the text says who refused and why. `published` may be NULL.
+/// Publishes an event if no consumer would block it, and waits for the event's outcome.
+/// UNISONO_STATUS_REFUSED: no consumer got it; the text names the refuser and the reason. `published` may be
+/// NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_try_publish(
     client: *mut ClientHandle,
@@ -276,10 +278,10 @@ pub unsafe extern "C" fn unisono_try_publish(
     published: *mut PublishedView,
 ) -> CallStatus {
     told(|| {
-        // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+        // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
         let handle = unsafe { connection(client) }?;
         let topic = handle.topic(topic)?;
-        // SAFETY: unisono.h asks for NULL or a draft whose pointers are null or valid.
+        // SAFETY: unisono.h requires NULL or a draft whose pointers are null or valid.
         let (draft, number) = unsafe { numbered(draft) }?;
         let handed = handle.client.hand_in_at_once(topic, &draft, number)?;
         let became = handle.client.outcome(handed)?;
@@ -290,7 +292,7 @@ pub unsafe extern "C" fn unisono_try_publish(
             PublishOutcome::Standby => (OutcomeCode::Standby, 0),
             PublishOutcome::Duplicate => (OutcomeCode::Duplicate, 0),
         };
-        // SAFETY: unisono.h asks for NULL or a place for the answer.
+        // SAFETY: unisono.h requires NULL or room for the result.
         if let Some(to) = unsafe { published.as_mut() } {
             *to = PublishedView { sequence: became.sequence, consumers, outcome: outcome as c_int };
         }
@@ -298,8 +300,8 @@ pub unsafe extern "C" fn unisono_try_publish(
     })
 }
 
-/// Publishes a request and waits for its reply, which the program frees with unisono_event_free. Other events
-/// that come meanwhile are received later. `timeout_ns` below 0 waits for ever.
+/// Publishes a request and waits for its reply; free the reply with unisono_event_free(). Other events that
+/// arrive in the meantime are received later. A negative `timeout_ns` sets no limit.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_ask(
     client: *mut ClientHandle,
@@ -309,15 +311,15 @@ pub unsafe extern "C" fn unisono_ask(
     reply: *mut *mut EventView,
 ) -> CallStatus {
     told(|| {
-        // SAFETY: unisono.h asks for NULL or a place for the event.
+        // SAFETY: unisono.h requires NULL or room for the event.
         let to = unsafe { reply.as_mut() }.ok_or_else(|| null("reply"))?;
         *to = std::ptr::null_mut();
-        // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+        // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
         let handle = unsafe { connection(client) }?;
         let topic = handle.topic(topic)?;
-        // 584 years are as good as for ever, and a year is what the clock can be added to
+        // a limit of a year is as good as none, and can be added to the clock without overflow
         let patience = limit(timeout_ns).map_or(YEAR, |limit| limit.min(YEAR));
-        // SAFETY: unisono.h asks for NULL or a draft whose pointers are null or valid.
+        // SAFETY: unisono.h requires NULL or a draft whose pointers are null or valid.
         let answer = handle.client.request(topic, unsafe { self::draft(draft) }?, patience)?;
         *to = give(answer, 0);
         Ok(())
@@ -326,7 +328,7 @@ pub unsafe extern "C" fn unisono_ask(
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// Answers a request that was received. An event that is none is UNISONO_STATUS_ARG.
+/// Answers a received request. UNISONO_STATUS_ARG: the event is no request.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_reply(
     client: *mut ClientHandle,
@@ -334,11 +336,11 @@ pub unsafe extern "C" fn unisono_reply(
     draft: *const DraftView,
 ) -> CallStatus {
     told(|| {
-        // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+        // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
         let handle = unsafe { connection(client) }?;
-        // SAFETY: unisono.h asks for NULL or an event that was received and not freed.
+        // SAFETY: unisono.h requires NULL or an event that was received and not freed.
         let request = unsafe { received(request) }?;
-        // SAFETY: unisono.h asks for NULL or a draft whose pointers are null or valid.
+        // SAFETY: unisono.h requires NULL or a draft whose pointers are null or valid.
         match handle.client.reply(request, unsafe { self::draft(draft) }?)? {
             true => Ok(()),
             false => Err(argument("the event is no request: it has no fields reply_to and request").into()),

@@ -1,4 +1,4 @@
-//! Subscriptions, and what has come.
+//! Subscriptions, and receiving events.
 
 use super::field::{EventField, FieldKind};
 use super::{ClientHandle, EventsError, connection, limit, text, told};
@@ -10,95 +10,96 @@ use unisono_broker::{
     WhenFull, WhenLate, now,
 };
 
-/// What happens to events while the queue of a subscription is full.
+/// Handling of events while the queue of a subscription is full.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FullCode {
-    /// The oldest goes.
+    /// The oldest event is dropped.
     DropOldest = 0,
-    /// What is late goes, or else what is due last.
+    /// A late event is dropped, or else the event with the latest deadline.
     DropByDeadline = 1,
     /// The supplier waits.
     BlockSupplier = 2,
 }
 
-/// What happens to events whose deadline has passed.
+/// Handling of events whose deadline has passed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LateCode {
-    /// They come all the same, with UNISONO_EVENT_LATE.
+    /// They are delivered with UNISONO_EVENT_LATE.
     Deliver = 0,
     /// They are dropped without notice.
     Drop = 1,
-    /// They are dropped, and a GAP is told.
+    /// They are dropped and reported as a GAP.
     Report = 2,
 }
 
-/// What to receive, and on which terms. What is zero or NULL is the default.
+/// The events to receive, and how. A zero or NULL field selects the default.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct SubscriptionOptions {
-    /// A pattern: + stands for one level, # for all further ones. NULL: `more` has the interests.
+    /// A pattern: + stands for one level, # for all further levels. NULL: `more` holds the interests.
     pub topics: *const c_char,
     /// A condition on fields, such as "celsius > 80". NULL: all events.
     pub filter: *const c_char,
-    /// Only topics of this type.
+    /// Receive only topics with this type.
     pub event_type: *const c_char,
     /// A class of the broker's policy.
     pub class_name: *const c_char,
-    /// Consumers of one group share the events: each goes to one of them.
+    /// Consumers of a group share the events: each event goes to a single member.
     pub group: *const c_char,
-    /// Events that may wait; 0: 1,024.
+    /// Maximum number of waiting events; 0: 1,024.
     pub queue: usize,
-    /// One of unisono_full.
+    /// A value of unisono_full.
     pub full: c_int,
-    /// One of unisono_late.
+    /// A value of unisono_late.
     pub late: c_int,
-    /// Events published before that are wanted as well; the topic has to keep as many.
+    /// The number of earlier events to receive as well; the topic has to keep at least as many.
     pub last: usize,
-    /// An event that is not acknowledged in this time comes again, 16 times at most; 0: nothing is to be
-    /// acknowledged.
+    /// An event that is not acknowledged within this time is delivered again, at most 16 times; 0: no event
+    /// needs an acknowledgment.
     pub acknowledge_ns: u64,
     /// Further options in JSON, such as "{\"silence_ns\": 1000000000}": the keys of a SUBSCRIBE frame
-    /// (crates/broker/PROTOCOL.md). "{\"direct\": false}" refuses events that come straight from suppliers,
-    /// through shared memory and without the broker. "{\"between\": \"shares\"}" gives suppliers the queue by
-    /// their shares. Over UDP with "{\"best_effort\": true}" no event waits for one that the network lost.
+    /// (crates/broker/PROTOCOL.md). "{\"direct\": false}" refuses events that suppliers send directly,
+    /// through shared memory and without the broker. "{\"between\": \"shares\"}" divides the queue among
+    /// suppliers by their shares. Over UDP, with "{\"best_effort\": true}", no event waits for another event
+    /// that the network lost.
     pub more: *const c_char,
 }
 
-/// What has come.
+/// The kind of a received event or notice.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceptionCode {
     Event = 1,
     /// `lost` events of a supplier are missing, from `sequence` to `last`.
     Gap = 2,
-    /// A supplier will publish no more.
+    /// A supplier will publish no more events.
     Gone = 3,
-    /// Another supplier of an exclusive topic is heard now.
+    /// Another supplier of an exclusive topic is heard from now on.
     Owner = 4,
-    /// What was asked for is no longer offered.
+    /// The topic no longer meets the subscription's requirements.
     Mismatch = 5,
     /// A period is over.
     Tick = 6,
-    /// Nothing has come for the time that the subscription named.
+    /// No event came for the time that the subscription named.
     Silence = 7,
     /// A correlation began and was not completed in time.
     Incomplete = 8,
-    /// An event that unisono_publish published was refused: `number` is its topic.
+    /// An event of unisono_publish() was refused: `number` is its topic.
     Rejected = 9,
     /// The broker's log no longer has the events at positions `sequence` to `last`.
     Lost = 10,
-    /// The connection broke, and is there again: the program was away since `published_ns`. A subscription
-    /// that resumes misses nothing; others missed what was published meanwhile.
+    /// The connection broke at `published_ns` and was restored. A subscription that resumes misses no event;
+    /// other subscriptions missed the events published in between.
     Reconnected = 11,
 }
 
-/// The deadline had passed when it was delivered.
+/// The deadline had passed at the delivery.
 pub const UNISONO_EVENT_LATE: u32 = 1;
-/// It was published before the subscription.
+/// The event was published before the subscription began.
 pub const UNISONO_EVENT_RETAINED: u32 = 2;
-/// It comes again unless it is acknowledged.
+/// The event is delivered again unless the program acknowledges it.
 pub const UNISONO_EVENT_ACKNOWLEDGE: u32 = 4;
 
 /// An event or a notice that has come. All of it is valid until unisono_event_free, and the library does not
@@ -110,55 +111,56 @@ pub const UNISONO_EVENT_ACKNOWLEDGE: u32 = 4;
 #[repr(C)]
 #[derive(Debug)]
 pub struct EventView {
-    /// One of unisono_reception.
+    /// A value of unisono_reception.
     pub kind: c_int,
-    /// The subscription (REJECTED: the topic) that it is for; 0 for the reply to a request, and for
+    /// The number of the subscription (REJECTED: of the topic); 0 for the reply to a request, and for
     /// RECONNECTED.
     pub number: u32,
-    /// NULL if it is about no topic.
+    /// NULL for a notice that concerns no topic.
     pub topic: *const c_char,
-    /// NULL if it has no key.
+    /// NULL if the event has no key.
     pub key: *const c_char,
-    /// What a notice says, in words; NULL for an event.
+    /// The text of a notice; NULL for an event.
     pub text: *const c_char,
     pub payload: *const c_void,
-    /// Bytes of the payload.
+    /// The size of the payload in bytes.
     pub bytes: usize,
-    /// Ascending by name.
+    /// Sorted by name, ascending.
     pub fields: *const EventField,
     pub field_count: usize,
-    /// The other events of a correlation, in the order in which they came.
+    /// The other events of a correlation, in order of arrival.
     pub with: *const *const EventView,
     pub with_count: usize,
-    /// When it was published, on the clock of unisono_now(). TICK: when the period ended. SILENCE: when the
-    /// last event came. RECONNECTED: when the library noticed that the connection had broken.
+    /// The time of publication, on the clock of unisono_now(). TICK: the end of the period. SILENCE: the
+    /// arrival of the last event. RECONNECTED: the time when the library noticed the broken connection.
     pub published_ns: u64,
-    /// When it is due; 0: never.
+    /// The deadline; 0: none.
     pub deadline_ns: u64,
-    /// The supplier's count of its events. GAP: the first that is missing.
+    /// The event's number in the supplier's count. GAP: the number of the first missing event.
     pub sequence: u64,
-    /// GAP: the last that is missing. EVENT that is to be acknowledged: the number of the delivery, which is
-    /// the event's position in the log if the subscription resumes. EVENT otherwise: 0.
+    /// GAP: the number of the last missing event. EVENT with UNISONO_EVENT_ACKNOWLEDGE: the number of the
+    /// delivery; if the subscription resumes, this is the event's position in the log. Other EVENT: 0.
     pub last: u64,
-    /// GAP: how many are missing; 0: nobody knows yet.
+    /// GAP: the number of missing events; 0: unknown yet.
     pub lost: u64,
     /// The broker's number of the supplier.
     pub supplier: u32,
     /// A sum of UNISONO_EVENT_LATE, UNISONO_EVENT_RETAINED and UNISONO_EVENT_ACKNOWLEDGE.
     pub flags: u32,
     pub criticality: u8,
-    /// Earlier deliveries of it that were not acknowledged; 255: or more.
+    /// Earlier deliveries of this event that were not acknowledged; 255 means 255 or more.
     pub repeated: u8,
     /// GONE: 1 if the supplier died, 0 if it left.
     pub died: u8,
 }
 
-/// What an [`EventView`] points into; the view comes first, so that a pointer to it is one to this.
+/// An [`EventView`] with the memory that it points into. The view is the first field, so a pointer to the
+/// view is also a pointer to this struct.
 #[repr(C)]
 struct OwnedReception {
     view: EventView,
     event: Option<ReceivedEvent>,
-    /// A payload that could not stay where it was.
+    /// A payload that could not stay in the event's memory.
     copy: Vec<u8>,
     texts: Vec<CString>,
     fields: Vec<EventField>,
@@ -195,10 +197,11 @@ impl OwnedReception {
         Box::new(Self { view, event: None, copy, texts, fields, with: Vec::new(), with_views: Vec::new() })
     }
 
-    /// A C string of this text that lives as long as the reception. C has no text with a zero in it.
+    /// A C string of this text that lives as long as the reception. Zero bytes become spaces, because a C
+    /// string cannot contain them.
     fn text(&mut self, text: &str) -> *const c_char {
         let made = CString::new(text).or_else(|_| CString::new(text.replace('\0', " "))).unwrap_or_default();
-        let at = made.as_ptr(); // into the heap: it stays while the string moves
+        let at = made.as_ptr(); // points into the heap, so it stays valid when the string moves
         self.texts.push(made);
         at
     }
@@ -243,7 +246,7 @@ impl OwnedReception {
                 }
             }
         };
-        self.event = Some(event); // in whose memory the payload lies
+        self.event = Some(event); // owns the memory of the payload
     }
 
     fn field(&mut self, name: &str, value: &FieldValue) -> EventField {
@@ -306,17 +309,17 @@ impl OwnedReception {
     }
 }
 
-/// An event for the program to free.
+/// Makes an event that the program frees.
 pub(super) fn give(event: ReceivedEvent, number: u32) -> *mut EventView {
     OwnedReception::event(event, number).hand_over()
 }
 
-/// The event behind a view.
+/// The event of a view.
 ///
 /// # Safety
 /// `view` is null or was received and not freed.
 pub(super) unsafe fn received<'a>(view: *const EventView) -> Result<&'a ReceivedEvent, EventsError> {
-    // SAFETY: null, or the first part of a reception, which the caller of this function says.
+    // SAFETY: null, or the first part of a reception; the caller guarantees it.
     let owned = unsafe { view.cast::<OwnedReception>().as_ref() }.ok_or_else(|| null("event"))?;
     owned.event.as_ref().ok_or_else(|| argument("a notice is no event").into())
 }
@@ -324,9 +327,9 @@ pub(super) unsafe fn received<'a>(view: *const EventView) -> Result<&'a Received
 /// # Safety
 /// `options` is null or readable, and the texts in it are null or C strings.
 unsafe fn subscription(options: *const SubscriptionOptions) -> Result<SubscriptionSpec, EventsError> {
-    // SAFETY: null or readable, which the caller of this function says.
+    // SAFETY: null or readable; the caller guarantees it.
     let given = unsafe { options.as_ref() }.ok_or_else(|| null("options"))?;
-    // SAFETY: null or C strings, which the caller of this function says.
+    // SAFETY: null or C strings; the caller guarantees it.
     let read = |from, what| unsafe { text(from, what) }.map(|text| text.map(str::to_owned));
     let more = read(given.more, "more")?;
     let mut made: SubscriptionSpec =
@@ -362,8 +365,8 @@ unsafe fn subscription(options: *const SubscriptionOptions) -> Result<Subscripti
     Ok(made)
 }
 
-/// Asks for events, and waits until the broker agrees. `*number` becomes the number that events of this
-/// subscription bear.
+/// Subscribes to events, and waits until the broker agrees. `*number` becomes the subscription's number; its
+/// events carry it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_subscribe(
     client: *mut ClientHandle,
@@ -371,11 +374,11 @@ pub unsafe extern "C" fn unisono_subscribe(
     number: *mut u32,
 ) -> CallStatus {
     told(|| {
-        // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+        // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
         let handle = unsafe { connection(client) }?;
-        // SAFETY: unisono.h asks for NULL or a place for the number.
+        // SAFETY: unisono.h requires NULL or room for the number.
         let to = unsafe { number.as_mut() }.ok_or_else(|| null("number"))?;
-        // SAFETY: unisono.h asks for NULL or options with C strings.
+        // SAFETY: unisono.h requires NULL or options with C strings.
         let made = handle.client.subscribe(&unsafe { subscription(options) }?)?;
         *to = handle.number();
         handle.subscriptions.insert(made, *to);
@@ -383,11 +386,11 @@ pub unsafe extern "C" fn unisono_subscribe(
     })
 }
 
-/// Ends a subscription. What was on its way may still come, with number 0.
+/// Ends a subscription. Events that were on their way may still arrive, with number 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_unsubscribe(client: *mut ClientHandle, number: u32) -> CallStatus {
     told(|| {
-        // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+        // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
         let handle = unsafe { connection(client) }?;
         let known = handle.subscriptions.iter().find(|(_, known)| **known == number);
         let known = known.map(|(subscription, _)| *subscription);
@@ -398,8 +401,9 @@ pub unsafe extern "C" fn unisono_unsubscribe(client: *mut ClientHandle, number: 
     })
 }
 
-/// The next event or notice, which the program frees with unisono_event_free. UNISONO_STATUS_TIMED_OUT: none
-/// came within `timeout_ns` nanoseconds, and `*event` is NULL; 0 does not wait, below 0 waits for ever.
+/// Receives the next event or notice; free it with unisono_event_free(). UNISONO_STATUS_TIMED_OUT: nothing
+/// arrived within `timeout_ns` nanoseconds, and `*event` is NULL. With 0 the call does not wait; a negative
+/// `timeout_ns` sets no limit.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_receive(
     client: *mut ClientHandle,
@@ -407,10 +411,10 @@ pub unsafe extern "C" fn unisono_receive(
     event: *mut *mut EventView,
 ) -> CallStatus {
     told(|| {
-        // SAFETY: unisono.h asks for NULL or a place for the event.
+        // SAFETY: unisono.h requires NULL or room for the event.
         let to = unsafe { event.as_mut() }.ok_or_else(|| null("event"))?;
         *to = std::ptr::null_mut();
-        // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+        // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
         let handle = unsafe { connection(client) }?;
         let patience = limit(timeout_ns);
         let owned = loop {
@@ -436,7 +440,7 @@ pub unsafe extern "C" fn unisono_receive(
                     owned.view.text = owned.text(&format!("connected again after {away:.1?}"));
                     break owned;
                 }
-                Some(_) => {} // of a later version of the engine
+                Some(_) => {} // a kind of reception that a later version of the engine adds
                 None => return Err(EventsError::Nothing(patience.unwrap_or_default())),
             }
         };
@@ -445,24 +449,24 @@ pub unsafe extern "C" fn unisono_receive(
     })
 }
 
-/// Frees what unisono_receive or unisono_ask gave, and sets `*event` to NULL. Also after the connection
-/// was closed, and in another thread.
+/// Frees a result of unisono_receive() or unisono_ask(), and sets `*event` to NULL. The call is also allowed
+/// after the connection was closed, and in another thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_event_free(event: *mut *mut EventView) -> CallStatus {
     told(|| {
-        // SAFETY: unisono.h asks for NULL or the address of a handle.
+        // SAFETY: unisono.h requires NULL or the address of a handle.
         let from = unsafe { event.as_mut() }.ok_or_else(|| null("event"))?;
         if from.is_null() {
             return Err(null("*event").into());
         }
         let owned = std::mem::replace(from, std::ptr::null_mut()).cast::<OwnedReception>();
-        // SAFETY: `hand_over` made it, and the program's pointer forgets it here.
+        // SAFETY: `hand_over` made it; the program's pointer becomes NULL here, so it is freed once.
         drop(unsafe { Box::from_raw(owned) });
         Ok(())
     })
 }
 
-/// Says that an event is done with, so that it does not come again. Does nothing for an event without
+/// Acknowledges an event, so that it is not delivered again. Does nothing for an event without
 /// UNISONO_EVENT_ACKNOWLEDGE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_acknowledge(
@@ -470,9 +474,9 @@ pub unsafe extern "C" fn unisono_acknowledge(
     event: *const EventView,
 ) -> CallStatus {
     told(|| {
-        // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+        // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
         let handle = unsafe { connection(client) }?;
-        // SAFETY: unisono.h asks for NULL or an event that was received and not freed.
+        // SAFETY: unisono.h requires NULL or an event that was received and not freed.
         Ok(handle.client.acknowledge(unsafe { received(event) }?)?)
     })
 }

@@ -1,17 +1,18 @@
-//! What the MPI preload needs beside `unisono.h`: its jobs, datatypes, waits and statistics.
+//! The functions that the MPI preload needs beside `unisono.h`: for jobs, datatypes, waits and statistics.
 //!
-//! `unisono mpi -- PROGRAM` preloads a shim in C (`abi/mpi/shim`), which the program's own `mpicc` compiles.
-//! The shim overrides the one-sided calls and knows the MPI's handles. It calls this library, which knows no
-//! MPI and is therefore the same for all of them. `unisono_mpi.h`, beside the shim, declares the functions of
-//! this module.
+//! `unisono mpi -- PROGRAM` preloads a shim in C (`abi/mpi/shim`), compiled for each MPI ABI. The shim
+//! overrides the one-sided calls and knows the MPI's handles. It calls this library, which uses no MPI types
+//! and is therefore the same for all MPIs. `unisono_mpi.h`, beside the shim, declares the functions of this
+//! module.
 //!
 //! ```text
 //!   program --MPI_Put--> shim (handles, types, errors, attributes) --unisono_put--> this --> unisono-rma
 //!                          |                                                                       |
 //!                          +--PMPI_Isend, PMPI_Improbe <----- messages to other hosts <------------+
 //! ```
-//! All ranks of a host map the parts of an allocated window. They reach the parts of a created window through
-//! rings in shared memory and the kernel's copy. A dynamic window works by packets, also within a host:
+//!
+//! All ranks of a host map the parts of an allocated window. They access the parts of a created window
+//! through rings in shared memory and the kernel's copy. A dynamic window uses packets, also within a host:
 //! `MPI_Win_attach` is not collective, so other ranks do not know the memory before an operation arrives. The
 //! packets travel through shared memory within a host, and as the host MPI's messages between hosts. An
 //! operation costs one packet and a copy at each end; a get, a flush or a lock costs a round trip. Each rank
@@ -36,16 +37,16 @@ use std::time::Duration;
 use unisono_linux::clock::{Nanos, ticks};
 use unisono_rma::{Error, Found, Job, JobMembership, Key, Rank, Window};
 
-/// How often the host MPI makes progress while this rank waits. A wake-up costs a few microseconds; a message
-/// that needs this rank to move waits at most this long.
+/// The interval of progress calls into the host MPI while this rank waits. A wake-up costs a few
+/// microseconds; a message that needs this rank's progress waits at most this long.
 const PROGRESS_EVERY: Duration = Duration::from_micros(500);
-/// A progress call that takes longer has moved a piece of a message: the host MPI does not say so, but an
+/// A progress call that takes longer has moved a part of a message: the host MPI does not report that, but an
 /// idle call takes 10 to 50 ns (MPICH 4.0 and Open MPI 4.1). A rank that lost its processor during the call
-/// counts as busy, which costs a few more calls.
+/// counts as busy; that costs a few more calls.
 const MOVED_SOMETHING: Nanos = Nanos(1_000);
-/// How long to wait for the other ranks. All of them are in the same collective call; they may share a
-/// processor.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The time limit for the other ranks to arrive. All of them are in the same collective call, but they may
+/// share a processor.
+const PEER_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn place(rank: c_int, size: c_int, key: Key) -> Result<JobMembership, Error> {
     let number = |what: &str, value: c_int| {
@@ -65,8 +66,8 @@ pub unsafe extern "C" fn unisono_mpi_key(key: *mut u8) -> CallStatus {
     })
 }
 
-/// Makes a job of ranks that share this host's memory. While a call waits it calls `progress` now and then.
-/// Collective.
+/// Makes a job of ranks that share this host's memory. A waiting call also calls `progress` from time to
+/// time. Collective.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_job_shared(
     rank: c_int,
@@ -78,7 +79,7 @@ pub unsafe extern "C" fn unisono_mpi_job_shared(
     answer(|| {
         // SAFETY: the shim passes 16 readable bytes.
         let key = unsafe { *key.cast::<[u8; 16]>() };
-        let mut made = Job::shared(&place(rank, size, Key::from_bytes(key))?, PATIENCE)?;
+        let mut made = Job::shared(&place(rank, size, Key::from_bytes(key))?, PEER_TIMEOUT)?;
         let moved = MOVED_SOMETHING.to_ticks();
         let call = move || {
             let before = ticks();
@@ -86,13 +87,13 @@ pub unsafe extern "C" fn unisono_mpi_job_shared(
             if ticks().since(before) > moved { Found::Work } else { Found::Nothing }
         };
         made.while_waiting(PROGRESS_EVERY, Box::new(call));
-        // SAFETY: the shim passes a place for the handle.
+        // SAFETY: the shim passes room for the handle.
         unsafe { job::give(job, made) }
     })
 }
 
-/// Makes a job of ranks that the host MPI's messages reach. The callbacks stay valid as long as the job.
-/// Collective.
+/// Makes a job whose ranks communicate by the host MPI's messages. The callbacks stay valid as long as the
+/// job. Collective.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_job_messages(
     rank: c_int,
@@ -105,12 +106,12 @@ pub unsafe extern "C" fn unisono_mpi_job_messages(
         let callbacks = unsafe { *callbacks };
         // messages need no key: only the job's ranks are in the communicator
         let place = place(rank, size, Key::from_bytes([0; 16]))?;
-        // SAFETY: the shim passes a place for the handle.
+        // SAFETY: the shim passes room for the handle.
         unsafe { job::give(job, Job::over(HostMessages::new(place.rank, place.size, callbacks))) }
     })
 }
 
-/// Stops the thread that serves other ranks while this one makes no call. The host MPI may end afterwards.
+/// Stops the thread that serves other ranks while this rank makes no call. The host MPI may end afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_job_without_agent(job: *mut JobHandle) {
     answer_or((), || {
@@ -120,7 +121,7 @@ pub unsafe extern "C" fn unisono_mpi_job_without_agent(job: *mut JobHandle) {
     });
 }
 
-/// Sets how long calls at this window, and at the other windows of its job, wait before they answer
+/// Sets how long calls on this window, and on the other windows of its job, wait before they return
 /// UNISONO_STATUS_AGAIN. Without this call they wait without limit.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_window_patience(window: *mut WindowHandle, nanoseconds: u64) {
@@ -132,14 +133,14 @@ pub unsafe extern "C" fn unisono_mpi_window_patience(window: *mut WindowHandle, 
     unsafe { on(window, call) };
 }
 
-/// Whether the window can be freed now: no epoch is open.
+/// Succeeds if the window can be freed now: no epoch is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_window_freeable(window: *mut WindowHandle) -> CallStatus {
     // SAFETY: the shim passes a live handle.
     unsafe { on(window, |window| window.freeable()) }
 }
 
-/// As unisono_window_free, and enters the window into the statistics under this name.
+/// Like unisono_window_free(); also enters the window into the statistics under this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_window_free(
     window: *mut *mut WindowHandle,
@@ -162,6 +163,6 @@ pub unsafe extern "C" fn unisono_mpi_window_counted(window: *mut WindowHandle, n
         statistics::enter(unsafe { CStr::from_ptr(name) }, window.stats());
         Ok(())
     };
-    // SAFETY: the shim passes a live handle, with the window's mutex held where there are threads.
+    // SAFETY: the shim passes a live handle, with the window's mutex held if there are several threads.
     unsafe { on(window, call) };
 }

@@ -1,9 +1,9 @@
-//! `UNISONO_MPI_STATS=1`: one table of what the windows of the job did, and one of what its waits cost.
+//! `UNISONO_MPI_STATS=1`: a table of the job's window operations, and a table of its wait times.
 //!
-//! Each process enters its windows into a [`Ledger`] as they end, and its waits into a [`WaitLedger`]. When
-//! MPI ends, the shim gathers both at the first rank of MPI_COMM_WORLD, which adds them up and prints the
+//! Each process enters its windows into a [`Ledger`] when they end, and its waits into a [`WaitLedger`]. In
+//! MPI_Finalize the shim gathers both at the first rank of MPI_COMM_WORLD, which adds them up and prints the
 //! tables, or writes them as JSON into the file that `UNISONO_MPI_STATS_JSON` names. Ranks cannot gather if a
-//! session has no world or the job aborts; then each process prints its own windows.
+//! session has no world or if the job aborts; then each process prints its own windows.
 
 use super::crowd::{JobWaits, WaitLedger};
 use super::wanted::{is_table_wanted, is_wanted, json_file};
@@ -20,7 +20,7 @@ use unisono_rma::{Ledger, WindowStats};
 static LEDGER: Mutex<Option<Ledger>> = Mutex::new(None);
 
 fn ledger() -> MutexGuard<'static, Option<Ledger>> {
-    // a thread that panicked left no half entry: `enter` panics before it changes the ledger or not at all
+    // a panic leaves no half-made entry: `enter` panics before it changes the ledger or not at all
     LEDGER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -31,8 +31,8 @@ pub(crate) fn enter(name: &CStr, stats: WindowStats) {
     }
 }
 
-/// Prints in one piece, so that other output does not get in between. A program may have closed standard
-/// error: then nobody reads the table.
+/// Prints with a single write, so that no other output comes in between. The program may have closed standard
+/// error; then the table is lost.
 fn print(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
@@ -43,8 +43,8 @@ pub extern "C" fn unisono_mpi_statistics_wanted() -> c_int {
     answer_or(0, || Ok(c_int::from(is_wanted())))
 }
 
-/// Takes what this process has entered, as the process of this rank, encoded in `*bytes` bytes. The memory is
-/// never freed: MPI ends once in a process.
+/// Takes this process's entries out of the statistics and encodes them, with this rank's number, in `*bytes`
+/// bytes. The memory is never freed: MPI ends once in a process.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_statistics_take(rank: c_int, bytes: *mut usize) -> *const u8 {
     answer_or(std::ptr::null(), || {
@@ -52,21 +52,21 @@ pub unsafe extern "C" fn unisono_mpi_statistics_take(rank: c_int, bytes: *mut us
         let waits = WaitLedger::take(u64::try_from(rank).unwrap_or(0)).encode();
         let length = (windows.len() as u64).to_le_bytes();
         let own = [&length[..], &windows, &waits].concat().leak();
-        // SAFETY: the shim passes a place for the length.
+        // SAFETY: the shim passes room for the length.
         unsafe { *bytes = own.len() };
         Ok(own.as_ptr())
     })
 }
 
-/// What one process has entered. `None`: the bytes are anything else.
+/// Decodes the entries of a process. `None`: the bytes are something else.
 fn decode(bytes: &[u8]) -> Option<(Ledger, WaitLedger)> {
     let (length, rest) = bytes.split_first_chunk::<8>()?;
     let (windows, waits) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
     Some((Ledger::decode(windows)?, WaitLedger::decode(waits)?))
 }
 
-/// Prints the sums of what `ranks` ranks have entered, which lie one after the other in `all`. Writes them as
-/// JSON where the user asked for that.
+/// Prints the sums of the entries of `ranks` ranks, which lie one after another in `all`. Writes them as JSON
+/// if the user asked for that.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_statistics_print(all: *const u8, lengths: *const c_int, ranks: usize) {
     answer_or((), || {
@@ -75,7 +75,8 @@ pub unsafe extern "C" fn unisono_mpi_statistics_print(all: *const u8, lengths: *
         // SAFETY: the shim passes one length for each rank.
         for length in unsafe { slice(lengths, ranks, "lengths") }? {
             let length = usize::try_from(*length).unwrap_or(0);
-            // SAFETY: `at` is the sum of the lengths so far, which are inside of what the shim gathered.
+            // SAFETY: `at` is the sum of the lengths so far, which lie within the bytes that the shim
+            // gathered.
             let start = unsafe { all.add(at) };
             // SAFETY: the shim gathered at least to the end of this part, as the lengths say.
             let one = unsafe { slice(start, length, "all") }?;
@@ -127,8 +128,8 @@ fn json(windows: &Ledger, waits: &JobWaits) -> Value {
     all
 }
 
-/// Prints this process's windows, unless they were taken or nobody asked for the table. `why` says why they
-/// are printed alone.
+/// Prints this process's windows, unless they were taken or the user did not ask for the table. `why` is the
+/// reason why they are printed alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_statistics_alone(rank: c_int, why: *const c_char) {
     answer_or((), || {

@@ -1,10 +1,10 @@
-//! What the user wants to know of a job when MPI ends: tables (`UNISONO_MPI_STATS`), a file
-//! (`UNISONO_MPI_STATS_JSON`), or nothing.
+//! The user's choice of statistics when MPI ends: tables (`UNISONO_MPI_STATS`), a file
+//! (`UNISONO_MPI_STATS_JSON`), or none.
 
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-/// The file that gets the sums as JSON.
+/// The file for the sums in JSON.
 pub(super) fn json_file() -> Option<PathBuf> {
     std::env::var_os("UNISONO_MPI_STATS_JSON").filter(|file| !file.is_empty()).map(PathBuf::from)
 }

@@ -1,7 +1,7 @@
 /*
- * The ABI of libmpi.so.12, which MPICH, Intel MPI, MVAPICH and others have agreed about: handles are
- * integers. Only what the shim uses. A test compares all of it with the mpi.h of each such MPI that is
- * installed.
+ * The common ABI of MPICH, Intel MPI, MVAPICH and others (libmpi.so.12): handles are integers. This header
+ * declares the part that the shim uses. A test compares each value with the mpi.h of every installed MPI of
+ * this ABI.
  */
 #ifndef UNISONO_MPICH_ABI_H
 #define UNISONO_MPICH_ABI_H
@@ -65,7 +65,7 @@ enum {
 	MPI_ERR_RMA_SYNC = 50,
 };
 
-/* ranks, tags, and what is none */
+/* ranks, tags, and null values */
 enum {
 	MPI_ANY_SOURCE = -2,
 	MPI_ANY_TAG = -1,
@@ -114,7 +114,7 @@ enum {
 	MPI_WIN_UNIFIED = 2,
 };
 
-/* how datatypes are made */
+/* combiners: the constructors of datatypes */
 enum {
 	MPI_COMBINER_NAMED = 1,
 	MPI_COMBINER_DUP = 2,
@@ -133,7 +133,7 @@ enum {
 	MPI_COMBINER_F90_INTEGER = 17,
 };
 
-/* addresses that mean something else */
+/* addresses with a special meaning */
 #define MPI_BOTTOM ((void *)0)
 #define MPI_IN_PLACE ((void *)-1)
 #define MPI_STATUS_IGNORE ((MPI_Status *)1)

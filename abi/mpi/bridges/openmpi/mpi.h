@@ -1,7 +1,8 @@
 /*
- * The ABI of libmpi.so.40 (Open MPI 3 to 5): handles are addresses of data in that library. The bridge is not
- * linked to the library, and looks them up: each predefined handle is a variable here. Only what the shim
- * uses. A test compares all of it with the mpi.h of each such MPI that is installed.
+ * The ABI of Open MPI 3 to 5 (libmpi.so.40): a handle is the address of a datum in that library. The bridge
+ * is not linked to the library and looks up each address at run time, so each predefined handle is a variable
+ * here. This header declares the part that the shim uses. A test compares each value with the mpi.h of every
+ * installed MPI of this ABI.
  */
 #ifndef UNISONO_OPEN_MPI_ABI_H
 #define UNISONO_OPEN_MPI_ABI_H
@@ -66,7 +67,7 @@ enum {
 	MPI_ERR_RMA_SYNC = 47,
 };
 
-/* ranks, tags, and what is none */
+/* ranks, tags, and null values */
 enum {
 	MPI_ANY_SOURCE = -1,
 	MPI_ANY_TAG = -1,
@@ -115,7 +116,7 @@ enum {
 	MPI_WIN_UNIFIED = 0,
 };
 
-/* how datatypes are made */
+/* combiners: the constructors of datatypes */
 enum {
 	MPI_COMBINER_NAMED = 0,
 	MPI_COMBINER_DUP = 1,
@@ -134,14 +135,14 @@ enum {
 	MPI_COMBINER_F90_INTEGER = 16,
 };
 
-/* addresses that mean something else */
+/* addresses with a special meaning */
 #define MPI_BOTTOM ((void *)0)
 #define MPI_IN_PLACE ((void *)1)
 #define MPI_STATUS_IGNORE ((MPI_Status *)0)
 #define MPI_STATUSES_IGNORE ((MPI_Status *)0)
 #define MPI_ERRCODES_IGNORE ((int *)0)
 
-/* The handles: type, name, and the library's name of the datum that the handle is the address of. */
+/* The handles: type, name, and the symbol of the datum whose address the handle is. */
 /* clang-format off */
 #define PREDEFINED_HANDLES(HANDLE) \
 	HANDLE(MPI_Comm, MPI_COMM_NULL, ompi_mpi_comm_null) \
@@ -245,7 +246,7 @@ PREDEFINED_HANDLES(DECLARED)
 
 #include "../functions.h"
 
-/* The library's own functions that copy nothing. */
+/* The library's own copy functions, which copy nothing. */
 MPI_Comm_copy_attr_function OMPI_C_MPI_COMM_NULL_COPY_FN;
 MPI_Type_copy_attr_function OMPI_C_MPI_TYPE_NULL_COPY_FN;
 #define MPI_COMM_NULL_COPY_FN OMPI_C_MPI_COMM_NULL_COPY_FN

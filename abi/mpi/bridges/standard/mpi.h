@@ -1,7 +1,7 @@
 /*
- * The standard ABI of MPI 5.0 (libmpi_abi.so.1): handles are pointers to nothing, of which the predefined
- * ones have numbers below 4,096. Only what the shim uses. A test compares all of it with each mpi.h of that
- * ABI that is installed.
+ * The standard ABI of MPI 5.0 (libmpi_abi.so.1): a handle is an opaque pointer, and the predefined handles
+ * have values below 4,096. This header declares the part that the shim uses. A test compares each value with
+ * every installed mpi.h of this ABI.
  */
 #ifndef UNISONO_STANDARD_ABI_H
 #define UNISONO_STANDARD_ABI_H
@@ -65,7 +65,7 @@ enum {
 	MPI_ERR_RMA_SYNC = 50,
 };
 
-/* ranks, tags, and what is none */
+/* ranks, tags, and null values */
 enum {
 	MPI_ANY_SOURCE = -1,
 	MPI_ANY_TAG = -2,
@@ -114,7 +114,7 @@ enum {
 	MPI_WIN_UNIFIED = 321,
 };
 
-/* how datatypes are made */
+/* combiners: the constructors of datatypes */
 enum {
 	MPI_COMBINER_NAMED = 101,
 	MPI_COMBINER_DUP = 102,
@@ -133,7 +133,7 @@ enum {
 	MPI_COMBINER_F90_INTEGER = 115,
 };
 
-/* addresses that mean something else */
+/* addresses with a special meaning */
 #define MPI_BOTTOM ((void *)0)
 #define MPI_IN_PLACE ((void *)1)
 #define MPI_STATUS_IGNORE ((MPI_Status *)0)
@@ -235,8 +235,8 @@ enum {
 #define MPI_SESSION_NULL ((MPI_Session)0x120)
 
 /*
- * Intel MPI 2021.18 has the numbers of these two the other way round than MPICH 5.0: 0x142 returns there, and
- * aborts here. find_host() looks at the library's name.
+ * Intel MPI 2021.18 and MPICH 5.0 swap the values of these two handles: 0x142 is MPI_ERRORS_RETURN in Intel
+ * MPI and MPI_ERRORS_ABORT in MPICH. find_handles() in host.c decides by the library's version text.
  */
 extern MPI_Errhandler errors_return, errors_abort;
 #define MPI_ERRORS_RETURN errors_return

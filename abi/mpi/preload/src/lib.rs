@@ -1,15 +1,15 @@
-//! Starts a program of an MPI with the one-sided calls of Unisono.
+//! Starts an MPI program with Unisono's one-sided calls.
 //!
-//! What is this? The logic of `unisono mpi`: what is preloaded, and where it lies ([`libraries`]), and what
-//! can be said about a program before it starts ([`elf`], the launcher's environment).
+//! The logic of `unisono mpi`: the preloaded libraries and their place in the cache ([`libraries`]), and
+//! facts about a program that are known before it starts ([`elf`], the launcher's environment).
 //!
-//! The idea: handles differ between MPIs, but there are only three ABIs, and so three bridges, which are
-//! compiled with this crate. One preload exports the names of the calls; inside the process, at the first
-//! call, it finds out which MPI is loaded, and opens that MPI's bridge and the core, `libunisono.so`, which
-//! lies beside `unisono`. Nothing has to be known of the MPI before.
+//! The idea: handles differ between MPIs, but there are only three ABIs. So three bridges suffice, which are
+//! compiled with this crate. One preload exports the names of the MPI calls. At the first call it finds out
+//! which MPI the process has loaded, and opens that MPI's bridge and the core (`libunisono.so`, in the
+//! directory of `unisono`). The user need not say which MPI a program uses.
 //!
-//! Cost: a jump for each call; the first process writes 700 kB into a cache. When not to use it: programs
-//! that are linked to an MPI statically cannot be overridden.
+//! Cost: one jump for each call; the first process writes 700 kB into a cache. When not to use it: a program
+//! that is linked to its MPI statically cannot be overridden.
 #![forbid(unsafe_code)]
 
 pub mod libraries;
@@ -23,18 +23,18 @@ use unisono_linux::named::named;
 use unisono_linux::programs::on_path;
 
 named! {
-    /// A family of MPIs whose handles look alike.
+    /// A family of MPIs that share an ABI.
     pub enum HostMpi {
-        /// MPICH and what has its ABI.
+        /// MPICH and the MPIs with its ABI.
         Mpich = "mpich",
         OpenMpi = "openmpi",
-        /// The standard ABI of MPI 5.0, which several MPIs have.
+        /// The standard ABI of MPI 5.0, which several MPIs support.
         Standard = "standard",
     }
 }
 
 impl HostMpi {
-    /// The MPI that a shared library belongs to, by the library's name.
+    /// Identifies an MPI by the name of a shared library of its.
     pub fn of_library(name: &str) -> Option<Self> {
         let is = |stem: &str| name == stem || name.starts_with(&format!("{stem}."));
         if is("libmpi_abi.so") || is("libmpifort_abi.so") {
@@ -60,19 +60,19 @@ impl HostMpi {
     }
 }
 
-/// Why a program cannot be started with the preload.
+/// The reason why a program cannot start with the preload.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     #[error("{program}: no such program, here or on PATH")]
     NoProgram { program: String },
-    /// An MPI's launcher was given in place of the program.
+    /// The program is an MPI's launcher.
     #[error(
         "{launcher} starts programs and belongs first: write \
          '{launcher} -n N unisono mpi -- PROGRAM'"
     )]
     Launcher { launcher: String },
-    /// The ranks were started by `unisono run`, of which no MPI knows.
+    /// `unisono run` started the ranks, and no MPI knows of them.
     #[error(
         "'unisono run' starts programs without MPI: every rank of {program} would be alone; \
          write 'mpiexec -n {ranks} unisono mpi -- {program}'"
@@ -82,12 +82,12 @@ pub enum Error {
     NoCompiler { mpicc: String },
     #[error("the preload is not made for processors of type {arch}, only for x86-64 and aarch64")]
     NoBridges { arch: &'static str },
-    /// The core is not where it belongs.
+    /// The core (`libunisono.so`) is missing.
     #[error("{path} is missing; 'cargo build --release' makes it in target/release: copy it there")]
     NoCore { path: PathBuf },
     #[error("{compiler} cannot compile a bridge: {said}")]
     NotBuilt { compiler: PathBuf, said: String },
-    /// A file cannot be read or written.
+    /// Reading or writing a file failed.
     #[error("cannot {what}: {source}")]
     Io {
         what: String,
@@ -102,7 +102,7 @@ impl Error {
         move |source| Self::Io { what, source }
     }
 
-    /// Whether this host lacks something, as opposed to a wrong argument or a failure.
+    /// Whether the cause is a missing part of this host, as opposed to a wrong argument or a failure.
     pub fn is_of_host(&self) -> bool {
         matches!(
             self,
@@ -111,8 +111,8 @@ impl Error {
     }
 }
 
-/// Refuses ranks that `unisono run` started: no MPI's launcher is between it and them. Fails with
-/// [`Error::Alone`].
+/// Refuses ranks that `unisono run` started: without an MPI's launcher the ranks cannot find each other.
+/// Fails with [`Error::Alone`].
 pub fn in_company(program: &str, variable: impl Fn(&str) -> Option<String>) -> Result<(), Error> {
     let ranks = variable("UNISONO_SIZE").and_then(|size| size.parse().ok()).unwrap_or(1);
     if ranks > 1 && HostMpi::of_launcher(|name| variable(name).is_some()).is_none() {
@@ -121,13 +121,13 @@ pub fn in_company(program: &str, variable: impl Fn(&str) -> Option<String>) -> R
     Ok(())
 }
 
-/// The MPI that a program is linked to, if it can be read and is.
+/// The MPI that a program is linked to; `None` if the file cannot be read or is linked to no MPI.
 pub fn linked_to(program: &str) -> Option<HostMpi> {
     let bytes = fs::read(find(program).ok()?).ok()?;
     elf::needed(&bytes).iter().find_map(|library| HostMpi::of_library(library))
 }
 
-/// Where a program is: as a path, or along `PATH`. Fails with [`Error::NoProgram`]; [`Error::Launcher`].
+/// Finds a program: by its path, or along `PATH`. Fails with [`Error::NoProgram`] or [`Error::Launcher`].
 pub fn find(program: &str) -> Result<PathBuf, Error> {
     let path = Path::new(program);
     let missing = || Error::NoProgram { program: program.to_owned() };
@@ -140,18 +140,18 @@ pub fn find(program: &str) -> Result<PathBuf, Error> {
     on_path(program).ok_or_else(missing)
 }
 
-/// Whether a program is what starts the ranks of MPI programs, by its name: `mpiexec`, also with an MPI's
-/// suffix.
+/// Whether a program starts MPI ranks, by its name: `mpiexec` and others, also with an MPI's suffix.
 pub fn is_launcher(program: &str) -> bool {
     let name = Path::new(program).file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let stem = name.split('.').next().unwrap_or_default();
     ["mpiexec", "mpirun", "orterun", "prterun", "prun", "srun"].contains(&stem)
 }
 
-/// What a program's file says: the MPI whose shared library it is linked to, if it is, and how. With
-/// [`Linking::Inside`] its MPI is a part of it, whose place nothing can take. [`Linking::Static`] is a
-/// program without MPI that nothing can be preloaded into, though programs that it starts may be served.
-/// Which MPI serves is decided in the process. Fails with [`Error::Io`] when the program cannot be read.
+/// The MPI whose shared library a program's file is linked to, if any, and how the program is linked.
+/// [`Linking::Inside`] means that the MPI is linked statically into the program and cannot be replaced.
+/// [`Linking::Static`] means a static program without MPI: a library cannot be preloaded into it, but
+/// programs that it starts may be served. The preload decides in the running process which MPI it serves.
+/// Fails with [`Error::Io`] when the program cannot be read.
 pub fn linking_of(program: &Path) -> Result<(Option<HostMpi>, Linking), Error> {
     let bytes = fs::read(program).map_err(Error::io(format!("read {}", program.display())))?;
     let linked = elf::needed(&bytes).iter().find_map(|library| HostMpi::of_library(library));
@@ -159,15 +159,15 @@ pub fn linking_of(program: &Path) -> Result<(Option<HostMpi>, Linking), Error> {
     Ok((linked, linking))
 }
 
-/// Whether the launcher that started this process is another MPI's: every rank will think that it is alone.
-/// The standard ABI does not tell whose library a program will find.
+/// The MPI whose launcher started this process, if it is not `mpi`: every rank would then believe that it is
+/// alone. With the standard ABI the answer is `None`, because any MPI's library may serve the program.
 pub fn other_launcher(mpi: HostMpi) -> Option<HostMpi> {
     HostMpi::of_launcher(|name| env::var_os(name).is_some())
         .filter(|launcher| *launcher != mpi && mpi != HostMpi::Standard)
 }
 
-/// The command that runs `program` with `library` preloaded, after whatever is preloaded already: profiling
-/// tools that define `MPI_X` and call `PMPI_X` stand between the program and the preload.
+/// The command that runs `program` with `library` preloaded. Libraries that are already in `LD_PRELOAD` come
+/// first, so profiling tools that define `MPI_X` and call `PMPI_X` stand between the program and the preload.
 #[must_use]
 pub fn command(program: &Path, library: &Path) -> Command {
     let mut preload = env::var_os("LD_PRELOAD").unwrap_or_default();

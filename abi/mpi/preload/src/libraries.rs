@@ -1,10 +1,10 @@
-//! The libraries that are preloaded: the preload itself and a bridge for each ABI, which are part of this
-//! crate, and bridges that an `mpicc` compiles for MPIs that none of those is made for.
+//! The preloaded libraries: the preload itself with a bridge for each ABI, which are part of this crate, and
+//! bridges that an `mpicc` compiles for MPIs of another ABI.
 //!
-//! They lie in the cache under a key of all that went into them, beside a link to the core, in one directory:
-//! the preload finds its bridges there. The ranks of a job start at the same time: one of them writes, under
-//! a lock, and the others wait for it. The cache is private: another user who could write a file there would
-//! choose what the program preloads.
+//! The cache holds them in one directory, together with a link to the core: the preload looks for its bridges
+//! in its own directory. The directory's name is a hash of all inputs. The ranks of a job start at the same
+//! time: one rank takes a lock and writes the files, and the others wait for it. The cache is private,
+//! because another user with write access could replace the library that the program preloads.
 
 use crate::Error;
 use std::ffi::OsStr;
@@ -19,7 +19,7 @@ use unisono_linux::programs::on_path;
 type ShimFile = (&'static str, &'static str);
 type BuiltFile = (&'static str, &'static [u8]);
 
-/// The shim's sources, and the header of the core.
+/// The shim's sources.
 const SOURCES: &[ShimFile] = include!(concat!(env!("OUT_DIR"), "/sources.in"));
 const LIBRARYS_HEADER: ShimFile = ("unisono.h", include_str!("../../../c/include/unisono.h"));
 const FLAGS: &[&str] = &include!("flags.in");
@@ -30,7 +30,7 @@ macro_rules! built {
     };
 }
 
-/// What the build script compiled.
+/// The libraries that the build script compiled.
 #[cfg(has_bridges)]
 const BUILT: &[BuiltFile] = built![
     "libunisono-mpi-mpich.so",
@@ -45,13 +45,13 @@ const CORE: &str = "libunisono.so";
 const PRELOAD: &str = "libunisono-mpi.so";
 const BRIDGE: &str = "bridge.so";
 
-/// Where libraries are kept: a directory of this user's alone, whose path can stand in `LD_PRELOAD`.
+/// The cache directory: private to this user, with a path that is valid in `LD_PRELOAD`.
 pub fn cache() -> Result<PrivateDirectory, Error> {
     PrivateDirectory::cache("mpi", preloadable).map_err(Error::io("keep the preload"))
 }
 
-/// Whether a path can stand in `LD_PRELOAD`. Spaces and colons separate its entries, and there is no way to
-/// quote them; a dollar sign may begin a name that is replaced, such as `$LIB`. The dynamic linker only
+/// Whether a path is valid in `LD_PRELOAD`. Spaces and colons separate the entries and cannot be quoted; a
+/// dollar sign may begin a token that the dynamic linker replaces, such as `$LIB`. The dynamic linker only
 /// complains about an entry that it does not find, and runs the program without it (ld.so(8)).
 fn preloadable(path: &Path) -> Result<(), String> {
     let wrong = [' ', ':', '$']
@@ -60,8 +60,8 @@ fn preloadable(path: &Path) -> Result<(), String> {
     wrong.map_or(Ok(()), |wrong| Err(format!("a path with {wrong:?} cannot be preloaded")))
 }
 
-/// The core, which lies beside the program `unisono` (or in `../lib`, where it is installed). Fails with
-/// [`Error::NoCore`].
+/// The path of the core, in the directory of the program `unisono` or, in an installed tree, in `../lib`.
+/// Fails with [`Error::NoCore`].
 pub fn core(unisono: &Path) -> Result<PathBuf, Error> {
     let beside = unisono.with_file_name(CORE);
     let installed = unisono.parent().and_then(Path::parent).map(|root| root.join("lib").join(CORE));
@@ -69,7 +69,7 @@ pub fn core(unisono: &Path) -> Result<PathBuf, Error> {
     found.ok_or(Error::NoCore { path: beside })
 }
 
-/// The directory `name` in the cache, and a lock on it if one of `files` is not there yet.
+/// The directory `name` in the cache, and a lock on it if any of `files` is missing.
 fn directory(cache: &PrivateDirectory, name: &str, files: &[&str]) -> Result<CachePlace, Error> {
     let directory =
         cache.inside(name).map_err(Error::io(format!("use {}", cache.path().join(name).display())))?;
@@ -80,7 +80,7 @@ fn directory(cache: &PrivateDirectory, name: &str, files: &[&str]) -> Result<Cac
     let lock = directory
         .lock("lock")
         .map_err(Error::io(format!("lock {}", directory.path().join("lock").display())))?;
-    // another rank may have written it while this one waited
+    // another rank may have written the files while this one waited
     if is_ready(&directory) {
         Ok(CachePlace::Ready(directory))
     } else {
@@ -90,14 +90,14 @@ fn directory(cache: &PrivateDirectory, name: &str, files: &[&str]) -> Result<Cac
 
 /// A directory in the cache.
 enum CachePlace {
-    /// It holds what was asked for.
+    /// All requested files exist.
     Ready(PrivateDirectory),
-    /// This process is to fill it, as long as the lock is open.
+    /// This process has to write the files; it holds the lock until `_lock` is dropped.
     Empty { directory: PrivateDirectory, _lock: fs::File },
 }
 
-/// The preload, with its bridges and the core beside it: found in `cache`, or written there. Fails with
-/// [`Error::NoBridges`], [`Error::Io`].
+/// The path of the preload, whose directory also holds the bridges and the core. Writes them into `cache` if
+/// they are missing. Fails with [`Error::NoBridges`], [`Error::Io`].
 pub fn preload(core: &Path, cache: &PrivateDirectory) -> Result<PathBuf, Error> {
     if BUILT.is_empty() {
         return Err(Error::NoBridges { arch: std::env::consts::ARCH });
@@ -111,7 +111,7 @@ pub fn preload(core: &Path, cache: &PrivateDirectory) -> Result<PathBuf, Error> 
         CachePlace::Empty { ref directory, .. } => directory,
     };
     let link = directory.path().join(CORE);
-    // what is left of a process that was killed
+    // a process that was killed may have left a link
     let _ = fs::remove_file(&link);
     symlink(core, &link).map_err(Error::io(format!("make {}", link.display())))?;
     for (name, bytes) in BUILT {
@@ -122,16 +122,17 @@ pub fn preload(core: &Path, cache: &PrivateDirectory) -> Result<PathBuf, Error> 
     Ok(directory.path().join(PRELOAD))
 }
 
-/// Moves a finished file to its place.
+/// Moves a finished file into place.
 fn put(part: &Path, place: &Path) -> Result<(), Error> {
-    // whatever the umask of whoever started this says: others could write the library otherwise
+    // set the mode independently of the umask: with a lax umask other users could write the library
     fs::set_permissions(part, fs::Permissions::from_mode(0o755))
         .map_err(Error::io(format!("set the mode of {}", part.display())))?;
     fs::rename(part, place).map_err(Error::io(format!("move {}", part.display())))
 }
 
-/// A bridge that `mpicc` compiles with its own `mpi.h`, or compiled before and left in `cache`. `progress`
-/// hears that something is compiled. Fails with [`Error::NoCompiler`], [`Error::NotBuilt`], [`Error::Io`].
+/// The path of a bridge that `mpicc` compiles with its own `mpi.h`. An earlier result in `cache` is used
+/// again. `progress` receives a message before a compilation. Fails with [`Error::NoCompiler`],
+/// [`Error::NotBuilt`], [`Error::Io`].
 pub fn compiled_bridge(
     mpicc: &str,
     cache: &PrivateDirectory,
@@ -153,7 +154,8 @@ pub fn compiled_bridge(
     Ok(directory.path().join(BRIDGE))
 }
 
-/// The compiler's own command line names the library's version and place.
+/// The command line that an `mpicc -show` prints. It names the MPI's version and paths, so it is part of the
+/// cache key.
 fn what_it_runs(compiler: &Path) -> Vec<u8> {
     Command::new(compiler)
         .arg("-show")

@@ -1,7 +1,7 @@
 /*
- * Prints what an mpi.h says: sizes of types, places of members, numbers, and handles. Compiled once with an
- * MPI's own header (HEADER is unset: <mpi.h>), and once with the declarations that a bridge is built with;
- * both have to print the same. A handle that is the address of something is printed by that symbol's name.
+ * Prints the contents of an mpi.h: sizes of types, offsets of members, numbers, and handles. It is compiled
+ * once with an MPI's own header (HEADER is unset: <mpi.h>), and once with the declarations of a bridge; both
+ * outputs must be the same. A handle that is the address of a symbol is printed by that symbol's name.
  */
 #define _GNU_SOURCE
 #ifdef HEADER
@@ -23,7 +23,7 @@
 #define DEFINED(type, name, symbol) type name;
 PREDEFINED_HANDLES(DEFINED)
 #elif defined(UNISONO_STANDARD_ABI)
-/* what host.c finds in every MPI but Intel's */
+/* the values that host.c sets for every MPI except Intel's */
 MPI_Errhandler errors_abort = (MPI_Errhandler)0x142, errors_return = (MPI_Errhandler)0x143;
 #endif
 

@@ -1,4 +1,4 @@
-/* What the bridges take from an MPI: every type, number and handle that the shim names. */
+/* The parts of an MPI that the bridges use: every type, number and handle that the shim names. */
 SIZE(MPI_Comm)
 SIZE(MPI_Win)
 SIZE(MPI_Group)

@@ -67,7 +67,7 @@ int main(int argc, char **argv)
 	}
 	MPI_Info_free(&used);
 
-#ifdef MPI_ABI_VERSION /* the standard ABI has other names for it */
+#ifdef MPI_ABI_VERSION /* other names in the standard ABI */
 #define MPI_Win_c2f MPI_Win_toint
 #define MPI_Win_f2c MPI_Win_fromint
 #endif
@@ -88,7 +88,7 @@ int main(int argc, char **argv)
 	CHECK(found && value == &seven);
 	MPI_Win_get_attr(win, second, &value, &found);
 	CHECK(found && value == &five);
-	MPI_Win_set_attr(win, keyval, &five); /* deletes the old one */
+	MPI_Win_set_attr(win, keyval, &five); /* deletes the old value */
 	CHECK_EQUAL(deleted, 7);
 	CHECK(last_extra == &extra);
 	MPI_Win_delete_attr(win, keyval);
@@ -96,11 +96,11 @@ int main(int argc, char **argv)
 	MPI_Win_get_attr(win, keyval, &value, &found);
 	CHECK(!found);
 	MPI_Win_set_attr(win, keyval, &seven);
-	MPI_Win_free_keyval(&keyval); /* lives on in the windows that use it */
+	MPI_Win_free_keyval(&keyval); /* stays valid for windows that use it */
 	CHECK_EQUAL(keyval, MPI_KEYVAL_INVALID);
 	MPI_Win_free_keyval(&second);
 
-	/* error handlers: the default ends the program, so only others are tried */
+	/* error handlers: the default handler ends the program, so only others are tested */
 	MPI_Win_get_errhandler(win, &read);
 	CHECK(read == MPI_ERRORS_ARE_FATAL);
 	MPI_Errhandler_free(&read);

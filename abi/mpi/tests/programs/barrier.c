@@ -1,5 +1,5 @@
-/* MPI_Barrier on the world, its halves, and a duplicate, between messages; nobody leaves before all have
- * come. */
+/* MPI_Barrier on the world, its halves, and a duplicate, between messages; no rank leaves before all have
+ * entered. */
 #include "check.h"
 #include <unistd.h>
 

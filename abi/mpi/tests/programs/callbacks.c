@@ -1,7 +1,7 @@
 /*
- * Delete callbacks of attributes that change the window's attributes themselves, more keys over time than
- * there are at once, and attributes that several threads use. What no MPI promises is not asked for here of
- * the host MPIs (deleting an attribute in its own callback ends in a recursion there).
+ * Delete callbacks that change the window's attributes themselves, more keys over time than exist at once,
+ * and attributes that several threads use. On the host MPIs this program skips behavior that MPI does not
+ * guarantee (there, deleting an attribute in its own callback ends in a recursion).
  */
 #include "check.h"
 #include <pthread.h>
@@ -12,7 +12,7 @@ enum { KEYS = 10000, THREADS = 4, TURNS = 5000 };
 static int own, first, second, calls;
 static MPI_Win win;
 
-/* Deletes its own attribute once more. */
+/* Deletes its own attribute again. */
 static int deletes_itself(MPI_Win of, int keyval, void *value, void *extra)
 {
 	void *found;
@@ -90,7 +90,7 @@ int main(int argc, char **argv)
 	MPI_Win_allocate(64, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);
 	MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
 
-	/* its own, by each of the three ways in which an attribute is deleted */
+	/* its own attribute, in each of the three ways to delete it */
 	MPI_Win_create_keyval(MPI_WIN_NULL_COPY_FN, deletes_itself, &own, NULL);
 	MPI_Win_set_attr(win, own, &yes);
 	CHECK_CLASS(MPI_Win_delete_attr(win, own), MPI_SUCCESS);
@@ -101,7 +101,7 @@ int main(int argc, char **argv)
 	MPI_Win_get_attr(win, own, &value, &found);
 	CHECK(found && value == &no);
 
-	/* a neighbour's, before and behind it in any list */
+	/* a neighbor's attribute, before and behind it in any list */
 	MPI_Win_create_keyval(MPI_WIN_NULL_COPY_FN, deletes_the_second, &first, NULL);
 	MPI_Win_create_keyval(MPI_WIN_NULL_COPY_FN, counts, &second, NULL);
 	for (int order = 0; order < 2; order++) {
@@ -119,7 +119,7 @@ int main(int argc, char **argv)
 		CHECK(!found);
 	}
 
-	/* a window is not freed from below the callback that it is freed in */
+	/* a window cannot be freed by a callback that runs during its own freeing */
 	MPI_Win_create_keyval(MPI_WIN_NULL_COPY_FN, frees_the_window, &keyval, NULL);
 	calls = 0;
 	MPI_Win_set_attr(win, keyval, &yes);
@@ -127,7 +127,7 @@ int main(int argc, char **argv)
 	CHECK_EQUAL(calls, 1);
 	MPI_Win_free_keyval(&keyval);
 
-	/* keys that were freed make room, those that attributes use when the attribute has gone */
+	/* freed keys make room for new ones, and a key in use does so after its attributes are gone */
 	MPI_Win_create_keyval(MPI_WIN_NULL_COPY_FN, counts, &kept, NULL);
 	MPI_Win_set_attr(win, kept, &no);
 	for (int i = 0; i < KEYS; i++) {
@@ -155,7 +155,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i < THREADS && provided == MPI_THREAD_MULTIPLE; i++)
 		pthread_join(threads[i], NULL);
 
-	/* and by freeing the window, in whatever order */
+	/* and by freeing the window, in any order */
 	calls = 0;
 	MPI_Win_set_attr(win, first, &yes);
 	MPI_Win_set_attr(win, second, &yes);

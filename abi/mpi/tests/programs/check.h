@@ -1,9 +1,9 @@
 /*
- * What every conformance program shares: checks that count instead of ending the program, and a verdict.
+ * Shared by all conformance programs: checks that are counted instead of ending the program, and a verdict.
  *
- * A program is an ordinary MPI program that knows nothing of Unisono. It runs first on the MPI it was
- * compiled with, then on the preload, and has to say the same thing: rank 0 prints "ok NAME" when no check of
- * any rank failed, otherwise each failed check is one line and the program ends with 1.
+ * A program is an ordinary MPI program without any reference to Unisono. It runs first on the MPI it was
+ * compiled with, then on the preload, and must give the same result: rank 0 prints "ok NAME" if no check
+ * failed on any rank; otherwise each failed check prints a line and the program ends with 1.
  */
 #ifndef UNISONO_CHECK_H
 #define UNISONO_CHECK_H

@@ -1,12 +1,11 @@
 /*
- * Small collectives give the very bits that they give on the MPI alone: with an argument each rank prints a
- * sum over all results, which two runs can compare. Results with integers are also compared with what is
- * known.
+ * Small collectives return the same bits as on the MPI alone: with an argument, each rank prints a sum over
+ * all results, so that two runs can be compared. Integer results are also compared with known values.
  */
 #include "check.h"
 #include <stdint.h>
 
-enum { MOST = 160, ROUNDS = 12 };
+enum { MAX_COUNT = 160, ROUNDS = 12 };
 
 static uint64_t sum = 14695981039346656037u;
 
@@ -18,7 +17,7 @@ static void note(const void *data, size_t bytes)
 		sum = (sum ^ at[i]) * 1099511628211u;
 }
 
-/* Numbers of very different size, so that the order of additions shows. */
+/* Numbers of very different magnitude, so that the order of additions matters. */
 static double number(int who, int place, int round)
 {
 	uint64_t state = (uint64_t)who * 1000003 + (uint64_t)place * 10007 + (uint64_t)round;
@@ -31,8 +30,8 @@ static double number(int who, int place, int round)
 static void floating(MPI_Comm comm, int own, int count, int round)
 {
 	MPI_Op ops[] = { MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX };
-	double in[MOST], out[MOST];
-	float narrow_in[MOST], narrow_out[MOST];
+	double in[MAX_COUNT], out[MAX_COUNT];
+	float narrow_in[MAX_COUNT], narrow_out[MAX_COUNT];
 
 	for (int op = 0; op < 4; op++) {
 		for (int i = 0; i < count; i++) {
@@ -50,8 +49,8 @@ static void floating(MPI_Comm comm, int own, int count, int round)
 
 static void whole(MPI_Comm comm, int own, int members, int count, int round)
 {
-	int in[MOST], out[MOST], all = 0;
-	unsigned short bits_in[MOST], bits_out[MOST];
+	int in[MAX_COUNT], out[MAX_COUNT], all = 0;
+	unsigned short bits_in[MAX_COUNT], bits_out[MAX_COUNT];
 	struct {
 		double value;
 		int place;
@@ -86,7 +85,7 @@ static void concatenated(void *in, void *inout, int *count, MPI_Datatype *type)
 
 static void every(MPI_Comm comm)
 {
-	int own, members, data[MOST], error;
+	int own, members, data[MAX_COUNT], error;
 	MPI_Request request;
 	MPI_Op order;
 	MPI_Datatype pair;
@@ -97,14 +96,15 @@ static void every(MPI_Comm comm)
 	MPI_Type_vector(2, 1, 3, MPI_INT, &pair);
 	MPI_Type_commit(&pair);
 	for (int round = 0; round < ROUNDS; round++) {
-		int root = round % members, count = round % 3 ? 1 : 1 + round * 17 % MOST, digits = own + 1;
+		int root = round % members, count = round % 3 ? 1 : 1 + round * 17 % MAX_COUNT,
+		    digits = own + 1;
 
 		whole(comm, own, members, count, round);
 		floating(comm, own, round % 2 ? 1 : 5, round);
-		for (int i = 0; i < MOST; i++)
+		for (int i = 0; i < MAX_COUNT; i++)
 			data[i] = own == root ? round + i : -1;
 		MPI_Bcast(data, count, MPI_INT, root, comm);
-		for (int i = 0; i < MOST; i++)
+		for (int i = 0; i < MAX_COUNT; i++)
 			CHECK_EQUAL(data[i], own == root || i < count ? round + i : -1);
 		/* with gaps, and of different types at both ends */
 		for (int i = 0; i < 6; i++)

@@ -48,7 +48,7 @@ int main(int argc, char **argv)
 	MPI_Win_lock_all(0, win);
 	MPI_Put(origin, 1, MPI_INT, peer, 0, 1, MPI_INT, win);
 	MPI_Win_unlock_all(win);
-	/* what moves nothing is no operation */
+	/* transfers without data are not counted as operations */
 	MPI_Win_fence(MPI_MODE_NOPRECEDE, win);
 	MPI_Put(origin, 0, MPI_INT, peer, 0, 0, MPI_INT, win);
 	MPI_Put(origin, 1, MPI_INT, MPI_PROC_NULL, 0, 1, MPI_INT, win);

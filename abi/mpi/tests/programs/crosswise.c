@@ -1,8 +1,8 @@
 /*
- * Locks on several targets in opposite orders. One after the other; several held at once where each pair of
- * ranks has a kind of lock in common that both may hold; lock-all that touches targets in an order of each
- * rank's own, all beside exclusive locks of others. What waits for an exclusive lock must not keep those out
- * who hold a lock already: they would wait for each other in a circle.
+ * Locks on several targets in opposite orders: one after another; several held at once, where each pair of
+ * ranks shares a kind of lock that both may hold; and lock-all that accesses targets in a different order on
+ * each rank, all beside exclusive locks of other ranks. A rank that waits for an exclusive lock must not keep
+ * out ranks that already hold a lock: they would wait for each other in a circle.
  */
 #include "check.h"
 
@@ -42,7 +42,7 @@ static void add(int target, int place)
 	CHECK(before >= 0);
 }
 
-/* Under an exclusive one: only exclusion keeps the count. */
+/* Under an exclusive lock: only exclusion keeps the count right. */
 static void read_and_write(int target, int place)
 {
 	int value = -1;
@@ -78,8 +78,8 @@ static void one_by_one(void)
 }
 
 /*
- * Rank 0 locks 1, then 0; rank 1 locks 0, then 1, both held: `mine` is how target 1 is locked, target 0 is
- * shared. Everybody else wants one of the two alone, exclusively.
+ * Rank 0 locks 1, then 0; rank 1 locks 0, then 1, both held: `mine` is the kind of lock on target 1; target 0
+ * is locked shared. Every other rank wants one of the two alone, exclusively.
  */
 static void held_crosswise(int kind_of_1)
 {
@@ -144,7 +144,7 @@ static void all_beside_exclusive(void)
 	holds(0, expected);
 }
 
-/* Several exclusive ones at once, in an order that all agree about. */
+/* Several exclusive locks at once, in an order that all ranks agree on. */
 static void in_order(void)
 {
 	clear();

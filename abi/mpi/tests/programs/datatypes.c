@@ -1,4 +1,4 @@
-/* Derived datatypes on either and both sides, of every constructor, against copies made by hand. */
+/* Derived datatypes on either and both sides, of every constructor, compared with copies made by hand. */
 #include "check.h"
 
 enum { SIDE = 12, CELLS = SIDE * SIDE * SIDE };
@@ -6,7 +6,10 @@ enum { SIDE = 12, CELLS = SIDE * SIDE * SIDE };
 static int *memory;
 static MPI_Win win;
 
-/* Puts `count` of `from` to the right neighbour as `to`, and compares with MPI's own sending to itself. */
+/*
+ * Puts `count` elements of type `from` to the right neighbor as type `to`, and compares the result with MPI's
+ * own message to itself.
+ */
 static void moved(const int *origin, int count, MPI_Datatype from, int to_count, MPI_Datatype to)
 {
 	static int expected[CELLS], got[CELLS], back[CELLS];
@@ -14,7 +17,7 @@ static void moved(const int *origin, int count, MPI_Datatype from, int to_count,
 
 	for (int i = 0; i < CELLS; i++)
 		memory[i] = expected[i] = got[i] = back[i] = received[i] = -1;
-	/* the neighbours' origins are the same but for their rank, which is in the thousands */
+	/* the neighbors' origins differ only by their rank times 10,000 */
 	static int theirs[CELLS];
 	for (int i = 0; i < CELLS; i++)
 		theirs[i] = origin[i] - 10000 * rank + 10000 * left();
@@ -26,7 +29,7 @@ static void moved(const int *origin, int count, MPI_Datatype from, int to_count,
 	MPI_Win_fence(0, win);
 	CHECK(memcmp(memory, expected, sizeof expected) == 0);
 
-	/* and back again; a fence here says nothing about the fence there */
+	/* and back again; a fence on this rank says nothing about the neighbor's fence */
 	MPI_Barrier(MPI_COMM_WORLD);
 	MPI_Win_lock(MPI_LOCK_SHARED, right(), 0, win);
 	MPI_Get(back, count, from, right(), 0, to_count, to, win);
@@ -63,7 +66,7 @@ static void with(const int *origin, MPI_Datatype type, int count)
 	MPI_Type_free(&type);
 }
 
-/* a target type of so many blocks that its description is longer than any message */
+/* a target type with so many blocks that its description is longer than any message */
 static void scattered(void)
 {
 	enum { BLOCKS = 100000, LENGTH = BLOCKS + BLOCKS / 2 };
@@ -135,7 +138,7 @@ int main(int argc, char **argv)
 	MPI_Type_create_hindexed_block(3, 1, byte_places, MPI_INT, &type);
 	with(origin, type, 2);
 
-	/* backwards: what comes first in the data lies last, before the buffer but for a shift */
+	/* backwards: the first element of the data is last in memory, before the buffer except for a shift */
 	MPI_Aint end_of_line = (SIDE - 1) * sizeof(int);
 	MPI_Type_vector(SIDE, 1, -1, MPI_INT, &inner);
 	MPI_Type_create_hindexed(1, &one, &end_of_line, inner, &type);

@@ -1,4 +1,4 @@
-/* The null process, windows of no bytes, communicators of one rank, sub-communicators, many windows. */
+/* MPI_PROC_NULL, windows without bytes, communicators of one rank, sub-communicators, many windows. */
 #include "check.h"
 
 static void on(MPI_Comm comm)
@@ -65,7 +65,7 @@ int main(int argc, char **argv)
 	CHECK_EQUAL(got, rank == 0 ? 5 : 6);
 	MPI_Win_free(&win);
 
-	/* nobody has memory */
+	/* no rank has memory */
 	MPI_Win_allocate(0, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);
 	MPI_Win_fence(0, win);
 	MPI_Win_fence(0, win);

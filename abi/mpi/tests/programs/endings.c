@@ -1,8 +1,8 @@
 /*
- * A rank that goes away while the others wait for it, for the tests of how a job ends; no program to agree
- * with an MPI about. `endings HOW WHERE [returned|handled]`: rank 1 ends by HOW (abort, kill, exit, leave)
- * while the others wait in WHERE. With `returned` they are told by an error code, with `handled` by an error
- * handler as well, and every later call has to answer, too.
+ * A rank that goes away while the others wait for it, for the tests of how a job ends; its results are not
+ * compared with another MPI's. `endings HOW WHERE [returned|handled]`: rank 1 ends by HOW (abort, kill, exit,
+ * leave) while the others wait in WHERE. With `returned` the others get an error code, with `handled` an
+ * error handler is called as well; every later call must return too.
  */
 #include "check.h"
 #include <signal.h>
@@ -12,7 +12,7 @@ static MPI_Win win, created, never;
 static int *memory, value = 1;
 static MPI_Group other;
 
-/* A line in one piece, which the others' lines do not interrupt. */
+/* Prints a line with a single write, so that the other ranks' lines do not interrupt it. */
 static void say(const char *what, const char *where, int number)
 {
 	char line[128];
@@ -22,7 +22,7 @@ static void say(const char *what, const char *where, int number)
 		_exit(4);
 }
 
-/* What an error code means, in the MPI's words. */
+/* The meaning of an error code, in the MPI's words. */
 static void explain(const char *what, int code)
 {
 	char text[MPI_MAX_ERROR_STRING] = "", line[MPI_MAX_ERROR_STRING + 64];
@@ -61,7 +61,7 @@ static void handle_errors(const char *how)
 
 static void go(const char *how)
 {
-	/* the others are to be asleep by then */
+	/* by then the others should be asleep */
 	usleep(150000);
 	if (!strcmp(how, "abort"))
 		MPI_Abort(MPI_COMM_WORLD, 42);
@@ -81,7 +81,7 @@ static int wait_in(const char *where)
 		return MPI_Win_wait(win);
 	}
 	if (!strcmp(where, "complete")) {
-		/* longer than what can be left for the target to fetch */
+		/* longer than data that may be left for the target to fetch */
 		static int many[1 << 16];
 		MPI_Win_start(other, 0, win);
 		MPI_Put(many, 1 << 16, MPI_INT, 1, 0, 1 << 16, MPI_INT, win);
@@ -90,13 +90,13 @@ static int wait_in(const char *where)
 	if (!strcmp(where, "lock")) {
 		int code = MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 1, 0, win);
 
-		/* the lock may be asked for no earlier */
+		/* the lock may only be requested by the first operation */
 		if (!code)
 			code = MPI_Put(&value, 1, MPI_INT, 1, 0, 1, MPI_INT, win);
 		return code ? code : MPI_Win_unlock(1, win);
 	}
 	if (!strcmp(where, "copy")) {
-		/* a window that only the kernel reaches, until the copy finds nobody there */
+		/* a window that only the kernel can access, until the copy finds that the process is gone */
 		static int many[1 << 16];
 		int code = MPI_Win_lock(MPI_LOCK_SHARED, 1, 0, created);
 

@@ -1,4 +1,4 @@
-/* What must not be done, and the class of the error that says so; afterwards the window still works. */
+/* Forbidden calls, and the error class of each; afterwards the window still works. */
 #include "check.h"
 
 int main(int argc, char **argv)
@@ -13,14 +13,14 @@ int main(int argc, char **argv)
 	MPI_Win_allocate(8 * sizeof(int), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);
 	MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
 
-	/* outside of any epoch */
+	/* outside any epoch */
 	CHECK_CLASS(MPI_Put(&value, 1, MPI_INT, right(), 0, 1, MPI_INT, win), MPI_ERR_RMA_SYNC);
 	CHECK_CLASS(MPI_Win_unlock(right(), win), MPI_ERR_RMA_SYNC);
 	CHECK_CLASS(MPI_Win_complete(win), MPI_ERR_RMA_SYNC);
 	CHECK_CLASS(MPI_Win_wait(win), MPI_ERR_RMA_SYNC);
 	CHECK_CLASS(MPI_Win_flush(right(), win), MPI_ERR_RMA_SYNC);
 
-	/* wrong arguments inside of one */
+	/* wrong arguments inside an epoch */
 	MPI_Win_lock(MPI_LOCK_SHARED, right(), 0, win);
 	CHECK_CLASS(MPI_Put(&value, 1, MPI_INT, size, 0, 1, MPI_INT, win), MPI_ERR_RANK);
 	CHECK_CLASS(MPI_Put(&value, 1, MPI_INT, -77, 0, 1, MPI_INT, win), MPI_ERR_RANK);
@@ -40,7 +40,7 @@ int main(int argc, char **argv)
 		memory[i] = 0;
 	MPI_Win_unlock(rank, win);
 
-	/* flavours */
+	/* flavors */
 	CHECK_CLASS(MPI_Win_attach(win, &value, sizeof value), MPI_ERR_RMA_FLAVOR);
 	MPI_Aint bytes;
 	int unit;

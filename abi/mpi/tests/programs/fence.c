@@ -1,12 +1,12 @@
-/* Fence: asserts, epochs without operations, gets, several windows, operations on oneself, a halo exchange.
- */
+/* Fence: assertions, epochs without operations, gets, several windows, operations on the own rank, a halo
+ * exchange. */
 #include "check.h"
 
 static void patterns(MPI_Win win, int *memory, int n)
 {
 	int *origin = malloc(n * sizeof(int)), *got = malloc(n * sizeof(int));
 
-	/* a ring of puts with all asserts that are true here */
+	/* a ring of puts with all assertions that are true here */
 	for (int round = 0; round < 5; round++) {
 		for (int i = 0; i < n; i++) {
 			origin[i] = 1000000 * round + 1000 * rank + i % 1000;
@@ -19,7 +19,7 @@ static void patterns(MPI_Win win, int *memory, int n)
 			CHECK_EQUAL(memory[i], 1000000 * round + 1000 * left() + i % 1000);
 	}
 
-	/* only rank 0 communicates, with everybody; nobody else does anything */
+	/* only rank 0 communicates, with every rank */
 	MPI_Win_fence(0, win);
 	if (rank == 0)
 		for (int other = 0; other < size; other++)
@@ -28,7 +28,7 @@ static void patterns(MPI_Win win, int *memory, int n)
 	CHECK_EQUAL(memory[0], 4000000);
 	CHECK_EQUAL(memory[n - 1], 4000000 + (n - 1) % 1000);
 
-	/* everybody reads from everybody; fences that separate nothing */
+	/* every rank reads from every rank; fences that separate no operations */
 	MPI_Win_fence(0, win);
 	MPI_Win_fence(0, win);
 	memory[0] = 7 * rank;
@@ -39,7 +39,7 @@ static void patterns(MPI_Win win, int *memory, int n)
 	for (int other = 0; other < size && other < n; other++)
 		CHECK_EQUAL(got[other], 7 * other);
 
-	/* a chain: what one epoch wrote the next one reads */
+	/* a chain: each epoch reads the data that the epoch before wrote */
 	memory[0] = rank;
 	MPI_Win_fence(0, win);
 	for (int step = 0; step < size; step++) {

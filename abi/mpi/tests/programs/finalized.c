@@ -1,5 +1,5 @@
-/* What is left at MPI_Finalize: communicators with windows' jobs, and a callback of MPI_COMM_SELF that still
- * uses a window and frees it. */
+/* State that is left at MPI_Finalize: communicators with windows' jobs, and a callback of MPI_COMM_SELF
+ * that still uses a window and frees it. */
 #include "check.h"
 
 static MPI_Win late;

@@ -1,4 +1,4 @@
-/* Windows of every flavour: what they say about themselves, and one put each under each synchronization. */
+/* Windows of every flavor: their attributes, and one put under each synchronization. */
 #include "check.h"
 
 static void says(MPI_Win win, void *base, MPI_Aint bytes, int unit, int flavour)
@@ -28,7 +28,7 @@ static void says(MPI_Win win, void *base, MPI_Aint bytes, int unit, int flavour)
 	MPI_Group_free(&group);
 }
 
-/* Everyone puts its rank into slot 0 of its right neighbour, `where` being the neighbour's displacement. */
+/* Every rank puts its rank into slot 0 of its right neighbor; `where` is the neighbor's displacement. */
 static void neighbours(MPI_Win win, int *memory, const MPI_Aint *where)
 {
 	int value, to = right(), from = left();
@@ -114,7 +114,7 @@ int main(int argc, char **argv)
 	neighbours(win, memory, where);
 	MPI_Win_free(&win);
 
-	/* shared: only among the ranks of one host, which here may be some of them */
+	/* shared: only among the ranks of one host, perhaps not all ranks */
 	MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host);
 	int together, me;
 	MPI_Comm_size(host, &together);

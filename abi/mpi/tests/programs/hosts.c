@@ -1,7 +1,7 @@
 /*
- * Ranks of several hosts in one window: everybody writes to, adds to and reads from everybody, here and
- * there, in each synchronization; beside it a shared window and barriers of those of one host. With an
- * argument: how many hosts there must be.
+ * Ranks of several hosts in one window: each rank writes to, adds to and reads from every rank, on its own
+ * and on other hosts, with each synchronization; also a shared window and barriers among the ranks of one
+ * host. The argument is the expected number of hosts.
  */
 #include "check.h"
 

@@ -1,6 +1,6 @@
 /*
- * A window whose memory may be a device's is the host MPI's, in all its calls, beside one that is not. One
- * rank says so, as MPI 4.1 allows.
+ * A window whose memory may be a device's stays the host MPI's in all its calls, beside a window that Unisono
+ * serves. Only one rank gives the hint, as MPI 4.1 permits.
  */
 #include "check.h"
 

@@ -6,7 +6,7 @@ enum { CELLS = 200 };
 static int *cells;
 static MPI_Win field;
 
-/* Puts and adds `count` of a type: where MPI's own sending to itself would put them. */
+/* Puts and adds `count` elements of a type, and compares with MPI's own message to itself. */
 static void moved(MPI_Datatype type, MPI_Count count)
 {
 	static int origin[CELLS], expected[CELLS];

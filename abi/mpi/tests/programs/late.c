@@ -1,7 +1,6 @@
 /*
- * Rank 1 is late by 50 ms in each synchronization, once: what rank 0 waits for it is in the statistics. Two
- * more ranks add long rows to rank 0's part at the same time, one of which always waits for the other. Three
- * ranks.
+ * Rank 1 is late by 50 ms in each synchronization, once: the statistics show rank 0's wait. Two ranks also
+ * add long rows to rank 0's part at the same time, so that one always waits for the other. Three ranks.
  */
 #include "check.h"
 #include <unistd.h>
@@ -70,7 +69,7 @@ int main(int argc, char **argv)
 	}
 	MPI_Win_free(&win);
 
-	/* nobody holds a lock that excludes anybody: who waits here waits to combine */
+	/* no rank holds an excluding lock: a rank that waits here waits to combine */
 	win = make("gate");
 	MPI_Barrier(MPI_COMM_WORLD);
 	MPI_Win_lock_all(0, win);

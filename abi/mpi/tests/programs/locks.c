@@ -2,7 +2,7 @@
 #include "check.h"
 #include <unistd.h>
 
-/* Read, wait, write: only exclusion keeps the count. */
+/* Read, wait, write: only exclusion keeps the count right. */
 static void exclusion(MPI_Win win, int *memory)
 {
 	int value, rounds = 10;
@@ -27,7 +27,7 @@ static void exclusion(MPI_Win win, int *memory)
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* A target that makes no MPI call lets others have its window all the same. */
+/* A target that makes no MPI call still lets other ranks access its window. */
 static void passive(MPI_Win win, int *memory)
 {
 	int value = 42 + rank;

@@ -1,4 +1,4 @@
-/* Accumulates of long doubles, which few processors and no network combine. */
+/* Accumulates of long doubles, which few processors and no network can combine. */
 #include "check.h"
 
 int main(int argc, char **argv)

@@ -1,4 +1,7 @@
-/* Epochs that do not match, and what else must be an error at the caller: never a hang, nothing written. */
+/*
+ * Epochs that do not match, and other mistakes that must be errors at the caller: never a hang, and nothing
+ * is written.
+ */
 #include "check.h"
 
 static int *memory, value = 1, done;
@@ -7,7 +10,7 @@ static MPI_Group all, self_group, world;
 
 static void expect_clean(void)
 {
-	/* after whatever was refused, the window works */
+	/* after each refused call the window still works */
 	MPI_Barrier(MPI_COMM_WORLD);
 	for (int i = 0; i < 8; i++)
 		memory[i] = -1;
@@ -167,7 +170,7 @@ int main(int argc, char **argv)
 		MPI_Comm_free(&half);
 	}
 
-	/* a group that is not of this window's ranks */
+	/* a group whose ranks are not this window's */
 	if (size > 1) {
 		MPI_Win mine;
 		int *own;
@@ -190,7 +193,7 @@ int main(int argc, char **argv)
 	CHECK_CLASS(MPI_Win_free(&shared), MPI_SUCCESS);
 	MPI_Comm_free(&host);
 
-	/* a dynamic one */
+	/* a dynamic window */
 	int piece[8] = { 0 };
 	MPI_Win dynamic;
 	MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &dynamic);
@@ -204,7 +207,7 @@ int main(int argc, char **argv)
 	MPI_Aint there;
 	MPI_Get_address(piece, &there);
 	MPI_Barrier(MPI_COMM_WORLD);
-	/* memory that is attached nowhere: an error at the latest when the epoch ends */
+	/* memory that is not attached: an error when the epoch ends, at the latest */
 	int code = MPI_Win_lock(MPI_LOCK_SHARED, me, 0, dynamic);
 	if (!code)
 		code = MPI_Put(&value, 1, MPI_INT, me, there, 1, MPI_INT, dynamic);
@@ -218,7 +221,7 @@ int main(int argc, char **argv)
 	CHECK_CLASS(MPI_Win_free(&dynamic), MPI_ERR_WIN);
 
 #if MPI_VERSION >= 4
-	/* more bytes than an int counts */
+	/* more bytes than an int can count */
 	MPI_Datatype enormous;
 	MPI_Type_contiguous_c((MPI_Count)5 << 30, MPI_BYTE, &enormous);
 	MPI_Type_commit(&enormous);

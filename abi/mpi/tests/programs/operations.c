@@ -1,11 +1,14 @@
-/* Every communication call, every predefined operation, many predefined types, against what C computes. */
+/*
+ * Every communication call, every predefined operation, many predefined types, compared with results computed
+ * in C.
+ */
 #include "check.h"
 #include <stdint.h>
 
 enum { N = 64 };
 
-/* One accumulate of `target op= origin` on the right neighbour; the neighbour's array must hold `expected`.
- */
+/* One accumulate of `target op= origin` on the right neighbor; the neighbor's array must then hold
+ * `expected`. */
 #define ACCUMULATE(type, mpi_type, op, old, new, expected)                                                   \
 	do {                                                                                                 \
 		type *memory, origin[N];                                                                     \
@@ -96,7 +99,7 @@ static void fetching(void)
 	MPI_Barrier(MPI_COMM_WORLD);
 	MPI_Win_lock_all(0, win);
 
-	/* a counter at rank 0: every ticket is given out once */
+	/* a counter at rank 0: every ticket is drawn once */
 	for (int i = 0; i < 10; i++) {
 		MPI_Fetch_and_op(&one, &before, MPI_LONG, 0, 0, MPI_SUM, win);
 		MPI_Win_flush(0, win);
@@ -140,7 +143,7 @@ static void fetching(void)
 	MPI_Win_free(&win);
 }
 
-/* All ranks add to all slots of rank 0 at once, with long and short accumulates: none may be lost. */
+/* All ranks add to all slots of rank 0 at once, with long and short accumulates: no addition may be lost. */
 static void contended(void)
 {
 	enum { LONG = 1000, ROUNDS = 20 };

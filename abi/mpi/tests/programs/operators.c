@@ -1,10 +1,10 @@
 /*
- * Every predefined operation on every predefined type that the standard allows it for (MPI-4.0
- * section 6.9.2), by accumulate, get-accumulate and fetch-and-op, against what the host's own
- * MPI_Reduce_local computes. MPI_REPLACE and MPI_NO_OP go with every type. Types that an MPI or its compilers
- * lack are null there and left out.
+ * Every predefined operation on every predefined type for which the standard permits it (MPI-4.0 section
+ * 6.9.2), by accumulate, get-accumulate and fetch-and-op, compared with the results of the host's own
+ * MPI_Reduce_local. MPI_REPLACE and MPI_NO_OP apply to every type. Types that an MPI or its compilers lack
+ * are null handles and are skipped.
  *
- * Quadruple floats are only replaced and read: both hosts compute nonsense with them.
+ * Quadruple-precision floats are only replaced and read: both hosts compute wrong results with them.
  */
 #include "check.h"
 #include <complex.h>
@@ -12,12 +12,12 @@
 #include <stdint.h>
 #include <wchar.h>
 
-enum { N = 5, MOST = 64 };
+enum { N = 5, MAX_BYTES = 64 };
 
-/* Kinds of types in the standard's table; an operation says with which it goes. */
+/* Kinds of types in the standard's table; an operation lists the kinds that it applies to. */
 enum { INTEGER = 1, FORTRAN = 2, REAL = 4, LOGICAL = 8, COMPLEX = 16, BYTE = 32, MULTI = 64, PAIR = 128 };
 
-/* How a value looks in memory. */
+/* The memory format of a value. */
 enum shape { WHOLE, BOOL, F, D, LD, CF, CD, CLD, F_INT, D_INT, LD_INT, I_INT, L_INT, S_INT, F_F, D_D, BITS };
 
 static const struct {
@@ -130,13 +130,13 @@ static MPI_Aint extent;
 		       sizeof put_ < 10 ? sizeof put_ : put_bytes(sizeof put_));                             \
 	} while (0)
 
-/* Of a long double ten bytes are its value. */
+/* Only ten bytes of a long double hold its value. */
 static size_t put_bytes(size_t bytes)
 {
 	return bytes == sizeof(long double) ? 10 : bytes;
 }
 
-/* A value that makes a difference; the padding is zeroed. */
+/* A value that affects the result; the padding is zeroed. */
 static void fill(void *where, int seed)
 {
 	int value = seed * 7 % 11 - 5, other = seed * 5 % 7 - 3;
@@ -144,8 +144,9 @@ static void fill(void *where, int seed)
 	memset(where, 0, extent);
 	switch (type->shape) {
 	case WHOLE: {
-		/* none is negative: MPICH 4.0 takes unsigned types, Open MPI 4.1 MPI_UNSIGNED_LONG, for
-		 * signed in MPI_MAX, and the latter MPI_OFFSET for unsigned; other programs try signs */
+		/* no value is negative: MPICH 4.0 treats unsigned types, and Open MPI 4.1
+		 * MPI_UNSIGNED_LONG, as signed in MPI_MAX, and Open MPI treats MPI_OFFSET as unsigned;
+		 * other programs test signs */
 		int64_t whole = value + 5;
 
 		memcpy(where, &whole, extent);
@@ -252,7 +253,7 @@ static void done(const char *call, int code)
 
 static void pair(MPI_Win win, char *memory)
 {
-	static char old[N * MOST], origin[N * MOST], expected[N * MOST], result[N * MOST];
+	static char old[N * MAX_BYTES], origin[N * MAX_BYTES], expected[N * MAX_BYTES], result[N * MAX_BYTES];
 
 	for (int i = 0; i < N; i++) {
 		fill(old + i * extent, i + rank);
@@ -284,8 +285,8 @@ static void pair(MPI_Win win, char *memory)
 	MPI_Win_unlock(rank, win);
 }
 
-/* No element, no rule about elements: types without arithmetic and of several elements go with any operation.
- */
+/* Without elements there is no rule about elements: types without arithmetic and of several elements are
+ * valid with any operation. */
 static void nothing(MPI_Win win)
 {
 	int lengths[] = { 1, 1 }, code;
@@ -320,7 +321,7 @@ int main(int argc, char **argv)
 
 	begin(&argc, &argv);
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-	MPI_Win_allocate(N * MOST, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);
+	MPI_Win_allocate(N * MAX_BYTES, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);
 	MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
 	for (size_t i = 0; i < sizeof types / sizeof *types; i++)
 		for (size_t j = 0; j < sizeof operations / sizeof *operations; j++) {

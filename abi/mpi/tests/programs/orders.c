@@ -1,6 +1,6 @@
 /*
- * How often sums of crowded ranks are made by the MPI's MPI_Iallreduce, which this program counts: it stands
- * between Unisono and the MPI. With an argument they are to be served, else not.
+ * Counts how often sums of crowded ranks use the MPI's MPI_Iallreduce: this program stands between Unisono
+ * and the MPI. With an argument the sums must be served by Unisono, otherwise not.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -40,7 +40,7 @@ int main(int argc, char **argv)
 	CHECK_EQUAL(asked_in(few, 1, MPI_DOUBLE), 0);
 	CHECK_EQUAL(asked_in(1, 1, MPI_DOUBLE), served * (trials + 1));
 	CHECK_EQUAL(asked_in(CALLS, 1, MPI_DOUBLE), served * CALLS);
-	/* each length has its own trial, and so has each type */
+	/* each length has its own trial, and so does each type */
 	CHECK_EQUAL(asked_in(few + CALLS, 4, MPI_DOUBLE), served * (trials + CALLS));
 	CHECK_EQUAL(asked_in(few + CALLS, 1, MPI_FLOAT), served * (trials + CALLS));
 	return end("orders");

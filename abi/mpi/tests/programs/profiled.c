@@ -1,4 +1,4 @@
-/* A profiling tool, as MPI means it: it defines MPI_X, counts, and calls PMPI_X. */
+/* A profiling tool in the sense of MPI: it defines MPI_X, counts, and calls PMPI_X. */
 #include "check.h"
 
 static int puts_seen, fences_seen, barriers_seen, finalized_with;

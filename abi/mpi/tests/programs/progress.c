@@ -1,6 +1,6 @@
 /*
- * While a rank waits for a window, its messages still move: the peer first wants to receive a message that is
- * too long to be sent without the sender's help, and only then makes the call that the sender waits for.
+ * While a rank waits for a window, its messages still make progress: the peer first receives a message that
+ * is too long to be sent without the sender's help, and only then makes the call that the sender waits for.
  */
 #include "check.h"
 

@@ -1,5 +1,5 @@
-/* Post-start-complete-wait: subsets, uneven groups, test, asserts, targets without operations, late starters.
- */
+/* Post-start-complete-wait: subsets, uneven groups, test, assertions, targets without operations, late
+ * starters. */
 #include "check.h"
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ static void window(MPI_Win win, int *memory)
 	all_but_me = group_of(others, count);
 	root = group_of(&zero, 1);
 
-	/* everybody to rank 0, which tests until done */
+	/* all ranks access rank 0, which tests until done */
 	for (int round = 0; round < 20; round++) {
 		if (rank == 0) {
 			for (int i = 0; i < size; i++)
@@ -44,7 +44,7 @@ static void window(MPI_Win win, int *memory)
 		}
 	}
 
-	/* rank 0 to everybody, but with operations only for odd ranks */
+	/* rank 0 accesses all ranks, but with operations only on odd ranks */
 	if (rank == 0) {
 		MPI_Win_start(all_but_me, 0, win);
 		value = 4711;
@@ -58,7 +58,7 @@ static void window(MPI_Win win, int *memory)
 		CHECK_EQUAL(memory[0], rank % 2 ? 4711 : 0);
 	}
 
-	/* both at once with both neighbours; gets; a late poster */
+	/* both at once with both neighbors; gets; a late poster */
 	int sides[2] = { left(), right() };
 	neighbours = group_of(sides, sides[0] == sides[1] ? 1 : 2);
 	for (int round = 0; round < 10; round++) {
@@ -75,7 +75,7 @@ static void window(MPI_Win win, int *memory)
 		CHECK_EQUAL(got, 1000 * round + left());
 	}
 
-	/* the programmer vouches for the order */
+	/* the program itself ensures the order */
 	if (rank == 0) {
 		MPI_Win_post(all_but_me, MPI_MODE_NOCHECK, win);
 		MPI_Barrier(MPI_COMM_WORLD);
@@ -90,7 +90,7 @@ static void window(MPI_Win win, int *memory)
 		MPI_Win_complete(win);
 	}
 
-	/* empty groups need nobody */
+	/* empty groups wait for no rank */
 	MPI_Win_post(MPI_GROUP_EMPTY, 0, win);
 	MPI_Win_wait(win);
 	MPI_Win_start(MPI_GROUP_EMPTY, 0, win);

@@ -1,10 +1,10 @@
 /*
- * MPI_Win_shared_query on windows of all flavours, as MPI 4.1 has it: memory that the caller cannot reach is
- * of no bytes and at no address. The environment says whether the ranks reach each other by messages alone.
+ * MPI_Win_shared_query on windows of all flavors, as in MPI 4.1: memory that the caller cannot access has no
+ * bytes and no address. The environment tells whether the ranks communicate by messages alone.
  */
 #include "check.h"
 
-/* Whether the part of `of` is here; if so, it is what that rank sees as well. */
+/* Whether the part of rank `of` is mapped here; if so, that rank sees the same values. */
 static int is_here(MPI_Win win, int of, MPI_Aint bytes, int unit)
 {
 	MPI_Aint found_bytes = -1;
@@ -33,7 +33,7 @@ int main(int argc, char **argv)
 	MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
 	created[1] = 1000 + rank;
 	CHECK(is_here(win, rank, sizeof created, sizeof *created));
-	/* the lowest rank whose memory is here: everybody has its own */
+	/* the lowest rank whose memory is mapped here: each rank finds its own */
 	CHECK_CLASS(MPI_Win_shared_query(win, MPI_PROC_NULL, &bytes, &unit, &base), MPI_SUCCESS);
 	CHECK_EQUAL(bytes, sizeof created);
 	CHECK_CLASS(MPI_Win_shared_query(win, size, &bytes, &unit, &base), MPI_ERR_RANK);

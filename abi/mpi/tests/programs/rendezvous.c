@@ -1,6 +1,6 @@
 /*
- * Rank 1 sits in MPI_Recv for a long message of rank 0's, which waits in a one-sided call for what rank 1
- * does next: the message has to move by rank 0's waiting. `rendezvous WHERE`.
+ * Rank 1 is in MPI_Recv for a long message of rank 0; rank 0 waits in a one-sided call for rank 1's next
+ * step. So rank 0's wait has to make the message progress. `rendezvous WHERE`.
  */
 #include "check.h"
 #include <unistd.h>
@@ -41,7 +41,7 @@ int main(int argc, char **argv)
 		printf("rank 0 waits\n");
 		fflush(stdout);
 	} else {
-		/* by then rank 0 makes no call of the host's any more */
+		/* by then rank 0 makes no more calls of the host MPI */
 		usleep(300000);
 		MPI_Recv(message, BYTES, MPI_CHAR, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 	}

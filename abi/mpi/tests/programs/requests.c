@@ -1,4 +1,4 @@
-/* The request-based forms: completed by wait, waitall, waitany, test; requests of the null process. */
+/* The request-based forms: completed by wait, waitall, waitany, test; requests with MPI_PROC_NULL. */
 #include "check.h"
 
 int main(int argc, char **argv)

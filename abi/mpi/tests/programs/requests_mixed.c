@@ -1,20 +1,20 @@
 /*
- * Requests of windows beside requests of messages: waited for and tested for together, one, some or all of
- * them, in windows of every flavour; freed before anybody asked.
+ * Requests of windows beside requests of messages: waited for and tested together, one, some or all of them,
+ * in windows of every flavor; also freed without a test.
  */
 #include "check.h"
 
 enum { N = 64, LONG = 100000 };
 static MPI_Win win;
-static MPI_Aint base; /* of the right neighbour's part: zero unless displacements are addresses */
-static int unit;      /* how many bytes a displacement counts */
+static MPI_Aint base; /* of the right neighbor's part: zero unless displacements are addresses */
+static int unit;      /* bytes per displacement */
 
 static MPI_Aint at(int element)
 {
 	return base + element * (MPI_Aint)(sizeof(int) / unit);
 }
 
-/* What completes several requests: all four forms and a message each way. */
+/* The ways to complete several requests: all four forms, with a message in each direction. */
 enum how { ONE_BY_ONE, TESTED, WAITALL, TESTALL, WAITANY, TESTANY, WAITSOME, TESTSOME, STATUS, WAYS };
 
 static void complete(enum how how, int count, MPI_Request *requests)
@@ -74,7 +74,7 @@ static void complete(enum how how, int count, MPI_Request *requests)
 		CHECK(requests[i] == MPI_REQUEST_NULL);
 }
 
-/* The right neighbour's part: N put, N got, N added to, N fetched and added to. */
+/* The right neighbor's part: N put, N got, N added to, N fetched and added to. */
 static void together(enum how how, int *mine)
 {
 	int put[N], got[N], added[N], fetched[N], message = 100 * rank + how, heard = -1, length = -1;
@@ -108,7 +108,7 @@ static void together(enum how how, int *mine)
 		CHECK_EQUAL(fetched[i], 1000 * right() + 3 * N + i);
 	}
 
-	/* nobody has asked whether it is complete: it is with the epoch */
+	/* no call tests for completion: the end of the epoch completes it */
 	for (int i = 0; i < N; i++)
 		put[i] = -i;
 	MPI_Rput(put, N / 2, MPI_INT, right(), at(0), N / 2, MPI_INT, win, &requests[0]);
@@ -129,7 +129,7 @@ static void together(enum how how, int *mine)
 	MPI_Win_unlock(rank, win);
 }
 
-/* Long ones, and layouts on both sides; many requests open at once. */
+/* Long transfers, and layouts on both sides; many requests open at once. */
 static void many(int *mine, int length)
 {
 	int *origin = malloc(length * sizeof(int)), *got = malloc(length * sizeof(int));

@@ -1,4 +1,4 @@
-/* Starts the command that it is given, between epochs of a window: nothing of the MPI job is meant for it. */
+/* Starts the given command between epochs of a window: the command is not part of the MPI job. */
 #include "check.h"
 
 int main(int argc, char **argv)

@@ -1,6 +1,6 @@
 /*
- * Several threads in MPI at once: windows and barriers of their own, exposure and access of one window by
- * different threads, one passive epoch for all, and locks that two threads take each on its own target.
+ * Several threads in MPI at once: with windows and barriers of their own, exposing and accessing a window in
+ * different threads, sharing a passive epoch, and with locks that two threads each take on their own target.
  */
 #include "check.h"
 #include <pthread.h>
@@ -48,7 +48,7 @@ static void *alone(void *which)
 static MPI_Win together;
 static int *slots;
 
-/* everybody exposes ... */
+/* each rank exposes ... */
 static void *exposes(void *unused)
 {
 	MPI_Group group, one;
@@ -67,7 +67,7 @@ static void *exposes(void *unused)
 	return NULL;
 }
 
-/* ... while another of its threads accesses the next */
+/* ... while another of its threads accesses the next rank */
 static void *accesses(void *unused)
 {
 	MPI_Group group, one;
@@ -103,8 +103,8 @@ static void *adds(void *unused)
 	return NULL;
 }
 
-/* each thread its own target, exclusively: who waits for a lock does not keep the other from giving its back
- */
+/* each thread locks its own target exclusively: waiting for a lock does not keep the other thread from
+ * releasing its own */
 static void *locks(void *which)
 {
 	int target = (rank + (int)(long)which) % size, one = 1, before;

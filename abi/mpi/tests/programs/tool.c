@@ -1,4 +1,4 @@
-/* A profiling tool as MPI means it: it defines MPI_X, counts, and calls PMPI_X. */
+/* A profiling tool in the sense of MPI: it defines MPI_X, counts, and calls PMPI_X. */
 #include <mpi.h>
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 /*
  * Half of a process with two MPIs: a shared library that is linked to one of them. half() uses a window of
- * that MPI, and returns 0 if all is right. two_mpis_main.c opens two of them.
+ * that MPI, and returns 0 if all checks pass. two_mpis_main.c opens two such libraries.
  */
 #include <mpi.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* An error that nobody handles: rank 1 puts beyond the end of a window. */
+/* An error without a handler: rank 1 puts beyond the end of a window. */
 #include "check.h"
 
 int main(int argc, char **argv)

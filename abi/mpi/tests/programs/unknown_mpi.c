@@ -1,4 +1,4 @@
-/* An MPI that nobody knows, of as many functions as unknown_mpi_main.c calls. */
+/* An MPI of an unknown kind, with only the functions that unknown_mpi_main.c calls. */
 #include <string.h>
 
 int PMPI_Get_library_version(char *text, int *length)

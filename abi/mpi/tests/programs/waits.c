@@ -1,6 +1,6 @@
 /*
- * Calls that wait for messages: what they receive, the statuses that they leave, requests of every kind,
- * cancellation, errors that return, any source, nothing at all.
+ * Calls that wait for messages: received data, statuses, requests of every kind, cancellation, errors that
+ * return, MPI_ANY_SOURCE, and calls without requests.
  */
 #include "check.h"
 
@@ -43,7 +43,7 @@ static void check_filled(const int *data, int length, int seed)
 	CHECK_EQUAL(wrong, 0);
 }
 
-/* A ring of every way to send, short and long, completed in every way. */
+/* A ring of every kind of send, short and long, completed in every way. */
 static void ring(int length)
 {
 	int *out = malloc(sizeof(int) * length), *in = malloc(sizeof(int) * length);
@@ -140,7 +140,7 @@ static void ring(int length)
 	free(in);
 }
 
-/* Everybody sends to rank 0, which takes them as they come, on a communicator with other numbers. */
+/* Every rank sends to rank 0, which receives in order of arrival, on a communicator with other ranks. */
 static void any_source(void)
 {
 	MPI_Comm reversed;
@@ -174,7 +174,7 @@ static void persistent(void)
 
 	MPI_Recv_init(&in, 1, MPI_INT, left(), 5, MPI_COMM_WORLD, &requests[0]);
 	MPI_Send_init(&out, 1, MPI_INT, right(), 5, MPI_COMM_WORLD, &requests[1]);
-	/* inactive requests are complete, and stay */
+	/* inactive requests count as complete, and remain */
 	MPI_Wait(&requests[0], &status);
 	check_empty(&status);
 	CHECK(requests[0] != MPI_REQUEST_NULL);
@@ -245,7 +245,7 @@ static void cancelled_and_generalized(void)
 	check_status(&status, 7, 9, 3);
 }
 
-/* Nobody, nothing, and requests that are none. */
+/* MPI_PROC_NULL, empty lists, and null requests. */
 static void nothing(void)
 {
 	int value = 5, index = -1, number = -1;
@@ -282,7 +282,7 @@ static void handler(MPI_Comm *comm, int *code, ...)
 	handled++;
 }
 
-/* Errors are the communicator's: those that return have the host's classes. */
+/* Errors go to the communicator's handler: returned errors have the host's classes. */
 static void errors(void)
 {
 	int two[2] = { 1, 2 }, one, class;
@@ -302,11 +302,11 @@ static void errors(void)
 	CHECK_CLASS(MPI_Sendrecv(&one, 1, MPI_INT, size + 3, 0, two, 1, MPI_INT, left(), 0, comm, &status),
 		    MPI_ERR_RANK);
 	MPI_Barrier(comm);
-	/* longer than what it is received into */
+	/* longer than the receive buffer */
 	MPI_Isend(two, 2, MPI_INT, right(), 6, comm, &requests[0]);
 	CHECK_CLASS(MPI_Recv(&one, 1, MPI_INT, left(), 6, comm, &status), MPI_ERR_TRUNCATE);
 	MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
-	/* several requests can be of several communicators: the world's handler is called */
+	/* several requests may belong to several communicators: the world's handler is called */
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 	MPI_Irecv(&one, 1, MPI_INT, left(), 7, comm, &requests[0]);
 	MPI_Isend(two, 2, MPI_INT, right(), 7, comm, &requests[1]);
@@ -317,7 +317,7 @@ static void errors(void)
 	CHECK(class == MPI_SUCCESS || class == MPI_ERR_PENDING);
 	MPI_Wait(&requests[1], MPI_STATUS_IGNORE);
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
-	/* by the handler of the communicator, not of the world */
+	/* by the communicator's handler, not the world's */
 	MPI_Comm_create_errhandler(handler, &own);
 	MPI_Comm_set_errhandler(comm, own);
 	handled_comm = comm;
@@ -332,7 +332,7 @@ static void errors(void)
 	MPI_Comm_free(&comm);
 }
 
-/* Two halves of the job that only know each other as remote groups. */
+/* Two halves of the job, each of which is the other's remote group. */
 static void between_groups(void)
 {
 	MPI_Comm half, between;
@@ -362,7 +362,7 @@ int main(int argc, char **argv)
 	persistent();
 	cancelled_and_generalized();
 	nothing();
-	if (size > 1) /* Open MPI does not notice what is too long for the sender itself */
+	if (size > 1) /* Open MPI does not detect a message from itself that is too long */
 		errors();
 	between_groups();
 	return end("waits");

@@ -1,4 +1,4 @@
-/* So many waits of each kind at each rank that the statistics can be compared with them. */
+/* A known number of waits of each kind at each rank, for comparison with the statistics. */
 #include "check.h"
 
 int main(int argc, char **argv)

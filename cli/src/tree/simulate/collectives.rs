@@ -9,7 +9,7 @@ use unisono_btin::{NodeId, ReductionOperator};
 
 /// With more members, total exchange is left out: it takes a barrier for each member and a message for each
 /// pair.
-const MOST_EXCHANGED: usize = 1024;
+const MAX_EXCHANGED: usize = 1024;
 
 /// The value that the multicast sends.
 const TOLD: u8 = 42;
@@ -20,7 +20,7 @@ pub(super) struct CollectiveRow {
     btin: Option<SimulatedTime>,
     btin_turn: Option<SimulatedTime>,
     messages: Option<SimulatedTime>,
-    /// The value that all members got in each round, in both modes. None if they got different ones.
+    /// The value that all members got in each round, in both modes. `None` if they got different ones.
     told: Vec<Option<u8>>,
 }
 
@@ -30,9 +30,9 @@ pub(super) fn run(
     conditions: &Conditions,
 ) -> anyhow::Result<Vec<CollectiveRow>> {
     let members = barrier.group.members();
-    if members.len() > MOST_EXCHANGED {
+    if members.len() > MAX_EXCHANGED {
         return Err(Failure::Usage(format!(
-            "--collectives: a total exchange among {} members takes too long; name at most {MOST_EXCHANGED}",
+            "--collectives: a total exchange among {} members takes too long; name at most {MAX_EXCHANGED}",
             members.len()
         ))
         .into());

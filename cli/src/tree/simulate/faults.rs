@@ -28,7 +28,7 @@ pub(super) struct FaultFlags {
     pub(super) attempts: u32,
 }
 
-/// `0.1%` or `0.001`.
+/// Parses `0.1%` or `0.001`.
 fn part(text: &str) -> Result<f64, String> {
     let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
     let part = number.trim().parse::<f64>().map_err(|_| "expected a part like 0.1% or 0.001".to_owned())?;
@@ -40,7 +40,7 @@ fn part(text: &str) -> Result<f64, String> {
     }
 }
 
-/// `3` or `3@5us`.
+/// Parses `3` or `3@5us`.
 fn failing(text: &str) -> Result<(u32, SimulatedTime), String> {
     let (link, when) = text.split_once('@').unwrap_or((text, "0"));
     let link = link.parse().map_err(|_| "expected the number of a link, as 3 or 3@5us".to_owned())?;
@@ -48,8 +48,8 @@ fn failing(text: &str) -> Result<(u32, SimulatedTime), String> {
 }
 
 impl FaultFlags {
-    /// The faults, with the present numbers of links. `links` has their numbers in the file, which has `all`
-    /// links.
+    /// The faults, with the present numbers of links. `links` maps these to the numbers in the file, whose
+    /// network has `all` links.
     pub(super) fn faults(&self, links: &[u32], all: usize) -> anyhow::Result<Faults> {
         let mut failing = Vec::new();
         for (link, when) in &self.fail_link {
@@ -59,7 +59,7 @@ impl FaultFlags {
                     format!("--fail-link {link}: there is no such link; the network has {all} (0 to {last})");
                 return Err(Failure::Usage(problem).into());
             }
-            // one that had failed before carries nothing anyway
+            // a link that had failed before carries no messages anyway
             if let Ok(now) = links.binary_search(link) {
                 failing.push((u32::try_from(now)?, *when));
             }

@@ -9,7 +9,7 @@ use unisono_btin::simulate::analytic;
 use unisono_btin::simulate::{Busiest, Conditions, Routes, Scheme, Simulated, SimulatedTime};
 use unisono_linux::counted::counted;
 
-/// The most waiting members, and ports that are waited for, that are named.
+/// The most waiting members, and the most awaited ports, that are listed by name.
 const NAMED: usize = 8;
 
 pub(super) fn text(run: &SimulationRun<'_>) -> String {
@@ -111,7 +111,7 @@ fn busiest(busiest: Option<Busiest>, topology: &NetworkFile) -> String {
     }
 }
 
-/// What was lost and, if a barrier did not end, who waits for whom.
+/// Lost messages and, if a barrier did not end, the waiting members and the ports that they wait for.
 fn troubles(run: &SimulationRun<'_>, simulated: &Simulated) -> String {
     let topology = &run.trees.topology;
     let mut out = String::new();

@@ -1,4 +1,4 @@
-//! What every barrier does, whatever it is made of.
+//! The contract of every barrier, with any algorithm and in any form.
 
 use crate::Subject;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 use unisono_barrier::{Cause, Error, Participant};
 
-/// Group sizes: alone, a pair, odd, a power of two, more than two levels of every tree.
+/// Group sizes: one member, a pair, odd, a power of two, more than two levels of every tree.
 const SIZES: [usize; 5] = [1, 2, 3, 4, 7];
 
 pub(crate) fn nobody_goes_on_before_everybody_has_come_and_one_leads(subject: Subject) {
@@ -35,7 +35,7 @@ pub(crate) fn nobody_goes_on_before_everybody_has_come_and_one_leads(subject: Su
 }
 
 pub(crate) fn writes_before_the_barrier_are_seen_after_it(subject: Subject) {
-    // A sum over everybody's plain value, doubled each episode: any stale read shows for ever.
+    // A sum over all members' plain values, doubled each episode: any stale read shows in all later sums.
     let (size, episodes) = (3, subject.episodes(3).min(60));
     let values: Vec<AtomicU32> = (0..size).map(|_| AtomicU32::new(1)).collect();
     run(subject.participants(size), |mut me| {
@@ -60,8 +60,8 @@ pub(crate) fn work_between_arriving_and_waiting_holds_nobody_up(subject: Subject
             arrival.wait().expect("nobody goes away");
         }
         if me.id() == 0 {
-            // Two-party episodes complete for the other as soon as this one has arrived, in every
-            // algorithm whose arrival needs no answer; a root must look once more.
+            // The other's episode completes as soon as this member has arrived, in every algorithm whose
+            // arrival needs no answer; a root must check its children once more.
             let arrival = me.arrive().expect("nobody goes away");
             drop(arrival);
             let _ = me.wait().expect("an abandoned arrival is completed by the next wait");
@@ -119,7 +119,7 @@ pub(crate) fn a_panic_is_reported_to_everybody_by_name(subject: Subject) {
             }
         }
         told.fetch_add(1, Ordering::Relaxed);
-        // Or dropping this one would be reported to the other instead.
+        // Otherwise dropping this participant would be reported to the other instead.
         while told.load(Ordering::Relaxed) < 2 {
             thread::yield_now();
         }
@@ -146,7 +146,7 @@ pub(crate) fn members_leave_between_episodes(subject: Subject) {
                 me.wait().expect("everybody leaves properly");
                 assert_eq!(me.members(), size - round);
             }
-            // From the middle, then the first, then whoever.
+            // From the middle, then the first, then any order.
             if me.id() == [2, 0, 3, 1][round] {
                 me.leave().expect("everybody leaves properly");
                 return;
@@ -184,7 +184,7 @@ pub(crate) fn members_join_between_episodes(subject: Subject) {
     assert!(matches!(group.join(), Err(Error::TooMany { wanted: 5, most: 4 })));
 }
 
-/// Goes through episodes until the group has grown to `members`, and then ten more.
+/// Passes episodes until the group has grown to `members`, and then ten more.
 fn finish_together(me: &mut Participant, members: usize) {
     while me.members() < members {
         me.wait().expect("nobody goes away");
@@ -216,7 +216,8 @@ pub(crate) fn members_come_and_go_at_once(subject: Subject) {
             let gone = &gone;
             threads.spawn(move || {
                 loop {
-                    // All must agree when to stop: what the leader read before the barrier counts.
+                    // All must agree when to stop: they use the value that the leader read before the
+                    // barrier.
                     let done = gone.load(Ordering::SeqCst) == guests;
                     if done && me.id() == 0 {
                         me.leave().expect("everybody leaves properly");
@@ -234,7 +235,7 @@ pub(crate) fn members_come_and_go_at_once(subject: Subject) {
     assert!(matches!(group.participant(0), Err(Error::Taken { id: 0, .. })));
 }
 
-/// Runs everybody in a thread of their own, and passes on their panics.
+/// Runs each participant in a thread of its own, and passes on panics.
 fn run(participants: Vec<Participant>, body: impl Fn(Participant) + Sync) {
     thread::scope(|threads| {
         for me in participants {

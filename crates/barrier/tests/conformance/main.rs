@@ -1,4 +1,4 @@
-//! The contract of a barrier, mounted by every algorithm, with every wait policy, in both forms.
+//! The contract of a barrier, run with every algorithm and every wait policy, in both forms.
 //!
 //! The process form runs here in two ways: `shared` takes its participants through separate mappings of
 //! one region in one process, so that the whole contract is checked over shared words and shared futexes;
@@ -12,14 +12,14 @@ mod watchdog;
 
 use unisono_barrier::{Algorithm, Group, GroupSpec, Participant, Wait};
 
-/// How a group lies in memory.
+/// The memory of a group.
 #[derive(Clone, Copy)]
 pub(crate) enum Form {
     Threads,
     Shared,
 }
 
-/// What is under test.
+/// The algorithm, wait policy and form under test.
 #[derive(Clone, Copy)]
 pub(crate) struct Subject {
     pub(crate) algorithm: Algorithm,
@@ -41,7 +41,7 @@ impl Subject {
         .expect("this host maps memory")
     }
 
-    /// The same group again: in the shared form through a mapping of its own.
+    /// The same group opened again: in the shared form through a mapping of its own.
     pub(crate) fn reopened(self, group: &Group) -> Group {
         match group.path() {
             None => group.clone(),
@@ -56,7 +56,8 @@ impl Subject {
             .collect()
     }
 
-    /// Spinning with more threads than cores takes a scheduler's tick a turn.
+    /// The number of episodes to run. With more threads than cores, spinning takes a scheduler's tick for
+    /// each turn.
     pub(crate) fn episodes(self, participants: usize) -> u32 {
         match (self.wait, participants) {
             (_, 1 | 2) => 2_000,

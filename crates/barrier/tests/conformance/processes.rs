@@ -1,4 +1,4 @@
-//! Real processes, and kill -9.
+//! Real processes, and SIGKILL.
 
 use crate::Subject;
 use std::path::Path;
@@ -11,9 +11,9 @@ use unisono_barrier::{Cause, Error, Group};
 const PATH: &str = "UNISONO_TEST_BARRIER";
 const PLACE: &str = "UNISONO_TEST_PLACE";
 
-/// What is promised: on a machine that runs its threads.
+/// The promised time until a killed process is named, on a machine that runs its threads.
 const PROMISE: Duration = Duration::from_secs(1);
-/// A machine that leaves a thread asleep so much longer than it asked for cannot be held to the promise.
+/// A machine that wakes a sleeping thread this much too late cannot be held to the promise.
 const STALLED: Duration = Duration::from_millis(200);
 const ATTEMPTS: usize = 3;
 
@@ -36,7 +36,7 @@ pub(crate) fn a_killed_process_is_named_within_a_second(subject: Subject) {
     println!("skipped: this machine leaves threads waiting for too long to promise a second: {late:?}");
 }
 
-/// Kills one of three processes; says how long it took another to notice.
+/// Kills one of three processes; returns the time until another process noticed.
 fn notice(subject: Subject) -> Duration {
     let group = subject.group(3, 3);
     let mut me = group.participant(0).expect("the place is free");
@@ -55,14 +55,14 @@ fn notice(subject: Subject) -> Duration {
     };
     let noticed = killed.elapsed();
     assert_eq!((gone.participant, gone.process, gone.cause), (2, children[1].id(), Cause::Died));
-    // The other child is told as well, and says so by its exit code.
+    // The other child gets the error as well, and reports the place by its exit code.
     let told = children[0].wait().expect("our child can be collected");
     assert_eq!(told.code(), Some(32), "the surviving child ends with the place it was told");
     children[1].wait().expect("our child can be collected");
     noticed
 }
 
-/// Runs `what`, and says by how much a thread that only sleeps was woken too late meanwhile.
+/// Runs `what`; returns also the worst delay with which a thread that only sleeps was woken meanwhile.
 fn stalls_during<T: Send>(what: impl FnOnce() -> T + Send) -> (T, Duration) {
     let done = AtomicBool::new(false);
     thread::scope(|threads| {
@@ -92,7 +92,7 @@ fn child(group: &Group, place: usize) -> Child {
         .expect("this test can be started again")
 }
 
-/// The other side: takes part until somebody is gone, and ends with 30 and that one's place.
+/// The child's side: takes part until a member is gone, and exits with 30 plus that member's place.
 fn take_part(path: &Path) -> ! {
     let place = std::env::var(PLACE).expect("the parent names the place").parse().expect("a number");
     let mut me = Group::open(path).expect("the parent lives").participant(place).expect("it is free");

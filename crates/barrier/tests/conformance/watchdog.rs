@@ -1,4 +1,4 @@
-//! A test that hangs says where, and ends.
+//! Ends a test that hangs, and prints where its threads wait.
 
 use std::fs;
 use std::sync::mpsc;
@@ -6,13 +6,13 @@ use std::thread;
 use std::time::Duration;
 
 /// Generous: a few seconds on two idle cores, minutes where spinning tests share them with other programs.
-const PATIENCE: Duration = Duration::from_secs(480);
+const TIMEOUT: Duration = Duration::from_secs(480);
 
-/// Runs `test`; if it does not end, prints what every thread waits for, and aborts.
+/// Runs `test`; if it does not end in time, prints where every thread waits, and aborts.
 pub(crate) fn guarded(name: &'static str, test: impl FnOnce()) {
     let (ended, still_running) = mpsc::channel::<()>();
     thread::spawn(move || {
-        if still_running.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+        if still_running.recv_timeout(TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
             eprintln!("{name} hangs:\n{}", threads());
             std::process::abort();
         }

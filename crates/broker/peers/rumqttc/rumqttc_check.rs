@@ -1,27 +1,27 @@
-//! rumqttc as a client of the broker: `rumqttc_check HOST:PORT`. Each line that it prints names what worked.
-//! It ends with a panic at what does not.
+//! rumqttc as a client of the broker: `rumqttc_check HOST:PORT`. Each printed line names a check that passed.
+//! A failed check panics.
 //!
-//! rumqttc sends and answers only while its connection is asked for events. So whoever publishes here waits
-//! until the broker has confirmed, and whoever reads asks until it has what it waits for.
+//! rumqttc sends and answers only while its connection is polled for events. So a publisher here polls until
+//! the broker has confirmed, and a reader polls until the expected message has come.
 
 use rumqttc::v5::mqttbytes::v5::{LastWill, PublishProperties};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// Nothing takes so long unless it never comes.
+/// A timeout that is reached only if the event never comes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A message that came.
+/// A received message.
 #[derive(Debug, PartialEq, Eq)]
 struct ReadMessage {
     payload: Vec<u8>,
     qos: u8,
     retain: bool,
-    /// Seconds; of MQTT 5.
+    /// Seconds; only in MQTT 5.
     expiry: Option<u32>,
 }
 
-/// Clients of one of rumqttc's two modules, whose types have the same names.
+/// Clients of one of rumqttc's two modules; their types have the same names.
 macro_rules! clients {
     ($version:ident, $types:path, $packets:path, $expiry:expr) => {
         mod $version {
@@ -52,7 +52,7 @@ macro_rules! clients {
                     talker
                 }
 
-                /// Asks for events for that long, at most, until one is what was waited for.
+                /// Polls for events for at most this long; returns the first event that `pick` accepts.
                 fn look<T>(
                     &mut self,
                     time: Duration,
@@ -82,7 +82,7 @@ macro_rules! clients {
                     self.wait(|event| matches!(event, Event::Incoming(Packet::SubAck(_))).then_some(()));
                 }
 
-                /// Publishes, and waits until the broker has it (QoS 0: until it has left).
+                /// Publishes, and waits until the broker has the message (QoS 0: until it has left).
                 pub(super) fn publish(&mut self, topic: &str, payload: &[u8], level: u8, retain: bool) {
                     self.client.publish(topic, qos(level), retain, payload.to_vec()).expect("it is asked");
                     self.published(level);
@@ -110,7 +110,7 @@ macro_rules! clients {
                     })
                 }
 
-                /// Says goodbye, and waits until the connection has ended.
+                /// Disconnects, and waits until the connection has ended.
                 pub(super) fn leave(mut self) {
                     self.client.disconnect().expect("it is asked");
                     let start = Instant::now();
@@ -133,7 +133,7 @@ macro_rules! clients {
                 }
             }
 
-            /// Every quality of service, and a session that goes on.
+            /// Checks every quality of service, and a session that resumes.
             pub(super) fn check(options: impl Fn(&str, bool) -> MqttOptions) {
                 let (mut reader, mut writer) =
                     (Talker::open(options("reader", true)), Talker::open(options("writer", true)));
@@ -161,7 +161,7 @@ macro_rules! clients {
                 }
                 let mut back = Talker::open(options("away", false));
                 assert!(back.session_present, "the session goes on");
-                // those of one QoS keep their order
+                // messages of one QoS keep their order
                 let came: Vec<u8> = (0..40).map(|_| back.message().payload[0]).collect();
                 for parity in [0, 1] {
                     let of_one: Vec<u8> =
@@ -179,7 +179,7 @@ clients!(v5, rumqttc::v5, crate::new_packets, |message| {
     message.properties.as_ref().and_then(|properties| properties.message_expiry_interval)
 });
 
-/// What rumqttc has in two modules for MQTT 5.
+/// The types of MQTT 5 under the names of the other module.
 mod new_packets {
     pub(crate) use rumqttc::v5::mqttbytes::QoS;
     pub(crate) use rumqttc::v5::mqttbytes::v5::{Packet, Publish};

@@ -1,14 +1,13 @@
-//! The end of a path whose destination is gone, and time limits: what programs and destinations that do
-//! nothing hold is taken back.
+//! Timeouts: reclaims the resources of paths, programs and destinations that are gone or idle.
 //!
-//! A path whose program has gone keeps its credit until its destination has taken all that was handed over. A
-//! destination that takes nothing more would keep it for ever, and some thousand such paths are all that a
-//! broker has. So a path without a program ends when its destination has taken nothing for
-//! [`Limits::patience`](crate::Limits::patience); one that reads slowly is waited for. A program that has
-//! connected and not greeted in that time is sent away, and earlier if another one needs its place. So is one
-//! whose token has expired since.
+//! A path whose program has gone keeps its credit until its destination has taken all its messages. A
+//! destination that takes no more would keep it for ever, and a broker has only some thousand such paths. So
+//! a path without a program ends when its destination has taken no byte for
+//! [`Limits::patience`](crate::Limits::patience); a slow destination is waited for. A program that has
+//! connected but not sent its greeting within that time is disconnected, and earlier if another program needs
+//! its place. A program whose token has expired is disconnected, too.
 //!
-//! Cost: a look at all paths and programs once a second.
+//! Cost: a scan of all paths and programs once a second.
 
 use super::paths::PathState;
 use super::{Broker, ConnectedClient, Outlet, answer};
@@ -19,24 +18,24 @@ use crate::task::{ClientId, PathId, Task};
 use crate::transport::TransportPeer;
 use unisono_linux::clock::Nanos;
 
-/// Time between two looks for programs and destinations that do nothing. The waits that it ends last
-/// seconds, so that a look every second ends them almost on time.
+/// Time between two scans for idle programs and destinations. The timeouts last seconds, so a scan every
+/// second enforces them almost on time.
 const LOOK: Nanos = Nanos::SECOND;
-/// How long a program keeps its place without a greeting while others wait for one. A greeting over TLS needs
-/// three round trips, and one lost packet costs a second (RFC 6298).
+/// How long a program keeps its place without a greeting while other programs wait for one. A greeting over
+/// TLS needs three round trips, and one lost packet costs a second (RFC 6298).
 const GREETING: Nanos = Nanos(3_000_000_000);
 /// MQTT 5, section 3.14.2.1.
 const NOT_AUTHORIZED: u8 = 0x87;
 
 impl Broker {
-    /// A destination has taken a part of what is kept for it.
+    /// A destination has taken a part of its pending bytes.
     pub fn progressed(&mut self, now: Nanos, id: PathId) {
         if let Some(path) = self.paths.get_mut(&id) {
             path.alone_since = now;
         }
     }
 
-    /// Ends what has done nothing for too long.
+    /// Enforces the timeouts; runs at most once a second.
     pub(super) fn look(&mut self, now: Nanos) {
         if let Some(trail) = &mut self.audit {
             trail.advance(now);
@@ -78,8 +77,8 @@ impl Broker {
         self.mqtt_look(now);
     }
 
-    /// Sends those away whose lease ran out: nothing is left of their topics and subscriptions, and a program
-    /// that lives has to learn it. Whether there were any.
+    /// Disconnects programs whose lease ran out: their topics and subscriptions are gone, and a live program
+    /// has to learn that. Returns whether there were any.
     pub(super) fn end_leases(&mut self, now: Nanos) -> bool {
         let lapses = self.channel.lapses();
         if std::mem::replace(&mut self.lapses, lapses) == lapses {
@@ -106,8 +105,8 @@ impl Broker {
         true
     }
 
-    /// Sends the one away that has waited longest with its greeting, of this peer if one is given: those who
-    /// say nothing do not keep others out. Whether there is a place now.
+    /// Disconnects the program that has waited longest without a greeting (of this peer, if one is given), so
+    /// that silent programs do not block others. Returns whether a place is free now.
     pub(super) fn make_place(&mut self, now: Nanos, of: Option<TransportPeer>) -> bool {
         let silent = self.clients.iter().filter(|(_, client)| {
             !client.greeted && of.is_none_or(|of| of == client.peer) && now.since(client.since) >= GREETING
@@ -119,7 +118,7 @@ impl Broker {
         true
     }
 
-    /// A path's destination is gone (or was never there); its socket is closed.
+    /// A path's destination is gone, or was never reached; its socket is closed.
     pub fn broken(&mut self, now: Nanos, id: PathId, reason: &str) {
         let Some(path) = self.paths.get_mut(&id) else { return };
         if path.state == PathState::Broken {
@@ -132,7 +131,7 @@ impl Broker {
         if let Some(client) = path.client {
             let reason = format!("{}: {reason}", path.destination);
             answer(&mut self.tasks, client, &Frame::Closed { number: path.number, reason: &reason });
-            // refused: the program need not close what it never had
+            // refused: the program need not close a path that was never open
             if was_opening && let Some(connected) = self.clients.get_mut(&client) {
                 connected.outlets.remove(&path.number);
                 path.client = None;

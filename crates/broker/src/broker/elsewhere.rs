@@ -1,16 +1,17 @@
-//! Suppliers of other brokers, for whom programs of this one publish.
+//! Remote suppliers: suppliers of other brokers, for which programs of this broker publish.
 //!
-//! Such a supplier is known by the run of its broker, its number there and its topic. Programs of one user
-//! that publish for the same one are one supplier of the channel. So an event that two joins of a host bring
-//! is delivered once: for the channel the second one is a duplicate, by its number.
+//! A remote supplier is identified by the run of its broker, its number there and its topic. Programs of one
+//! user that publish for the same remote supplier are one supplier of the channel. So an event that arrives
+//! through two joins of a host is delivered once: the channel recognizes the second copy by its sequence
+//! number.
 //!
-//! When the last of these programs has gone, consumers are told, and the number of the last event is kept. If
-//! a program publishes for the same supplier again, as a join that was restarted does, consumers are told
-//! which numbers they missed.
+//! When the last of these programs has gone, consumers are notified, and the number of the last event is
+//! kept. If a program publishes for the same supplier again, as a restarted join does, consumers get a notice
+//! with the numbers that they missed.
 //!
-//! Cost: a look-up when a program advertises a topic or closes it, and a look at all that have gone when one
-//! comes back; nothing for an event. What is kept of those
-//! that have gone takes [`MOST_KEPT`] bytes at most; beyond, the ones that went first are forgotten.
+//! Cost: a look-up when a program advertises or closes a topic, and a scan of all departed suppliers when one
+//! comes back; nothing per event. The records of departed suppliers take at most [`MOST_KEPT`] bytes; beyond
+//! that, the oldest records are dropped.
 
 use crate::permissions::ClientIdentity;
 use crate::spec::RemoteSupplier;
@@ -18,13 +19,14 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use unisono_eventchannel::{NumberMap, SupplierId, TopicId};
 
-/// Bytes of what is kept of suppliers that have gone, at most: some thousand suppliers with topics of usual
-/// names. Chosen, not measured.
+/// Maximum bytes of the records of departed suppliers: some thousand suppliers with topic names of usual
+/// length. Chosen, not measured.
 const MOST_KEPT: usize = 1 << 20;
-/// What one takes beside the name of its topic, as an estimate of the maps' entries.
+/// Estimated bytes of one record besides the name of its topic.
 const ENTRY: usize = 128;
 
-/// A supplier of another broker on one topic. One user cannot publish for those of another one.
+/// A remote supplier on one topic. The user is part of the key, so that no user can publish for another
+/// user's supplier.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct FarName {
     pub(super) who: ClientIdentity,
@@ -40,25 +42,26 @@ impl FarName {
 
 #[derive(Clone, Copy, Debug)]
 enum FarState {
-    /// So many outlets publish as this supplier of the channel.
+    /// `outlets` outlets publish as this supplier of the channel.
     Here { supplier: SupplierId, topic: TopicId, outlets: usize },
-    /// Nobody publishes for it; the number of its last event.
+    /// No program publishes for it; `last`: the number of its last event.
     Gone { last: u64 },
 }
 
-/// All suppliers of other brokers.
+/// All remote suppliers.
 #[derive(Debug, Default)]
 pub(super) struct FarSuppliers {
     known: HashMap<FarName, FarState>,
     here: NumberMap<SupplierId, FarName>,
-    /// Those that have gone; the one that went first in front.
+    /// Departed suppliers, the earliest first.
     gone: VecDeque<FarName>,
-    /// What `gone` takes.
+    /// Bytes of `gone`.
     kept: usize,
 }
 
 impl FarSuppliers {
-    /// A program wants to publish for one: as which supplier, if another program does.
+    /// A program wants to publish for a remote supplier: returns the channel's supplier if another program
+    /// already does.
     pub(super) fn join(&mut self, name: &FarName, of: TopicId) -> Option<SupplierId> {
         match self.known.get_mut(name) {
             Some(FarState::Here { supplier, topic, outlets }) if *topic == of => {
@@ -69,8 +72,8 @@ impl FarSuppliers {
         }
     }
 
-    /// A program publishes for one as this supplier. The number of the last event that came from it before;
-    /// 0: none that is known.
+    /// A program begins to publish for a remote supplier as this supplier. Returns the number of its last
+    /// earlier event; 0: none known.
     pub(super) fn begin(&mut self, name: FarName, supplier: SupplierId, topic: TopicId) -> u64 {
         let state = FarState::Here { supplier, topic, outlets: 1 };
         let before = self.known.insert(name.clone(), state);
@@ -84,7 +87,8 @@ impl FarSuppliers {
         last
     }
 
-    /// An outlet of a supplier is closed; whether it was the last one. True also for suppliers of here.
+    /// An outlet of a supplier is closed. Returns whether it was the last one; always true for local
+    /// suppliers.
     pub(super) fn leave(&mut self, supplier: SupplierId, last: impl FnOnce() -> u64) -> bool {
         let Some(name) = self.here.get(&supplier) else { return true };
         if let Some(FarState::Here { outlets, .. }) = self.known.get_mut(name)
@@ -118,7 +122,7 @@ mod tests {
     }
 
     proptest! {
-        /// The slow one keeps everything, and has no supplier in common.
+        /// The slow model keeps every record, and shares no supplier.
         #[test]
         fn the_last_number_is_kept_once_all_have_left(steps in proptest::collection::vec((0_u32..4, any::<bool>()), 1..80)) {
             let (mut far, mut outlets) = (FarSuppliers::default(), Vec::<(u32, SupplierId)>::new());

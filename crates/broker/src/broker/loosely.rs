@@ -1,4 +1,4 @@
-//! Best effort: deliveries that may be lost on the way, to consumers that asked for that over UDP.
+//! Best-effort delivery: deliveries that may be lost on the way, to consumers over UDP that asked for it.
 //!
 //! ```text
 //!   broker                                                     program
@@ -8,12 +8,12 @@
 //!     |-- datagram: DELIVER 4 ------------------------------------>|  gap: 1 event, between the numbers of 2 and 4
 //!     |-- stream:   SENT 5, 0.2 s after the last one ------>|  gap: 5 was lost, too
 //! ```
-//! Deliveries are counted for each consumer, topic and supplier. The count travels as the number of the
-//! delivery, which nobody acknowledges here. Events that do not fit into a datagram, and those out of a
-//! topic's history, travel on the stream without a count.
+//! Deliveries are counted per consumer, topic and supplier. The count travels as the delivery number, which
+//! is not acknowledged here. Events that do not fit into a datagram, and events from a topic's history,
+//! travel on the stream without a count.
 //!
-//! Cost: 40 bytes for each pair of topic and supplier that a consumer hears, and a look at them five times a
-//! second while events come.
+//! Cost: 40 bytes per consumer and pair of topic and supplier, and a scan of these five times a second while
+//! events come.
 
 use super::Broker;
 use crate::frame::Frame;
@@ -23,27 +23,28 @@ use std::collections::HashMap;
 use unisono_eventchannel::{ConsumerId, NumberMap};
 use unisono_linux::clock::Nanos;
 
-/// Bytes of a delivery that fit into a datagram on every way: QUIC is made for ways that carry 1200
-/// (RFC 9000, section 14), and its own parts take up to 50.
+/// Maximum bytes of a delivery in a datagram: every path that QUIC supports carries 1200 bytes (RFC 9000,
+/// section 14), and QUIC's own overhead takes up to 50.
 const LARGEST: usize = 1150;
-/// How long nothing was sent before the program is told how many there were: datagrams that are later than
-/// that count as lost.
+/// After this long without a delivery the program is told the count: datagrams that are later than that count
+/// as lost.
 const QUIET: Nanos = Nanos(200_000_000);
-/// Pairs of topic and supplier that are counted for a consumer. Events of others travel on the stream.
+/// Maximum pairs of topic and supplier that are counted for a consumer. Events of other pairs travel on the
+/// stream.
 const MOST_PAIRS: usize = 1024;
 
-/// What a consumer was sent of a supplier on a topic.
+/// Deliveries to one consumer from one supplier on one topic.
 #[derive(Clone, Copy, Debug)]
 struct LooseCount {
     sent: u64,
-    /// The supplier's number of the last one.
+    /// The supplier's number of the last delivery.
     last: u64,
-    /// How many the program knows of for sure.
+    /// The count that the program is known to have.
     told: u64,
     at: Nanos,
 }
 
-/// A consumer whose deliveries may be lost on the way.
+/// A consumer with best-effort delivery.
 #[derive(Debug)]
 struct LooseConsumer {
     client: ClientId,
@@ -51,25 +52,25 @@ struct LooseConsumer {
     pairs: HashMap<(u32, u32), LooseCount>,
 }
 
-/// All of them.
+/// All consumers with best-effort delivery.
 #[derive(Debug, Default)]
 pub(super) struct LooseDeliveries {
     consumers: NumberMap<ConsumerId, LooseConsumer>,
-    /// When to look for those that are to be told how much was sent. None: nobody.
+    /// The next time at which counts are due; `None`: no count is due.
     due: Option<Nanos>,
 }
 
-/// How a delivery travels.
+/// The transport of a delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum DeliveryWay {
     Stream,
-    /// On the stream, as the first of so many that may be lost.
+    /// On the stream, as the first of the counted deliveries of a pair.
     First,
     Datagram,
 }
 
 impl LooseDeliveries {
-    /// The next delivery of a consumer: how it travels, and its count.
+    /// The transport and the count of a consumer's next delivery.
     pub(super) fn count(
         &mut self,
         now: Nanos,
@@ -107,14 +108,14 @@ impl LooseDeliveries {
 }
 
 impl Broker {
-    /// Deliveries to this program can be lost on the way, if it asks for that.
+    /// The transport of this program can lose deliveries, if the program asks for that.
     pub fn may_lose(&mut self, client: ClientId) {
         if let Some(connected) = self.clients.get_mut(&client) {
             connected.may_lose = true;
         }
     }
 
-    /// A consumer has come.
+    /// Registers a new consumer, if it asked for best effort.
     pub(super) fn may_be_lost(
         &mut self,
         (client, number): (ClientId, u32),
@@ -127,7 +128,7 @@ impl Broker {
         }
     }
 
-    /// A supplier is heard no more: how much was sent is told before that.
+    /// A supplier no longer reaches a consumer: sends the final count before the notice about that.
     pub(super) fn end_loosely(&mut self, consumer: ConsumerId, (topic, supplier): (u32, u32)) {
         let Some(loose) = self.loose.consumers.get_mut(&consumer) else { return };
         let Some(LooseCount { sent, last, told, .. }) = loose.pairs.remove(&(topic, supplier)) else {
@@ -139,7 +140,7 @@ impl Broker {
         }
     }
 
-    /// Tells those how much was sent to whom nothing was sent for a while; whether anybody.
+    /// Sends the counts of pairs that have been quiet for a while; returns whether any was sent.
     pub(super) fn tell_counts(&mut self, now: Nanos) -> bool {
         if self.loose.due.is_none_or(|due| now < due) {
             return false;
@@ -162,7 +163,7 @@ impl Broker {
         self.tasks.len() > before
     }
 
-    /// Sends a delivery in its way.
+    /// Sends a delivery by its transport.
     pub(super) fn send_by(&mut self, way: DeliveryWay, task: (ClientId, Vec<u8>, crate::body::EventBody)) {
         let (client, head, body) = task;
         self.tasks.push_back(match way {

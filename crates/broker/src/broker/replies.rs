@@ -1,12 +1,12 @@
-//! Topics of replies: each program has one of its own.
+//! Reply topics: each program has a reply topic of its own.
 //!
-//! The broker gives each program the name when it greets. The program may subscribe to it, and whoever knows
-//! it may publish on it, whatever the permissions say: the one who asks puts the name into the request, so
-//! that those know it who get the request. Nobody guesses it, because it is a hash of a secret. The
-//! permissions need not name topics of replies, and no rule has to let anybody read the answers that others
-//! get.
+//! The broker assigns the name with the greeting. The program may subscribe to the topic, and any program
+//! that knows the name may publish on it, whatever the permissions say: the requester puts the name into the
+//! request, so that the receivers of the request know it. The name cannot be guessed, because it is a hash of
+//! a secret. So the permissions need not name reply topics, and no rule has to let a program read the replies
+//! to other programs.
 //!
-//! Cost: a hash for each program that connects, and a name that is kept as long.
+//! Cost: a hash per connecting program; its name is kept until the program disconnects.
 
 use crate::task::ClientId;
 use sha2::{Digest, Sha256};
@@ -15,11 +15,11 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use unisono_eventchannel::NumberMap;
 
-/// The topics of replies of the programs that are connected.
+/// The reply topics of the connected programs.
 #[derive(Debug, Default)]
 pub(super) struct GrantedReplies {
     secret: u64,
-    /// Programs that were given a topic.
+    /// Number of programs that got a reply topic.
     granted: u64,
     by_client: NumberMap<ClientId, Arc<str>>,
     owners: HashMap<Arc<str>, ClientId>,
@@ -30,7 +30,7 @@ impl GrantedReplies {
         Self { secret, ..Self::default() }
     }
 
-    /// Gives a program its topic.
+    /// Assigns a program its reply topic.
     pub(super) fn grant(&mut self, client: ClientId) -> String {
         self.granted += 1;
         let mut hash = Sha256::new();
@@ -38,7 +38,7 @@ impl GrantedReplies {
         hash.update(self.granted.to_le_bytes());
         let mut topic = "reply/".to_owned();
         for byte in hash.finalize().iter().take(16) {
-            let _ = write!(topic, "{byte:02x}"); // a string takes everything
+            let _ = write!(topic, "{byte:02x}"); // writing to a string cannot fail
         }
         let name: Arc<str> = topic.as_str().into();
         self.owners.insert(Arc::clone(&name), client);
@@ -46,19 +46,19 @@ impl GrantedReplies {
         topic
     }
 
-    /// A program has gone.
+    /// A program has disconnected.
     pub(super) fn withdraw(&mut self, client: ClientId) {
         if let Some(topic) = self.by_client.remove(&client) {
             self.owners.remove(&topic);
         }
     }
 
-    /// Whether a program may publish on a topic because somebody expects answers there.
+    /// Whether any program may publish on a topic because it is a reply topic.
     pub(super) fn may_publish(&self, topic: &str) -> bool {
         self.owners.contains_key(topic)
     }
 
-    /// Whether a pattern is the topic of this program's own replies.
+    /// Whether a pattern is this program's own reply topic.
     pub(super) fn may_subscribe(&self, client: ClientId, pattern: &str) -> bool {
         self.owners.get(pattern) == Some(&client)
     }

@@ -1,4 +1,4 @@
-//! A client that reads direct rings: events from rings and from the broker, in the right order.
+//! A client that reads direct rings: merges events from rings and from the broker in the right order.
 
 use super::reading::{DirectReading, ReadingEnd};
 use super::{Client, Error, Reception, glance};
@@ -9,22 +9,22 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use std::time::Duration;
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::futex::Scope;
-use unisono_sync::{LONGEST_SLEEP, sleep_at_any};
+use unisono_sync::{MAX_SLEEP, sleep_at_any};
 
-/// How often a consumer tells the broker what it took from rings: the broker's counters may be so far behind
-/// (docs/events.md). Each telling is a frame, so that ten a second cost nothing that shows.
+/// How often a consumer reports its events from rings to the broker; the broker's counters may lag by this
+/// much (docs/events.md). Each report is a frame; ten a second cost no measurable time.
 const COUNTED_EVERY: Nanos = Nanos(100_000_000);
-/// Events from rings before a look for the broker's frames, which is a system call: as many as the broker
-/// takes from one program in a turn.
+/// Number of ring events between two polls of the broker's frames, which take a system call: the number that
+/// the broker takes from one program in a turn.
 const TURN: u32 = 64;
-/// Events taken from a ring that its supplier has left, at most: two of the longest rings.
+/// Maximum number of events taken from a ring that its supplier has left: two of the longest rings.
 const MOST_EMPTIED: usize = 1 << 16;
-/// Looks of a consumer that spins, until it looks for what only a system call shows: about 0.1 ms.
+/// Number of polls of a spinning consumer between two checks that take a system call: about 0.1 ms.
 const THOROUGH: u32 = 4096;
 
 impl Client {
-    /// Takes all that rings have of a supplier before something of the broker's is handed on, which came
-    /// later: everything (`None`), or what comes before an event of this number.
+    /// Takes a supplier's events out of its rings before a later frame of the broker is delivered: all of
+    /// them (`None`), or those before the event with this number.
     pub(super) fn empty_rings(
         &mut self,
         (subscription, topic, supplier): (u32, u32, u32),
@@ -39,7 +39,7 @@ impl Client {
                 continue;
             }
             reading.begun = true;
-            // it said that it had left the ring, and writes on
+            // the supplier reported that it had left the ring, but writes on
             if taken == MOST_EMPTIED {
                 self.end_reading(at, ReadingEnd::Broken);
                 continue;
@@ -59,12 +59,12 @@ impl Client {
         }
     }
 
-    /// Takes all that the supplier of a new ring has left in its former ones.
+    /// Takes all events that the supplier of a new ring has left in its former rings.
     pub(super) fn empty_rings_before(&mut self, link: u32) {
         let Some(at) = self.direct.readings.iter().position(|reading| reading.of.link == link) else {
             return;
         };
-        // this one, and those that came after it, stay out of it
+        // the new ring, and any later ones, are excluded
         let mut newer = self.direct.readings.split_off(at);
         if let Some(new) = newer.first() {
             let of = (new.of.subscription.0, new.of.topic, new.of.supplier);
@@ -81,12 +81,12 @@ impl Client {
             self.received.push_back(reading.broken_off());
             let report = RingReport::Broken { link: reading.of.link, taken };
             self.report(reading.of.subscription.0, report);
-            // until the broker knows, its later events are lost; one that sleeps has to wake up
+            // until the broker knows, the ring's later events are lost; a sleeping broker has to wake up
             let _ = self.transport.flush();
         }
     }
 
-    /// Tells the broker something that can wait for room, and is lost with the connection.
+    /// Sends a report to the broker; it may wait for room, and is lost with the connection.
     fn report(&mut self, number: u32, report: RingReport) {
         let mut head = Vec::new();
         Frame::RingReport { number, report }.write(&mut head);
@@ -94,7 +94,7 @@ impl Client {
         self.send_reports();
     }
 
-    /// Sends the reports that there is room for; whether none is left.
+    /// Sends the reports that there is room for; returns whether all were sent.
     pub(super) fn send_reports(&mut self) -> bool {
         while let Some(head) = self.direct.reports.front() {
             if let Ok(Taken::Full) = self.transport.send(head, PayloadRef::Bytes(&[])) {
@@ -112,9 +112,9 @@ impl Client {
         }
     }
 
-    /// Tells the broker what was taken from rings.
+    /// Reports the events taken from rings to the broker.
     pub(super) fn count_readings(&mut self) {
-        // a connection that stays full makes them no more
+        // a connection that stays full queues no further counts
         if !self.send_reports() {
             return;
         }
@@ -130,7 +130,7 @@ impl Client {
         self.direct.readings.iter().any(|reading| reading.counts != Default::default())
     }
 
-    /// The same, if it has not for a while.
+    /// As [`count_readings`](Self::count_readings), if the last report is old enough.
     fn count_in_time(&mut self, now: Nanos) -> Result<(), Error> {
         if now.since(self.direct.counted_at) >= COUNTED_EVERY && self.is_uncounted() {
             self.direct.counted_at = now;
@@ -165,13 +165,13 @@ impl Client {
             self.let_leave()?;
             let until =
                 *until.get_or_insert_with(|| timeout.map(|timeout| Nanos::from(timeout).after(now())));
-            // what the suppliers write meanwhile must not keep the program here
+            // the suppliers' new events must not keep the program here beyond its timeout
             let skipped = self.direct.readings.iter().any(|reading| reading.skipped);
             if skipped && until.is_some_and(|until| until <= now()) {
                 self.stays_ready(true)?;
                 return Ok(None);
             }
-            // the next ring may have been offered already, and no descriptor tells of it again
+            // the next ring may have been offered already, and its offer is not signalled again
             if skipped {
                 continue;
             }
@@ -181,12 +181,12 @@ impl Client {
         }
     }
 
-    /// Makes the descriptor ready although nothing is new: the rings have something that was not looked at.
-    /// Or ends this.
+    /// With `stays`, makes the descriptor ready although no frame has come: the rings have events that were
+    /// not examined. Without it, ends this.
     pub(super) fn stays_ready(&mut self, stays: bool) -> Result<(), Error> {
         let Some(ready) = &self.direct.ready else { return Ok(()) };
         if std::mem::replace(&mut self.direct.stays_ready, stays) != stays {
-            // the broker's socket has room: through it go no frames, but single bytes
+            // the broker's socket is always writable: it carries no frames, only single bytes
             let flags = if stays { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
             epoll::modify(ready, &*self.transport, EventData::new_u64(0), flags)
                 .map_err(Error::from_errno)?;
@@ -194,7 +194,7 @@ impl Client {
         Ok(())
     }
 
-    /// The event of all rings that is due first.
+    /// The event with the earliest deadline among all rings.
     pub(super) fn read_ring(&mut self) -> Option<Reception> {
         loop {
             let at = match self.direct.readings.len() {
@@ -237,7 +237,7 @@ impl Client {
             || self.transport.has_come() == Some(true)
     }
 
-    /// Waits until a ring or the broker may have something; false: the time is over, and the descriptor
+    /// Waits until a ring or the broker may have a frame; false: the timeout has passed, and the descriptor
     /// becomes ready with the next event.
     fn wait_direct(&mut self, until: Option<Nanos>) -> Result<bool, Error> {
         let (budget, mut glances) = (self.wait.budget(), 0);
@@ -266,10 +266,8 @@ impl Client {
             let uncounted = self.is_uncounted();
             let wake = if uncounted { Some(COUNTED_EVERY.after(self.direct.counted_at)) } else { None };
             let wake = [until, wake].into_iter().flatten().min();
-            if !over
-                && let Some(slept) = self.doze(LONGEST_SLEEP.after(now).min(wake.unwrap_or(Nanos::NEVER)))
-            {
-                // what only a system call shows is not urgent where something is there
+            if !over && let Some(slept) = self.doze(MAX_SLEEP.after(now).min(wake.unwrap_or(Nanos::NEVER))) {
+                // checks that take a system call are not urgent while an event is there
                 if slept && !self.ring_has_something() {
                     self.take_bells()?;
                 }
@@ -283,13 +281,13 @@ impl Client {
                 return Ok(false);
             }
             self.sleep(wake.map(|wake| wake.since(now)))?;
-            // the next look says what has come
+            // the next poll finds the frame that has come
             self.take_bells()?;
             return Ok(true);
         }
     }
 
-    /// Takes rings away that made the descriptor ready, and finds out who is gone.
+    /// Consumes the wake-ups that made the descriptor ready, and finds suppliers that are gone.
     fn take_bells(&mut self) -> Result<(), Error> {
         self.transport.woken()?;
         for reading in &mut self.direct.readings {
@@ -298,9 +296,9 @@ impl Client {
         Ok(())
     }
 
-    /// Sleeps at the words in memory of the broker and of all rings, where that is possible; whether nothing
-    /// was there before. A supplier wakes who sleeps there by a futex, in about two thirds of the time that a
-    /// byte through its socket and epoll take. A process that dies does not end the sleep.
+    /// Sleeps on the wake-up words of the broker and of all rings in memory, where that is possible; returns
+    /// false if a frame had come before. A supplier wakes this sleeper by a futex, in about two thirds of the
+    /// time of a byte through its socket and epoll. The death of a process does not end the sleep.
     fn doze(&mut self, until: Nanos) -> Option<bool> {
         let of_broker = self.transport.doze();
         let begun = self.direct.readings.iter().filter(|reading| reading.begun);
@@ -329,7 +327,7 @@ impl Client {
     }
 }
 
-/// Whether what came from a ring has a lower number than an event that came through the broker.
+/// Whether an item from a ring has a lower number than an event that came through the broker.
 fn is_before(reception: &Reception, before: Option<u64>) -> bool {
     let number = match reception {
         Reception::Event(event) => event.sequence,

@@ -1,4 +1,4 @@
-//! Sockets that lead to a broker.
+//! Opens the sockets that connect to a broker.
 
 use super::{Error, LARGEST_FRAME};
 use crate::address::{TlsAddress, check_owner};
@@ -17,12 +17,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use unisono_linux::{read, socket, tcp};
 
-/// Bytes that have come from a broker that is near and that this program has not read: as many as a Unix
-/// socket holds. No event that is due earlier can overtake them. The kernel gives a program that was fast
-/// once room for megabytes, and they fill when it becomes slow.
+/// Receive buffer for a near broker: the size of a Unix socket's buffer. An event with an earlier deadline
+/// cannot overtake the unread bytes in it. The kernel grows the buffer of a program that was fast once to
+/// megabytes, and these fill when the program becomes slow.
 const UNREAD: usize = 128 << 10;
-/// A broker is near if a round trip takes less: then [`UNREAD`] bytes in each are 1 Gbit/s and more. Over a
-/// longer way the kernel adapts the room to what the way holds.
+/// A broker is near if a round trip takes less than this: then [`UNREAD`] bytes per round trip are 1 Gbit/s
+/// and more. For longer round trips the kernel adapts the buffer to the bandwidth-delay product.
 const NEAR: Duration = Duration::from_millis(1);
 
 pub(super) fn tcp(address: SocketAddr) -> Result<Box<dyn FrameTransport>, Error> {
@@ -39,15 +39,15 @@ fn connected(address: SocketAddr) -> Result<TcpStream, Error> {
     Ok(socket)
 }
 
-/// How long the handshake of TLS may take: less than a broker waits for a greeting (`Limits::patience`, 30
-/// s), so that the program hears its own reason.
+/// Timeout of the TLS handshake: less than a broker waits for a greeting (`Limits::patience`, 30 s), so that
+/// the program gets its own reason.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 
 impl TlsAddress {
-    /// Connects; returns when the handshake is done.
+    /// Connects; returns after the handshake.
     ///
     /// # Errors
-    /// Nobody is there, or one of the two ends does not accept the other one's certificate.
+    /// No broker listens there, or one end does not accept the other one's certificate.
     pub fn open(&self) -> Result<StreamTransport, Error> {
         let config = self.config("tls")?;
         let address = self.address;
@@ -59,7 +59,7 @@ impl TlsAddress {
         Ok(StreamTransport::connect_tls(socket.into(), LARGEST_FRAME, secured, HANDSHAKE_PATIENCE)?)
     }
 
-    /// The same over UDP.
+    /// As [`open`](Self::open), over UDP.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -89,14 +89,14 @@ impl TlsAddress {
     }
 }
 
-/// The token in a file, without the white space around it.
+/// The token in a file, without surrounding white space.
 pub(super) fn token_in(path: &Path) -> Result<String, Error> {
     let read = read::text(path, read::HAND_WRITTEN);
     let read = read.map_err(|source| Error::TokenFile { path: path.to_owned(), source })?;
     Ok(read.trim().to_owned())
 }
 
-/// A socket that is connected to the one that listens at `path`; `nobody` makes the error if none does.
+/// Connects a socket to the listener at `path`; the closure makes the error if there is no listener.
 pub(super) fn unix(path: &Path, nobody: impl FnOnce(io::Error) -> Error) -> Result<OwnedFd, Error> {
     let not_for_us = |why| Error::NotForUs { path: path.to_owned(), why };
     check_owner(path).map_err(|error| not_for_us(format!("{error}; remove it, or set XDG_RUNTIME_DIR")))?;
@@ -111,7 +111,7 @@ pub(super) fn unix(path: &Path, nobody: impl FnOnce(io::Error) -> Error) -> Resu
     })
 }
 
-/// Who may connect to a socket that refuses this user, and what to do.
+/// The error text for a socket that refuses this user: the users that may connect, and the remedy.
 fn whose(path: &Path) -> String {
     let Ok(found) = std::fs::metadata(path) else {
         return "a directory on the way is closed to this user; ask its owner, or name another socket"

@@ -1,9 +1,9 @@
-//! Direct rings of a client: it obeys the broker's orders, publishes into rings, and takes events from rings
-//! and from the broker in the right order. Programs notice nothing of this.
+//! Direct rings of a client: obeys the broker's orders, publishes into rings, and merges events from rings
+//! with events from the broker. The application sees no difference.
 //!
-//! A supplier looks for orders before each event, so that an event never misses a consumer whose subscription
-//! was accepted before. It waits for an order that is announced and has not come yet. It obeys them between
-//! two events, because what it answers has to follow the events that went to the broker.
+//! A supplier polls for orders before each event, so that an event never misses a consumer whose subscription
+//! was accepted before. It waits for an order that is announced but has not come yet. It obeys orders between
+//! two events, because its report has to follow the events that went to the broker.
 
 use super::reading::{DirectReading, ReadingOf};
 use super::supply::{DirectSupply, MOST_RING_BYTES, NotSupplied};
@@ -22,36 +22,37 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use unisono_eventchannel::{NO_DEADLINE, PublishError};
 use unisono_linux::clock::{Nanos, now};
 
-/// Events of this program that it has not received yet, from which on it takes no more frames: a supplier
-/// that has to wait for an order behind them publishes through the broker.
+/// Maximum events received but not yet taken by the application while this program waits for an order: beyond
+/// that it reads no more frames, and publishes through the broker.
 const MOST_RECEIVED: usize = 256;
-/// Fields of one event, at most, as the channel has it (`ChannelLimits::fields`); the broker says so for
-/// more.
+/// Maximum number of fields of one event in a ring, as in the channel (`ChannelLimits::fields`); the broker
+/// refuses an event with more.
 const MOST_FIELDS: usize = 256;
 
-/// What a client has of direct rings.
+/// A client's state of direct rings.
 #[derive(Debug, Default)]
 pub(super) struct ClientRings {
-    /// Orders for topics that were not obeyed yet.
+    /// Orders for topics that are not obeyed yet.
     orders: VecDeque<(u32, RingOrder, Option<OwnedFd>)>,
-    /// Orders for topics that have come since the beginning.
+    /// Number of orders for topics received so far.
     came: u32,
     supplies: BTreeMap<u32, DirectSupply>,
-    /// Bytes that are left for rings.
+    /// Bytes left for rings.
     room: u64,
     pub(super) readings: Vec<DirectReading>,
-    /// What each subscription wants of late events.
+    /// Each subscription's policy for late events.
     late: BTreeMap<u32, WhenLate>,
-    /// Whether consumers that sleep were not told of the last events.
+    /// Whether sleeping consumers have not been woken since the last events.
     untold: bool,
-    /// Reports for the broker that the connection had no room for; the oldest first. A reading leaves two at
-    /// most, when it ends.
+    /// Reports for the broker that the connection had no room for, the oldest first. A reading leaves at
+    /// most two of them, when it ends.
     pub(super) reports: VecDeque<Vec<u8>>,
     pub(super) since_frames: u32,
     pub(super) counted_at: Nanos,
     /// Whether the descriptor is ready because a reading stopped early.
     pub(super) stays_ready: bool,
-    /// Ready when the broker's frames or a ring may have something. None: this client has no rings.
+    /// An epoll descriptor, ready when the broker's frames or a ring may have an event. `None`: this client
+    /// has no rings.
     pub(super) ready: Option<OwnedFd>,
 }
 
@@ -83,18 +84,18 @@ impl ClientRings {
         self.readings.retain(|reading| reading.of.subscription.0 != number);
     }
 
-    /// Ends all rings that this program supplies: their readers have all that is in them.
+    /// Ends all rings that this program supplies; their readers can still take all events in them.
     pub(super) fn leave_all(&mut self) {
         self.supplies.clear();
     }
 
-    /// Ends a topic's ring.
+    /// Ends a topic's ring, and drops its pending orders.
     pub(super) fn withdrawn(&mut self, number: u32) {
         self.end_supply(number);
         self.orders.retain(|(of, ..)| *of != number);
     }
 
-    /// Ends a topic's ring; how many events it had.
+    /// Ends a topic's ring; returns the number of its events.
     fn end_supply(&mut self, number: u32) -> u64 {
         let Some(supply) = self.supplies.remove(&number) else { return 0 };
         self.room += supply.bytes();
@@ -103,7 +104,7 @@ impl ClientRings {
 }
 
 impl Client {
-    /// The broker has sent an order.
+    /// Handles an order of the broker.
     pub(super) fn ordered(&mut self, number: u32, order: RingOrder) -> Result<(), Error> {
         if matches!(order, RingOrder::Supply { .. } | RingOrder::Recall {}) {
             self.direct.came = self.direct.came.wrapping_add(1);
@@ -133,7 +134,7 @@ impl Client {
             }
             RingOrder::Supply { .. } => {
                 let socket = self.transport.passed()?.ok_or_else(no_descriptor)?;
-                // a program that only listens obeys no order: those of consumers that are gone would pile up
+                // a program that only listens obeys no order: orders for departed consumers would pile up
                 self.direct.orders.retain(|(.., socket)| socket.as_ref().is_none_or(is_connected));
                 self.direct.orders.push_back((number, order, Some(socket)));
             }
@@ -147,13 +148,13 @@ impl Client {
         Ok(())
     }
 
-    /// Whether the broker has given an order that has not come yet: this connection was full.
+    /// Whether the broker has announced an order that has not come yet because this connection was full.
     fn awaits_orders(&self) -> bool {
-        // an older broker announces none
+        // an older broker announces no orders
         self.transport.announced_orders().wrapping_sub(self.direct.came).cast_signed() > 0
     }
 
-    /// Does what the broker has ordered; between two events.
+    /// Carries out the broker's orders; called between two events.
     pub(super) fn obey(&mut self) -> Result<(), Error> {
         while let Some((number, order, socket)) = self.direct.orders.pop_front() {
             match (order, socket) {
@@ -161,7 +162,7 @@ impl Client {
                     if self.outlets.get(&number).is_some_and(|outlet| !outlet.left_rings) =>
                 {
                     let way = self.wait.policy();
-                    // others may have gone from topics that this program does not publish on any more
+                    // consumers of topics without new events may have gone and free their rings' bytes
                     let freed: u64 = self.direct.supplies.values_mut().map(DirectSupply::sweep).sum();
                     self.direct.room += freed;
                     let supply = self.direct.supplies.entry(number).or_insert_with(|| DirectSupply::new(way));
@@ -185,7 +186,7 @@ impl Client {
         self.tell(&Frame::RingReport { number, report: RingReport::Left { events, for_good } })
     }
 
-    /// Publishes an event through the topic's ring, if it has one; whether it did.
+    /// Publishes an event through the topic's ring, if it has one; returns whether it did.
     pub(super) fn put_direct(
         &mut self,
         number: u32,
@@ -209,7 +210,7 @@ impl Client {
             let awaits = self.awaits_orders();
             let blind = awaits && self.received.len() >= MOST_RECEIVED;
             if awaits && !blind {
-                // there is room for the order now; the broker sends it as soon as it looks
+                // there is room for the order now; the broker sends it with its next poll
                 self.let_leave()?;
                 self.hear(None)?;
                 continue;
@@ -265,7 +266,7 @@ impl Client {
                     {
                         self.received.push_back(reception);
                     }
-                    // others may wait for what this thread published elsewhere
+                    // other consumers may wait for events that this thread published elsewhere
                     self.let_leave()?;
                 }
                 Err(NotSupplied::NoRing) => {
@@ -285,7 +286,7 @@ impl Client {
         }
     }
 
-    /// Answers an event that is in the ring, as the broker would.
+    /// Produces the broker's answer for an event in a ring.
     fn answer_direct(&mut self, number: u32, token: u32) -> Result<(), Error> {
         let answer = loop {
             let Some(supply) = self.direct.supplies.get(&number) else { return Ok(()) };
@@ -308,7 +309,7 @@ impl Client {
     }
 }
 
-/// Whether somebody has the other end of a socket.
+/// Whether the other end of a socket is open.
 fn is_connected(socket: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(socket, PollFlags::empty())];
     let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };

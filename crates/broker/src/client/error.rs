@@ -1,4 +1,4 @@
-//! Why a program cannot use a broker.
+//! Errors of a client.
 
 use crate::address::HOST_SOCKET;
 use crate::tls::TlsError;
@@ -8,45 +8,45 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Why a broker could not be used.
+/// The reason why a broker could not be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nobody is there.
+    /// No broker listens there.
     #[error("no broker at {}: {source}; start one: unisono events serve --listen {}", path.display(), path.display())]
     Nobody { path: PathBuf, source: std::io::Error },
     #[error("no broker at {}: {source}, and none at {HOST_SOCKET}; start one: unisono events serve", path.display())]
     NobodyHere { path: PathBuf, source: std::io::Error },
-    /// Somebody is there, and no memory could be shared with it.
+    /// A broker listens there, but no memory could be shared with it.
     #[error("cannot share memory with the broker at {}: {source}; connect to unix:{}, without shared memory", path.display(), path.display())]
     Unshared { path: PathBuf, source: TransportError },
-    /// Somebody is there, and not for this user.
+    /// The socket exists, but this user may not use it.
     #[error("cannot use {}: {why}", path.display())]
     NotForUs { path: PathBuf, why: String },
     #[error("no broker at {address}: {source}; start one: unisono events serve --listen tcp:{address}")]
     NobodyThere { address: SocketAddr, source: std::io::Error },
     #[error("no broker at udp:{address}: {source}; start one: unisono events serve --listen udp:{address}")]
     NobodyServes { address: SocketAddr, source: std::io::Error },
-    /// No encrypted connection.
+    /// The encrypted connection failed.
     #[error("no TLS connection to {address}: {why}")]
     Unsecured { address: SocketAddr, why: String },
     #[error(transparent)]
     Tls(#[from] TlsError),
     #[error("cannot read the token {}: {source}", path.display())]
     TokenFile { path: PathBuf, source: std::io::Error },
-    /// A name, a lease or the like that no program can have.
+    /// An option (a name, a lease) is out of range.
     #[error("{0}")]
     Options(String),
-    /// A topic or a subscription was refused.
+    /// The broker refused a topic or a subscription.
     #[error("the broker refuses: {0}")]
     Refused(String),
-    /// An event was refused; nobody got it.
+    /// The broker refused an event; no consumer got it.
     #[error("the event is refused: {0}")]
     Rejected(String),
-    /// The path was refused, or its destination is gone.
+    /// The broker refused the path, or its destination is gone.
     #[error("the path is closed: {0}")]
     Closed(String),
-    /// The broker does not want this program.
+    /// The broker disconnected this program.
     #[error("the broker ended the connection: {0}")]
     SentAway(String),
     /// The payload is too long.
@@ -63,19 +63,19 @@ pub enum Error {
          with a writer's number if it must not come twice"
     )]
     Unanswered,
-    /// What came is no answer of a broker.
+    /// The received bytes are not a broker's answer.
     #[error("what answers is no broker of this version: {0}")]
     Strange(String),
-    /// Nobody answered a request in time.
+    /// No reply to a request came in time.
     #[error("no reply within {0:?}")]
     NoReply(Duration),
-    /// The same, and nobody could: nobody got it.
+    /// No reply came in time, and none could: no consumer got the request.
     #[error(
         "no reply within {within:?}: nobody subscribes to {topic}; start a program that replies, such as: unisono \
          events subscribe {topic} --reply COMMAND"
     )]
     NobodyReplies { topic: String, within: Duration },
-    /// Whoever got the request says why there is no reply.
+    /// The program that got the request reports why there is no reply.
     #[error("the request failed: {0}")]
     RequestFailed(String),
 }

@@ -27,21 +27,20 @@ pub struct EventDraft<'a> {
     pub(super) payload: PayloadRef<'a>,
     pub(super) key: &'a str,
     pub(super) fields: FieldSet,
-    /// On the monotonic clock of this host.
+    /// On this host's monotonic clock.
     pub(super) deadline: Nanos,
     pub(super) criticality: u8,
 }
 
 impl<'a> EventDraft<'a> {
-    /// An event without key, fields and deadline, of the least criticality.
+    /// An event without key, fields and deadline, of the lowest criticality.
     #[must_use]
     pub fn new(payload: &'a [u8]) -> Self {
         Self::carrying(PayloadRef::Bytes(payload))
     }
 
-    /// The same, whose payload is written where it is to lie, and not copied: in shared memory if the
-    /// client is connected through it. `write` is called once when the event leaves, with so many bytes,
-    /// which hold whatever was there before.
+    /// An event whose payload is written in place and not copied: in shared memory if the client is connected
+    /// through it. `write` is called once when the event leaves, with `bytes` bytes of undefined content.
     ///
     /// ```
     /// # use unisono_broker::EventDraft;
@@ -53,7 +52,7 @@ impl<'a> EventDraft<'a> {
         Self::carrying(PayloadRef::Written(PayloadWriter { bytes, write }))
     }
 
-    /// The same, whose payload may be in shared memory.
+    /// An event whose payload may be in shared memory.
     #[must_use]
     pub fn carrying(payload: PayloadRef<'a>) -> Self {
         Self { payload, key: "", fields: FieldSet::new(), deadline: NO_DEADLINE, criticality: 0 }
@@ -75,7 +74,7 @@ impl<'a> EventDraft<'a> {
         self
     }
 
-    /// Due at a time of the monotonic clock.
+    /// Sets the deadline, a time of the monotonic clock.
     #[must_use]
     pub fn due_at(mut self, deadline: Nanos) -> Self {
         self.deadline = deadline;
@@ -94,81 +93,81 @@ impl<'a> EventDraft<'a> {
     }
 }
 
-/// What became of an event.
+/// The result of a publication.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PublishedEvent {
     pub sequence: u64,
     pub outcome: PublishOutcome,
 }
 
-/// An event that was published, and whose outcome is still to be asked for.
+/// A published event whose outcome is still to be fetched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub struct HandedIn {
     topic: u32,
     token: u32,
-    /// How often the client had connected again when it was published.
+    /// The number of reconnections before its publication.
     connection: u32,
 }
 
-/// An event that has come.
+/// A received event.
 #[derive(Clone, Debug)]
 pub struct ReceivedEvent {
     pub subscription: SubscriptionHandle,
     pub topic: Arc<str>,
-    /// The type of its topic, for a client that is [told types](super::ClientOptions::told_types).
+    /// The type of its topic, if the client [asked for types](super::ClientOptions::told_types).
     pub event_type: Option<Arc<str>>,
     pub key: Option<String>,
     pub fields: FieldSet,
     pub payload: EventBody,
     pub criticality: u8,
-    /// The broker's number of its supplier.
+    /// The broker's number of the event's supplier.
     pub supplier: u32,
     pub sequence: u64,
     /// On this host's monotonic clock, as are all times here.
     pub published: Nanos,
     pub deadline: Option<Nanos>,
     pub late: bool,
-    /// Whether it was published before the subscription.
+    /// Whether the event was published before the subscription.
     pub retained: bool,
     pub repeated: u8,
-    /// What [`Client::acknowledge`] tells the broker. None: it need not be acknowledged.
+    /// The delivery number for [`Client::acknowledge`]. `None`: the event need not be acknowledged.
     pub delivery: Option<u64>,
-    /// How often the client had connected again.
+    /// The number of reconnections before its delivery.
     pub(crate) connection: u32,
     /// The other events of a correlation.
     pub with: Vec<Self>,
 }
 
-/// What has come.
+/// A received item.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Reception {
     Event(ReceivedEvent),
-    /// What a subscription should know beside its events.
+    /// A notice to a subscription.
     Notice {
         subscription: SubscriptionHandle,
         topic: Option<Arc<str>>,
         notice: NoticeText,
     },
-    /// An event of this program was refused that it did not wait for.
+    /// The broker refused an event of this program that was published without waiting.
     Rejected {
         topic: TopicHandle,
         reason: String,
     },
-    /// The connection was broken for this time. Subscriptions that do not resume have missed what was
-    /// published meanwhile, and what this program published and was not answered about may be lost.
+    /// The connection was broken for this time. Subscriptions that do not resume have missed the events
+    /// published meanwhile, and events of this program without an answer may be lost.
     Reconnected {
         away: Duration,
     },
 }
 
-/// The events of a correlation that have come before its last one.
+/// The parts of correlations that have come before their last event.
 #[derive(Debug, Default)]
 pub(super) struct CorrelatedParts(Vec<ReceivedEvent>);
 
 impl CorrelatedParts {
-    /// A delivery has come; the answer is an event that is complete.
+    /// Takes a delivery; returns the event if it is complete.
     pub(super) fn deliver(
         &mut self,
         topics: &TopicNames,
@@ -211,14 +210,14 @@ impl CorrelatedParts {
 }
 
 impl Client {
-    /// A number of the broker's present run; 0: a broker that is older than such numbers. What the broker
-    /// numbers (suppliers, topics) is another thing in another run.
+    /// A number of the broker's present run; 0: the broker is too old to have such numbers. The broker's
+    /// numbers of suppliers and topics are valid only within a run.
     #[must_use]
     pub fn broker_run(&self) -> u64 {
         self.terms.run
     }
 
-    /// Says that this program will publish on a topic, and waits until the broker agrees.
+    /// Announces that this program will publish on a topic, and waits until the broker agrees.
     ///
     /// # Errors
     /// The name or the type does not fit, there are too many, or the broker is gone.
@@ -251,8 +250,8 @@ impl Client {
         }
     }
 
-    /// Publishes an event and does not wait for what becomes of it. An event that is refused is reported by
-    /// [`receive`](Self::receive). Waits while a consumer whose policy blocks suppliers has no room.
+    /// Publishes an event without waiting for the outcome. [`receive`](Self::receive) reports a refused
+    /// event. Blocks while a consumer whose policy blocks suppliers has no room.
     ///
     /// # Errors
     /// The payload is too large, or the broker is gone.
@@ -261,8 +260,8 @@ impl Client {
         self.flush()
     }
 
-    /// The same, but the event may wait for others until [`flush`](Self::flush): many events leave with one
-    /// system call.
+    /// As [`publish`](Self::publish), but the event may be buffered until [`flush`](Self::flush): many events
+    /// leave with one system call.
     ///
     /// # Errors
     /// As [`publish`](Self::publish).
@@ -270,10 +269,10 @@ impl Client {
         self.surely(|client| client.put_event(topic.0, event, PublishFlags::default(), 0))
     }
 
-    /// Publishes an event unless it would have to wait, and says what became of it.
+    /// Publishes an event unless it would have to wait, and returns its outcome.
     ///
     /// # Errors
-    /// It was refused, with the reason and by whom; nobody got it.
+    /// The event was refused, with the reason and the consumer; no consumer got it.
     pub fn try_publish(
         &mut self,
         topic: TopicHandle,
@@ -283,8 +282,8 @@ impl Client {
         self.outcome(handed)
     }
 
-    /// Publishes an event that [`outcome`](Self::outcome) asks for later: many events wait for the disk
-    /// together. `sequence` is this writer's own number of it, if it has numbers.
+    /// Publishes an event whose outcome is fetched later by [`outcome`](Self::outcome): many events wait for
+    /// the disk together. `sequence` is the writer's own number of the event, if it has numbers.
     ///
     /// # Errors
     /// As [`publish`](Self::publish).
@@ -297,7 +296,7 @@ impl Client {
         self.hand(topic, event, sequence, PublishFlags { answer: true, ..PublishFlags::default() })
     }
 
-    /// The same, but the event is refused if it would have to wait for a consumer.
+    /// As [`hand_in`](Self::hand_in), but the event is refused if it would have to wait for a consumer.
     ///
     /// # Errors
     /// As [`publish`](Self::publish).
@@ -324,11 +323,11 @@ impl Client {
         })
     }
 
-    /// Waits for what became of an event that was handed in. Ask for each one once.
+    /// Waits for the outcome of an event that was handed in. Call this once per event.
     ///
     /// # Errors
-    /// It was refused, with the reason and by whom; or the connection broke and nobody knows
-    /// ([`Error::Unanswered`], if the client connects again).
+    /// The event was refused, with the reason and the consumer; or the connection broke and the outcome is
+    /// unknown ([`Error::Unanswered`], if the client connects again).
     pub fn outcome(&mut self, event: HandedIn) -> Result<PublishedEvent, Error> {
         loop {
             if let Some(published) = self.outcome_within(event, Duration::MAX)? {
@@ -337,7 +336,7 @@ impl Client {
         }
     }
 
-    /// The same, if it is known in time. `None`: ask again later.
+    /// As [`outcome`](Self::outcome), within a timeout. `None`: no outcome yet; ask again later.
     ///
     /// # Errors
     /// As [`outcome`](Self::outcome).
@@ -421,7 +420,7 @@ impl Client {
         put
     }
 
-    /// Ends a topic; those who listen hear that this supplier left.
+    /// Ends a topic; its subscribers get a notice that this supplier left.
     ///
     /// # Errors
     /// The broker is gone.
@@ -436,7 +435,8 @@ impl Client {
         self.tell_unless_away(&Frame::Close { number: topic.0 })
     }
 
-    /// Tells the broker something that means nothing to it in another connection.
+    /// Sends a frame that has no meaning for the broker in another connection; does nothing while
+    /// disconnected.
     fn tell_unless_away(&mut self, frame: &Frame<'_>) -> Result<(), Error> {
         if self.comeback.as_ref().is_some_and(|comeback| comeback.descriptor().is_some()) {
             return Ok(());
@@ -447,17 +447,17 @@ impl Client {
         }
     }
 
-    /// Asks for events, and waits until the broker agrees.
+    /// Subscribes to events, and waits until the broker agrees.
     ///
     /// # Errors
-    /// A pattern or a filter does not parse, the request does not fit what is offered, the reservation cannot
-    /// be kept, there are too many, or the broker is gone.
+    /// A pattern or a filter does not parse, the request does not match the offer, the reservation cannot be
+    /// guaranteed, there are too many subscriptions, or the broker is gone.
     pub fn subscribe(&mut self, spec: &SubscriptionSpec) -> Result<SubscriptionHandle, Error> {
         let number = self.surely(|client| {
             let number = client.number();
             client.direct.subscribed(number, spec.late);
             if let Some(comeback) = &mut client.comeback {
-                // its first events come with the answer, and are counted by then
+                // its first events come with the answer, and have to be counted by then
                 comeback.subscribed(number, spec);
             }
             let asked = client
@@ -471,7 +471,7 @@ impl Client {
         Ok(SubscriptionHandle(number))
     }
 
-    /// Ends a subscription. What was on its way may still come.
+    /// Ends a subscription. Events already on their way may still come.
     ///
     /// # Errors
     /// The broker is gone.
@@ -485,7 +485,7 @@ impl Client {
         self.tell_unless_away(&Frame::Unsubscribe { number: subscription.0 })
     }
 
-    /// The next event or notice, if one comes in time. None: for ever.
+    /// The next event or notice, if one comes in time. `None`: no timeout.
     ///
     /// # Errors
     /// The broker is gone.
@@ -526,7 +526,7 @@ impl Client {
         }
     }
 
-    /// Says that an event is done with. Does nothing for an event that need not be acknowledged.
+    /// Acknowledges an event. Does nothing for an event that need not be acknowledged.
     ///
     /// # Errors
     /// The broker is gone.
@@ -535,21 +535,21 @@ impl Client {
         let consumer = event.subscription.0;
         let position =
             self.comeback.as_mut().is_some_and(|comeback| comeback.acknowledged(consumer, delivery));
-        // in another connection the number may be another event's
+        // in another connection the number may belong to another event
         if !position && event.connection != self.connection {
             return Ok(());
         }
         self.tell_unless_away(&Frame::Acknowledge { consumer, delivery })
     }
 
-    /// Events of this program that were refused and that it did not wait for.
+    /// Number of refused events of this program that were published without waiting.
     #[must_use]
     pub fn rejected(&self) -> u64 {
         self.rejected
     }
 }
 
-/// What the broker's answer says of an event.
+/// Converts the broker's answer to the result of a publication.
 fn became(answer: BrokerAnswer) -> Result<PublishedEvent, Error> {
     match answer {
         BrokerAnswer::Published(published) => Ok(published),

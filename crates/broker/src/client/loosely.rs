@@ -1,5 +1,4 @@
-//! Best effort at the program's end: deliveries that were lost on the way become gaps, those that come late
-//! go.
+//! Best-effort delivery, the program's end: turns lost deliveries into gaps, and drops late ones.
 
 use super::{Reception, SubscriptionHandle};
 use crate::frame::DeliverHead;
@@ -8,11 +7,11 @@ use crate::topic_names::TopicNames;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What has come of a supplier on a topic.
+/// Deliveries received from one supplier on one topic.
 #[derive(Clone, Copy, Debug)]
 struct HeardCount {
     count: u64,
-    /// The supplier's number of the last one.
+    /// The supplier's number of the last delivery.
     last: u64,
 }
 
@@ -25,8 +24,8 @@ pub(super) struct LooseReading {
 }
 
 impl LooseReading {
-    /// A delivery has come. None: it is late, and was told as lost, or nothing is known of its supplier yet.
-    /// Else what is to be told before it.
+    /// Takes a delivery. `None`: the delivery is dropped; it came late and was reported as lost, or its
+    /// supplier is not known yet. Otherwise, the gap to report before the delivery.
     pub(super) fn take(&mut self, head: &DeliverHead<'_>, topics: &TopicNames) -> Option<Option<Reception>> {
         if head.flags.acknowledge || head.delivery == 0 {
             return Some(None);
@@ -36,7 +35,7 @@ impl LooseReading {
             self.heard.insert(pair, HeardCount { count: 1, last: head.sequence });
             return Some(None);
         }
-        // the names may have been told anew, and this delivery was faster
+        // the names may have been announced anew, and this delivery has overtaken them
         topics.name(head.topic)?;
         let heard = self.heard.get_mut(&pair)?;
         if head.delivery <= heard.count || head.sequence <= heard.last {
@@ -48,7 +47,7 @@ impl LooseReading {
         Some(gap)
     }
 
-    /// The broker says how much it has sent; what is to be told.
+    /// The broker reports the number of its deliveries; returns the gap to report.
     pub(super) fn sent(
         &mut self,
         pair: LoosePair,
@@ -62,12 +61,12 @@ impl LooseReading {
         gap
     }
 
-    /// A supplier is heard no more.
+    /// A supplier no longer publishes for this consumer.
     pub(super) fn end(&mut self, pair: LoosePair) {
         self.heard.remove(&pair);
     }
 
-    /// A consumer is no more.
+    /// A consumer has ended.
     pub(super) fn end_all(&mut self, consumer: u32) {
         self.heard.retain(|(of, ..), _| *of != consumer);
     }

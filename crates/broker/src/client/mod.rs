@@ -1,4 +1,4 @@
-//! What programs link: a connection to a broker, topics to publish on, subscriptions, paths.
+//! The client library: a connection to a broker, topics to publish on, subscriptions, paths.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -14,8 +14,8 @@
 //! # Ok(())
 //! # }
 //! ```
-//! A client is for one thread; others open their own. Nothing happens behind its back: frames are read when a
-//! method is called, so a program that consumes calls [`Client::receive`] often enough for its queue.
+//! A client belongs to one thread; other threads open their own. It has no background thread: frames are read
+//! when a method is called, so a consumer has to call [`Client::receive`] often enough for its queue.
 
 mod collect;
 mod connect;
@@ -55,10 +55,10 @@ use std::time::{Duration, Instant};
 use unisono_eventchannel::NumberMap;
 use unisono_linux::clock::{self, Nanos};
 
-/// Bytes of the largest frame of a broker that has not said how much it takes: its default, and more.
+/// Maximum frame size before the broker has announced its own: more than the broker's default.
 const LARGEST_FRAME: usize = 64 << 20;
 
-/// What became of something that the broker was asked for.
+/// The broker's answer to a request.
 #[derive(Debug)]
 enum BrokerAnswer {
     Accepted,
@@ -72,22 +72,22 @@ enum BrokerAnswer {
 struct ClientOutlet {
     /// The last token.
     token: u32,
-    /// When an event is due that has no deadline of its own, after its publication.
+    /// The default deadline, counted from the publication of an event.
     deadline_ns: Option<u64>,
     name: String,
-    /// Whether consumers that come later may get its events, too.
+    /// Whether late subscribers may get its events, too.
     keeps: bool,
-    /// Whether somebody got its last request.
+    /// Whether a consumer got its last request.
     is_heard: bool,
-    /// Whether its events go to the broker for good: what the broker still orders was sent before it knew.
+    /// Whether its events go to the broker for good: later orders for it were sent before the broker knew.
     left_rings: bool,
 }
 
-/// How long the broker takes a silent program for living.
+/// A lease: the time for which the broker takes a silent program for alive.
 #[derive(Clone, Copy, Debug)]
 struct ClientLease {
     period: Nanos,
-    /// When it said last that it lives, while it waited.
+    /// When the client last renewed the lease while it waited.
     renewed: Nanos,
 }
 
@@ -99,7 +99,7 @@ pub struct Client {
     name: String,
     lease: Option<ClientLease>,
     terms: WelcomeTerms,
-    /// The last number given to a topic, a path, a subscription or a request.
+    /// The last number assigned to a topic, a path, a subscription or a request.
     numbers: u32,
     /// Topics that it publishes on.
     outlets: BTreeMap<u32, ClientOutlet>,
@@ -112,22 +112,22 @@ pub struct Client {
     received: VecDeque<Reception>,
     parts: CorrelatedParts,
     loosely: LooseReading,
-    /// Publications that were refused and not waited for.
+    /// Number of refused publications that were not waited for.
     rejected: u64,
     replies: requests::ReplyTopics,
     statistics: Option<Statistics>,
-    /// How it connects again. None: it does not.
+    /// State for reconnecting; `None`: the client does not reconnect.
     comeback: Option<Box<Comeback>>,
-    /// How often it has connected again.
+    /// Number of reconnections so far.
     connection: u32,
     head: Vec<u8>,
 }
 
-/// A thread that spins at a socket lets others run after so many looks without success: about a microsecond.
-/// Without that, three threads that spin on two processors waited for the kernel's slice, 4 ms an event.
+/// A thread that spins at a socket yields after this many polls without success: about a microsecond. Without
+/// yielding, three threads that spin on two processors waited for the kernel's slice, 4 ms per event.
 const GLANCES: u32 = 64;
 
-/// One turn of a thread that spins.
+/// One poll of a spinning thread.
 pub(crate) fn glance(glances: &mut u32) {
     *glances += 1;
     match *glances % GLANCES {
@@ -140,13 +140,13 @@ impl Client {
     /// Greets the broker at the other end of a transport.
     ///
     /// # Errors
-    /// The other end is no broker, or does not want this program.
+    /// The other end is no broker, or refuses this program.
     pub fn over(
         transport: Box<dyn FrameTransport>,
         mut greeting: Greeting,
         wait: ChannelWait,
     ) -> Result<Self, Error> {
-        // a leased program has no rings: the broker could not see that it lives
+        // a leased program has no rings: the broker could not see that it is alive
         greeting.rings = transport.passes();
         let lease =
             greeting.lease_ns.map(|period| ClientLease { period: Nanos(period), renewed: clock::now() });
@@ -180,12 +180,12 @@ impl Client {
         Ok(client)
     }
 
-    /// From now on it waits so.
+    /// Sets how the client waits from now on.
     pub fn set_wait(&mut self, wait: ChannelWait) {
         self.wait = wait;
     }
 
-    /// Bytes of the largest payload that the broker takes.
+    /// Maximum payload bytes that the broker takes.
     #[must_use]
     pub fn largest(&self) -> usize {
         self.terms.largest as usize
@@ -197,12 +197,12 @@ impl Client {
         &self.name
     }
 
-    /// Says that this program lives, if it has a lease. Publishing and waiting say so, too.
+    /// Renews the program's lease, if it has one. Publishing and waiting renew it, too.
     ///
     /// # Errors
     /// The broker is gone.
     pub fn alive(&mut self) -> Result<(), Error> {
-        // a program that only says that it lives must not wait for a broker that is away
+        // a program that only renews its lease must not wait for an absent broker
         if !self.is_back(Some(Instant::now()))? {
             return Ok(());
         }
@@ -212,7 +212,7 @@ impl Client {
         }
     }
 
-    /// What the broker has done, for all programs.
+    /// The broker's counters, over all programs.
     ///
     /// # Errors
     /// The broker is gone.
@@ -228,7 +228,7 @@ impl Client {
         })
     }
 
-    /// Lets all leave that was published, and waits until it has.
+    /// Sends all buffered events, and waits until they have left.
     ///
     /// # Errors
     /// The broker is gone.
@@ -249,7 +249,7 @@ impl Client {
         self.numbers
     }
 
-    /// Sends a frame now.
+    /// Sends a frame at once.
     fn tell(&mut self, frame: &Frame<'_>) -> Result<(), Error> {
         let mut head = std::mem::take(&mut self.head);
         head.clear();
@@ -259,7 +259,7 @@ impl Client {
         told
     }
 
-    /// Hands a frame to the transport, and waits for room if there is none.
+    /// Passes a frame to the transport; waits for room if there is none.
     fn put(&mut self, head: &[u8], payload: PayloadRef<'_>) -> Result<(), Error> {
         loop {
             if !self.send_reports() {
@@ -269,7 +269,7 @@ impl Client {
             match self.transport.send(head, payload) {
                 Ok(Taken::Taken) => return Ok(()),
                 Ok(Taken::Full) => self.make_room()?,
-                // its last words may say why
+                // the broker's last frames may have the reason
                 Err(TransportError::Closed) => loop {
                     self.hear(None)?;
                 },
@@ -278,8 +278,8 @@ impl Client {
         }
     }
 
-    /// Waits until the broker takes more, and takes what it sends meanwhile: it must not wait for this
-    /// program.
+    /// Waits until the broker takes more frames, and reads its frames meanwhile: the broker must not wait for
+    /// this program.
     fn make_room(&mut self) -> Result<(), Error> {
         while self.take()? {}
         match self.wait {
@@ -289,8 +289,8 @@ impl Client {
         Ok(())
     }
 
-    /// Takes one frame, if one comes before the time is over; whether one came. None: for ever. A program
-    /// that waits here lives, and says so as often as its lease needs it.
+    /// Takes one frame, if one comes before the timeout; returns whether one came. `None`: no timeout. A
+    /// program that waits here is alive, and renews its lease as often as necessary.
     fn hear(&mut self, timeout: Option<Duration>) -> Result<bool, Error> {
         let Some(lease) = self.lease else { return self.hear_once(timeout) };
         let until = timeout.map(|timeout| Nanos::from(timeout).after(clock::now()));
@@ -303,7 +303,7 @@ impl Client {
                 lease.renewed = now;
                 let mut head = Vec::new();
                 Frame::Alive.write(&mut head);
-                // a connection that takes nothing more, or is gone, shows itself by what comes
+                // a connection that is full or broken shows in the frames that come
                 let _ = self.transport.send(&head, PayloadRef::Bytes(&[]));
                 let _ = self.transport.flush();
             }
@@ -318,7 +318,7 @@ impl Client {
     }
 
     fn hear_once(&mut self, timeout: Option<Duration>) -> Result<bool, Error> {
-        // Nearly always something is there: the clock is read only if not.
+        // A frame is nearly always there: the clock is read only if not.
         if self.take()? {
             return Ok(true);
         }
@@ -331,7 +331,7 @@ impl Client {
                 return Ok(true);
             }
             let left = match until.map(|until| until.since(clock::now())) {
-                // after this the descriptor tells of the next frame: programs poll it in loops of their own
+                // after this the descriptor signals the next frame: programs poll it in loops of their own
                 Some(Nanos::ZERO) if self.wait == ChannelWait::Spin || self.may_be_polled()? => {
                     return Ok(false);
                 }
@@ -348,13 +348,13 @@ impl Client {
         }
     }
 
-    /// Whether the descriptor tells of the next frame from now on; a frame has come if not.
+    /// Whether the descriptor signals the next frame from now on; false: a frame has come.
     fn may_be_polled(&mut self) -> Result<bool, Error> {
         self.transport.woken()?;
         Ok(self.transport.prepare_to_wait(Awaited::FramesAndRoom)? == MayWait::Yes)
     }
 
-    /// Takes one frame that has come; whether there was one.
+    /// Takes one frame that has come; returns whether there was one.
     fn take(&mut self) -> Result<bool, Error> {
         let Some(frame) = self.transport.receive()? else { return Ok(false) };
         let read = Frame::read(frame.bytes).map_err(|bad| Error::Strange(bad.to_string()))?;
@@ -366,7 +366,7 @@ impl Client {
         match read {
             Frame::Deliver { head, payload } if self.direct.readings.is_empty() => {
                 match self.loosely.take(&head, &self.topics) {
-                    // it was told as lost
+                    // it was reported as lost
                     None => return Ok(true),
                     Some(gap) => self.received.extend(gap),
                 }
@@ -446,23 +446,23 @@ impl Client {
 }
 
 impl Drop for Client {
-    /// Says that it leaves: those who listen hear that it left, and not that it died.
+    /// Announces the departure, so that consumers get a notice that the supplier left, and not that it died.
     fn drop(&mut self) {
         self.count_readings();
         self.direct.leave_all();
         for number in std::mem::take(&mut self.outlets).into_keys() {
             let mut head = Vec::new();
             Frame::Close { number }.write(&mut head);
-            // a broker that is gone, or takes nothing more, learns it from the end of the connection
+            // a broker that is gone, or takes no more frames, notices the end of the connection
             let _ = self.transport.send(&head, PayloadRef::Bytes(&[]));
         }
         self.transport.close();
     }
 }
 
-/// To poll for reading in a loop of one's own, once [`Client::receive`] with no time left has found nothing:
-/// what has come before may already wait in this process. Ask again before each poll if the client may
-/// connect again: another connection has another descriptor.
+/// For polling in an external loop, after [`Client::receive`] with a zero timeout has returned no item:
+/// earlier items may already wait in this process. Get the descriptor anew before each poll if the client
+/// reconnects: another connection has another descriptor.
 impl AsFd for Client {
     fn as_fd(&self) -> BorrowedFd<'_> {
         let away = self.comeback.as_ref().and_then(|comeback| comeback.descriptor());

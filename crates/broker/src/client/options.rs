@@ -1,4 +1,4 @@
-//! How a program connects: where to, under which name, for whom, and how it waits.
+//! The options of a connection: address, name, credentials, lease and way of waiting.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-/// What a program says of itself when it connects, and how it waits for the broker.
+/// The options of a client.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ClientOptions {
     name: Option<String>,
@@ -35,32 +35,32 @@ pub struct ClientOptions {
 }
 
 impl ClientOptions {
-    /// Named after the process, without a token and a lease, sleeping while it waits.
+    /// The default options: named after the process, no token, no lease; sleeps while it waits.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The name in tables, metrics and errors: at most 64 characters, none of them a control character. Left
-    /// out: what `ps` shows, and the number of the process, as in `camera[4711]`.
+    /// The name in tables, metrics and errors: at most 64 characters, none of them a control character.
+    /// Default: the name shown by `ps` and the process number, as in `camera[4711]`.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         self.name = Some(name.to_owned());
         self
     }
 
-    /// The secret that says over TCP, with or without TLS, who the program is; instead of the one in the file
-    /// that a TLS address names.
+    /// The secret that authenticates the program over TCP, with or without TLS; it replaces the token in the
+    /// file that a TLS address names.
     #[must_use]
     pub fn with_token(mut self, token: &str) -> Self {
         self.token = Some(token.to_owned());
         self
     }
 
-    /// The program calls a method of its client at least this often. If it does not, the broker takes it for
-    /// dead: its consumers are told, a stand-by supplier takes over, and the program hears of it when it
-    /// calls again ([`Error::SentAway`]). Who waits in a method counts as calling. Events of a leased program
-    /// go through the broker.
+    /// Sets a lease: the program calls a method of its client at least this often. Otherwise the broker takes
+    /// it for dead: its consumers get a notice, a stand-by supplier takes over, and the program's next call
+    /// fails ([`Error::SentAway`]). A thread that waits in a method counts as calling. Events of a leased
+    /// program go through the broker.
     #[must_use]
     pub fn leased(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
@@ -73,27 +73,27 @@ impl ClientOptions {
         self
     }
 
-    /// The broker tells the types of topics, which are then in
-    /// [`ReceivedEvent::event_type`](super::ReceivedEvent::event_type). A broker that is older than this
-    /// refuses the connection.
+    /// The broker sends the types of topics; they are then in
+    /// [`ReceivedEvent::event_type`](super::ReceivedEvent::event_type). A broker without this feature refuses
+    /// the connection.
     #[must_use]
     pub fn told_types(mut self) -> Self {
         self.types = true;
         self
     }
 
-    /// When the connection breaks later, the client connects again, for at most this long, and advertises and
-    /// subscribes what it had. Calls of the program wait meanwhile, but [`Client::receive`] no longer than
-    /// asked, and a try may take as long as the network lets it. Subscriptions that
-    /// [resume](crate::ResumeSpec) go on after what was acknowledged. Others have missed what was published
-    /// meanwhile: [`Reception::Reconnected`](super::Reception::Reconnected) says for how long. Paths end.
+    /// After a break the client reconnects, for at most this long, and repeats its advertisements and
+    /// subscriptions. Calls of the program wait meanwhile; [`Client::receive`] keeps its timeout, except that
+    /// one attempt may take as long as the network lets it. Subscriptions that [resume](crate::ResumeSpec)
+    /// continue after the last acknowledged event. Others have missed the events published meanwhile:
+    /// [`Reception::Reconnected`](super::Reception::Reconnected) has the duration. Paths end.
     #[must_use]
     pub fn reconnecting(mut self, within: Duration) -> Self {
         self.reconnect = Some(within);
         self
     }
 
-    /// Without connecting again later.
+    /// Connects without later reconnections.
     pub(super) fn connect_once(&self, address: &BrokerAddress) -> Result<Client, Error> {
         let greeting = self.greeting()?;
         match address {
@@ -117,10 +117,10 @@ impl ClientOptions {
         }
     }
 
-    /// Connects to this user's broker, at [`default_socket`]; if there is none, to the host's.
+    /// Connects to this user's broker, at [`default_socket`]; if there is none, to the host's broker.
     ///
     /// # Errors
-    /// There is neither, or one of them is not for this user.
+    /// No broker listens at either address, or this user may not use its socket.
     pub fn connect_default(&self) -> Result<Client, Error> {
         match self.connect(&BrokerAddress::Shared(default_socket())) {
             Err(Error::Nobody { path, source }) => {
@@ -158,7 +158,7 @@ impl ClientOptions {
         };
         let greeting = Greeting { token, ..greeting };
         let told = |error| match error {
-            // with TLS 1.3 a broker judges the program's certificate after the handshake
+            // with TLS 1.3 a broker checks the program's certificate after the handshake
             Error::Broken(TransportError::Tls(why)) => Error::Unsecured { address: address.address, why },
             other => other,
         };
@@ -166,8 +166,8 @@ impl ClientOptions {
     }
 }
 
-/// A shorter lease would run out while the broker sleeps between two looks at its programs, or while a busy
-/// host runs others.
+/// A shorter lease would run out while the broker sleeps between two scans of its programs, or while a busy
+/// host runs other programs.
 const SHORTEST_LEASE: Duration = Duration::from_millis(300);
 
 fn lease_ns(lease: Duration) -> Result<u64, Error> {
@@ -178,18 +178,18 @@ fn lease_ns(lease: Duration) -> Result<u64, Error> {
 }
 
 impl Client {
-    /// Connects to the broker that listens at `path`, by frames over the socket.
+    /// Connects to the broker that listens at `path`, with frames over the socket.
     ///
     /// # Errors
-    /// Nobody is there, or something else is.
+    /// No broker listens there, or something else does.
     pub fn connect_unix(path: &Path) -> Result<Self, Error> {
         Self::at(&BrokerAddress::Unix(path.to_owned()))
     }
 
-    /// Connects to this user's broker, at [`default_socket`]; if there is none, to the host's.
+    /// Connects to this user's broker, at [`default_socket`]; if there is none, to the host's broker.
     ///
     /// # Errors
-    /// There is neither, or one of them is not for this user.
+    /// No broker listens at either address, or this user may not use its socket.
     pub fn connect_default() -> Result<Self, Error> {
         ClientOptions::new().connect_default()
     }
@@ -197,7 +197,7 @@ impl Client {
     /// Connects through shared memory to the broker that listens at `path`.
     ///
     /// # Errors
-    /// Nobody is there, or something else is.
+    /// No broker listens there, or something else does.
     pub fn connect_shared(path: &Path) -> Result<Self, Error> {
         Self::at(&BrokerAddress::Shared(path.to_owned()))
     }
@@ -205,22 +205,22 @@ impl Client {
     /// Connects to the broker that listens at a TCP address.
     ///
     /// # Errors
-    /// Nobody is there, or something else is.
+    /// No broker listens there, or something else does.
     pub fn connect_tcp(address: SocketAddr) -> Result<Self, Error> {
         Self::at(&BrokerAddress::Tcp(address))
     }
 
-    /// Connects with TLS, as the owner of the token in the address's file if there is one.
+    /// Connects with TLS, with the token in the address's file if it names one.
     ///
     /// # Errors
-    /// A file cannot be read, nobody is there, or one of the two ends does not accept the other one's
-    /// certificate or token.
+    /// A file cannot be read, no broker listens there, or one end does not accept the other one's certificate
+    /// or token.
     pub fn connect_tls(address: &TlsAddress) -> Result<Self, Error> {
         Self::at(&BrokerAddress::Tls(address.clone()))
     }
 
-    /// The same over UDP. The program has to call a method of the client every 30 s at least, or the broker
-    /// takes it as gone.
+    /// As [`connect_tls`](Self::connect_tls), over UDP. The program has to call a method of the client at
+    /// least every 30 s, or the broker takes it for gone.
     ///
     /// # Errors
     /// As [`connect_tls`](Self::connect_tls).

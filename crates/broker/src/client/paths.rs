@@ -1,4 +1,4 @@
-//! Paths: what a program hands over on one is sent on to an address, in its class's turn.
+//! Paths: messages on a path are forwarded to a network address, in the turn of the path's class.
 //!
 //! ```no_run
 //! use unisono_broker::{Client, Destination, NO_DEADLINE};
@@ -10,7 +10,8 @@
 //! # }
 //! ```
 //! [`Client::send`] blocks until there is credit: a program that is too fast waits here, and not in a queue.
-//! It answers when the broker has the message, not when it has left ([`Client::flush_path`] waits for that).
+//! It returns when the broker has the message, not when the message has left ([`Client::flush_path`] waits
+//! for that).
 
 use super::{Client, Error, EventDraft};
 use crate::destination::Destination;
@@ -20,7 +21,7 @@ use crate::spec::PathSpec;
 use std::collections::BTreeMap;
 use unisono_linux::clock::Nanos;
 
-/// A path, of one client.
+/// A path of one client.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PathHandle(u32);
 
@@ -53,14 +54,14 @@ pub(super) fn closed(paths: &mut BTreeMap<u32, ClientPath>, number: u32, reason:
     }
 }
 
-/// No path outlives its connection.
+/// Closes all paths: no path outlives its connection.
 pub(super) fn all_closed(paths: &mut BTreeMap<u32, ClientPath>, reason: &str) {
     paths.values_mut().for_each(|state| *state = ClientPath::Closed(reason.to_owned()));
 }
 
 impl Client {
-    /// Opens a path in a class (empty: the policy's default) and waits until it is there. A connection may
-    /// still be on its way: if nobody takes it, sending fails.
+    /// Opens a path in a class (empty: the policy's default) and waits until the broker has it. The
+    /// connection to the destination may still be pending: if it fails, sending fails.
     ///
     /// # Errors
     /// The broker's reason.
@@ -83,13 +84,13 @@ impl Client {
         }
     }
 
-    /// Bytes of the largest message on a path.
+    /// Maximum bytes of a message on a path.
     #[must_use]
     pub fn path_largest(&self) -> usize {
         self.terms.path_largest as usize
     }
 
-    /// Hands a message over; waits for credit. The deadline is a time of the monotonic clock.
+    /// Sends a message; waits for credit. The deadline is a time of the monotonic clock.
     ///
     /// # Errors
     /// The payload is too long, the path is closed, or the broker is gone.
@@ -100,7 +101,7 @@ impl Client {
         Ok(())
     }
 
-    /// Hands a message over if there is credit for it; whether it did.
+    /// Sends a message if there is credit for it; returns whether it did.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -127,7 +128,7 @@ impl Client {
         }
     }
 
-    /// What may be handed over without waiting: the payload's bytes and 128 for each message.
+    /// The credit: payload bytes, plus 128 per message, that may be sent without waiting.
     ///
     /// # Errors
     /// The path is closed.
@@ -139,7 +140,7 @@ impl Client {
         }
     }
 
-    /// Waits until all that was handed over on a path has left.
+    /// Waits until all messages on a path have left.
     ///
     /// # Errors
     /// The path is closed, or the broker is gone.
@@ -155,7 +156,7 @@ impl Client {
         }
     }
 
-    /// Closes a path; what was handed over is still sent.
+    /// Closes a path; messages already sent are still forwarded.
     ///
     /// # Errors
     /// The broker is gone.

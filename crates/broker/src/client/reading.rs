@@ -1,7 +1,7 @@
-//! A supplier's ring, for the program that reads it.
+//! The reader's end of a supplier's ring.
 //!
-//! Nothing in the ring is believed. A frame is copied before it is parsed. A large payload may stay in the
-//! ring; then only the head is copied. What cannot be read ends the link, and the broker delivers the
+//! The content of the ring is not trusted. A frame is copied before it is parsed. A large payload may stay in
+//! the ring; then only the head is copied. An unreadable entry ends the link, and the broker delivers the
 //! supplier's later events.
 
 use super::events::ReceivedEvent;
@@ -21,11 +21,11 @@ use std::sync::Arc;
 use unisono_eventchannel::NO_DEADLINE;
 use unisono_linux::clock::{Nanos, now};
 
-/// Events that are late or lost, and rings that are closed, of which one call takes no more than this: the
-/// caller may have a time limit. Each is a look at memory, so that the call still ends at once.
+/// Maximum number of late or lost events, and of closed rings, that one call skips: the caller may have a
+/// timeout. Each is a read of memory, so that the call still ends quickly.
 const MOST_SKIPPED: usize = 64;
 
-/// Where a reading leads, as the broker has said.
+/// The identity of a reading, as the broker has given it.
 #[derive(Clone, Debug)]
 pub(super) struct ReadingOf {
     pub(super) link: u32,
@@ -34,10 +34,10 @@ pub(super) struct ReadingOf {
     pub(super) name: Arc<str>,
     pub(super) event_type: Option<Arc<str>>,
     pub(super) supplier: u32,
-    /// The supplier's last event before those in the ring.
+    /// Number of the supplier's last event before the events in the ring.
     pub(super) last: u64,
     pub(super) late: WhenLate,
-    /// Bytes of the largest frame.
+    /// Maximum bytes of a frame.
     pub(super) largest: usize,
 }
 
@@ -48,27 +48,28 @@ pub(super) struct DirectReading {
     bell: Doorbell,
     ring: Option<MemoryConsumer>,
     copy: Vec<u8>,
-    /// The ring's number of the next event; none before the first.
+    /// The ring's number of the next event; `None` before the first.
     expected: Option<u64>,
-    /// Events that were lost since the last one, of which the program has not heard yet.
+    /// Number of recently lost events, not reported to the program yet.
     lost_untold: u64,
-    /// Whether the broker said that nothing comes before what is in the ring.
+    /// Whether the broker said that no earlier event can come ahead of the ring's events.
     pub(super) begun: bool,
-    /// Whether the supplier was seen to be gone.
+    /// Whether the supplier was found to be gone.
     gone: bool,
-    /// Whether [`take`](Self::take) ended before it came to an event, because it passed over so many.
+    /// Whether [`take`](Self::take) returned before it came to an event, because it had skipped the maximum
+    /// number.
     pub(super) skipped: bool,
     /// The next event, if it was taken already.
     ahead: Option<Reception>,
     pub(super) counts: DirectCounts,
 }
 
-/// Why nothing more comes from a ring.
+/// The reason why no more events come from a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ReadingEnd {
-    /// The supplier is gone, and all that it wrote was taken.
+    /// The supplier is gone, and all its events were taken.
     Ended,
-    /// What the supplier wrote cannot be read.
+    /// The ring holds an unreadable entry.
     Broken,
 }
 
@@ -93,8 +94,8 @@ impl DirectReading {
         self.bell.as_fd()
     }
 
-    /// Takes the next event or notice. None: nothing is there, or so many events were passed over that the
-    /// caller has to look at the clock ([`skipped`](Self::skipped)).
+    /// Takes the next event or notice. `None`: the ring is empty, or so many events were skipped that the
+    /// caller has to check its timeout ([`skipped`](Self::skipped)).
     pub(super) fn take(&mut self) -> Result<Option<Reception>, ReadingEnd> {
         self.skipped = false;
         if let Some(reception) = self.ahead.take() {
@@ -135,7 +136,7 @@ impl DirectReading {
                         self.lost_untold = self.lost_untold.saturating_add(lost);
                         continue;
                     }
-                    // it was seen to be gone before this look
+                    // the supplier was found to be gone before this poll
                     Ok(NextEvent::Nothing) if self.gone => return Err(self.ended()),
                     Ok(NextEvent::Nothing) => return Ok(None),
                     Ok(NextEvent::Closed) => {
@@ -168,21 +169,20 @@ impl DirectReading {
         Ok(None)
     }
 
-    /// How many events of the ring the program has had, or heard of. Those that were lost since are counted
-    /// by the broker, which learns from the supplier how many there were.
+    /// Number of events of the ring that the program has received or knows to be lost. The broker counts
+    /// later losses; it learns from the supplier how many events there were.
     pub(super) fn taken(&self) -> u64 {
         self.expected.map_or(0, |next| next - 1)
     }
 
-    /// The supplier is gone: no event follows that would tell what was lost before it.
+    /// The supplier is gone: no later event will reveal the losses before it.
     fn ended(&mut self) -> ReadingEnd {
         let lost = std::mem::take(&mut self.lost_untold);
         self.counts.dropped_full = self.counts.dropped_full.saturating_add(lost);
         ReadingEnd::Ended
     }
 
-    /// What the program is told when it can read no more of the ring. How many events are lost is not known
-    /// here.
+    /// The notice when the ring has become unreadable. The number of lost events is not known here.
     pub(super) fn broken_off(&self) -> Reception {
         let ReadingOf { subscription, topic, ref name, supplier, last, .. } = self.of;
         let first = last.saturating_add(self.expected.unwrap_or(1));
@@ -191,11 +191,11 @@ impl DirectReading {
         Reception::Notice { subscription, topic: Some(Arc::clone(name)), notice }
     }
 
-    /// Maps the next ring that was offered; whether one was.
+    /// Maps the next ring that was offered; returns whether there was an offer.
     fn join(&mut self) -> io::Result<bool> {
         let Some(offer) = MemoryOffer::receive(&self.bell)? else { return Ok(false) };
         let ring = offer.accept(WAY, &self.bell)?;
-        // a slot is a quarter larger than the event that it was made for
+        // a slot is a quarter larger than its ring's first event
         if ring.largest() > self.of.largest + self.of.largest / 4 + 64 {
             return Err(io::ErrorKind::InvalidData.into());
         }
@@ -203,8 +203,8 @@ impl DirectReading {
         Ok(true)
     }
 
-    /// What an event becomes: itself, a notice before it, or nothing because it is late. None: its number
-    /// cannot be.
+    /// Converts an event to a reception: the event itself, a notice before it, or `Some(None)` for a late
+    /// event. `None`: its number is impossible.
     fn event(&mut self, head: DeliverHead<'_>, payload: EventBody) -> Option<Option<Reception>> {
         let ReadingOf { subscription, topic, ref name, ref event_type, supplier, last, late, .. } = self.of;
         let number = head.sequence;
@@ -213,7 +213,7 @@ impl DirectReading {
             return None;
         }
         (self.expected, self.lost_untold) = (Some(number + 1), 0);
-        // the supplier says how many: the sum may be anything
+        // the supplier chooses the number: the sum may be anything
         self.counts.dropped_full = self.counts.dropped_full.saturating_add(number - expected);
         let gap = |first: u64, last_lost: u64, cause: &str| {
             let (first, last) = (last.saturating_add(first), last.saturating_add(last_lost));
@@ -257,7 +257,8 @@ impl DirectReading {
         Some(Some(gap(expected, number - 1, "full")))
     }
 
-    /// Takes the next event, to compare it with those of others; when it is due, and when it was published.
+    /// Takes the next event for a comparison with other rings; returns its deadline and its time of
+    /// publication.
     pub(super) fn peek(&mut self) -> Result<Option<(Nanos, Nanos)>, ReadingEnd> {
         if self.ahead.is_none() {
             self.ahead = self.take()?;
@@ -270,7 +271,7 @@ impl DirectReading {
         })
     }
 
-    /// Whether something can be taken, as far as memory says.
+    /// Whether an event can be taken, as far as the memory shows.
     pub(super) fn has_something(&self) -> bool {
         self.begun && (self.ahead.is_some() || self.ring.as_ref().is_some_and(MemoryConsumer::has_something))
     }
@@ -280,12 +281,13 @@ impl DirectReading {
         self.ring.is_some()
     }
 
-    /// Before its descriptor is polled: whether nothing is there now.
+    /// Prepares for a poll of the descriptor; returns whether the ring is empty.
     pub(super) fn arm(&self) -> bool {
         !self.begun || (self.ahead.is_none() && self.ring.as_ref().is_none_or(MemoryConsumer::arm))
     }
 
-    /// Before a sleep at the words of rings. A ring that has not begun is announced by the broker.
+    /// Prepares for a sleep on the words of rings. The broker announces the begin of a ring that has not
+    /// begun.
     pub(super) fn doze(&self) -> Dozing<'_> {
         match &self.ring {
             None => Dozing::AtDescriptor,
@@ -294,7 +296,7 @@ impl DirectReading {
         }
     }
 
-    /// Takes rings away that made the descriptor ready; whether the supplier lives.
+    /// Consumes the wake-ups that made the descriptor ready; returns whether the supplier is alive.
     pub(super) fn woken(&mut self) -> bool {
         self.gone |= !matches!(self.bell.take(), Ok(DoorbellState::Quiet | DoorbellState::Rung));
         !self.gone
@@ -310,7 +312,7 @@ mod tests {
 
     const LARGEST: usize = 64 << 10;
 
-    /// A reading, and a ring that a supplier may fill with anything.
+    /// A reading, and a ring that a supplier may fill with arbitrary bytes.
     fn reading() -> (DirectReading, MemorySupplier, Doorbell) {
         reading_with(LARGEST * 5 / 4)
     }
@@ -401,7 +403,7 @@ mod tests {
         ring.publish(0, &frame(1)).expect("there is room");
         assert!(matches!(reading.take(), Ok(Some(Reception::Event(_)))));
         ring.publish(0, &frame(2)).expect("there is room");
-        // killed: the socket ends, and nobody closes the ring
+        // killed: the socket ends, and no call closes the ring
         std::mem::forget(ring);
         bell.close();
         assert!(!reading.woken());

@@ -1,15 +1,16 @@
-//! Connecting again when the connection to the broker has broken, and asking for the same as before.
+//! Reconnects after the connection to the broker has broken, and repeats the advertisements and
+//! subscriptions.
 //!
 //! ```text
 //!   connected --broken--> away --a try, later and later--> connected: ADVERTISE, SUBSCRIBE again
 //!                          |                                          then Reception::Reconnected
 //!                          +--the time is over--> the error of the last try
 //! ```
-//! A subscription that resumes goes on after its last acknowledged position. All others miss what was
-//! published meanwhile. What this program published and was not answered about may be lost: the outcome of
-//! such an event is [`Error::Unanswered`].
+//! A subscription that resumes continues after its last acknowledged position. All others miss the events
+//! published meanwhile. Events of this program without an answer may be lost: the outcome of such an event is
+//! [`Error::Unanswered`].
 //!
-//! Cost: a copy of each advertisement and subscription; while connected, a comparison for each call.
+//! Cost: a copy of each advertisement and subscription; while connected, a comparison per call.
 
 use super::options::ClientOptions;
 use super::{Client, Error, ReceivedEvent, Reception, SubscriptionHandle};
@@ -23,41 +24,41 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// The pause before the second try; each further one is twice as long. A broker that systemd starts again is
-/// there after some tens of milliseconds. Chosen, not measured.
+/// The pause before the second attempt; each further pause is twice as long. A broker that systemd restarts
+/// is there after some tens of milliseconds. Chosen, not measured.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-/// The longest pause: a program notices after this time at most that its broker is back, and 1,000 programs
-/// without a broker make 1,000 tries in a second. Chosen by this argument, not measured.
+/// The longest pause: a program notices within this time that its broker is back, and 1,000 programs without
+/// a broker make 1,000 attempts per second. Chosen by this argument, not measured.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// What a client needs to know to connect again.
+/// A client's state for reconnecting.
 #[derive(Debug)]
 pub(super) struct Comeback {
     options: ClientOptions,
     address: BrokerAddress,
-    /// How long it tries.
+    /// The time limit for reconnecting.
     within: Duration,
     advertised: BTreeMap<u32, Advertisement>,
     subscribed: BTreeMap<u32, SubscriptionSpec>,
-    /// Of each subscription that resumes: where.
+    /// The positions of each subscription that resumes.
     positions: BTreeMap<u32, FollowedPositions>,
     away: Option<BrokenConnection>,
-    /// Becomes readable when the next try is due, for programs that poll. It is made with the first
-    /// connection: a program that has no descriptor left when that breaks comes back all the same.
+    /// Becomes readable when the next attempt is due, for programs that poll. It is made with the first
+    /// connection, so that a program without free descriptors can reconnect all the same.
     timer: OwnedFd,
 }
 
-/// What a subscription that resumes has got.
+/// Delivery positions of a subscription that resumes.
 #[derive(Debug, Default)]
 struct FollowedPositions {
-    /// Handed out, and not acknowledged.
+    /// Delivered to the application, and not acknowledged.
     unacknowledged: BTreeSet<u64>,
-    /// The last one that was handed out.
+    /// The last position delivered to the application.
     last: u64,
 }
 
 impl FollowedPositions {
-    /// Everything up to here is acknowledged. `None`: nothing has come.
+    /// All events up to this position are acknowledged. `None`: no event has come.
     fn floor(&self) -> Option<u64> {
         match self.unacknowledged.first() {
             Some(first) => Some(first - 1),
@@ -120,7 +121,7 @@ impl Comeback {
         }
     }
 
-    /// An event is done with; whether its number means something in a later connection, too.
+    /// An event is acknowledged; returns whether its number is valid in a later connection, too.
     pub(super) fn acknowledged(&mut self, subscription: u32, delivery: u64) -> bool {
         let positions = self.positions.get_mut(&subscription);
         positions.is_some_and(|positions| {
@@ -129,13 +130,12 @@ impl Comeback {
         })
     }
 
-    /// Whether the numbers of its deliveries are positions of the log, and what was not acknowledged comes
-    /// again.
+    /// Whether the subscription's delivery numbers are log positions; then unacknowledged events come again.
     fn follows(&self, subscription: SubscriptionHandle) -> bool {
         self.positions.contains_key(&subscription.0)
     }
 
-    /// The subscriptions, as they are to be asked for now.
+    /// The subscriptions to request now, with their positions.
     fn subscriptions(&self) -> Vec<(u32, SubscriptionSpec)> {
         let resumed = |(number, spec): (&u32, &SubscriptionSpec)| {
             let mut spec = spec.clone();
@@ -148,7 +148,7 @@ impl Comeback {
         self.subscribed.iter().map(resumed).collect()
     }
 
-    /// What was not acknowledged comes again.
+    /// Forgets unacknowledged deliveries; the broker repeats them.
     fn resumed(&mut self, number: u32) {
         if let Some(positions) = self.positions.get_mut(&number) {
             let last = positions.floor().unwrap_or(0);
@@ -164,7 +164,7 @@ impl Comeback {
         Ok(())
     }
 
-    /// Ready when the next try is due. `None`: it is connected.
+    /// Ready when the next attempt is due. `None`: the client is connected.
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.away.as_ref().map(|_| self.timer.as_fd())
     }
@@ -176,7 +176,7 @@ impl BrokenConnection {
         Self { since: now, next_try: now, pause: FIRST_PAUSE }
     }
 
-    /// The last try has failed.
+    /// Schedules the next attempt after a failure.
     fn rest(&mut self) {
         self.next_try = Instant::now() + self.pause;
         self.pause = (2 * self.pause).min(LONGEST_PAUSE);
@@ -184,11 +184,11 @@ impl BrokenConnection {
 }
 
 impl ClientOptions {
-    /// Connects to the broker at an address of any kind. With TLS it returns when the handshake is done.
+    /// Connects to the broker at an address of any kind. With TLS it returns after the handshake.
     ///
     /// # Errors
-    /// Nobody is there, or something else is; a file cannot be read; one of the two ends does not accept the
-    /// other one's certificate or token; the name or the lease cannot be.
+    /// No broker listens there, or something else does; a file cannot be read; one end does not accept the
+    /// other one's certificate or token; the name or the lease is invalid.
     pub fn connect(&self, address: &BrokerAddress) -> Result<Client, Error> {
         let mut client = self.connect_once(address)?;
         if let Some(within) = self.reconnect {
@@ -199,14 +199,14 @@ impl ClientOptions {
 }
 
 impl Client {
-    /// Whether this error means that the connection broke, and the client will connect again.
+    /// Whether this error means that the connection broke; then the client will reconnect.
     pub(super) fn loses(&mut self, error: &Error) -> bool {
         let (Some(comeback), Error::Broken(_)) = (&mut self.comeback, error) else { return false };
         comeback.away.get_or_insert_with(BrokenConnection::begin);
         true
     }
 
-    /// Does something at the broker, if necessary after connecting again, as often as the connection breaks.
+    /// Runs a request at the broker; reconnects and repeats it whenever the connection breaks.
     pub(super) fn surely<T>(
         &mut self,
         mut work: impl FnMut(&mut Self) -> Result<T, Error>,
@@ -220,10 +220,10 @@ impl Client {
         }
     }
 
-    /// Connects again if it has to; false if it has not succeeded by then.
+    /// Reconnects if necessary; returns false if that has not succeeded by `until`.
     ///
     /// # Errors
-    /// It has tried as long as it may.
+    /// The time limit for reconnecting has passed.
     pub(super) fn is_back(&mut self, until: Option<Instant>) -> Result<bool, Error> {
         loop {
             let Some(comeback) = &mut self.comeback else { return Ok(true) };
@@ -244,7 +244,7 @@ impl Client {
                 Ok(()) => {
                     let away = self.comeback.as_mut().and_then(|comeback| comeback.away.take());
                     let away = away.map(|away| away.since.elapsed()).unwrap_or_default();
-                    // who never receives is told once
+                    // a program that never receives gets only one such notice
                     if !matches!(self.received.back(), Some(Reception::Reconnected { .. })) {
                         self.received.push_back(Reception::Reconnected { away });
                     }
@@ -270,7 +270,7 @@ impl Client {
         (self.terms, self.lease) = (fresh.terms.clone(), fresh.lease);
         drop(fresh); // with the broken connection
         self.connection += 1;
-        // an outcome that came before the connection broke is still true
+        // an outcome that came before the break is still valid
         self.answers.retain(|(_, token), _| *token > 0);
         (self.topics, self.parts, self.loosely) = Default::default();
         self.statistics = None;
@@ -311,10 +311,10 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use unisono_fairqueue::{ClassSpec, Hierarchy};
 
-    /// Calls that a transport answers before its connection breaks. `None`: it does not break.
+    /// The number of calls that a transport answers before its connection breaks. `None`: it does not break.
     type CallsLeft = Arc<Mutex<Option<u32>>>;
 
-    /// A transport whose connection breaks at a call of the client's.
+    /// A transport whose connection breaks at a chosen call of the client.
     #[derive(Debug)]
     struct BreakingTransport {
         inner: StreamTransport,
@@ -375,7 +375,7 @@ mod tests {
         }
     }
 
-    /// A client whose connection breaks when `left` says so, and that connects again then.
+    /// A client whose connection breaks when `left` says so, and that then reconnects.
     fn breaking(address: &BrokerAddress, left: &CallsLeft, how: fn() -> TransportError) -> Client {
         let BrokerAddress::Unix(path) = address else { unreachable!("the test's address is a path") };
         let socket = std::os::unix::net::UnixStream::connect(path).expect("it listens");
@@ -389,8 +389,8 @@ mod tests {
         client
     }
 
-    /// Two requests that nobody answers; the connection breaks at each call of the client's in turn. Where
-    /// it breaks before the request has left, the request goes to the next connection, and nobody replies.
+    /// Two requests without a reply; the connection breaks at each call of the client in turn. If it breaks
+    /// before the request has left, the request goes over the next connection, and no reply comes.
     fn is_unanswered_wherever_the_connection_breaks(address: &BrokerAddress, how: fn() -> TransportError) {
         let draft = EventDraft::new(b"?");
         let (patience, mut unanswered) = (Duration::from_millis(15), 0);
@@ -398,7 +398,7 @@ mod tests {
             for calls in 0.. {
                 let left = CallsLeft::default();
                 let mut client = breaking(address, &left, how);
-                // it takes its own request, and never replies
+                // the client receives its own request, and never replies
                 client.subscribe(&SubscriptionSpec::of("question")).expect("it fits");
                 let topic = client.advertise(&Advertisement::of("question")).expect("a topic");
                 if !is_first {
@@ -411,7 +411,7 @@ mod tests {
                 match answer.expect_err("nobody replies") {
                     Error::Unanswered => unanswered += 1,
                     Error::NoReply(_) if !broke => break,
-                    // asked of the next connection
+                    // the request went over the next connection
                     Error::NoReply(_) => {}
                     other => panic!("it broke after {calls} calls: {other}"),
                 }

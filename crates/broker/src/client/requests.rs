@@ -1,9 +1,8 @@
-//! Request and reply, on top of events: a request names the topic where its answer is expected, and a
-//! number.
+//! Request and reply, on top of events: a request names the topic where its reply is expected, and a number.
 //!
-//! The fields `reply_to` (the topic) and `request` (the number) carry this; the answer has the same number.
-//! An answer with the field `reply_error` (a text) says why there is none.
-//! Any client library can do the same.
+//! The fields `reply_to` (the topic) and `request` (the number) carry this; the reply has the same number. A
+//! reply with the field `reply_error` (a text) has the reason why the request failed. Any client library can
+//! do the same.
 
 use super::{
     BrokerAnswer, Client, Error, EventDraft, ReceivedEvent, Reception, SubscriptionHandle, TopicHandle,
@@ -18,30 +17,30 @@ use unisono_linux::clock;
 /// Topics of replies.
 #[derive(Debug, Default)]
 pub(super) struct ReplyTopics {
-    /// Where this program expects answers.
+    /// The topic for replies to this program.
     own: Option<(String, SubscriptionHandle)>,
-    /// Topics that this program has answered on.
+    /// Topics of other programs, opened for replies.
     others: HashMap<String, TopicHandle>,
 }
 
-/// Time between two tries while nobody subscribes to the topic of a request. A person who starts the two
-/// ends in the wrong order notices no delay, and 100 tries a second are little work. Chosen, not measured.
+/// Time between two attempts while the topic of a request has no subscriber. A person who starts the two ends
+/// in the wrong order notices no delay, and 100 attempts per second are little work. Chosen, not measured.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 
-/// The field by which an answer says why it is none.
+/// The field with the reason of a failure.
 const FAILURE: &str = "reply_error";
 
-/// Topics of other programs that one program keeps open to answer on; then it begins anew. A broker lets a
-/// program have 1024 topics unless it is told otherwise. With more askers than this, each answer costs a
-/// topic that is opened and one that is closed.
+/// Maximum number of reply topics of other programs that are kept open; beyond that all are closed. A broker
+/// allows a program 1024 topics by default. With more requesters than this, each reply opens one topic and
+/// closes another.
 const MOST_OTHERS: usize = 1000;
 
 impl Client {
     /// Publishes a request and waits for its reply. Other events that come meanwhile are received later.
-    /// While nobody subscribes to the topic, the request is published again: nobody has it twice.
+    /// While the topic has no subscriber, the request is published again; no consumer gets it twice.
     ///
     /// # Errors
-    /// The request was refused, whoever got it failed, no reply came in time, or the broker is gone.
+    /// The request was refused, its receiver failed, no reply came in time, or the broker is gone.
     pub fn request(
         &mut self,
         topic: TopicHandle,
@@ -73,7 +72,7 @@ impl Client {
             let left = until.saturating_duration_since(Instant::now());
             match self.receive(Some(left)) {
                 Ok(Some(Reception::Event(event))) if event.subscription == subscription => {
-                    // the answer to an earlier request that nobody waits for any more goes
+                    // the reply to an earlier request that has timed out is dropped
                     if event.fields.field("request") == Some(&FieldValue::from(number)) {
                         break Ok(event);
                     }
@@ -87,7 +86,7 @@ impl Client {
                 }
                 Ok(Some(other)) => others.push_back(other),
                 Ok(None) => {
-                    // who replied may have gone: the next request finds out
+                    // the replier may have gone: the next request finds out
                     self.outlets.entry(topic.0).and_modify(|outlet| outlet.is_heard = false);
                     break Err(Error::NoReply(timeout));
                 }
@@ -102,8 +101,9 @@ impl Client {
         }
     }
 
-    /// Publishes a request; whether somebody got it, or may get it later. A topic whose last request somebody
-    /// got is not asked about again: that would cost each request an answer of the broker.
+    /// Publishes a request; returns whether a consumer got it, or may get it later. If a consumer got the
+    /// topic's last request, the outcome is not asked for: that would cost each request an answer of the
+    /// broker.
     fn ask(
         &mut self,
         topic: TopicHandle,
@@ -151,10 +151,10 @@ impl Client {
         Ok(own)
     }
 
-    /// Answers a request; whether the event was one.
+    /// Replies to a request; returns whether the event was a request.
     ///
     /// # Errors
-    /// The answer is refused, or the broker is gone.
+    /// The reply is refused, or the broker is gone.
     pub fn reply(&mut self, request: &ReceivedEvent, event: EventDraft<'_>) -> Result<bool, Error> {
         let (Some(FieldValue::Text(topic)), Some(number)) =
             (request.fields.field("reply_to"), request.fields.field("request"))
@@ -168,7 +168,7 @@ impl Client {
                     self.close_others()?;
                 }
                 let handle = match self.advertise(&Advertisement::of(topic)) {
-                    // the program may have as many of its own, or the broker may allow it fewer
+                    // the program may have that many topics of its own, or the broker may allow it fewer
                     Err(Error::Refused(_)) if !self.replies.others.is_empty() => {
                         self.close_others()?;
                         self.advertise(&Advertisement::of(topic))?
@@ -184,7 +184,7 @@ impl Client {
         Ok(true)
     }
 
-    /// Forgets the topics of replies: each connection has its own.
+    /// Forgets the reply topics: they are valid for one connection.
     pub(super) fn end_replies(&mut self) {
         let replies = std::mem::take(&mut self.replies);
         let Some(comeback) = &mut self.comeback else { return };
@@ -197,16 +197,16 @@ impl Client {
         }
     }
 
-    /// Closes all topics on which it has answered.
+    /// Closes all topics opened for replies.
     fn close_others(&mut self) -> Result<(), Error> {
         std::mem::take(&mut self.replies.others).into_values().try_for_each(|handle| self.withdraw(handle))
     }
 
-    /// Answers a request that cannot be fulfilled; whether the event was one. Who asked gets
-    /// [`Error::RequestFailed`].
+    /// Reports that a request cannot be fulfilled; returns whether the event was a request. The requester
+    /// gets [`Error::RequestFailed`].
     ///
     /// # Errors
-    /// The answer is refused, or the broker is gone.
+    /// The reply is refused, or the broker is gone.
     pub fn reply_failure(&mut self, request: &ReceivedEvent, why: &str) -> Result<bool, Error> {
         let fields = FieldSet::new().with(FAILURE, why);
         self.reply(request, EventDraft::new(b"").with_fields(fields))
@@ -214,14 +214,14 @@ impl Client {
 }
 
 impl ReceivedEvent {
-    /// Whether somebody waits for a reply.
+    /// Whether the event is a request, whose sender waits for a reply.
     #[must_use]
     pub fn is_request(&self) -> bool {
         matches!(self.fields.field("reply_to"), Some(FieldValue::Text(_)))
             && self.fields.field("request").is_some()
     }
 
-    /// The answer itself, or why there is none.
+    /// The reply itself, or the reason of its failure.
     fn failure(self) -> Result<Self, String> {
         match self.fields.field(FAILURE) {
             Some(FieldValue::Text(why)) => Err(why.to_string()),

@@ -1,12 +1,12 @@
-//! A topic's ring, for the program that supplies it: who reads it, and how large it is.
+//! The supplier's end of a topic's ring: its readers and its size.
 //!
 //! The ring is made for the first event, and made anew when an event is larger than its slots or a consumer
-//! wants more to wait: the old ring is closed, and its readers find the offer of the next one at their
+//! asks for a longer queue: the old ring is closed, and its readers find the offer of the next one at their
 //! sockets. Events are written once, whatever the number of consumers.
 //!
-//! Cost: a copy of the event into the ring, and a look at each consumer that blocks. Memory: the slots
-//! of the longest queue, a third more if it drops the oldest, rounded up to a power of two. A slot is a
-//! quarter larger than the event that the ring was made for.
+//! Cost: a copy of the event into the ring, and a check of each blocking consumer. Memory: the slots of the
+//! longest queue, a third more if that consumer drops the oldest event, rounded up to a power of two. A slot
+//! is a quarter larger than the event for which the ring was made.
 
 use crate::memory::{
     ConsumerNumber, Doorbell, DoorbellState, DoorbellWatch, MemoryGeometry, MemorySupplier, PublishRefused,
@@ -18,27 +18,28 @@ use std::os::fd::OwnedFd;
 use unisono_linux::clock::Nanos;
 use unisono_sync::{SpinBudget, Wait};
 
-/// Bytes of all rings of a program: a quarter of what the broker gives all queues by default
+/// Maximum bytes of all rings of a program: a quarter of the broker's default for all queues
 /// ([`Limits::memory`](crate::Limits)), so that rings take no more than queues would.
 pub(super) const MOST_RING_BYTES: u64 = 256 << 20;
-/// Readers that a ring has room for: what the broker introduces at most.
+/// Maximum readers of a ring; the broker introduces no more.
 const MOST_LINKS: u32 = 16;
-/// The smallest slot, in bytes: a head with a short key, some fields and a small payload. Chosen, not
+/// Minimum slot size in bytes: a head with a short key, some fields and a small payload. Chosen, not
 /// measured.
 const LEAST_SLOT: usize = 256;
-/// The least events of a ring: fewer, and the two ends wait for each other at each event.
+/// Minimum number of events of a ring: with fewer, the two ends wait for each other at each event.
 const LEAST_DEPTH: usize = 4;
-/// Events without a look whether the readers still live. Each look is a system call; with this many events
-/// between two looks it disappears beside them. Chosen by this argument, not measured.
+/// Number of events between two checks that the readers are alive. Each check is a system call; over this
+/// many events its cost vanishes. Chosen by this argument, not measured.
 const LOOK_EVERY: u32 = 1024;
-/// Events in a ring that one which is due earlier may have to wait for. Through the broker it may be more: up
-/// to 256 events that have left for the consumer. As many as the broker takes from a program at a time.
+/// Maximum events in a ring that an event with an earlier deadline may have to wait for. Through the broker
+/// it may be more: up to 256 events that have left for the consumer. Chosen as the number that the broker
+/// takes from a program at a time.
 const NOT_OVERTAKEN: u64 = 64;
-/// How long a supplier waits for room before it listens to the broker. The broker's orders are not urgent,
-/// and each look is a system call. Chosen, not measured.
+/// How long a supplier waits for room before it polls the broker. The broker's orders are not urgent, and
+/// each poll is a system call. Chosen, not measured.
 const SLICE: Nanos = Nanos(5_000_000);
 
-/// A ring's way to a consumer.
+/// The link from a ring to one consumer.
 #[derive(Debug)]
 struct SupplyLink {
     consumer: String,
@@ -46,18 +47,18 @@ struct SupplyLink {
     events: usize,
     bytes: usize,
     bell: Doorbell,
-    /// Its number in the ring; none before the first event.
+    /// The consumer's number in the ring; `None` before the first event.
     number: Option<ConsumerNumber>,
 }
 
-/// A topic that goes to its consumers directly.
+/// A topic whose events go to its consumers directly.
 #[derive(Debug)]
 pub(super) struct DirectSupply {
     ring: Option<MemorySupplier>,
     links: Vec<SupplyLink>,
-    /// Events since it became direct.
+    /// Number of events in rings since the topic became direct.
     pub(super) events: u64,
-    /// The number of the last event before; none until the broker has said it.
+    /// Number of the last event before those; `None` until the broker has sent it.
     pub(super) last: Option<u64>,
     wait: Wait,
     until_look: u32,
@@ -65,12 +66,12 @@ pub(super) struct DirectSupply {
     latest: Nanos,
 }
 
-/// Why an event is not in the ring.
+/// The reason why an event is not in the ring.
 #[derive(Debug)]
 pub(super) enum NotSupplied {
-    /// A consumer that blocks has no room.
+    /// A blocking consumer has no room.
     Full(ConsumerNumber),
-    /// The ring cannot be made, or not be offered.
+    /// The ring cannot be made or offered.
     NoRing,
 }
 
@@ -84,7 +85,7 @@ impl DirectSupply {
         self.links.len()
     }
 
-    /// One more consumer, at the other end of a socket.
+    /// Adds a consumer, at the other end of a socket.
     pub(super) fn link(
         &mut self,
         socket: OwnedFd,
@@ -93,7 +94,7 @@ impl DirectSupply {
     ) {
         let when_behind = if blocks { WhenBehind::BlocksSupplier } else { WhenBehind::LosesOldest };
         let bell = Doorbell::new(socket);
-        // those that are gone keep their sockets until then
+        // departed consumers keep their sockets until this scan
         self.look();
         self.links.push(SupplyLink { consumer, when_behind, events, bytes, bell, number: None });
     }
@@ -108,8 +109,8 @@ impl DirectSupply {
         self.ring.as_ref().map_or(0, |ring| ring.geometry().bytes())
     }
 
-    /// Whether an event with this deadline may go into the ring, which keeps the order in which events came.
-    /// If many wait there, and one of them is due later, the order is the broker's work.
+    /// Whether an event with this deadline may go into the ring, which keeps the order of arrival. If many
+    /// events wait there, and one of them has a later deadline, the broker has to order them.
     pub(super) fn is_in_turn(&mut self, deadline: Nanos) -> bool {
         if deadline < self.latest
             && let Some(ring) = &mut self.ring
@@ -123,8 +124,7 @@ impl DirectSupply {
         true
     }
 
-    /// Puts an event into the ring; consumers that are awake see it. A ring that has to be made takes its
-    /// bytes from `room`.
+    /// Writes an event into the ring; running consumers see it. A new ring takes its bytes from `room`.
     pub(super) fn publish(
         &mut self,
         head: &[u8],
@@ -162,8 +162,8 @@ impl DirectSupply {
         Ok(())
     }
 
-    /// Offers the ring to new readers; makes another one for all if it is too small. Readers that are gone
-    /// are forgotten, and maybe none is left.
+    /// Offers the ring to new readers; makes another one for all readers if it is too small. Drops departed
+    /// readers; there may be none left.
     #[cold]
     fn make(&mut self, length: usize, room: &mut u64) -> Result<(), NotSupplied> {
         let refused = |_| NotSupplied::NoRing;
@@ -187,7 +187,7 @@ impl DirectSupply {
         for link in self.links.iter_mut().filter(|link| link.number.is_none()) {
             match ring.offer(link.when_behind, &link.bell) {
                 Ok(number) => link.number = Some(number),
-                // it went since the look
+                // the consumer left after the scan
                 Err(error) if is_gone(&error) => {}
                 Err(_) => return Err(NotSupplied::NoRing),
             }
@@ -196,7 +196,7 @@ impl DirectSupply {
         Ok(())
     }
 
-    /// Forgets consumers that are gone, and the ring if nobody is left to read it; the bytes of it.
+    /// Drops departed consumers, and the ring if there is no reader left; returns the freed bytes.
     pub(super) fn sweep(&mut self) -> u64 {
         self.look();
         let bytes = if self.links.is_empty() { self.bytes() } else { 0 };
@@ -206,7 +206,7 @@ impl DirectSupply {
         bytes
     }
 
-    /// Forgets consumers that are gone.
+    /// Drops departed consumers.
     fn look(&mut self) {
         let ring = &mut self.ring;
         self.links.retain(|link| {
@@ -218,14 +218,14 @@ impl DirectSupply {
         });
     }
 
-    /// Wakes the consumers that sleep.
+    /// Wakes the sleeping consumers.
     pub(super) fn tell(&mut self) {
         if let Some(ring) = &mut self.ring {
             ring.tell();
         }
     }
 
-    /// Waits until this consumer has read something, or may be gone, or a moment has passed.
+    /// Waits until this consumer has read an event, or may be gone, or [`SLICE`] has passed.
     pub(super) fn wait_for(&mut self, number: ConsumerNumber) {
         let link = self.links.iter().find(|link| link.number == Some(number));
         if let (Some(link), Some(ring)) = (link, &mut self.ring) {
@@ -241,12 +241,12 @@ fn is_gone(error: &io::Error) -> bool {
 }
 
 impl SupplyLink {
-    /// Entries that a ring has to have for what this consumer wants to be able to wait.
+    /// Number of ring entries that this consumer's queue limits require.
     fn depth(&self, length: usize) -> usize {
         let most = self.events.min((self.bytes / length.max(1)).max(LEAST_DEPTH));
         match self.when_behind {
             WhenBehind::BlocksSupplier => most,
-            // a reader that falls behind goes on a quarter of the ring after the oldest
+            // a reader that falls behind continues a quarter of the ring after the oldest event
             WhenBehind::LosesOldest => most + most / 3,
         }
     }

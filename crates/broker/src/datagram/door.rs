@@ -1,4 +1,4 @@
-//! Who may have a link: one who has shown that its address is its own.
+//! Admission of QUIC links: a link is opened only for a peer whose address has been validated.
 
 use super::link::DatagramLink;
 use super::{endpoint, server};
@@ -9,16 +9,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What becomes of a datagram that belongs to no link.
+/// The treatment of a datagram that belongs to no link.
 #[derive(Debug)]
 pub enum Knock {
     Ignored,
-    /// It is answered by what was written, which is not longer.
+    /// The caller has to send `answer`; it is no longer than the datagram.
     Answered,
     Opened(Box<DatagramLink>),
 }
 
-/// The part of a broker that datagrams of strangers reach. It remembers nothing of them.
+/// The part of a broker that handles datagrams of unknown peers. It keeps no state about them.
 #[derive(Debug)]
 pub struct DatagramDoor {
     endpoint: Endpoint,
@@ -26,7 +26,7 @@ pub struct DatagramDoor {
 }
 
 impl DatagramDoor {
-    /// For programs that trust these certificates.
+    /// An admission for programs that trust these certificates.
     ///
     /// # Errors
     /// The certificates do not allow TLS 1.3.
@@ -36,7 +36,7 @@ impl DatagramDoor {
         Ok(Self { endpoint, configs })
     }
 
-    /// A datagram has come from `remote`; `answer` is overwritten.
+    /// Handles a datagram from `remote`; `answer` is overwritten.
     pub fn knock(
         &mut self,
         now: Instant,

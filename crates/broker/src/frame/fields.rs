@@ -5,14 +5,14 @@
 //!   each field, ascending by name:   length of the name (1), the name, kind (1), value
 //!   kind 0: whole number (8)   1: decimal, IEEE 754 (8)   2: false   3: true   4: text after its length (2)
 //! ```
-//! A decimal with a whole value of 64 bits is a whole number, and there is one pattern for what is no
-//! number, so that each value has one form.
+//! A decimal with an integral value of 64 bits is encoded as a whole number, and NaN has a single bit
+//! pattern, so that each value has one form.
 
 use super::MOST_KEY;
 use super::reader::{Bad, FrameReader};
 use unisono_eventchannel::{FieldSet, FieldValue, Numeric};
 
-/// Whether a frame has room for a key and fields; the answer is what is too long.
+/// Checks that a frame has room for a key and fields; the error names the part that is too long.
 pub(crate) fn check(key: &str, fields: &FieldSet) -> Result<(), String> {
     let too_long =
         |what: &str, bytes: usize, most: usize| Err(format!("{what} of {bytes} bytes; at most {most}"));
@@ -32,7 +32,8 @@ pub(crate) fn check(key: &str, fields: &FieldSet) -> Result<(), String> {
     Ok(())
 }
 
-/// Appends lengths, key and fields. What is too long for a length is cut, and the reader refuses the frame.
+/// Appends lengths, key and fields. A length that does not fit is truncated, and the reader refuses the
+/// frame.
 pub(crate) fn write(bytes: &mut Vec<u8>, key: &str, fields: &FieldSet) {
     let short = |length: usize| u16::try_from(length).unwrap_or(u16::MAX).to_le_bytes();
     bytes.extend(short(key.len()));
@@ -63,7 +64,7 @@ pub(crate) fn write(bytes: &mut Vec<u8>, key: &str, fields: &FieldSet) {
 }
 
 impl<'a> FrameReader<'a> {
-    /// A key after its length, and fields after their count.
+    /// Reads a key after its length, and fields after their count.
     pub(crate) fn key_and_fields(&mut self) -> Result<(&'a str, FieldSet), Bad> {
         let (length, count) = (usize::from(self.short()?), self.short()?);
         if length > MOST_KEY {

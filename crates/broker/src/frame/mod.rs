@@ -1,12 +1,12 @@
-//! The frames between programs and the broker. What travels for each event is binary; what is rare is JSON.
+//! The frames between programs and the broker. Per-event data is binary; rare data is JSON.
 //!
 //! ```text
 //!   byte 0    1       2             3          4..8     8..
 //!   kind      flags   criticality   repeated   number   by kind
 //! ```
-//! Numbers are little-endian. A frame is read completely or refused: no length in it is believed before it
-//! has been compared with what is there, what is left over is an error, and what a kind has no use for is
-//! zero. The payload of an event is the last part of its frame, so that a transport can carry it apart.
+//! Numbers are little-endian. A frame is read completely or refused: each length is compared with the
+//! received bytes before its use, leftover bytes are an error, and bytes without a use in a kind of frame are
+//! zero. The payload of an event is the last part of its frame, so that a transport can carry it separately.
 //!
 //! Reference: `PROTOCOL.md`, with the meaning of each frame.
 
@@ -22,45 +22,45 @@ use reader::FrameReader;
 use unisono_eventchannel::FieldSet;
 use unisono_linux::clock::Nanos;
 
-/// What a greeting begins with: the protocol and its version.
+/// The first bytes of a greeting: the protocol and its version.
 pub const MAGIC: [u8; 4] = *b"UEC1";
 /// The protocol's version.
 pub const VERSION: u32 = 1;
 
-/// The longest key of an event, in bytes. A key is the name of a thing, such as a sensor or a file, and the
-/// broker keeps one for each kept value. Chosen, not measured.
+/// Maximum length of an event's key in bytes. A key is the name of a thing, such as a sensor or a file, and
+/// the broker keeps one for each kept value. Chosen, not measured.
 pub const MOST_KEY: usize = 1024;
 
 /// Bytes in front of the payload of a delivery, without key and fields.
 pub const DELIVER_HEAD: usize = 52;
 
-/// How a supplier wants a publication to be treated; a time that means "none" is all ones.
+/// A supplier's options for a publication. A time of all ones means "none".
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PublishFlags {
-    /// The deadline is the time that remains, instead of a time of the clock that both ends read.
+    /// The deadline is the remaining time, not a time of a clock that both ends read.
     pub remaining: bool,
-    /// Say what became of it, whatever that is.
+    /// Send an answer, whatever the outcome.
     pub answer: bool,
-    /// Refuse it where it would have to wait for a consumer.
+    /// Refuse the event if it would have to wait for a consumer.
     pub at_once: bool,
 }
 
-/// What a consumer has to know of a delivery.
+/// Properties of a delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DeliverFlags {
-    /// Times are lengths of time from or until the moment of sending.
+    /// Times are relative to the moment of sending.
     pub remaining: bool,
     /// The deadline had passed.
     pub late: bool,
-    /// It was published before the consumer subscribed.
+    /// The event was published before the consumer subscribed.
     pub retained: bool,
-    /// It is one of several; the last of them has no such flag.
+    /// A part of a correlation; the last part does not have this flag.
     pub part: bool,
-    /// It is delivered again unless it is acknowledged.
+    /// The event is delivered again unless it is acknowledged.
     pub acknowledge: bool,
 }
 
-/// An event from a supplier, but for its payload.
+/// An event from a supplier, without its payload.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PublishHead<'a> {
     pub flags: PublishFlags,
@@ -70,18 +70,18 @@ pub struct PublishHead<'a> {
     pub deadline: Nanos,
     /// The program's number of the publication, for answers.
     pub token: u32,
-    /// The writer's own number of the event. None: the broker numbers.
+    /// The writer's own number of the event. `None`: the broker assigns one.
     pub sequence: Option<u64>,
     pub key: &'a str,
     pub fields: FieldSet,
 }
 
-/// An event for a consumer, but for its payload.
+/// An event for a consumer, without its payload.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DeliverHead<'a> {
     pub flags: DeliverFlags,
     pub criticality: u8,
-    /// Earlier deliveries of the event that were not acknowledged; 255: or more.
+    /// Number of earlier deliveries without an acknowledgement; 255: 255 or more.
     pub repeated: u8,
     /// The program's number of the consumer.
     pub consumer: u32,
@@ -90,25 +90,25 @@ pub struct DeliverHead<'a> {
     pub sequence: u64,
     pub deadline: Nanos,
     pub published: Nanos,
-    /// What to acknowledge; or, without that flag, the count of deliveries of this supplier and topic
-    /// that may be lost on the way. 0: neither.
+    /// With the flag `acknowledge`: the number to acknowledge. Without it: the count of deliveries of this
+    /// supplier and topic that may be lost on the way. 0: neither.
     pub delivery: u64,
     pub key: &'a str,
     pub fields: FieldSet,
 }
 
-/// What became of a publication.
+/// The outcome of a publication.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PublishOutcome {
-    /// In the inboxes of so many consumers and groups.
+    /// In the inboxes of this many consumers and groups.
     Taken(u32),
-    /// The same, and in the broker's log: it outlives the broker.
+    /// As `Taken`, and in the broker's log: the event survives the end of the broker.
     Written(u32),
-    /// The same, and on the disk: it outlives the power.
+    /// As `Written`, and on the disk: the event survives a power failure.
     Synced(u32),
-    /// A stronger supplier of the topic lives.
+    /// A stronger supplier of the topic is alive.
     Standby,
-    /// An event of this number came before.
+    /// An event with this number came before.
     Duplicate,
 }
 
@@ -116,37 +116,37 @@ pub enum PublishOutcome {
 pub enum Frame<'a> {
     /// Program: the first frame.
     Hello(Greeting),
-    /// Program: it will publish on a topic, under a number of its own.
+    /// Program: will publish on a topic, under a number of its own.
     Advertise { number: u32, spec: Advertisement },
-    /// Program: an event, whose payload is `payload` or comes apart.
+    /// Program: an event; its payload is `payload`, or comes separately.
     Publish { head: PublishHead<'a>, payload: &'a [u8] },
     /// Program: a consumer, under a number of its own.
     Subscribe { number: u32, spec: Box<SubscriptionSpec> },
-    /// Program: a delivery is done with.
+    /// Program: acknowledges a delivery.
     Acknowledge { consumer: u32, delivery: u64 },
-    /// Program: a consumer goes.
+    /// Program: ends a consumer.
     Unsubscribe { number: u32 },
-    /// Program: a path, under a number of its own; what is published on that number is sent on.
+    /// Program: a path, under a number of its own; messages published on that number are forwarded.
     Open { number: u32, path: PathSpec },
-    /// Program: nothing more on a topic or a path; what was handed over is still delivered.
+    /// Program: ends a topic or a path; messages already sent are still delivered.
     Close { number: u32 },
-    /// Program: give all credit back when everything on this path has left.
+    /// Program: give all credit back when all messages on this path have left.
     Flush { number: u32 },
-    /// Program: what have you done?
+    /// Program: asks for the broker's statistics.
     Ask,
-    /// Program: it lives.
+    /// Program: renews its lease.
     Alive,
-    /// Program: what became of a direct ring. The number is that of its topic or of its consumer.
+    /// Program: a report on a direct ring. The number belongs to its topic or its consumer.
     RingReport { number: u32, report: RingReport },
     /// Broker: the answer to [`Frame::Hello`].
     Welcome(WelcomeTerms),
-    /// Broker: a topic or a consumer is there.
+    /// Broker: a topic or a consumer is set up.
     Accepted { number: u32 },
-    /// Broker: it is not there, and why.
+    /// Broker: a topic or a consumer is refused, with the reason.
     Refused { number: u32, reason: &'a str },
-    /// Broker: what became of a publication.
+    /// Broker: the outcome of a publication.
     Published { topic: u32, token: u32, sequence: u64, outcome: PublishOutcome },
-    /// Broker: a publication was refused, and by whom.
+    /// Broker: a publication was refused, with the reason.
     Rejected { topic: u32, token: u32, reason: &'a str },
     /// Broker: the name of a topic, before its first delivery.
     Topic { number: u32, name: &'a str },
@@ -154,26 +154,26 @@ pub enum Frame<'a> {
     TopicType { number: u32, event_type: Option<&'a str> },
     /// Broker: an event.
     Deliver { head: DeliverHead<'a>, payload: &'a [u8] },
-    /// Broker: what a consumer should know beside its events.
+    /// Broker: a notice to a consumer.
     Notice { consumer: u32, notice: NoticeText },
-    /// Broker: so many deliveries of a supplier and topic were sent that may be lost on the way, the last one
-    /// with the supplier's number `last`.
+    /// Broker: `count` deliveries of a supplier and topic were sent that may be lost on the way; the last one
+    /// had the supplier's number `last`.
     Sent { consumer: u32, topic: u32, supplier: u32, count: u64, last: u64 },
-    /// Broker: the path is there.
+    /// Broker: the path is open.
     Opened {
         number: u32,
-        /// How many bytes may be on their way.
+        /// Maximum bytes in transit.
         credit: u32,
     },
-    /// Broker: the path is not there, or no longer.
+    /// Broker: the path is refused or has ended.
     Closed { number: u32, reason: &'a str },
-    /// Broker: so many bytes have left (or were dropped); as many may come.
+    /// Broker: this many bytes have left or were dropped; the program may send as many.
     Credit { number: u32, bytes: u32 },
     /// Broker: the answer to [`Frame::Ask`], in JSON.
     Statistics { json: &'a str },
-    /// Broker: what to do with a direct ring. The number is the program's, of its topic or its consumer.
+    /// Broker: an order for a direct ring. The number is the program's, for its topic or its consumer.
     Ring { number: u32, order: RingOrder },
-    /// Broker: you are sent away.
+    /// Broker: ends the connection.
     Bye { reason: &'a str },
 }
 
@@ -212,7 +212,7 @@ impl<'a> Frame<'a> {
     /// Reads one frame.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The first error in the frame.
     pub fn read(bytes: &'a [u8]) -> Result<Self, Bad> {
         let mut reader = FrameReader::new(bytes);
         let [kind, flags, criticality, repeated] = reader.array()?;
@@ -433,7 +433,7 @@ impl<'a> Frame<'a> {
 }
 
 impl PublishHead<'_> {
-    /// Appends all of the frame but the payload.
+    /// Appends the frame without its payload.
     pub fn write(&self, bytes: &mut Vec<u8>) {
         let PublishFlags { remaining, answer, at_once } = self.flags;
         let flags = byte([remaining, answer, at_once, self.sequence.is_some()]);
@@ -447,7 +447,7 @@ impl PublishHead<'_> {
 }
 
 impl DeliverHead<'_> {
-    /// Appends all of the frame but the payload.
+    /// Appends the frame without its payload.
     pub fn write(&self, bytes: &mut Vec<u8>) {
         let DeliverFlags { remaining, late, retained, part, acknowledge } = self.flags;
         let flags = byte([remaining, late, retained, part, acknowledge]);
@@ -467,12 +467,12 @@ fn write_json(bytes: &mut Vec<u8>, value: &impl serde::Serialize) {
         .expect("has a text because it is numbers and texts, written to memory");
 }
 
-/// Flags in a byte, the first one lowest.
+/// Packs flags into a byte, the first one in the lowest bit.
 fn byte<const N: usize>(flags: [bool; N]) -> u8 {
     flags.iter().rev().fold(0, |byte, flag| byte << 1 | u8::from(*flag))
 }
 
-/// The same, read; none if others are set.
+/// Unpacks the flags of a byte; `None` if other bits are set.
 fn bits<const N: usize>(byte: u8) -> Option<[bool; N]> {
     (u32::from(byte) >> N == 0).then(|| std::array::from_fn(|at| byte >> at & 1 == 1))
 }

@@ -1,8 +1,8 @@
-//! Reading a frame: bytes are taken from the front, or the frame is refused.
+//! Reads a frame from its front; a malformed frame is refused.
 
 use std::borrow::Cow;
 
-/// Why bytes are no frame.
+/// Why bytes are not a valid frame.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{length} bytes are no valid frame: {what}")]
 pub struct Bad {

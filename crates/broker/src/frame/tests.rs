@@ -1,4 +1,4 @@
-//! What is written is read, and what nobody writes is refused.
+//! Each written frame is read back, and frames that no writer produces are refused.
 
 use super::*;
 use crate::destination::Destination;
@@ -68,7 +68,7 @@ proptest! {
     ) {
         let mut bytes = bytes;
         if let [first, a, b, c, ..] = &mut bytes[..] {
-            // mostly frames that are nearly right
+            // mostly frames that are nearly correct
             (*first, *a, *b, *c) = (kind, 0, 0, 0);
         }
         if let Ok(frame) = Frame::read(&bytes) {

@@ -1,34 +1,34 @@
-//! What has come from the network and waits for the thread that publishes it here.
+//! The queue of envelopes from the network, in front of the thread that publishes them here.
 //!
-//! Who brings something never waits. Otherwise the host of a broker that is away, or slow, would hold up
-//! those who send, and through them all other hosts. While the queue is full, the oldest event is dropped;
-//! its number is then missing, which consumers are told.
+//! The network's thread never waits. Otherwise the host of an absent or slow broker would hold up the
+//! senders, and through them all other hosts. While the queue is full, the oldest event is dropped; consumers
+//! then get a gap for its number.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use unisono_linux::clock::Nanos;
 
-/// Comings and goings of hosts that wait, at most. They are few; of a network that invents hosts, the oldest
-/// are dropped. Some 100 bytes each, so that they take less than 1 MiB.
+/// Maximum waiting arrivals and departures of hosts. They are few; if a network invents hosts, the oldest
+/// changes are dropped. Some 100 bytes each, so that they take less than 1 MiB.
 const MOST_CHANGES: usize = 4096;
 
-/// Another host's join is there, or no longer.
+/// The join of another host.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct JoinedHost {
     pub name: String,
     /// The run of its broker.
     pub run: u64,
-    /// A host may have several joins.
+    /// Distinguishes several joins of one host.
     pub session: String,
 }
 
-/// What the publishing thread takes at a time.
+/// The items that the publishing thread takes at a time.
 #[derive(Debug, Default)]
 pub struct JoinArrivals {
-    /// Hosts, and whether each is there now.
+    /// Hosts that have arrived (`true`) or departed (`false`).
     pub hosts: Vec<(JoinedHost, bool)>,
-    /// Envelopes, each with when it came.
+    /// Envelopes with their times of arrival.
     pub envelopes: Vec<(Nanos, Vec<u8>)>,
 }
 
@@ -40,7 +40,7 @@ struct WaitingArrivals {
     dropped: u64,
 }
 
-/// The queue between the network and the publishing thread, of so many events and bytes.
+/// The queue between the network and the publishing thread, bounded in events and bytes.
 #[derive(Debug)]
 pub struct ArrivalQueue {
     events: usize,
@@ -56,11 +56,11 @@ impl ArrivalQueue {
     }
 
     fn waiting(&self) -> MutexGuard<'_, WaitingArrivals> {
-        // each change is whole when a thread could panic
+        // no panic can leave a change half done
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An envelope has come. One is taken however large it is.
+    /// Appends an envelope. A single envelope is accepted whatever its size.
     pub fn push(&self, now: Nanos, envelope: Vec<u8>) {
         let mut waiting = self.waiting();
         waiting.bytes += envelope.len();
@@ -77,7 +77,7 @@ impl ArrivalQueue {
         self.came.notify_one();
     }
 
-    /// A host has come or gone.
+    /// Records that a host has arrived or departed.
     pub fn push_host(&self, host: JoinedHost, there: bool) {
         let mut waiting = self.waiting();
         if waiting.hosts.len() >= MOST_CHANGES {
@@ -88,7 +88,8 @@ impl ArrivalQueue {
         self.came.notify_one();
     }
 
-    /// All hosts, and at most so many envelopes. Waits so long if there is nothing.
+    /// Takes all changes of hosts and at most `most` envelopes. If the queue is empty, waits up to
+    /// `patience`.
     #[must_use]
     pub fn take(&self, most: usize, patience: Duration) -> JoinArrivals {
         let is_empty = |of: &mut WaitingArrivals| of.hosts.is_empty() && of.envelopes.is_empty();
@@ -100,7 +101,7 @@ impl ArrivalQueue {
         JoinArrivals { hosts: waiting.hosts.drain(..).collect(), envelopes }
     }
 
-    /// Envelopes that were dropped since the beginning.
+    /// Number of envelopes dropped since the beginning.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.waiting().dropped

@@ -1,4 +1,4 @@
-//! What travels between joins.
+//! The format of the messages between joins.
 //!
 //! ```text
 //!   byte 0..4   "UJE1": this protocol and its version
@@ -8,49 +8,49 @@
 //!        8..16  run of the broker where the event was published
 //!       16..20  number of the supplier at that broker
 //!       20..    the topic's name
-//!   an event goes on:
+//!   an event continues:
 //!        8 bytes  the event's number, from 1
 //!        8 bytes  time from sending to the deadline in nanoseconds; all ones: no deadline
 //!        key and fields, as in the frames of the broker (frame/fields.rs)
 //!        payload
 //! ```
-//! Numbers are little-endian. An envelope is read completely or refused. There is exactly one way to write
-//! each. The class is not in it: each class has a network of its own.
+//! Numbers are little-endian. An envelope is read completely or refused, and each value has exactly one
+//! encoding. The class is not included: each class has a network of its own.
 
 use crate::frame::reader::{Bad, FrameReader};
 use crate::frame::{MOST_KEY, fields};
 use unisono_eventchannel::{FieldSet, check_name};
 use unisono_linux::clock::Nanos;
 
-/// What an envelope begins with: the protocol and its version.
+/// The first bytes of an envelope: the protocol and its version.
 pub const ENVELOPE_MAGIC: [u8; 4] = *b"UJE1";
 
 const EVENT: u8 = 1;
 const LEFT: u8 = 2;
 
-/// A supplier's events of one topic.
+/// Identifies the events of one supplier on one topic.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StreamOrigin<'a> {
     /// The run of the supplier's broker.
     pub run: u64,
-    /// The broker's number of the supplier.
+    /// The number of the supplier at that broker.
     pub supplier: u32,
     pub topic: &'a str,
 }
 
-/// What an envelope says of its stream.
+/// The content of an envelope.
 #[derive(Clone, PartialEq, Debug)]
 pub enum JoinBody<'a> {
     Event {
         criticality: u8,
         sequence: u64,
-        /// From sending to the deadline. None: it has no deadline.
+        /// Time from sending to the deadline. `None`: no deadline.
         remaining: Option<Nanos>,
         key: &'a str,
         fields: FieldSet,
         payload: &'a [u8],
     },
-    /// The supplier will publish no more on the topic.
+    /// The supplier publishes no more on the topic.
     Left,
 }
 
@@ -64,7 +64,7 @@ impl<'a> JoinEnvelope<'a> {
     /// Reads one envelope.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The first error in the envelope.
     pub fn read(bytes: &'a [u8]) -> Result<Self, Bad> {
         let mut reader = FrameReader::new(bytes);
         if reader.array()? != ENVELOPE_MAGIC {
@@ -96,7 +96,7 @@ impl<'a> JoinEnvelope<'a> {
         Ok(Self { origin: StreamOrigin { run, supplier, topic }, body })
     }
 
-    /// Its bytes. None: a name or a key is longer than an envelope takes.
+    /// The encoded bytes. `None`: a name or a key is too long for an envelope.
     #[must_use]
     pub fn to_bytes(&self) -> Option<Vec<u8>> {
         let StreamOrigin { run, supplier, topic } = self.origin;

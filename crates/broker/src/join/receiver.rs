@@ -1,4 +1,4 @@
-//! The side that takes events from the network and publishes them at the broker of this host.
+//! The receiving side of a join: takes events from the network and publishes them at this host's broker.
 
 use super::envelope::{JoinBody, JoinEnvelope, StreamOrigin};
 use serde::Serialize;
@@ -7,48 +7,47 @@ use std::sync::Arc;
 use unisono_eventchannel::FieldSet;
 use unisono_linux::clock::Nanos;
 
-/// Pairs of supplier and topic that a receiver remembers, at most: a broker lets one program publish on 1024
-/// topics. Of more, the one that was silent longest is forgotten.
+/// Maximum pairs of supplier and topic that a receiver remembers: a broker lets one program publish on 1024
+/// topics. Beyond that, the pair that was silent longest is dropped.
 pub const MOST_STREAMS: usize = 1000;
 
-/// How long the streams of a host that is gone are remembered. If it comes back in time, its streams go on,
-/// and consumers are told what they missed; a cable that was pulled is noticed by zenoh within 10 s.
+/// How long the streams of a departed host are remembered. If it comes back in time, its streams continue,
+/// and consumers get notices of the missed events; zenoh notices a pulled cable within 10 s.
 const PATIENCE: Nanos = Nanos::SECOND.times(60);
 
-/// Streams whose supplier has left that are remembered, at most; also no longer than [`PATIENCE`]. Copies
-/// that come by a slower way are known by them. As many as a sender remembers.
+/// Maximum number of remembered streams whose supplier has left; also limited by [`PATIENCE`]. They identify
+/// copies that come by a slower route. As many as a sender remembers.
 const MOST_LEFT: usize = 4096;
 
-/// Numbers below the last one of which a receiver knows whether they came: the bits of one word. Chosen, not
-/// measured.
+/// How many numbers below the last one a receiver tracks: the bits of one word. Chosen, not measured.
 const REMEMBERED: u64 = 64;
 
 /// A supplier of another host on one topic, as this receiver numbers it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct JoinStream(pub u32);
 
-/// What a receiver has done.
+/// Totals of a receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct ReceiverCounters {
     /// Events to publish here.
     pub received: u64,
     /// Bytes of their payloads.
     pub received_bytes: u64,
-    /// Events that came before.
+    /// Events whose number came before.
     pub duplicates: u64,
-    /// Events that came after one with a higher number of the same supplier: they are missing here.
+    /// Events that came after a higher number of the same supplier; they are not published here.
     pub overtaken: u64,
-    /// Numbers that were left out when a higher one came.
+    /// Numbers skipped when a higher one came.
     pub missing: u64,
     /// Events of this host's own broker that came back.
     pub own: u64,
-    /// What came and was no envelope.
+    /// Messages that are not valid envelopes.
     pub garbage: u64,
-    /// Streams that were forgotten because there are too many.
+    /// Streams dropped because there were too many.
     pub displaced: u64,
 }
 
-/// An event to publish here, under its own number.
+/// An event to publish here, under its original number.
 #[derive(Clone, PartialEq, Debug)]
 pub struct JoinedEvent<'a> {
     pub criticality: u8,
@@ -60,12 +59,12 @@ pub struct JoinedEvent<'a> {
     pub payload: &'a [u8],
 }
 
-/// What to do at the broker of this host.
+/// An action to take at this host's broker.
 #[derive(Clone, PartialEq, Debug)]
 pub enum JoinStep<'a> {
-    /// Publish as the supplier that stands for this stream; make one if there is none.
+    /// Publish as the supplier for this stream; create the supplier if necessary.
     Publish { stream: JoinStream, origin: StreamOrigin<'a>, event: JoinedEvent<'a> },
-    /// The supplier that stands for this stream leaves, if there is one.
+    /// Withdraw the supplier for this stream, if there is one.
     Withdraw(JoinStream),
 }
 
@@ -75,14 +74,14 @@ type StreamKey = (u64, u32, Arc<str>);
 struct StreamState {
     number: JoinStream,
     last: u64,
-    /// Which numbers came: the lowest bit stands for `last`, the next one for the number below.
+    /// Bit set of the numbers that came: the lowest bit stands for `last`, the next one for the number below.
     came: u64,
-    /// The count of arrivals when it was last heard.
+    /// The count of arrivals at its last event.
     heard: u64,
 }
 
 impl StreamState {
-    /// A number not above the last one comes: whether it came before.
+    /// Marks a number that is not above the last one; returns whether it came before.
     fn came_before(&mut self, sequence: u64) -> bool {
         let back = self.last - sequence;
         let bit = if back < REMEMBERED { 1 << back } else { 0 };
@@ -92,22 +91,23 @@ impl StreamState {
     }
 }
 
-/// Takes envelopes of one class.
+/// The receiver of one class.
 #[derive(Debug)]
 pub struct JoinReceiver {
     own_run: u64,
     streams: HashMap<StreamKey, StreamState>,
-    /// Those whose supplier has left. A supplier's number comes once in a run: what comes of it is no news.
+    /// Streams whose supplier has left. A supplier's number is used once in a run, so later events of it are
+    /// old.
     left: HashMap<StreamKey, StreamState>,
-    /// When they left, the first one first.
+    /// Their times of departure, the earliest first.
     left_at: VecDeque<(Nanos, StreamKey)>,
     most: usize,
-    /// The last number of a stream.
+    /// The last number assigned to a stream.
     numbers: u32,
     arrivals: u64,
-    /// Runs of brokers whose joins are there.
+    /// Runs of the brokers with a connected join.
     present: BTreeSet<u64>,
-    /// Runs of brokers that have streams and whose joins are not there, with when they were heard last.
+    /// Runs of brokers that have streams but no connected join, with the time of their last event.
     absent: BTreeMap<u64, Nanos>,
     pub counters: ReceiverCounters,
 }
@@ -134,7 +134,7 @@ impl JoinReceiver {
         }
     }
 
-    /// It is connected to a broker of this run.
+    /// The join is connected to a broker of this run.
     pub fn connected(&mut self, run: u64) {
         self.own_run = run;
     }
@@ -145,13 +145,13 @@ impl JoinReceiver {
         self.own_run == run
     }
 
-    /// Suppliers of other hosts that it knows.
+    /// Number of known suppliers of other hosts.
     #[must_use]
     pub fn streams(&self) -> usize {
         self.streams.len()
     }
 
-    /// Bytes came from the network at this time. The answer is what to do, in order.
+    /// Handles bytes from the network; returns the actions to take, in order.
     pub fn arrived<'a>(&mut self, now: Nanos, bytes: &'a [u8]) -> Vec<JoinStep<'a>> {
         let Ok(JoinEnvelope { origin, body }) = JoinEnvelope::read(bytes) else {
             self.counters.garbage += 1;
@@ -173,7 +173,7 @@ impl JoinReceiver {
                 vec![JoinStep::Withdraw(number)]
             }
             JoinBody::Event { criticality, sequence, remaining, key: of, fields, payload } => {
-                // also of a host that has gone something may still be under way
+                // events of a departed host may still be in transit
                 if !self.present.contains(&origin.run) {
                     self.absent.insert(origin.run, now);
                 }
@@ -194,7 +194,7 @@ impl JoinReceiver {
         }
     }
 
-    /// A number has come: the stream that was forgotten for it, and the stream to publish it in.
+    /// Admits a number: returns the stream displaced by it, and the stream to publish it in.
     fn admit(&mut self, key: StreamKey, sequence: u64) -> (Option<JoinStream>, Option<JoinStream>) {
         let heard = self.arrivals;
         if let Some(state) = self.left.get_mut(&key) {
@@ -227,14 +227,14 @@ impl JoinReceiver {
         (displaced, Some(number))
     }
 
-    /// Forgets the stream that was silent longest.
+    /// Drops the stream that was silent longest.
     fn displace(&mut self) -> Option<JoinStream> {
         let oldest = self.streams.iter().min_by_key(|(_, state)| state.heard).map(|(key, _)| key.clone())?;
         self.counters.displaced += 1;
         self.streams.remove(&oldest).map(|state| state.number)
     }
 
-    /// Suppliers that left long ago are forgotten, and the first of too many.
+    /// Drops suppliers that left long ago, and the earliest ones beyond the maximum.
     fn forget_left(&mut self, now: Nanos) {
         let too_many = |this: &Self| this.left_at.len() > MOST_LEFT;
         while self.left_at.front().is_some_and(|(at, _)| now.since(*at) >= PATIENCE) || too_many(self) {
@@ -244,22 +244,22 @@ impl JoinReceiver {
         }
     }
 
-    /// The join of another broker is there.
+    /// The join of another broker has connected.
     pub fn peer_came(&mut self, run: u64) {
         self.present.insert(run);
         self.absent.remove(&run);
     }
 
-    /// The join of another broker has gone, or cannot be reached.
+    /// The join of another broker has departed, or cannot be reached.
     pub fn peer_went(&mut self, now: Nanos, run: u64) {
         self.present.remove(&run);
-        // those who send nothing need no memory here
+        // silent hosts need no memory here
         if self.streams.keys().any(|(of, _, _)| *of == run) {
             self.absent.entry(run).or_insert(now);
         }
     }
 
-    /// What hosts that have been gone for long were remembered for is forgotten; the suppliers that leave.
+    /// Drops the streams of hosts that have been absent for long; returns the streams to withdraw.
     pub fn forget(&mut self, now: Nanos) -> Vec<JoinStream> {
         self.forget_left(now);
         let (mut left, absent) = (Vec::new(), &mut self.absent);
@@ -294,7 +294,7 @@ mod tests {
         envelope(run, supplier, body)
     }
 
-    /// The stream and the number of what is published.
+    /// The stream and the number of the published event.
     fn published(steps: &[JoinStep<'_>]) -> Option<(JoinStream, u64)> {
         steps.iter().find_map(|step| match step {
             JoinStep::Publish { stream, event, .. } => Some((*stream, event.sequence)),
@@ -302,14 +302,14 @@ mod tests {
         })
     }
 
-    /// Everything that came of one stream.
+    /// All arrivals of one stream.
     #[derive(Default)]
     struct SlowStream {
         came: Vec<u64>,
         heard: usize,
     }
 
-    /// The receiver, without a bound on what it remembers of a stream.
+    /// The receiver, with unlimited memory per stream.
     #[derive(Default)]
     struct SlowReceiver {
         streams: BTreeMap<u32, SlowStream>,
@@ -345,7 +345,7 @@ mod tests {
     }
 
     proptest! {
-        /// Copies come by two routes, each of which loses some and is delayed against the other.
+        /// Copies come by two routes; each route loses some, and one is delayed against the other.
         #[test]
         fn each_event_is_published_once_and_in_order_whatever_way_its_copies_took(
             lost in proptest::collection::vec((any::<bool>(), any::<bool>()), 1..60),
@@ -428,7 +428,7 @@ mod tests {
         assert!(published(&receiver.arrived(Nanos(0), &first)).is_some());
         assert!(published(&receiver.arrived(Nanos(0), &third)).is_some());
         assert_eq!(receiver.arrived(Nanos(0), &left).len(), 1);
-        // what came by the other way, on which nothing was lost
+        // copies by the other route, which lost no event
         for bytes in [&first, &second, &third, &left] {
             assert_eq!(receiver.arrived(Nanos(1), bytes), []);
         }
@@ -474,7 +474,7 @@ mod tests {
         let (stream, _) = published(&receiver.arrived(Nanos(20), &bytes)).expect("it is new");
         assert!(receiver.forget(PATIENCE.after(Nanos(19))).is_empty());
         assert_eq!(receiver.forget(PATIENCE.after(Nanos(20))), [stream]);
-        // and one that is there is not
+        // the stream of a connected host is kept
         receiver.arrived(Nanos(20), &event(3, 7, 5));
         receiver.peer_came(3);
         assert!(receiver.forget(PATIENCE.times(9)).is_empty());

@@ -1,4 +1,4 @@
-//! The side that takes events from the broker of this host and hands them to the network.
+//! The sending side of a join: takes events from this host's broker and passes them to the network.
 
 use super::envelope::{JoinBody, JoinEnvelope, StreamOrigin};
 use super::settings::JoinSettings;
@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
-/// What a sender has done.
+/// Totals of a sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct SenderCounters {
-    /// Events handed to the network.
+    /// Events passed to the network.
     pub sent: u64,
     /// Bytes of their payloads.
     pub sent_bytes: u64,
@@ -20,23 +20,23 @@ pub struct SenderCounters {
     pub dropped_full: u64,
     /// Events whose deadline passed before they could be sent.
     pub dropped_late: u64,
-    /// Events that cannot be carried: their topic or key is too long.
+    /// Events dropped because their topic or key is too long.
     pub too_long: u64,
 }
 
-/// Takes events of one class.
+/// The sender of one class.
 #[derive(Debug)]
 pub struct JoinSender {
-    /// Which of the settings' classes.
+    /// Index of the class in the settings.
     class: usize,
     run: u64,
-    /// Suppliers and topics of which events were sent.
+    /// Suppliers and topics with events that were sent.
     suppliers: BTreeSet<(u32, Arc<str>)>,
     pub counters: SenderCounters,
 }
 
-/// Suppliers that a sender remembers, to tell the others when one leaves: as many as a channel has. The
-/// others hear nothing of the departure of one more.
+/// Maximum suppliers that a sender remembers, to announce their departure: as many as a channel has. The
+/// departure of others is not announced.
 const MOST_SUPPLIERS: usize = 4096;
 
 impl JoinSender {
@@ -45,7 +45,7 @@ impl JoinSender {
         Self { class, run: 0, suppliers: BTreeSet::new(), counters: SenderCounters::default() }
     }
 
-    /// It is connected to a broker, whose numbers hold for this run.
+    /// The join is connected to a broker; the broker's numbers are valid within this run.
     pub fn connected(&mut self, run: u64) {
         if self.run != run {
             self.suppliers.clear();
@@ -53,10 +53,9 @@ impl JoinSender {
         self.run = run;
     }
 
-    /// The broker gave it an event. The answer is what to send, if it is to be sent.
+    /// Handles an event of the broker; returns the envelope to send, if any.
     pub fn event(&mut self, now: Nanos, event: &ReceivedEvent, settings: &JoinSettings) -> Option<Vec<u8>> {
-        // What was published before this subscription was sent then, or happened before the hosts were
-        // joined.
+        // A retained event was sent when it was published, or was published before the hosts were joined.
         if event.retained || settings.class_of(&event.topic) != Some(self.class) {
             return None;
         }
@@ -87,11 +86,11 @@ impl JoinSender {
         Some(bytes)
     }
 
-    /// The broker told it something. The answer is what to send, if it is to be sent.
+    /// Handles a notice of the broker; returns the envelope to send, if any.
     pub fn notice(&mut self, topic: Option<&Arc<str>>, notice: &NoticeText) -> Option<Vec<u8>> {
         match notice {
             NoticeText::Gap { lost, cause, .. } if cause == "late" => self.counters.dropped_late += lost,
-            // what the supplier itself left out, the numbers say
+            // numbers that the supplier itself skipped show as a gap at the other hosts
             NoticeText::Gap { cause, .. } if cause == "not-received" => {}
             NoticeText::Gap { lost, .. } => self.counters.dropped_full += lost,
             NoticeText::Gone { supplier, .. } => {

@@ -1,4 +1,4 @@
-//! The file of a join: which topics travel, in which classes, and how.
+//! The settings file of a join: the topics that travel, their classes, and the networks.
 
 use crate::spec::{ExceptSpec, InterestSpec, SubscriptionSpec, WhenFull, WhenLate};
 use serde::Deserialize;
@@ -6,7 +6,7 @@ use toml::Spanned;
 use unisono_eventchannel::TopicPattern;
 use unisono_fairqueue::Position;
 
-/// Why a text is no file of a join: where, and what to write instead.
+/// Why a text is not a valid settings file: the position, and the text to write instead.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{at}: {what}")]
 pub struct JoinSettingsError {
@@ -14,12 +14,12 @@ pub struct JoinSettingsError {
     pub what: String,
 }
 
-/// Why a text is no pattern of topics that travel.
+/// Why a text is not a valid topic pattern for a join.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct JoinPatternError(String);
 
-/// How the network treats the events of a class beside those of others; zenoh's priorities.
+/// The network's priority for the events of a class; the names are zenoh's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum JoinPriority {
@@ -39,20 +39,21 @@ pub struct JoinClass {
     /// The same on all hosts.
     pub name: String,
     pub topics: Vec<TopicPattern>,
-    /// Topics that do not travel although `topics` has them.
+    /// Topics excluded from `topics`.
     pub except: Vec<TopicPattern>,
     pub priority: JoinPriority,
-    /// The class of the broker's policy that shares out the broker's time. None: its default.
+    /// The class of the broker's policy that serves this join. `None`: the default class.
     pub broker_class: Option<String>,
     pub queue_events: usize,
     pub queue_bytes: usize,
     pub full: WhenFull,
-    /// Where its network listens, and whom it connects to: zenoh's endpoints.
+    /// Zenoh endpoints for listening.
     pub listen: Vec<String>,
+    /// Zenoh endpoints of peers to connect to.
     pub connect: Vec<String>,
 }
 
-/// The classes of a join. An event belongs to the first one that has its topic.
+/// The classes of a join. An event belongs to the first class that includes its topic.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JoinSettings {
     pub classes: Vec<JoinClass>,
@@ -85,10 +86,10 @@ struct WrittenJoinClass {
 }
 
 impl JoinSettings {
-    /// Reads a file.
+    /// Parses a settings file.
     ///
     /// # Errors
-    /// Something in it is wrong.
+    /// The file is not valid.
     pub fn parse(text: &str) -> Result<Self, JoinSettingsError> {
         let at = |start| Position::of(text, start);
         let written: WrittenJoin = toml::from_str(text).map_err(|error| JoinSettingsError {
@@ -161,10 +162,10 @@ impl JoinSettings {
         Ok(Self { classes })
     }
 
-    /// One class, called `events`, with these patterns, and where it listens and connects.
+    /// Settings with one class, called `events`, with these patterns and endpoints.
     ///
     /// # Errors
-    /// A pattern is none.
+    /// A pattern is not valid.
     pub fn of_topics(
         topics: &[String],
         except: &[String],
@@ -188,19 +189,19 @@ impl JoinSettings {
         Ok(Self { classes: vec![class] })
     }
 
-    /// Which class the events of a topic travel in. None: they do not travel.
+    /// The class of a topic's events. `None`: they do not travel.
     #[must_use]
     pub fn class_of(&self, topic: &str) -> Option<usize> {
         let has = |patterns: &[TopicPattern]| patterns.iter().any(|pattern| pattern.matches(topic));
         self.classes.iter().position(|class| has(&class.topics) && !has(&class.except))
     }
 
-    /// What the join of a class asks the broker for.
+    /// The subscription of a class's join.
     #[must_use]
     pub fn subscription(&self, class: usize) -> Option<SubscriptionSpec> {
         let (before, class) = (self.classes.get(..class)?, self.classes.get(class)?);
         let texts = |patterns: &[TopicPattern]| patterns.iter().map(ToString::to_string).collect();
-        // what travels in an earlier class, or not at all, takes no room in this one's queue
+        // topics of earlier classes, and excluded topics, take no room in this class's queue
         let earlier = before.iter().flat_map(|class| class.topics.iter().map(|it| (it, &class.except[..])));
         let own = class.except.iter().map(|it| (it, &[][..]));
         let excepted: Vec<_> = earlier.chain(own).collect();

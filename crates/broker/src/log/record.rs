@@ -1,4 +1,4 @@
-//! One event as the log has it on disk.
+//! The on-disk format of one event in the log.
 //!
 //! ```text
 //!   4 magic  4 length of the body  8 position  4 checksum of these and the salt  4 checksum of the body
@@ -6,8 +6,8 @@
 //!         2 + 2 + 2 lengths of topic, type, writer, then these; key and fields as in frames; the payload
 //! ```
 //! The flags: 1 it has a type, 2 it is a retained message of MQTT. Numbers are little-endian. Both checksums
-//! (CRC-32) begin with the segment's salt, a random number: bytes that a program put into a payload are not
-//! taken for a record when a damaged segment is searched for the next whole one.
+//! (CRC-32) begin with the segment's salt, a random number: in a damaged segment, bytes that a program put
+//! into a payload are not mistaken for a record when the reader searches for the next complete one.
 
 use crate::frame::fields;
 use crate::frame::reader::{Bad, FrameReader};
@@ -16,8 +16,8 @@ use unisono_linux::clock::Nanos;
 
 /// Bytes in front of a record's body.
 pub(crate) const RECORD_HEAD: usize = 24;
-/// The longest body; a head that says more is damaged. No frame of a client is longer (`LARGEST_FRAME`), so
-/// that every event that arrives fits.
+/// Maximum length of a body; a head with a larger length is damaged. No frame of a client is longer
+/// (`LARGEST_FRAME`), so that every event that arrives fits.
 pub(crate) const MOST_BODY: usize = 64 << 20;
 pub(crate) const RECORD_MAGIC: [u8; 4] = *b"\xb5uEv";
 
@@ -26,17 +26,17 @@ pub(crate) const RECORD_MAGIC: [u8; 4] = *b"\xb5uEv";
 pub struct LoggedEvent<'a> {
     pub topic: &'a str,
     pub event_type: Option<&'a str>,
-    /// The name of its supplier across connections. Empty: it has none.
+    /// The supplier's name, the same in all its connections; empty: it has no name.
     pub writer: &'a str,
-    /// The broker's number of the supplier when it was published.
+    /// The broker's number of the supplier at publication.
     pub supplier: u32,
     pub sequence: u64,
     pub criticality: u8,
-    /// Whether its topic keeps it as its retained message, or forgets that one if the payload is empty.
+    /// Whether the event is the retained message of its topic; an empty payload deletes the retained message.
     pub retained: bool,
     /// Nanoseconds since 1970.
     pub published: Nanos,
-    /// Nanoseconds from then to its deadline; all ones: none.
+    /// Nanoseconds from `published` to the deadline; all ones: no deadline.
     pub due_after: Nanos,
     pub key: &'a str,
     pub fields: FieldSet,
@@ -67,7 +67,7 @@ impl<'a> LoggedEvent<'a> {
     /// Reads a body.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The first error in the body.
     pub fn read(bytes: &'a [u8]) -> Result<Self, Bad> {
         let mut reader = FrameReader::new(bytes);
         let (published, due_after, sequence) = (Nanos(reader.long()?), Nanos(reader.long()?), reader.long()?);
@@ -102,7 +102,7 @@ impl<'a> LoggedEvent<'a> {
     }
 }
 
-/// Appends a record to `bytes`, and says how long it is.
+/// Appends a record to `bytes`; returns its length.
 pub(crate) fn write_record(bytes: &mut Vec<u8>, salt: u64, position: u64, event: &LoggedEvent<'_>) -> usize {
     let start = bytes.len();
     bytes.extend([0; RECORD_HEAD]);
@@ -118,7 +118,7 @@ pub(crate) fn write_record(bytes: &mut Vec<u8>, salt: u64, position: u64, event:
     bytes.len() - start
 }
 
-/// What a record says in front of its body.
+/// The fields in front of a record's body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RecordHead {
     pub(crate) length: usize,
@@ -127,7 +127,7 @@ pub(crate) struct RecordHead {
 }
 
 impl RecordHead {
-    /// None: this is no head of a record of the segment with this salt.
+    /// `None`: these bytes are not the head of a record of the segment with this salt.
     pub(crate) fn read(salt: u64, bytes: &[u8]) -> Option<Self> {
         let head: &[u8; RECORD_HEAD] = bytes.get(..RECORD_HEAD)?.try_into().ok()?;
         let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
@@ -139,7 +139,7 @@ impl RecordHead {
         (length <= MOST_BODY).then_some(Self { length, position, sum: word(20) })
     }
 
-    /// Whether these bytes are the body that was written behind this head.
+    /// Whether these bytes are the body that belongs to this head.
     pub(crate) fn fits(&self, salt: u64, body: &[u8]) -> bool {
         self.sum == checksum(salt, &[&self.position.to_le_bytes(), body])
     }

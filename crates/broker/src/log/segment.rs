@@ -1,15 +1,15 @@
-//! A segment: a file with the records of consecutive events. Reading it finds what is whole, whatever the
-//! file holds.
+//! A segment: a file with the records of consecutive events. The reader finds the complete records, whatever
+//! the file contains.
 //!
 //! ```text
 //!   8 magic  8 salt  8 first position  4 checksum  4 zero, then records
 //! ```
-//! Where no whole record is, the reader searches byte by byte for the next one. If it finds one, the bytes
-//! between are *damaged*. If not, they are the *tail*: a write that the end of a process or of the power cut
-//! off.
+//! Where there is no complete record, the reader searches byte by byte for the next one. If it finds one, the
+//! bytes between are *damaged*. If not, they are the *tail*: a write cut off by the end of the process or by
+//! a power failure.
 //!
 //! Cost: one read of 64 KiB for many small records. In a damaged segment, one checksum of a head for each
-//! place where the magic is.
+//! occurrence of the magic number.
 
 use super::chain::ChainNumber;
 use super::record::{LoggedEvent, MOST_BODY, RECORD_HEAD, RECORD_MAGIC, RecordHead, checksum, write_record};
@@ -20,16 +20,16 @@ use std::sync::Arc;
 
 pub(crate) const SEGMENT_HEAD: u64 = 32;
 const SEGMENT_MAGIC: [u8; 8] = *b"UELOG1\n\0";
-/// Bytes read at once; a record that is longer is read whole. Many short records then cost one system call.
-/// Chosen by this argument, not measured.
+/// Bytes per read; a longer record is read at once. Many short records then cost one system call. Chosen by
+/// this argument, not measured.
 const CHUNK: usize = 64 << 10;
 
-/// Bytes at offsets: a file, or memory.
+/// Random access to bytes: a file, or memory.
 pub trait ReadAt {
     /// As `pread(2)`: 0 at the end.
     ///
     /// # Errors
-    /// The device's.
+    /// The device's error.
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
 }
 
@@ -48,7 +48,7 @@ impl ReadAt for &[u8] {
     }
 }
 
-/// What a segment begins with.
+/// The head of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SegmentHead {
     pub(crate) salt: u64,
@@ -83,7 +83,7 @@ impl SegmentHead {
     }
 }
 
-/// A segment with these events, for tests of what reads it.
+/// A segment with these events, for tests of its readers.
 #[must_use]
 pub fn segment_in_memory(salt: u64, first: u64, events: &[LoggedEvent<'_>]) -> Vec<u8> {
     let mut bytes = SegmentHead { salt, first, chain: ChainNumber::default() }.to_bytes().to_vec();
@@ -93,14 +93,14 @@ pub fn segment_in_memory(salt: u64, first: u64, events: &[LoggedEvent<'_>]) -> V
     bytes
 }
 
-/// What is at the reader's place.
+/// The content at the reader's offset.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FoundRecord {
-    /// A whole record; [`SegmentReader::body`] has its bytes.
+    /// A complete record; [`SegmentReader::body`] has its bytes.
     Event { position: u64, offset: u64 },
-    /// Bytes that are no record, and whole records behind them, from the one at position `next` on.
+    /// Bytes that are not a record, followed by complete records; the first of them has the position `next`.
     Damage { offset: u64, bytes: u64, next: u64 },
-    /// No whole record begins here or behind. No bytes: the segment ends here.
+    /// No complete record follows. With zero bytes, the segment ends here.
     Tail { offset: u64, bytes: u64 },
 }
 
@@ -115,15 +115,15 @@ pub struct SegmentReader<R> {
     /// Bytes of the source from `chunk_at` on.
     chunk: Vec<u8>,
     chunk_at: u64,
-    /// Where the body of the last record is in the chunk.
+    /// The place of the last record's body in the chunk.
     body: std::ops::Range<usize>,
 }
 
 impl<R: ReadAt> SegmentReader<R> {
-    /// None: these bytes do not begin as a segment does.
+    /// `None`: these bytes do not begin with a segment's head.
     ///
     /// # Errors
-    /// The device's.
+    /// The device's error.
     pub fn open(source: R) -> io::Result<Option<Self>> {
         let mut bytes = [0; SEGMENT_HEAD as usize];
         let mut filled = 0;
@@ -155,16 +155,16 @@ impl<R: ReadAt> SegmentReader<R> {
         self.expected
     }
 
-    /// The body of the record that was found last.
+    /// The body of the last record.
     #[must_use]
     pub fn body(&self) -> &[u8] {
         &self.chunk[self.body.clone()]
     }
 
-    /// What comes next in the first `end` bytes.
+    /// Reads the next item within the first `end` bytes.
     ///
     /// # Errors
-    /// The device's.
+    /// The device's error.
     pub fn next(&mut self, end: u64) -> io::Result<FoundRecord> {
         let offset = self.offset;
         if let Some(head) = self.whole(offset, end)? {
@@ -185,7 +185,7 @@ impl<R: ReadAt> SegmentReader<R> {
         }
     }
 
-    /// The record at an offset, if it is whole and not one of those that came before.
+    /// The record at an offset, if it is complete and its position has not been passed.
     fn whole(&mut self, offset: u64, end: u64) -> io::Result<Option<RecordHead>> {
         if !self.load(offset, RECORD_HEAD, end)? {
             return Ok(None);
@@ -201,7 +201,7 @@ impl<R: ReadAt> SegmentReader<R> {
         Ok(head.fits(self.head.salt, &self.chunk[self.body.clone()]).then_some(head))
     }
 
-    /// The next whole record from an offset on: where it is, and its position.
+    /// Searches for the next complete record from an offset on; returns its offset and its position.
     fn search(&mut self, mut offset: u64, end: u64) -> io::Result<Option<(u64, u64)>> {
         while self.load(offset, RECORD_HEAD, end)? {
             let at = (offset - self.chunk_at) as usize;
@@ -214,14 +214,14 @@ impl<R: ReadAt> SegmentReader<R> {
                     }
                     offset += 1;
                 }
-                // the chunk may end within a magic
+                // the chunk may end within a magic number
                 None => offset = self.chunk_at + (self.chunk.len() - RECORD_MAGIC.len() + 1) as u64,
             }
         }
         Ok(None)
     }
 
-    /// Whether the chunk has so many bytes from an offset on, before the end.
+    /// Makes the chunk contain `count` bytes from an offset on; false: `end` comes before them.
     fn load(&mut self, offset: u64, count: usize, end: u64) -> io::Result<bool> {
         debug_assert!(count <= RECORD_HEAD + MOST_BODY);
         if offset.checked_add(count as u64).is_none_or(|last| last > end) {

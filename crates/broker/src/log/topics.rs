@@ -1,10 +1,10 @@
-//! What topics of the log keep for those who come late, as their suppliers declared it: the file `topics`.
+//! The file `topics`: the histories that the log's topics keep for late subscribers, as declared by their
+//! suppliers.
 //!
-//! Each declaration is one line of JSON; the last one of a topic counts. A line that a crash has cut off
-//! counts for nothing. When the file is opened, it is written anew with one line for each topic that keeps
-//! something.
+//! Each declaration is one line of JSON; the last line of a topic is valid. An incomplete line after a crash
+//! is ignored. When the file is opened, it is rewritten with one line for each topic that keeps a history.
 //!
-//! Cost: a line for each topic whose declaration is new; nothing for events.
+//! Cost: a line per new declaration; nothing per event.
 
 use super::LogError;
 use crate::spec::KeptHistory;
@@ -17,10 +17,10 @@ use std::path::{Path, PathBuf};
 
 /// The name of the file.
 pub(super) const TOPICS: &str = "topics";
-/// Topics that are remembered, at most: as many as a channel has at a time.
+/// Maximum number of remembered topics: as many as a channel has at a time.
 const MOST_TOPICS: usize = 65_536;
 
-/// What a topic keeps.
+/// The declaration of a topic.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct KeptTopic {
     pub topic: String,
@@ -36,7 +36,7 @@ pub(super) struct KeptTopics {
     path: PathBuf,
     file: File,
     known: BTreeMap<String, KeptTopic>,
-    /// Whether the last line was not written to its end.
+    /// Whether the last line was written incompletely.
     torn: bool,
 }
 
@@ -68,7 +68,7 @@ impl KeptTopics {
             fs::rename(&anew, &path)?;
             Ok(file)
         };
-        // of a broker that was killed while it wrote it
+        // left by a broker that was killed during the rewrite
         let _ = fs::remove_file(&anew);
         let file = written().map_err(|source| LogError::Write { path: path.clone(), source })?;
         Ok(Self { path, file, known, torn: false })
@@ -78,7 +78,7 @@ impl KeptTopics {
         self.known.values()
     }
 
-    /// A topic was declared so.
+    /// Records the declaration of a topic.
     pub(super) fn declared(&mut self, topic: KeptTopic) -> Result<(), LogError> {
         let keeps = topic.history != KeptHistory::None;
         let known = self.known.get(&topic.topic);
@@ -140,7 +140,7 @@ mod tests {
             fs::write(directory.path().join(TOPICS), &whole[..length]).expect("room on the disk");
             let mut expected = BTreeMap::new();
             for line in whole[..length].split(|byte| *byte == b'\n') {
-                // without its end, a line may be whole
+                // a line without its line end may be complete
                 let Ok(topic) = serde_json::from_slice::<KeptTopic>(line) else { continue };
                 expected.insert(topic.topic.clone(), topic.history);
             }

@@ -330,7 +330,7 @@ impl MemoryConsumer {
 
     /// Before a sleep at several rings ([`sleep_at_any`](unisono_sync::sleep_at_any)): counts this consumer
     /// as asleep. `None`: there is something. The supplier says nothing when it dies, so the sleep must not
-    /// last longer than [`LONGEST_SLEEP`](unisono_sync::LONGEST_SLEEP).
+    /// last longer than [`MAX_SLEEP`](unisono_sync::MAX_SLEEP).
     #[cfg(not(loom))]
     #[must_use]
     pub fn doze(&self) -> Option<CountedSleeper<'_>> {

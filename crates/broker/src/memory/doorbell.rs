@@ -1,14 +1,14 @@
-//! A connected Unix socket by which two processes with a ring between them wake each other, and which ends
-//! with the process at its other end.
+//! A doorbell: a connected Unix socket through which two processes with a shared ring wake each other; it
+//! also signals the death of the peer.
 //!
-//! A byte is written only when the other one has said in the ring's page that it sleeps at its descriptor.
-//! Why not an eventfd: whoever has one can fill its counter and make it blocking for everybody, and so stop
-//! the other in its next write; a peer's epoll descriptor can lead to files that answer late. A socket's end
-//! is this process's own, a byte is sent without ever waiting, and the end of the peer is seen at the same
-//! descriptor.
+//! A process writes a byte only if the peer has marked in the ring's page that it sleeps at its descriptor.
+//! An eventfd would not do: each holder can fill its counter and make it blocking for all holders, and so
+//! stop the peer in its next write; a peer's epoll descriptor can lead to files that answer late. A socket's
+//! end belongs to this process alone, sending a byte never blocks, and the same descriptor shows the end of
+//! the peer.
 //!
 //! The socket also carries descriptors. Each message with descriptors begins with a byte other than a ring's;
-//! the kernel never hands out the descriptors of two messages together.
+//! the kernel never delivers the descriptors of two messages together.
 //!
 //! ```text
 //!   1                          a ring
@@ -17,7 +17,8 @@
 //! ```
 //! A program that connects to a broker rings four times at once: [`GREETING`].
 //!
-//! Cost: a system call to ring, one to take the rings away. Reference: unix(7), send(2) on `MSG_DONTWAIT`.
+//! Cost: one system call to ring, and one to consume the rings. Reference: unix(7), send(2) on
+//! `MSG_DONTWAIT`.
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -32,25 +33,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 use unisono_linux::clock::{Nanos, now};
 use unisono_sync::{SparseLooks, Watch, WatchVerdict};
 
-/// Rings that are taken away at once: one read empties what a busy end left, and the buffer is small enough
-/// for the stack.
+/// Maximum rings consumed by one read: enough for the rings of a busy peer, and small enough for the stack.
 const RINGS: usize = 256;
 
 const RING: u8 = 1;
 const DESCRIPTOR: u8 = 2;
-/// What a program that speaks through shared memory sends first, in one piece. As the length of a frame it
-/// would be 16 MiB and more, which no greeting has.
+/// The first bytes of a program that uses shared memory, sent in one piece. As the length of a frame they
+/// would mean 16 MiB and more, and no greeting is that long.
 pub(super) const GREETING: [u8; 4] = [RING; 4];
-/// What an offer begins with.
+/// The first bytes of an offer.
 const OFFER: [u8; 8] = *b"UEM1\0\0\0\0";
 const OFFER_BYTES: usize = 16;
-/// Descriptors of one message, at most.
+/// Maximum number of descriptors of one message.
 const MOST_DESCRIPTORS: usize = 2;
-/// Messages with descriptors that wait in this process, at most: an honest end is far below, and a hostile
-/// one shall not use up this process's descriptors.
+/// Maximum messages with descriptors that wait in this process: an honest peer stays far below, and a hostile
+/// one must not exhaust this process's descriptors.
 const MOST_WAITING: usize = 64;
 
-/// One end; clones are the same end.
+/// One end of a doorbell; clones share the end.
 #[derive(Clone, Debug)]
 pub struct Doorbell(Arc<DoorbellEnd>);
 
@@ -60,12 +60,12 @@ struct DoorbellEnd {
     inbox: Mutex<DoorbellInbox>,
 }
 
-/// What came beside rings.
+/// Messages received beside rings.
 #[derive(Debug, Default)]
 struct DoorbellInbox {
-    /// The beginning of a message whose rest has not come.
+    /// The beginning of an incomplete message.
     partial: Vec<u8>,
-    /// Descriptors, by message.
+    /// Descriptors, grouped by message.
     descriptors: VecDeque<Vec<OwnedFd>>,
     messages: VecDeque<DoorbellMessage>,
 }
@@ -91,8 +91,8 @@ impl DoorbellInbox {
                 self.messages.push_back(message);
             }
         }
-        // Descriptors arrive with their message's first byte. More than a begun message has are of no
-        // message, and would wait here for ever.
+        // Descriptors arrive with their message's first byte. A second set of descriptors beside an
+        // incomplete message belongs to no message, and would wait here for ever.
         if self.descriptors.len() > usize::from(!self.partial.is_empty()) {
             return Err("descriptors came without a message");
         }
@@ -103,7 +103,7 @@ impl DoorbellInbox {
         }
     }
 
-    /// The message that has just become whole.
+    /// The message that has just been completed.
     fn message(&mut self) -> Result<Option<DoorbellMessage>, &'static str> {
         const OTHER: &str = "an offer of shared memory of another version";
         match *self.partial {
@@ -134,7 +134,7 @@ impl DoorbellInbox {
     }
 }
 
-/// What a look at a doorbell finds.
+/// The state of a doorbell at a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DoorbellState {
     Quiet,
@@ -144,19 +144,19 @@ pub enum DoorbellState {
 }
 
 impl Doorbell {
-    /// The end in this process of a connected Unix socket.
+    /// This process's end of a connected Unix socket.
     #[must_use]
     pub fn new(socket: OwnedFd) -> Self {
         Self(Arc::new(DoorbellEnd { socket, inbox: Mutex::default() }))
     }
 
-    /// Makes the other end readable. Does nothing when so many rings wait there that it is, or when it is
-    /// gone.
+    /// Makes the other end readable. Does nothing if the socket is full of rings, and so readable, or if the
+    /// peer is gone.
     pub fn ring(&self) {
         let _ = send(&self.0.socket, &[RING], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
-    /// Says to a listener that this end speaks through shared memory. An end that knows it sees four rings.
+    /// Tells a listener that this end uses shared memory. A peer that is a doorbell sees four rings.
     ///
     /// # Errors
     /// The other end is gone.
@@ -165,15 +165,15 @@ impl Doorbell {
         if sent == GREETING.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
     }
 
-    /// Passes a descriptor on to the other end; a copy of it stays here.
+    /// Passes a descriptor to the other end; this end keeps its copy.
     ///
     /// # Errors
-    /// The other end is gone, or takes nothing for now.
+    /// The other end is gone, or its socket is full at present.
     pub(super) fn pass(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
         self.send_with(&[DESCRIPTOR], &[descriptor])
     }
 
-    /// Offers a ring in memory to the other end, which begins with `turn`.
+    /// Offers a ring in memory, which begins with `turn`, to the other end.
     pub(super) fn send_offer(
         &self,
         turn: u64,
@@ -197,20 +197,20 @@ impl Doorbell {
         if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
     }
 
-    /// The next message with descriptors that [`take`](Self::take) has found.
+    /// The next message with descriptors that [`take`](Self::take) has received.
     pub(super) fn message(&self) -> Option<DoorbellMessage> {
         self.inbox().messages.pop_front()
     }
 
     fn inbox(&self) -> std::sync::MutexGuard<'_, DoorbellInbox> {
-        // no panic can leave it half changed
+        // no panic can leave the inbox half changed
         self.0.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes rings away; what came with descriptors waits in this process from then on.
+    /// Consumes rings; messages with descriptors are queued in this process.
     ///
     /// # Errors
-    /// `InvalidData`: what came is neither a ring nor a message with descriptors.
+    /// `InvalidData`: the bytes are neither a ring nor a message with descriptors.
     pub fn take(&self) -> io::Result<DoorbellState> {
         let mut bytes = [0; RINGS];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
@@ -231,7 +231,7 @@ impl Doorbell {
         if came == 0 {
             return Ok(DoorbellState::Gone);
         }
-        // Rings alone need no lock: nothing else is in them.
+        // Rings alone need no lock: they do not touch the inbox.
         if !descriptors.is_empty() || bytes[..came].iter().any(|byte| *byte != RING) {
             let pushed = self.inbox().push(&bytes[..came], descriptors);
             pushed.map_err(|reason| io::Error::new(io::ErrorKind::InvalidData, reason))?;
@@ -239,20 +239,20 @@ impl Doorbell {
         Ok(DoorbellState::Rung)
     }
 
-    /// Ends the connection for both.
+    /// Ends the connection for both ends.
     pub fn close(&self) {
         let _ = rustix::net::shutdown(&self.0.socket, rustix::net::Shutdown::Both);
     }
 }
 
-/// Ends a wait when the other end is gone or a moment has come. For waits at the ring; who polls the doorbell
-/// sees both there.
+/// Ends a wait when the other end is gone or a time has come. For waits at the ring; a thread that polls the
+/// doorbell sees both there.
 #[derive(Debug)]
 pub struct DoorbellWatch<'a> {
     doorbell: &'a Doorbell,
     until: Option<Nanos>,
-    /// A waiter that polls looks once a microsecond or so, and a thorough look is a system call, which takes
-    /// a third of one: one in 64 costs half a hundredth of the polling.
+    /// Spaces out the system call: a polling waiter polls about once a microsecond, and the call takes a
+    /// third of one; one call in 64 polls costs half a hundredth of the polling.
     looks: SparseLooks<64>,
 }
 
@@ -338,7 +338,7 @@ mod tests {
         for bytes in [&[RING][..], &[RING, RING], &OFFER[..1]] {
             let (raw, end) = UnixStream::pair().expect("a pair");
             let (raw, end) = (Doorbell::new(raw.into()), Doorbell::new(end.into()));
-            // an offer that has begun may have the descriptors of its first byte, and no more
+            // an incomplete offer may have the descriptors of its first byte, and no more
             let refused = (0..2).try_for_each(|_| {
                 raw.send_with(bytes, &[files[0].as_fd(), files[1].as_fd()])?;
                 end.take().map(drop)

@@ -1,16 +1,16 @@
-//! One entry of the ring: which event it announces, and in which slot that lies.
+//! One entry of the ring: the event that it announces, and the slot of that event.
 //!
-//! The writer's turns count its events. The event of turn `t` is announced in entry `t mod depth`. A turn has
-//! 64 bits in two words: `low` changes with every event, and is what consumers wait for; `high` tells turns
-//! apart that are 2^32 events from each other. While an entry is rewritten for turn `t`, `low` is that of
-//! turn `t - 1`, which never belongs into this entry.
+//! Turns number the writer's events. The event of turn `t` is announced in entry `t mod depth`. A turn has 64
+//! bits in two words: `low` changes with every event, and consumers wait for it; `high` distinguishes turns
+//! that are 2^32 events apart. While an entry is rewritten for turn `t`, its `low` is that of turn `t - 1`,
+//! which never belongs into this entry.
 //!
 //! ```text
 //!   writer                                  reader of turn t
 //!   low := t - 1                            low = t ?  (acquire)
 //!   ---- fence (release) ----               read slot, length, tag; copy, or announce a hold
 //!   high, slot, length, tag                 ---- fence (acquire or SeqCst) ----
-//!   low := t  (release)                     low, high still t ? then what was read is whole
+//!   low := t  (release)                     low, high still t ? then the data read is consistent
 //! ```
 
 use super::geometry::ENTRY;
@@ -28,7 +28,7 @@ pub(super) struct RingEntry<'a> {
     words: &'a [AtomicU32; ENTRY],
 }
 
-/// What an entry announces.
+/// The content of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Announced {
     pub(super) slot: u32,
@@ -36,7 +36,7 @@ pub(super) struct Announced {
     pub(super) tag: u32,
 }
 
-/// What a reader finds who wants one turn.
+/// The state of an entry, for a reader of a given turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EntryState {
     NotYet,
@@ -47,7 +47,7 @@ pub(super) enum EntryState {
     Overwritten(u64),
 }
 
-/// The two words of a turn.
+/// The low and the high word of a turn.
 const fn halves(turn: u64) -> (u32, u32) {
     ((turn & 0xffff_ffff) as u32, (turn >> 32) as u32)
 }
@@ -58,7 +58,7 @@ pub(super) const fn low(turn: u64) -> u32 {
 }
 
 impl<'a> RingEntry<'a> {
-    /// The entry in so many words.
+    /// The entry in these words.
     pub(super) fn new(words: &'a [AtomicU32]) -> Self {
         Self { words: words.try_into().expect("because the caller takes the words of one entry") }
     }
@@ -68,25 +68,25 @@ impl<'a> RingEntry<'a> {
         &self.words[LOW]
     }
 
-    /// Announces an event; for the writer.
+    /// Announces an event; only for the writer.
     pub(super) fn announce(self, turn: u64, announced: Announced) {
         let (low, high) = halves(turn);
         self.words[LOW].store(low.wrapping_sub(1), Ordering::Relaxed);
-        // SYNC(entry-rewrite) release: who reads anything that is written below sees that the old turn is
-        // over
+        // SYNC(entry-rewrite) release: a reader that sees any word written below also sees that the old turn
+        // is over
         fence(Ordering::Release);
         self.words[HIGH].store(high, Ordering::Relaxed);
         self.words[SLOT].store(announced.slot, Ordering::Relaxed);
         self.words[LENGTH].store(announced.length, Ordering::Relaxed);
         self.words[TAG].store(announced.tag, Ordering::Relaxed);
-        // SYNC(entry) release: the event and what is said about it before its turn
+        // SYNC(entry) release: the event and its description before its turn
         self.words[LOW].store(low, Ordering::Release);
     }
 
-    /// Whether `turn`, which belongs into this entry of a ring of `depth`, is announced here.
+    /// Whether this entry of a ring of `depth` announces `turn`, which belongs into it.
     pub(super) fn look(self, turn: u64, depth: u32) -> EntryState {
         let (wanted_low, wanted_high) = halves(turn);
-        // SYNC(entry) acquire: what is said about the event, and the event, after its turn
+        // SYNC(entry) acquire: the description of the event, and the event, after its turn
         let low = self.words[LOW].load(Ordering::Acquire);
         let high = self.words[HIGH].load(Ordering::Relaxed);
         if (low, high) == (wanted_low, wanted_high) {
@@ -95,7 +95,8 @@ impl<'a> RingEntry<'a> {
         let whole = (low ^ wanted_low) & (depth - 1) == 0;
         let found = u64::from(high) << 32 | u64::from(low);
         if !whole {
-            // Rewritten for the turn after `low`, which is this one or a later one; or never written.
+            // The entry is being rewritten for the turn after `low`, which is this turn or a later one; or it
+            // was never written.
             let ahead = low.wrapping_add(1).wrapping_sub(wanted_low);
             return if ahead != 0 && ahead.cast_signed() > 0 {
                 EntryState::BeingRewritten
@@ -103,7 +104,7 @@ impl<'a> RingEntry<'a> {
                 EntryState::NotYet
             };
         }
-        // SYNC(entry-rewrite) acquire: `low` below is no older than what was read above
+        // SYNC(entry-rewrite) acquire: `low` below is no older than the words read above
         fence(Ordering::Acquire);
         if found <= turn || self.words[LOW].load(Ordering::Relaxed) != low {
             return EntryState::NotYet;
@@ -111,14 +112,14 @@ impl<'a> RingEntry<'a> {
         EntryState::Overwritten(found)
     }
 
-    /// What the entry says; whole only if [`still`](Self::still) says so afterwards.
+    /// Reads the entry; the result is consistent only if [`still`](Self::still) returns true afterwards.
     pub(super) fn read(self) -> Announced {
         let word = |index: usize| self.words[index].load(Ordering::Relaxed);
         Announced { slot: word(SLOT), length: word(LENGTH), tag: word(TAG) }
     }
 
-    /// Whether `turn` has been here all the time. A fence that acquires has to stand between this and what
-    /// was read.
+    /// Whether `turn` was announced here all the time. An acquire fence has to stand between the reads and
+    /// this call.
     pub(super) fn still(self, turn: u64) -> bool {
         let word = |index: usize| self.words[index].load(Ordering::Relaxed);
         (word(LOW), word(HIGH)) == halves(turn)

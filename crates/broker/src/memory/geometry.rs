@@ -1,11 +1,11 @@
-//! Where everything lies in a supplier's memory, and how a consumer checks what it is told about that.
+//! The layout of a supplier's memory, and the consumer's checks of the layout that the header claims.
 //!
 //! ```text
 //!   header (128 bytes) | entries: depth x 32 bytes | slots: each `largest` bytes, rounded up
 //!   header words:  0 magic   1 depth   2 largest   3 slots   16 closed   17 orders
 //! ```
-//! Pages are touched when they are used for the first time: slots that only slow consumers need cost address
-//! space until then.
+//! Pages are touched at their first use: until then, slots that only slow consumers need take address space,
+//! not memory.
 
 use unisono_sync::atomics::{AtomicU32, Ordering};
 use unisono_sync::{ForeignWords, PublishedWords};
@@ -25,31 +25,31 @@ const ORDERS: usize = 17;
 /// Words of an entry.
 pub(super) const ENTRY: usize = 8;
 
-/// Events of one supplier that a consumer may hold at once. Each costs every supplier a slot for each
-/// consumer, so that it never waits for a holder.
+/// Maximum events of one supplier that a consumer may hold at once. Each costs the supplier one slot per
+/// consumer, so that the supplier never waits for a holder.
 pub(super) const HOLDS: usize = if cfg!(loom) { 1 } else { 4 };
 
-/// Bytes of the next event that both ends ask the processor for while they are busy with this one. What is
-/// longer is copied for long enough that the processor itself finds out what comes next.
+/// Bytes of the next event that both ends prefetch while they are busy with the present one. A longer copy
+/// lasts long enough for the processor's own prefetcher.
 pub(super) const AHEAD: usize = 2048;
 
-/// Most events that a ring keeps. A header that says more is hostile or damaged: the longest queue of a
+/// Maximum number of events in a ring. A header with more is hostile or damaged: the longest queue of a
 /// direct ring has 16,384.
 const MOST_DEPTH: u32 = 1 << 16;
-/// Most bytes of an event: what a slot's byte offsets are computed for without overflow.
+/// Maximum bytes of an event, so that a slot's byte offsets cannot overflow.
 const MOST_LARGEST: u32 = 1 << 30;
-/// Most consumers of one supplier. Each takes a page and a descriptor, of which a process has 1024 as a
-/// rule.
+/// Maximum consumers of one supplier. Each takes a page and a descriptor, and a process usually has 1024
+/// descriptors.
 const MOST_CONSUMERS: u32 = 1 << 10;
-/// Most address space of one supplier: 64 GiB. A header that asks for more is hostile or damaged; processors
-/// have 47 bits of addresses for a process.
+/// Maximum address space of one supplier: 64 GiB. A header that asks for more is hostile or damaged;
+/// processors have 47 bits of addresses for a process.
 const MOST_BYTES: u64 = 1 << 36;
 
-/// From this size on a slot is a page and more: reclaiming it at once keeps memory small, and costs nothing
-/// beside writing it.
+/// From this size on a slot covers at least a page: reclaiming it at once keeps memory small, at a cost that
+/// vanishes beside that of writing it.
 const LARGE: usize = 4096;
 
-/// How large a supplier's ring is.
+/// The size of a supplier's ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryGeometry {
     depth: u32,
@@ -59,30 +59,30 @@ pub struct MemoryGeometry {
 
 impl MemoryGeometry {
     /// A ring of the last `depth` events, rounded up to a power of two, of at most `largest` bytes each, for
-    /// at most `consumers` at once. `None` beyond 65,536 events, 1 GiB an event, 1,024 consumers or 64 GiB in
-    /// all.
+    /// at most `consumers` consumers at once. `None` beyond 65,536 events, 1 GiB per event, 1,024 consumers
+    /// or 64 GiB in total.
     #[must_use]
     pub fn new(depth: u32, largest: u32, consumers: u32) -> Option<Self> {
-        // Two at least: an entry that is being rewritten is known by a turn that belongs to the entry before.
+        // At least two: an entry that is being rewritten holds a turn of the entry before.
         let depth = depth.max(2).checked_next_power_of_two()?;
         let within = depth <= MOST_DEPTH && largest <= MOST_LARGEST && consumers <= MOST_CONSUMERS;
         if !within || largest == 0 || consumers == 0 {
             return None;
         }
         let spare = u32::try_from(spare(depth, largest)).ok()?;
-        // In the ring; on loan; waiting to be looked at; held.
+        // In the ring; on loan; retired and not examined yet; held.
         let slots = depth + 1 + spare + consumers * HOLDS as u32;
         let geometry = Self { depth, largest, slots };
         (geometry.bytes() <= MOST_BYTES).then_some(geometry)
     }
 
-    /// Events that the ring keeps.
+    /// Number of events in the ring.
     #[must_use]
     pub const fn depth(self) -> u32 {
         self.depth
     }
 
-    /// Most bytes of an event.
+    /// Maximum bytes of an event.
     #[must_use]
     pub const fn largest(self) -> u32 {
         self.largest
@@ -92,12 +92,12 @@ impl MemoryGeometry {
         self.slots
     }
 
-    /// Slots that wait before it is looked whether somebody holds them.
+    /// Number of retired slots that accumulate before the holds are examined.
     pub(super) fn spare(self) -> usize {
         spare(self.depth, self.largest)
     }
 
-    /// Of this turn's entry.
+    /// Index of this turn's entry.
     pub(super) const fn index(self, turn: u64) -> usize {
         (turn & (self.depth as u64 - 1)) as usize
     }
@@ -108,7 +108,7 @@ impl MemoryGeometry {
     }
 
     /// Bytes from one slot to the next: whole cache lines, and an odd number of them, so that short events in
-    /// large slots do not all fall into the same sets of the caches.
+    /// large slots do not all fall into the same cache sets.
     const fn stride(self) -> u64 {
         let line = if cfg!(loom) { 4 } else { 64 };
         ((self.largest as u64).div_ceil(line) | 1) * line
@@ -133,7 +133,7 @@ impl MemoryGeometry {
         (self.bytes() as usize).div_ceil(size_of::<u32>())
     }
 
-    /// Says in the header how large the ring is. Before anybody else sees the memory.
+    /// Writes the sizes into the header, before any other process sees the memory.
     pub(super) fn write(self, words: &PublishedWords) {
         let header = words.words(0..HEADER);
         header[DEPTH].store(self.depth, Ordering::Relaxed);
@@ -142,7 +142,7 @@ impl MemoryGeometry {
         header[0].store(MAGIC, Ordering::Relaxed);
     }
 
-    /// What the header says, if it is consistent and lies within the memory. The header is not read again.
+    /// The sizes in the header, if they are consistent and fit into the memory. The header is not read again.
     pub(super) fn read(words: &ForeignWords) -> Option<Self> {
         if words.count() < HEADER {
             return None;
@@ -160,12 +160,12 @@ impl MemoryGeometry {
         (sane && fits()).then_some(geometry)
     }
 
-    /// The word that says that the supplier has left.
+    /// The word that is set when the supplier has left.
     pub(super) fn closed(header: &[AtomicU32]) -> &AtomicU32 {
         &header[CLOSED]
     }
 
-    /// The word that says how many orders the supplier has given to its consumers.
+    /// The word with the number of orders that the supplier has given to its consumers.
     pub(super) fn orders(header: &[AtomicU32]) -> &AtomicU32 {
         &header[ORDERS]
     }

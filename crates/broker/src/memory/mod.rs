@@ -1,25 +1,25 @@
 //! Events between processes of one host through shared memory.
 //!
-//! The idea: a supplier writes each event once, into memory that it alone may write, and announces it in a
-//! ring of entries that any number of consumers read. Nobody else has a part in it: no lock, no count that
-//! two processes change, no copy for each consumer. A consumer that falls behind finds its entry overwritten
-//! and knows by the turn how many events it has lost; one that is stopped or dead costs the supplier nothing,
-//! because the supplier never waits for anybody but those it promised to. See `PROTOCOL.md` for who writes
-//! which word, and why.
+//! The idea: a supplier writes each event once, into memory that only the supplier may write, and announces
+//! it in a ring of entries that any number of consumers read. There is no lock, no counter that two processes
+//! change, and no copy per consumer. A consumer that falls behind finds its entry overwritten and computes
+//! from the turn how many events it has lost; a stopped or dead consumer costs the supplier nothing, because
+//! the supplier waits only for consumers whose policy blocks it. See `PROTOCOL.md` for the writer of each
+//! word, and the reasons.
 //!
-//! Cost: one cache line's transfer to see an event, and the event's own; nothing for each consumer but a look
-//! whether it sleeps. When not to use: between hosts, or where the one who decides the order of events
-//! (shares, filters on content) has to be asked; the broker's rings then carry the events to it and from it.
+//! Cost: one cache line's transfer to see an event, and the transfers of the event itself; per consumer only
+//! a check whether it sleeps. When not to use: between hosts, or where the broker has to decide the order of
+//! events (shares, filters on content); the broker's rings then carry the events to it and from it.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `geometry.rs` | where everything lies |
+//! | `geometry.rs` | the layout |
 //! | `entry.rs` | one entry: turns, announcing, looking |
-//! | `page.rs` | what a consumer tells the supplier |
+//! | `page.rs` | the words from a consumer to the supplier |
 //! | `supplier.rs`, `consumer.rs` | the two ends |
-//! | `doorbell.rs`, `offer.rs` | a socket by which both wake each other, and by which the memory is passed on |
+//! | `doorbell.rs`, `offer.rs` | a socket through which the ends wake each other and pass the memory |
 //! | `transport.rs` | a ring in each direction: frames between a program and the broker |
-//! | `listener.rs` | where programs of a broker's host connect, by memory or by frames over the socket |
+//! | `listener.rs` | the socket on which a broker accepts local programs, with memory or with frames |
 //!
 //! Reference: Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012 (announcing
 //! and copying); Michael, "Hazard pointers", IEEE TPDS 15(6), 2004 (holding a slot).
@@ -43,5 +43,5 @@ pub use supplier::{AttachRefused, ConsumerNumber, Loan, MemorySupplier, PublishR
 pub use transport::MemoryTransport;
 pub(crate) use transport::{APART, WAY, shared_payload};
 
-/// Lines of the page by which a consumer speaks to one supplier.
+/// Lines of a consumer's page for one supplier.
 pub const PAGE_LINES: usize = page::LINES;

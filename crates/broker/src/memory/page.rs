@@ -1,4 +1,4 @@
-//! What a consumer tells one supplier: the page of words that both of them may write.
+//! The page of words that a consumer shares with one supplier; both may write it.
 //!
 //! ```text
 //!   line 0  position   flag 0: the next turn it wants, told every quarter of the ring, and when the
@@ -6,9 +6,8 @@
 //!   line 1  holds      words 0 to 3: a slot that it holds, plus one
 //!   line 2  events     sleepers of flag 0: the consumer sleeps here; word 14 asleep, word 15 polled
 //!   line 3  regime     how the two of them wait
-//! ```
-//! Each line has one writer as a rule, so that a supplier that publishes to somebody awake only reads what
-//! lies in its cache. Another page cannot change any of this: a consumer has one page for each supplier.
+//! Each line has one writer as a rule, so that a supplier that publishes to running consumers only reads
+//! words in its own cache. Another page cannot change any of this: a consumer has one page for each supplier.
 
 use super::geometry::HOLDS;
 use unisono_sync::atomics::AtomicU32;
@@ -29,7 +28,7 @@ pub(super) struct ConsumerPage {
 }
 
 impl ConsumerPage {
-    /// `None`: the lines are too few.
+    /// `None`: there are too few lines.
     pub(super) fn new(lines: Lines) -> Option<Self> {
         (lines.count() >= LINES).then_some(Self { lines })
     }
@@ -39,7 +38,7 @@ impl ConsumerPage {
         self.lines.line(POSITION).flag(0)
     }
 
-    /// One of the slots that the consumer holds, plus one.
+    /// A slot that the consumer holds, plus one; 0: none.
     pub(super) fn hold(&self, index: usize) -> &AtomicU32 {
         self.lines.line(HELD).word(index)
     }
@@ -48,13 +47,13 @@ impl ConsumerPage {
         (0..HOLDS).map(|index| self.hold(index))
     }
 
-    /// Where the consumer sleeps.
+    /// The consumer's sleep flag.
     pub(super) fn sleepers(&self) -> Flag<'_> {
         self.lines.line(EVENTS).flag(0)
     }
 
-    /// Set by a consumer that looked once more before it sleeps, cleared by the supplier that wakes it: a
-    /// consumer that is stopped in its sleep is woken once.
+    /// Set by a consumer after its last check before it sleeps, cleared by the supplier that wakes it, so
+    /// that a consumer that is stopped in its sleep is woken only once.
     pub(super) fn asleep(&self) -> &AtomicU32 {
         self.lines.line(EVENTS).word(14)
     }

@@ -1,18 +1,19 @@
-//! The supplier's end of the ring: slots are lent, published, and taken back once nobody can be reading them.
+//! The supplier's end of the ring: slots are lent, published, and reused once no consumer can be reading
+//! them.
 //!
-//! A slot is in one of these places, and nobody else decides which:
+//! A slot is in one of these states, and only the supplier changes them:
 //!
 //! ```text
 //!   free --loan--> lent --publish--> in the ring --overwritten, or read by all--> retired
 //!    ^                                                                               |
-//!    +----------------------------------- nobody holds it ---------------------------+
+//!    +------------------------------------ no holds left ----------------------------+
 //! ```
-//! No consumer takes a retired slot any more: its entry announces another event, or all consumers are past
-//! it. Consumers that took it before have said so in their holds, and those that did not look at the
-//! announcement after their hold, and find it gone (`PROTOCOL.md`, "holds").
+//! No consumer takes a retired slot any more: its entry announces another event, or all consumers have passed
+//! it. A consumer that took the slot before has marked it in its holds; a consumer without a mark reads the
+//! announcement again after its hold, and finds it gone (`PROTOCOL.md`, "holds").
 //!
-//! The slot that became free last is lent first. While consumers keep up, a supplier uses few slots again and
-//! again: they stay in the caches, and the others' pages are never touched.
+//! The slot that became free last is lent first. While consumers keep up, a supplier reuses a few slots: they
+//! stay in the caches, and the pages of the other slots are never touched.
 
 use super::entry::{Announced, RingEntry, low};
 use super::geometry::{AHEAD, ENTRY, HOLDS, MemoryGeometry};
@@ -25,10 +26,10 @@ use unisono_sync::{
     Company, Lines, PublishedWords, SpinBudget, Wait, WaitPolicy, Waiter, Wakeups, Watch, WatchVerdict,
 };
 
-/// What happens to a consumer that has not read an event when its entry is wanted for a new one.
+/// The treatment of a consumer that has not read an event when the event's entry is needed for a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenBehind {
-    /// It loses the oldest events, and is told how many.
+    /// It loses the oldest events, and gets their number.
     LosesOldest,
     /// The supplier waits for it.
     BlocksSupplier,
@@ -44,7 +45,7 @@ impl fmt::Display for ConsumerNumber {
     }
 }
 
-/// Why an event is not published.
+/// The reason why an event is not published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublishRefused {
     #[error("an event of {bytes} bytes; this supplier's memory takes {largest} at most")]
@@ -53,7 +54,7 @@ pub enum PublishRefused {
     NoRoom(ConsumerNumber),
 }
 
-/// Why a consumer is not attached.
+/// The reason why a consumer is not attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AttachRefused {
     #[error("all {0} places for consumers are taken")]
@@ -66,7 +67,7 @@ struct RingReader {
     number: ConsumerNumber,
     page: ConsumerPage,
     when_behind: WhenBehind,
-    /// The next turn that it wanted when somebody last looked.
+    /// The next turn that it wanted at the last reading of its page.
     position: u64,
     /// Makes its descriptor readable.
     ring_descriptor: Option<Box<dyn FnMut() + Send>>,
@@ -82,8 +83,8 @@ impl fmt::Debug for RingReader {
 }
 
 impl RingReader {
-    /// Looks how far it has read, of the events before `turn`. Needs a fence before what it has read is
-    /// written again.
+    /// Reads the consumer's position, limited to `turn`. Needs a fence before the slots that it has passed
+    /// are written again.
     fn look(&mut self, turn: u64) {
         let read = u64::from(self.page.position().value().wrapping_sub(low(self.position)));
         // A consumer whose page holds no turn of this ring has nothing to read: it loses its right to block.
@@ -96,33 +97,33 @@ impl RingReader {
 pub struct MemorySupplier {
     words: PublishedWords,
     geometry: MemoryGeometry,
-    /// The next event's.
+    /// The turn of the next event.
     turn: u64,
-    /// The slot that each entry announces; none if all consumers have read it.
+    /// The slot that each entry announces; `None` if all consumers have read it.
     in_ring: Box<[Option<u32>]>,
-    /// All consumers have read the events before this turn, as far as somebody has looked.
+    /// All consumers have read the events before this turn, as of the last reading of their pages.
     passed: u64,
-    /// The turn when retired slots were last looked at.
+    /// The turn at which retired slots were last examined.
     looked: u64,
     free: Vec<u32>,
     retired: Vec<u32>,
-    /// How many of the retired were held when somebody last looked.
+    /// Number of held slots among the retired ones, as of the last examination.
     held: usize,
     /// Scratch: whether a slot is held.
     is_held: Box<[bool]>,
     attached: Vec<RingReader>,
     most_attached: u32,
     last_number: u32,
-    /// Whether sleepers have not been told of the last events.
+    /// Whether sleepers have not been woken since the last events.
     untold: bool,
     waiter: Waiter,
 }
 
 impl MemorySupplier {
-    /// Fresh memory.
+    /// Creates the ring in new memory.
     ///
     /// # Errors
-    /// The kernel's reason, such as a limit; `EINVAL` before Linux 5.1.
+    /// The kernel's error, such as a limit; `EINVAL` before Linux 5.1.
     pub fn create(geometry: MemoryGeometry, (wait, budget): (Wait, SpinBudget)) -> io::Result<Self> {
         let words = PublishedWords::create(geometry.words())?;
         geometry.write(&words);
@@ -148,7 +149,7 @@ impl MemorySupplier {
         })
     }
 
-    /// The memory, to be passed on by its descriptor.
+    /// The memory, to be passed by its descriptor.
     #[must_use]
     pub fn memory(&self) -> &PublishedWords {
         &self.words
@@ -165,8 +166,8 @@ impl MemorySupplier {
         self.turn
     }
 
-    /// Adds a consumer by its page; answers its number and the turn at which it begins, the next event's.
-    /// `ring_descriptor` is called when events are there and the consumer waits at its descriptor.
+    /// Adds a consumer by its page; returns its number and the turn at which it begins, which is the next
+    /// event's. `ring_descriptor` is called when there are events and the consumer waits at its descriptor.
     ///
     /// # Errors
     /// There is no room, or the page is too short.
@@ -189,23 +190,23 @@ impl MemorySupplier {
         Ok((number, position))
     }
 
-    /// Forgets a consumer that has left or died; what it held is free.
+    /// Removes a consumer that has left or died; its held slots become free.
     pub fn detach(&mut self, number: ConsumerNumber) {
         self.attached.retain(|attached| attached.number != number);
     }
 
-    /// A slot to write an event of so many bytes into.
+    /// A slot for an event of `bytes` bytes.
     ///
     /// # Errors
-    /// The event is too large, or a consumer that blocks has no room for it.
+    /// The event is too large, or a blocking consumer has no room for it.
     #[cfg(not(loom))]
     pub fn loan(&mut self, bytes: usize) -> Result<Loan<'_>, PublishRefused> {
         let slot = self.slot_for(bytes)?;
         Ok(Loan { supplier: self, slot: Some(slot), bytes })
     }
 
-    /// Copies an event into the ring; answers its turn. Consumers that poll see it at once, those that sleep
-    /// when it is [told](Self::tell).
+    /// Copies an event into the ring; returns its turn. Polling consumers see it at once, sleeping ones after
+    /// [`tell`](Self::tell).
     ///
     /// # Errors
     /// As [`loan`](Self::loan).
@@ -245,7 +246,7 @@ impl MemorySupplier {
         turn
     }
 
-    /// A consumer that blocks and has not read what the next event overwrites.
+    /// A blocking consumer that has not read the event about to be overwritten.
     pub(super) fn who_has_no_room(&mut self) -> Option<ConsumerNumber> {
         let (turn, depth) = (self.turn, u64::from(self.geometry.depth()));
         let full = |position: u64| turn - position >= depth;
@@ -262,33 +263,32 @@ impl MemorySupplier {
         None
     }
 
-    /// Events that a consumer has not read yet, as far as it has said: one that keeps up says so only when it
-    /// has read them all, or a quarter of the ring.
+    /// Maximum number of unread events over the consumers, as far as they have reported: a consumer that
+    /// keeps up reports only after it has read all events, or a quarter of the ring.
     pub(crate) fn unread(&mut self) -> u64 {
         let turn = self.turn;
         self.attached.iter_mut().for_each(|attached| attached.look(turn));
         self.attached.iter().map(|attached| turn - attached.position).max().unwrap_or_default()
     }
 
-    /// Retires the slots that all consumers are past, and sorts the retired ones into those that are held and
-    /// those that are free.
+    /// Retires the slots that all consumers have passed, and sorts the retired ones into held and free slots.
     #[cold]
     fn reclaim(&mut self) {
         self.looked = self.turn;
         self.attached.iter_mut().for_each(|attached| attached.look(self.turn));
         let past = self.attached.iter().map(|attached| attached.position).min().unwrap_or(self.turn);
-        // the slots of earlier turns were retired when their entries were written again
+        // the slots of earlier turns were retired when their entries were rewritten
         let oldest = self.turn - u64::from(self.geometry.depth());
         for turn in self.passed.max(oldest)..past {
             self.retired.extend(self.in_ring[self.geometry.index(turn)].take());
         }
         self.passed = self.passed.max(past);
         // SYNC(hold) fence: the announcements that retired these slots before the holds; the other side is in
-        // `MemoryConsumer::receive`. SYNC(flag) acquire: what a consumer has read, and its holds, before its
-        // position
+        // `MemoryConsumer::receive`. SYNC(flag) acquire: the events that a consumer has read, and its holds,
+        // before its position
         fence(Ordering::SeqCst);
         for hold in self.attached.iter().flat_map(|attached| attached.page.holds()) {
-            // SYNC(hold-end) acquire: what the holder read before it let go
+            // SYNC(hold-end) acquire: the holder's reads before it released the slot
             if let Some(slot) = hold.load(Ordering::Acquire).checked_sub(1)
                 && let Some(is_held) = self.is_held.get_mut(slot as usize)
             {
@@ -307,18 +307,18 @@ impl MemorySupplier {
         self.is_held.fill(false);
     }
 
-    /// Wakes the consumers that sleep. After one event or after a batch.
+    /// Wakes the sleeping consumers. Call it after one event or after a batch.
     pub fn tell(&mut self) {
         if !std::mem::take(&mut self.untold) {
             return;
         }
-        // SYNC(asleep) fence: the announcements before who sleeps; the other side is in
+        // SYNC(asleep) fence: the announcements before the sleepers' flags; the other side is in
         // `MemoryConsumer::is_asleep`
         fence(Ordering::SeqCst);
         for attached in &mut self.attached {
             let page = &attached.page;
-            // SYNC(asleep-told) acquire: its count of sleepers after that it sleeps; SYNC(asleep-told)
-            // release: what wakes it comes after
+            // SYNC(asleep-told) acquire: its count of sleepers after its flag; SYNC(asleep-told) release: the
+            // wake-up comes after
             let told =
                 |word: &AtomicU32| word.load(Ordering::Relaxed) != 0 && word.swap(0, Ordering::AcqRel) != 0;
             if page.sleepers().has_sleepers() && told(page.asleep()) {
@@ -332,8 +332,8 @@ impl MemorySupplier {
         }
     }
 
-    /// Waits until this consumer, which blocks, has read something, or until `watch` says to stop. Anything
-    /// may be true afterwards: try again.
+    /// Waits until this blocking consumer has read an event, or until `watch` ends the wait. The result
+    /// guarantees no room: try again.
     pub fn wait_for<W: Watch>(&mut self, number: ConsumerNumber, watch: &mut W) -> WatchVerdict {
         self.tell();
         let Some(attached) = self.attached.iter().find(|attached| attached.number == number) else {
@@ -347,27 +347,27 @@ impl MemorySupplier {
         verdict
     }
 
-    /// Before a supplier polls for room: whether nobody has any now. The descriptor that consumers ring then
-    /// becomes readable when one has.
+    /// Prepares a supplier to poll for room; returns whether there is none now. The descriptor that consumers
+    /// ring then becomes readable when there is room.
     pub fn polls_for_room(&mut self) -> bool {
         for attached in &self.attached {
             attached.page.room_polled().swap(1, Ordering::Relaxed);
         }
-        // SYNC(room-polled) fence: who polls before the positions; the other side is in
+        // SYNC(room-polled) fence: the polled flags before the positions; the other side is in
         // `MemoryConsumer::tell_position`
         fence(Ordering::SeqCst);
         self.who_has_no_room().is_some()
     }
 
-    /// Says how many orders it has given since the beginning. Consumers see this at once, also those that
-    /// have no room for an event.
+    /// Publishes the number of orders given since the beginning. Consumers see it at once, even those without
+    /// room for an event.
     pub fn announce_orders(&self, orders: u32) {
         let header = self.words.words(MemoryGeometry::header());
-        // SYNC(orders) release: what a consumer learns of after this order comes after it
+        // SYNC(orders) release: events that a consumer learns of after this order come after it
         MemoryGeometry::orders(header).store(orders, Ordering::Release);
     }
 
-    /// Tells all consumers that no event comes after those in the ring.
+    /// Tells all consumers that no event follows the events in the ring.
     pub fn close(&mut self) {
         let header = self.words.words(MemoryGeometry::header());
         // SYNC(closed) release: all events before the end
@@ -383,7 +383,7 @@ impl Drop for MemorySupplier {
     }
 }
 
-/// A slot that is being written; given back when it is dropped.
+/// A slot for an event in preparation; returned to the free slots if it is dropped.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub struct Loan<'a> {
@@ -394,7 +394,7 @@ pub struct Loan<'a> {
 
 #[cfg(not(loom))]
 impl Loan<'_> {
-    /// The event's bytes, with whatever was there before.
+    /// The event's bytes; their initial content is undefined.
     #[must_use]
     pub fn bytes(&mut self) -> &mut [u8] {
         let Some(slot) = self.slot else { return &mut [] };
@@ -402,7 +402,7 @@ impl Loan<'_> {
         self.supplier.words.bytes_mut(start..start + self.bytes)
     }
 
-    /// Announces the event; answers its turn. As [`MemorySupplier::publish`], without a copy.
+    /// Announces the event; returns its turn. As [`MemorySupplier::publish`], without a copy.
     pub fn publish(mut self, tag: u32) -> u64 {
         match self.slot.take() {
             Some(slot) => self.supplier.announce(slot, self.bytes, tag),

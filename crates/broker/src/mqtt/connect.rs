@@ -1,11 +1,11 @@
-//! CONNECT, of both versions.
+//! The CONNECT packet, of both versions.
 
 use super::fields::{PacketFields, check_topic};
 use super::reply::AnswerTerms;
 use super::terms::{MqttFault, MqttQos, MqttVersion};
 use mqtt_protocol_core::mqtt::packet::{Properties, Property, PropertyId};
 
-/// What is published when a connection ends without a DISCONNECT.
+/// The message to publish when a connection ends without a DISCONNECT.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct LastWill {
     pub(crate) topic: String,
@@ -18,17 +18,17 @@ pub(crate) struct LastWill {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ConnectRequest {
-    /// How the client wants to be answered.
+    /// The limits of answers to the client.
     pub(crate) terms: AnswerTerms,
-    /// Empty: the broker chooses one.
+    /// The client identifier; empty: the broker chooses one.
     pub(crate) client: String,
-    /// Whether a session that is there ends first.
+    /// Whether an existing session ends first.
     pub(crate) clean: bool,
-    /// Seconds; 0: none.
+    /// Keep-alive in seconds; 0: none.
     pub(crate) keep_alive: u16,
-    /// Seconds that the session outlives the connection; `u32::MAX`: for ever.
+    /// Session expiry in seconds after the connection; `u32::MAX`: never.
     pub(crate) expiry: u32,
-    /// Messages of QoS 1 and 2 that may be unacknowledged.
+    /// Maximum number of unacknowledged messages of QoS 1 and 2.
     pub(crate) receive_maximum: u16,
     pub(crate) user: Option<String>,
     pub(crate) password: Option<Vec<u8>>,
@@ -57,7 +57,7 @@ const WILL_PROPERTIES: [PropertyId; 7] = [
     PropertyId::UserProperty,
 ];
 
-/// Reads what follows the length of a CONNECT.
+/// Parses the part of a CONNECT behind its length.
 pub(super) fn connect(body: &[u8]) -> Result<ConnectRequest, MqttFault> {
     let Some(fields) = body.strip_prefix(b"\0\x04MQTT") else {
         return Err(MqttFault::new(0x84, "no CONNECT of MQTT 3.1.1 or 5"));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     proptest! {
-        /// No bytes make it panic, and what is cut off is no CONNECT.
+        /// No bytes cause a panic, and a truncated CONNECT is refused.
         #[test]
         fn every_beginning_of_a_connect_is_malformed(
             client in "[a-z]{0,20}", user in proptest::option::of("[a-z]{0,9}"), level in 4..6_u8, cut in 0..40_usize,

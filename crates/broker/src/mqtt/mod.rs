@@ -1,24 +1,24 @@
-//! MQTT 5 and 3.1.1, as bytes: what clients that know nothing of Unisono send, and what they are sent.
+//! MQTT 5 and 3.1.1, as bytes: the packets to and from clients that know nothing of Unisono.
 //!
 //! ```text
 //!   packet.rs    bytes -> MqttPacket        checked; each kind of packet once, whatever its version
 //!   connect.rs   CONNECT
-//!   fields.rs    numbers, texts, properties: what packets are made of
+//!   fields.rs    numbers, texts, properties: the parts of packets
 //!   reply.rs     answers -> bytes           CONNACK, SUBACK, PUBACK ..., DISCONNECT
 //!   message.rs   PUBLISH <-> events         deadlines, fields, properties
 //! ```
-//! `broker/mqtt/` gives the packets their meaning: sessions, subscriptions, what is in flight.
+//! `broker/mqtt/` implements the meaning of packets: sessions, subscriptions, messages in flight.
 //!
 //! **Idea.** A topic's name is the channel's topic, a topic filter is the channel's pattern,
 //! `$share/NAME/FILTER` is a group of consumers. The message expiry interval is a deadline; the user property
 //! `deadline_us` is the same in microseconds. Other user properties are the event's fields, so that a
 //! consumer's filter sees them.
 //!
-//! **Cost.** A PUBLISH is parsed where it lies and its payload is copied once. `mqtt-protocol-core` decodes
-//! properties. Whole packets are read here, because its parsers take what MQTT asks a server to refuse:
-//! reserved bits, flags of CONNECT that contradict each other, NUL in texts, bytes behind a packet's end.
+//! **Cost.** A PUBLISH is parsed in place and its payload is copied once. `mqtt-protocol-core` decodes
+//! properties. Whole packets are parsed here, because its parsers accept input that MQTT asks a server to
+//! refuse: reserved bits, contradictory flags of CONNECT, NUL in texts, bytes behind a packet's end.
 //!
-//! **What it does not do.** No enhanced authentication (AUTH), no topic aliases towards clients.
+//! **Missing.** No enhanced authentication (AUTH), no topic aliases towards clients.
 //!
 //! Reference: MQTT 5.0 and MQTT 3.1.1 (OASIS).
 
@@ -43,10 +43,10 @@ pub(crate) use reply::{
 };
 pub(crate) use terms::{MqttFault, MqttQos, MqttVersion};
 
-/// The length of the packet at the front of `bytes`: `None` if its header is not whole yet.
+/// The length of the packet at the front of `bytes`: `None` if its header is incomplete.
 ///
 /// # Errors
-/// The length is none that MQTT has.
+/// The length is not valid in MQTT.
 pub(crate) fn packet_length(bytes: &[u8]) -> Result<Option<usize>, &'static str> {
     let mut length = 0;
     for (place, byte) in bytes.iter().skip(1).take(4).enumerate() {

@@ -1,4 +1,4 @@
-//! What clients send, of both versions in one form.
+//! Packets of clients, of both versions in one form.
 
 use super::connect::{ConnectRequest, connect};
 use super::fields::PacketFields;
@@ -6,7 +6,7 @@ use super::message::IncomingMessage;
 use super::terms::{MqttFault, MqttQos, MqttVersion};
 use mqtt_protocol_core::mqtt::packet::{Property, PropertyId};
 
-/// Which retained messages a subscription is sent.
+/// The retained messages that a new subscription gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PastPolicy {
     Send,
@@ -30,7 +30,7 @@ pub(crate) enum MqttPacket<'a> {
     Connect(Box<ConnectRequest>),
     Publish(IncomingMessage<'a>),
     Acknowledged(u16),
-    /// PUBREC; one that refuses ends the message.
+    /// PUBREC; a refusal ends the message.
     Received {
         id: u16,
         refused: bool,
@@ -47,14 +47,14 @@ pub(crate) enum MqttPacket<'a> {
         filters: Vec<String>,
     },
     Ping,
-    /// Whether the will is published all the same; a new expiry of the session, in seconds.
+    /// `with_will`: the will is published all the same. `expiry`: a new expiry of the session, in seconds.
     Disconnect {
         with_will: bool,
         expiry: Option<u32>,
     },
 }
 
-/// Splits a packet into its first byte and what follows the length.
+/// Splits a packet into its first byte and the body behind the length.
 fn split(bytes: &[u8]) -> Result<(u8, &[u8]), MqttFault> {
     let first = *bytes.first().ok_or_else(|| MqttFault::malformed("an empty packet"))?;
     let length = bytes.iter().skip(1).take(4).take_while(|byte| **byte & 0x80 != 0).count() + 2;
@@ -62,7 +62,7 @@ fn split(bytes: &[u8]) -> Result<(u8, &[u8]), MqttFault> {
     Ok((first, body))
 }
 
-/// The version that a packet asks for, if it is a CONNECT that this broker speaks.
+/// The version that a CONNECT asks for, if this broker supports it.
 pub(crate) fn version_of_connect(bytes: &[u8]) -> Option<MqttVersion> {
     let (first, body) = split(bytes).ok()?;
     match body.strip_prefix(b"\0\x04MQTT")?.first()? {
@@ -72,10 +72,10 @@ pub(crate) fn version_of_connect(bytes: &[u8]) -> Option<MqttVersion> {
     }
 }
 
-/// The packet in these bytes; `version` is that of the client's CONNECT, `None` before it.
+/// Parses a packet; `version` is the version of the client's CONNECT, `None` before it.
 ///
 /// # Errors
-/// The bytes are no packet, or none that a client sends.
+/// The bytes are not a valid packet of a client.
 pub(crate) fn packet(bytes: &[u8], version: Option<MqttVersion>) -> Result<MqttPacket<'_>, MqttFault> {
     let (first, body) = split(bytes)?;
     let (kind, flags) = (first >> 4, first & 0x0F);
@@ -117,14 +117,15 @@ pub(crate) fn packet(bytes: &[u8], version: Option<MqttVersion>) -> Result<MqttP
     })
 }
 
-/// Reason codes of PUBACK and PUBREC, and of PUBREL and PUBCOMP (MQTT 5.0, table 2-6).
+/// Reason codes of PUBACK and PUBREC (MQTT 5.0, table 2-6).
 const RECEIVED_CODES: [u8; 9] = [0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99];
+/// Reason codes of PUBREL and PUBCOMP (MQTT 5.0, table 2-6).
 const RELEASED_CODES: [u8; 2] = [0x00, 0x92];
-/// Those of DISCONNECT that a client sends.
+/// Reason codes of a client's DISCONNECT.
 const DISCONNECT_CODES: [u8; 14] =
     [0x00, 0x04, 0x80, 0x81, 0x82, 0x83, 0x90, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99];
 
-/// The reason code at the end of an answer: none counts as 0.
+/// The reason code at the end of an answer; a missing code counts as 0.
 fn reason(fields: &mut PacketFields<'_>, codes: &[u8]) -> Result<u8, MqttFault> {
     match fields.0 {
         [] => Ok(0),
@@ -200,17 +201,17 @@ fn disconnect(mut fields: PacketFields<'_>) -> Result<MqttPacket<'static>, MqttF
     Ok(MqttPacket::Disconnect { with_will, expiry })
 }
 
-/// What the filter of a shared subscription begins with.
+/// The prefix of a shared subscription's filter.
 pub(crate) const SHARE: &str = "$share/";
 
-/// The name of a group and the filter, of what follows [`SHARE`].
+/// The name of a group and the filter, from the part behind [`SHARE`].
 pub(crate) fn split_share(shared: &str) -> Option<(&str, &str)> {
     let (name, filter) = shared.split_once('/')?;
     (!name.is_empty() && !name.contains(['+', '#']) && !filter.is_empty()).then_some((name, filter))
 }
 
 impl FilterRequest {
-    /// A filter and the byte of options behind it.
+    /// Parses a filter and its byte of options.
     fn new(filter: &str, options: u8, version: MqttVersion) -> Result<Self, MqttFault> {
         let reserved = if version == MqttVersion::V5 { 0xC0 } else { 0xFC };
         if options & reserved != 0 {
@@ -249,7 +250,7 @@ mod tests {
         packet(bytes, Some(version)).err().map(|fault| fault.code)
     }
 
-    /// A packet of 5 or 3.1.1, whose length is that of its body.
+    /// A packet of 5 or 3.1.1, with the length of its body.
     fn sent(first: u8, body: &[u8]) -> Vec<u8> {
         [&[first, body.len() as u8], body].concat()
     }

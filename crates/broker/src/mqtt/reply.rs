@@ -1,15 +1,15 @@
-//! What the broker answers, of both versions.
+//! Packets of the broker to clients, of both versions.
 
 use super::terms::{MqttFault, MqttVersion};
 
-/// What becomes of a request: MQTT 5's reason code, and what 3.1.1 has in its place.
+/// The result of a request: MQTT 5's reason code, and the corresponding code of 3.1.1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum MqttReason {
     Success = 0x00,
-    /// Nobody subscribed to it.
+    /// The topic has no matching subscription.
     NoSubscribers = 0x10,
-    /// There is no such subscription.
+    /// The client has no such subscription.
     NoSubscription = 0x11,
     Refused = 0x83,
     NotAllowed = 0x87,
@@ -29,24 +29,24 @@ impl MqttReason {
     }
 }
 
-/// How a client wants to be answered.
+/// The limits of answers to a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct AnswerTerms {
     pub(crate) version: MqttVersion,
-    /// Bytes of the largest packet that the client takes.
+    /// Maximum bytes of a packet that the client accepts.
     pub(crate) largest: usize,
-    /// Whether it wants reasons in words, where MQTT lets it choose.
+    /// Whether the client accepts reason texts, where MQTT lets it choose.
     pub(crate) wants_reasons: bool,
 }
 
 impl AnswerTerms {
-    /// Those of a client that has not said how, or not understandably.
+    /// The terms of a client that has not given any, or whose CONNECT is not valid.
     pub(crate) fn of(version: MqttVersion) -> Self {
         Self { version, largest: usize::MAX, wants_reasons: true }
     }
 }
 
-/// A length, a quantity or an identifier as MQTT's variable byte integer.
+/// Appends a length, a quantity or an identifier as MQTT's variable byte integer.
 pub(super) fn push_length(bytes: &mut Vec<u8>, mut length: usize) {
     loop {
         let more = length > 0x7F;
@@ -58,7 +58,7 @@ pub(super) fn push_length(bytes: &mut Vec<u8>, mut length: usize) {
     }
 }
 
-/// A text after its length; cut at 65,535 bytes, which no text here reaches.
+/// Appends a text after its length; cut at 65,535 bytes, which no text here reaches.
 pub(super) fn push_text(bytes: &mut Vec<u8>, text: &str) {
     let length = u16::try_from(text.len()).unwrap_or(u16::MAX);
     bytes.extend(length.to_be_bytes());
@@ -73,8 +73,8 @@ fn packet(first: u8, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A packet with properties and a reason in its middle. The reason is left out if the client does not take so
-/// large a packet.
+/// A packet with properties and a reason in its middle. The reason is left out if the packet would be too
+/// large for the client.
 fn packet_with_reason(
     first: u8,
     (front, end): (&[u8], &[u8]),
@@ -93,7 +93,7 @@ fn packet_with_reason(
     }
 }
 
-/// Properties after their length; a reason is cut to 1 KiB.
+/// Appends properties after their length; a reason is cut to 1 KiB.
 fn push_reason(body: &mut Vec<u8>, more: &[u8], reason: Option<&str>) {
     let mut properties = more.to_vec();
     if let Some(reason) = reason {
@@ -105,17 +105,17 @@ fn push_reason(body: &mut Vec<u8>, more: &[u8], reason: Option<&str>) {
     body.extend(properties);
 }
 
-/// What a CONNACK says to a client that may stay.
+/// The parameters of a successful CONNACK.
 #[derive(Clone, Debug)]
 pub(crate) struct Connected<'a> {
     pub(crate) session_present: bool,
-    /// The identifier, if the broker chose it.
+    /// The client identifier, if the broker chose it.
     pub(crate) assigned: Option<&'a str>,
-    /// Bytes of the largest packet that the broker takes.
+    /// Maximum bytes of a packet that the broker accepts.
     pub(crate) largest: u32,
-    /// The largest topic alias.
+    /// The highest topic alias.
     pub(crate) aliases: u16,
-    /// Seconds that the session outlives the connection, if that is less than was asked for.
+    /// Session expiry in seconds, if less than requested.
     pub(crate) expiry: Option<u32>,
 }
 
@@ -139,10 +139,11 @@ pub(crate) fn connected(version: MqttVersion, terms: &Connected<'_>) -> Vec<u8> 
     packet(0x20, &body)
 }
 
-/// A CONNACK that refuses. `None`: the connection ends without one. That is how MQTT 3.1.1 answers a CONNECT
-/// that breaks the protocol (section 3.1.4), and a client that takes no packet so large gets none.
+/// A CONNACK that refuses. `None`: the connection ends without a CONNACK. MQTT 3.1.1 requires that after a
+/// CONNECT that breaks the protocol (section 3.1.4); a client that accepts no packet so large gets none,
+/// either.
 ///
-/// A client of an unknown version gets that of 3.1.1.
+/// A client of an unknown version gets the CONNACK of 3.1.1.
 pub(crate) fn connect_refused(terms: Option<AnswerTerms>, fault: &MqttFault) -> Option<Vec<u8>> {
     let old = |code| packet(0x20, &[0, code]);
     match (terms, fault.code) {
@@ -178,7 +179,7 @@ pub(crate) fn published(
     packet(first, &body)
 }
 
-/// SUBACK: for each filter the QoS that is granted, or why not.
+/// SUBACK: for each filter the granted QoS, or the reason of the refusal.
 pub(crate) fn subscribed(terms: AnswerTerms, id: u16, codes: &[u8], reason: Option<&str>) -> Vec<u8> {
     let mut body = id.to_be_bytes().to_vec();
     match terms.version {
@@ -206,7 +207,7 @@ pub(crate) fn ping_answer() -> Vec<u8> {
     vec![0xD0, 0]
 }
 
-/// The broker's last word, which 3.1.1 does not have. `None` also if the client takes no packet so large.
+/// The broker's DISCONNECT. `None` for 3.1.1, which has none, and if the client accepts no packet so large.
 pub(crate) fn disconnect(terms: AnswerTerms, fault: &MqttFault) -> Option<Vec<u8>> {
     let whole = packet_with_reason(0xE0, (&[fault.code], &[]), &[], (Some(&fault.text), terms.largest));
     (terms.version == MqttVersion::V5 && whole.len() <= terms.largest).then_some(whole)
@@ -217,7 +218,7 @@ mod tests {
     use super::*;
     use mqtt_protocol_core::mqtt::packet::{v3_1_1, v5_0};
 
-    /// What follows the two bytes in front of a short packet.
+    /// The body behind the two bytes in front of a short packet.
     fn body(bytes: &[u8]) -> &[u8] {
         assert_eq!(usize::from(bytes[1]), bytes.len() - 2);
         &bytes[2..]
@@ -286,7 +287,7 @@ mod tests {
         let fault = MqttFault::new(0x82, "a reason that is too long for it");
         assert_eq!(disconnect(small, &fault).expect("it fits"), [0xE0, 2, 0x82, 0]);
         assert_eq!(connect_refused(Some(small), &fault).expect("it fits"), [0x20, 3, 0, 0x82, 0]);
-        // MQTT 5.0, section 3.1.2.11.7: these two say why all the same
+        // MQTT 5.0, section 3.1.2.11.7: these two have a reason all the same
         assert!(disconnect(curt, &fault).expect("it fits").len() > 20);
         let tiny = AnswerTerms { largest: 3, ..small };
         assert_eq!((disconnect(tiny, &fault), connect_refused(Some(tiny), &fault)), (None, None));

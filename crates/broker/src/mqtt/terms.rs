@@ -1,5 +1,4 @@
-//! Words of MQTT that packets, messages and answers share: versions, how often a message may arrive, and what
-//! is wrong with bytes.
+//! Shared types of packets, messages and answers: versions, qualities of service, protocol errors.
 
 use mqtt_protocol_core::mqtt::result_code::MqttError;
 
@@ -10,19 +9,19 @@ pub(crate) enum MqttVersion {
     V5,
 }
 
-/// How often a message may arrive.
+/// Quality of service: how often a message may arrive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[expect(clippy::enum_variant_names, reason = "the standard's names")]
 pub(crate) enum MqttQos {
     AtMostOnce = 0,
     AtLeastOnce = 1,
-    /// Also what events of suppliers that know no MQTT count as: the subscription alone decides.
+    /// Also the QoS of events from suppliers outside MQTT, so that the subscription alone decides.
     #[default]
     ExactlyOnce = 2,
 }
 
 impl MqttQos {
-    /// That in the two lowest bits.
+    /// The QoS in the two lowest bits.
     pub(super) fn from_bits(bits: u8) -> Result<Self, MqttFault> {
         match bits & 3 {
             0 => Ok(Self::AtMostOnce),
@@ -33,7 +32,7 @@ impl MqttQos {
     }
 }
 
-/// Why bytes are no packet, or one that may not come: MQTT's reason code, and words for it.
+/// A protocol error: MQTT's reason code, and a text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct MqttFault {
     pub(crate) code: u8,

@@ -1,6 +1,6 @@
-//! The thread that waits for the disk, so that the broker does not.
+//! The thread that waits for the disk, so that the broker does not block.
 //!
-//! One sync is under way at a time; all that is written meanwhile waits for the next one (group commit).
+//! One sync is in progress at a time; all data written meanwhile waits for the next sync (group commit).
 
 use crate::log::SyncJob;
 use rustix::event::{EventfdFlags, eventfd};
@@ -9,15 +9,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
-/// A sync that has ended, and how.
+/// A finished sync, and its result.
 pub(super) type EndedSync = (SyncJob, Result<(), String>);
 
 #[derive(Debug)]
 pub(super) struct DiskThread {
-    /// None: it is to end.
+    /// `None`: the thread is to end.
     jobs: Option<mpsc::Sender<SyncJob>>,
     ended: mpsc::Receiver<EndedSync>,
-    /// Readable when a sync has ended.
+    /// An eventfd, readable when a sync has ended.
     signal: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
@@ -44,12 +44,12 @@ impl DiskThread {
 
     pub(super) fn sync(&self, job: SyncJob) {
         if let Some(jobs) = &self.jobs {
-            // it ends with this object alone
+            // the thread ends only with this object
             let _ = jobs.send(job);
         }
     }
 
-    /// A sync that has ended since.
+    /// A finished sync, if there is a new one.
     pub(super) fn ended(&self) -> Option<EndedSync> {
         let _ = rustix::io::read(&*self.signal, &mut [0_u8; 8]);
         self.ended.try_recv().ok()
@@ -66,7 +66,7 @@ impl Drop for DiskThread {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // it has said what it had to say
+            // its result has been delivered
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Suppliers and consumers are introduced to each other: each gets an end of a pair of sockets, and an order.
+//! Connects suppliers with consumers: each gets one end of a socket pair, and an order.
 
 use super::Server;
 use crate::task::ClientId;
@@ -6,7 +6,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::os::fd::{AsFd, OwnedFd};
 
 impl Server {
-    /// Makes a pair of sockets and passes one end on to a supplier.
+    /// Makes a socket pair and passes one end to a supplier.
     pub(super) fn introduce(&mut self, id: ClientId, link: u32, head: Vec<u8>) {
         match socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None) {
             Ok((one, other)) => {
@@ -19,7 +19,7 @@ impl Server {
         }
     }
 
-    /// Passes an end on to a program; whether it could be.
+    /// Passes an end to a program; returns whether that succeeded.
     pub(super) fn pass(&mut self, id: ClientId, (link, end): (u32, Option<OwnedFd>)) -> bool {
         let Some(client) = self.clients.get_mut(&id) else { return false };
         let passed = matches!(end.map(|end| client.transport.pass(end.as_fd())), Some(Ok(())));
@@ -29,7 +29,7 @@ impl Server {
         passed
     }
 
-    /// Gives a program an order about a ring.
+    /// Sends a program an order about a ring.
     pub(super) fn order(&mut self, id: ClientId, head: Vec<u8>) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let said = client.order(&mut self.broker, id, head);

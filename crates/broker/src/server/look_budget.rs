@@ -1,43 +1,43 @@
-//! How long a broker looks for the next frame before it sleeps.
+//! How long a broker polls for the next frame before it sleeps.
 //!
-//! A broker that spins serves each frame at once, and takes a processor. Where suppliers reach their
-//! consumers by rings in shared memory, nothing passes through the broker: there it would only take the
-//! processor that the supplier or the consumer needs. So it sleeps beside rings once no frame has come for
+//! A spinning broker serves each frame at once, and takes a processor. Where suppliers reach their consumers
+//! through rings in shared memory, no event passes through the broker: there the broker would only take the
+//! processor that the supplier or the consumer needs. So beside rings it sleeps once no frame has come for
 //! [`BESIDE_RINGS`], and spins again from the next frame on.
 
 use crate::channel_wait::ChannelWait;
 use unisono_linux::clock::Nanos;
 use unisono_sync::PollBudget;
 
-/// A program that sends events through the broker, beside others that use rings, has a broker that is awake
-/// if it sends 200 a second or more. Programs report on rings ten times a second: that costs a twentieth of
-/// a processor.
+/// A broker beside rings sleeps after this time without a frame. For a program that sends 200 events per
+/// second or more through the broker, the broker stays awake. Programs report on rings ten times a second:
+/// that costs a twentieth of a processor.
 const BESIDE_RINGS: Nanos = Nanos(5_000_000);
 
 /// Whether suppliers use rings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum EventsPass {
     Broker,
-    /// Those of some topics: in rings.
+    /// The events of some topics go through rings.
     Rings,
 }
 
 #[derive(Debug)]
 pub(super) struct LookBudget {
     alone: PollBudget,
-    /// None: as without rings. Then nobody has to find out whether there are rings.
+    /// `None`: the same budget as without rings; then the caller need not find out whether there are rings.
     beside_rings: Option<PollBudget>,
 }
 
 impl LookBudget {
     pub(super) fn new(wait: ChannelWait) -> Self {
         let alone = wait.budget();
-        // one that sleeps sooner in any case does so beside rings, too
+        // a budget that sleeps sooner in any case also holds beside rings
         let rests = alone == PollBudget::Endless;
         Self { alone, beside_rings: rests.then(|| PollBudget::lasting(BESIDE_RINGS)) }
     }
 
-    /// A frame has come. The clock is read only if that matters.
+    /// A frame has come. The clock is read only if necessary.
     pub(super) fn renew(&mut self, pass: impl FnOnce() -> EventsPass, now: impl Fn() -> Nanos) {
         self.alone.renew(&now);
         if let Some(beside_rings) = &mut self.beside_rings
@@ -47,7 +47,7 @@ impl LookBudget {
         }
     }
 
-    /// Whether to look once more. The clock is read only if that matters.
+    /// Whether to poll once more. The clock is read only if necessary.
     pub(super) fn is_left(&self, pass: impl FnOnce() -> EventsPass, now: impl Fn() -> Nanos) -> bool {
         match &self.beside_rings {
             Some(beside_rings) if pass() == EventsPass::Rings => beside_rings.is_left(now),
@@ -62,7 +62,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000;
 
-    /// How often a broker looks within a second in which a look takes 1 us, and a frame comes every so many.
+    /// Number of polls within a second, if a poll takes 1 us and a frame comes every `frame_every_us`.
     fn looks(wait: ChannelWait, pass: EventsPass, frame_every_us: u64) -> u64 {
         let mut budget = LookBudget::new(wait);
         let (mut now_us, mut looks) = (0, 0);

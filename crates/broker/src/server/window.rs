@@ -1,10 +1,10 @@
-//! Statistics for other threads of the server's process, such as those that answer monitoring programs.
+//! Passes statistics to other threads of the server's process, such as those for monitoring programs.
 
 use crate::account::Statistics;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Where a server puts its statistics when somebody asks for them. It looks ten times a second.
+/// The exchange: another thread asks, and the server answers; it checks ten times a second.
 #[derive(Debug, Default)]
 pub struct StatisticsWindow {
     state: Mutex<WindowState>,
@@ -18,7 +18,7 @@ struct WindowState {
 }
 
 impl StatisticsWindow {
-    /// What the server has done. None: it does not answer in that time, because it has ended.
+    /// The server's statistics. `None`: no answer within the timeout, because the server has ended.
     pub fn ask(&self, patience: Duration) -> Option<Statistics> {
         let mut state = self.lock();
         (state.wanted, state.latest) = (true, None);
@@ -26,7 +26,7 @@ impl StatisticsWindow {
         waited.unwrap_or_else(PoisonError::into_inner).0.latest.clone()
     }
 
-    /// Answers those who have asked.
+    /// Answers the waiting threads.
     pub(super) fn answer(&self, statistics: impl FnOnce() -> Statistics) {
         let mut state = self.lock();
         if std::mem::take(&mut state.wanted) {
@@ -36,7 +36,7 @@ impl StatisticsWindow {
     }
 
     fn lock(&self) -> MutexGuard<'_, WindowState> {
-        // no panic can leave it half changed
+        // no panic can leave the state half changed
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! What carries the bytes of a stream: a socket as it is, TLS over it, or QUIC in datagrams.
+//! The channel below a stream's frames: a plain socket, TLS over it, or QUIC in datagrams.
 
 use super::datagrams::DatagramChannel;
 use super::socket::{self, Intake};
@@ -14,7 +14,7 @@ pub(super) enum ByteChannel {
 }
 
 impl ByteChannel {
-    /// How many bytes were taken; 0: all would have to wait.
+    /// Number of accepted bytes; 0 if the call would block.
     pub(super) fn write(&mut self, pieces: &[&[u8]]) -> Result<usize, TransportError> {
         match self {
             Self::Plain(plain) => socket::write(plain.as_fd(), pieces),
@@ -23,7 +23,7 @@ impl ByteChannel {
         }
     }
 
-    /// Lets leave what was taken; whether all did.
+    /// Sends the accepted bytes; returns whether all have left.
     pub(super) fn flush(&mut self) -> Result<bool, TransportError> {
         match self {
             Self::Plain(_) => Ok(true),
@@ -45,7 +45,7 @@ impl ByteChannel {
         }
     }
 
-    /// The next bytes that came apart from the stream.
+    /// The next message that came outside the stream.
     pub(super) fn take_loose(&mut self) -> Option<Vec<u8>> {
         match self {
             Self::Plain(_) | Self::Tls(_) => None,
@@ -53,7 +53,7 @@ impl ByteChannel {
         }
     }
 
-    /// What to poll its descriptor for, if `unsent` says whether bytes wait for room.
+    /// The events to poll its descriptor for; `unsent`: whether bytes wait for room.
     pub(super) fn poll_for(&self, unsent: bool) -> PollFor {
         let wants_room = match self {
             Self::Plain(_) => unsent,
@@ -63,7 +63,7 @@ impl ByteChannel {
         if wants_room { PollFor::FramesAndRoom } else { PollFor::Frames }
     }
 
-    /// Whether its descriptor tells a caller that sleeps of all that has come.
+    /// Whether its descriptor signals all data that has come, so that a caller may sleep.
     pub(super) fn may_sleep(&mut self) -> bool {
         match self {
             Self::Plain(_) | Self::Tls(_) => true,
@@ -71,7 +71,7 @@ impl ByteChannel {
         }
     }
 
-    /// Its descriptor was ready.
+    /// Handles the readiness of its descriptor.
     pub(super) fn woken(&mut self) -> Result<(), TransportError> {
         match self {
             Self::Plain(_) | Self::Tls(_) => Ok(()),

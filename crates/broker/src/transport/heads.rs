@@ -1,38 +1,40 @@
 //! Compression of the heads of frames in one direction of a stream, as RFC 1144 does it for TCP: both ends
-//! remember a head, and the next one is sent as what has changed. Of the events of one supplier to one
-//! consumer little changes: without this, an event of 1 KB needed 60 bytes more, which are 6 % of a link.
+//! remember a head, and the next one is sent as its differences. The heads of the events from one supplier to
+//! one consumer differ little: without compression, an event of 1 KB needed 60 bytes more, which are 6 % of a
+//! link.
 //!
 //! ```text
 //!   length    LEB128: the number of bytes that follow
-//!   form      1000 0000   head and payload follow as they are
+//!   form      1000 0000   head and payload follow unchanged
 //!             1hhh hhhh   a head of h bytes follows; both ends remember it
 //!             0mmm mmmm   a head as long as the one remembered; bit i of m: word i (8 bytes) differs
 //!   changes   for each such word, the difference as LEB128, its sign in the lowest bit
 //!   rest      the bytes of the head behind its first seven words
 //!   payload
 //! ```
-//! A head that is sent as changes is remembered, too. Words are little-endian; the last one is filled with
-//! zeros. Heads without a payload are not remembered: answers between events would cost more than they save.
+//! A head that is sent as differences is remembered, too. Words are little-endian; the last one is padded
+//! with zeros. Heads without a payload are not remembered: answers between events would cost more than they
+//! save.
 
-/// The longest head that can be remembered: its length is seven bits of a form.
+/// Maximum length of a head that can be remembered: its length is seven bits of a form.
 const MOST_HEAD: usize = 127;
-/// Words whose changes a form can tell.
+/// Number of words whose differences a form can encode.
 const WORDS: usize = 7;
 const WORD: usize = 8;
 const AS_IT_IS: u8 = 0x80;
-/// Bytes of the longest number in LEB128.
+/// Maximum bytes of a number in LEB128.
 const MOST_LEB: usize = 10;
 
-/// Bytes in front of a payload that the head may need there once it is whole again.
+/// Bytes in front of a payload that the decompressed head may need there.
 pub(super) const HEADROOM: usize = MOST_HEAD + 1;
 
-/// What one end remembers of one direction.
+/// The state of one end for one direction.
 #[derive(Debug)]
 pub(super) struct HeadHistory {
-    /// The head that is remembered, filled with zeros.
+    /// The remembered head, padded with zeros.
     last: [u8; MOST_HEAD],
     length: usize,
-    /// The form and the changes of the head that is being written.
+    /// The form and the differences of the head that is being written.
     changes: Vec<u8>,
 }
 
@@ -41,7 +43,7 @@ impl HeadHistory {
         Self { last: [0; MOST_HEAD], length: 0, changes: Vec::with_capacity(MOST_HEAD + 1) }
     }
 
-    /// Appends all of a frame that comes before its payload.
+    /// Appends the part of a frame before its payload.
     pub(super) fn write(&mut self, head: &[u8], payload: usize, into: &mut Vec<u8>) {
         let front = if payload == 0 || head.is_empty() || head.len() > MOST_HEAD {
             &[AS_IT_IS][..]
@@ -61,8 +63,8 @@ impl HeadHistory {
         into.extend_from_slice(head);
     }
 
-    /// Reads the head in `frame`, which begins with its form: how many bytes there are in front of the
-    /// payload, and the head, unless that is what lies there from the second byte on.
+    /// Reads the head in `frame`, which begins with its form. Returns the number of bytes in front of the
+    /// payload, and the head; `None`: the head lies in the frame from the second byte on.
     pub(super) fn read(&mut self, frame: &[u8]) -> Result<(usize, Option<&[u8]>), &'static str> {
         let (&form, rest) = frame.split_first().ok_or("a frame of no bytes")?;
         if form == AS_IT_IS {
@@ -96,8 +98,8 @@ impl HeadHistory {
         Ok((frame.len() - left.len() + end.len(), Some(&self.last[..self.length])))
     }
 
-    /// Notes what changes to become `head`; whether that is shorter. Most words do not change, so all are
-    /// compared first, in arrays of fixed length.
+    /// Encodes the differences to `head`; returns whether they are shorter. Most words do not change, so all
+    /// are compared first, in arrays of fixed length.
     fn compare(&mut self, head: &[u8]) -> bool {
         if head.len() != self.length {
             return false;
@@ -130,12 +132,12 @@ impl HeadHistory {
     }
 }
 
-/// A word of a head that is filled with zeros.
+/// A word of a head that is padded with zeros.
 fn word<const LENGTH: usize>(head: &[u8; LENGTH], number: usize) -> u64 {
     head[number * WORD..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word))
 }
 
-/// A difference with its sign in the lowest bit: small ones of either sign are short.
+/// Zigzag encoding: the sign in the lowest bit, so that small differences of either sign are short.
 fn unsigned(difference: u64) -> u64 {
     (difference << 1) ^ (((difference as i64) >> 63) as u64)
 }
@@ -159,7 +161,7 @@ fn take_leb(bytes: &mut &[u8]) -> Option<u64> {
     Some(taken.iter().rev().fold(0, |number, byte| number << 7 | u64::from(byte & 0x7f)))
 }
 
-/// Where a frame begins and ends, once its length has come. A length has at most five bytes.
+/// The begin and the end of a frame, once its length has come. A length has at most five bytes.
 pub(super) fn span(bytes: &[u8]) -> Result<Option<(usize, usize)>, &'static str> {
     let mut left = &bytes[..bytes.len().min(5)];
     match take_leb(&mut left) {
@@ -177,7 +179,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A frame that crosses from one history to another.
+    /// Passes a frame from one history to another.
     fn cross(from: &mut HeadHistory, to: &mut HeadHistory, head: &[u8], payload: &[u8]) -> (usize, Vec<u8>) {
         let mut bytes = Vec::new();
         from.write(head, payload.len(), &mut bytes);

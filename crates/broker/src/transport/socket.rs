@@ -1,4 +1,4 @@
-//! Bytes of a connected socket, without blocking.
+//! Non-blocking reads and writes of a connected socket.
 
 use super::TransportError;
 use rustix::io::Errno;
@@ -6,7 +6,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 
-/// What came of reading.
+/// The result of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Intake {
     Nothing,
@@ -19,7 +19,7 @@ pub(super) enum Intake {
     },
 }
 
-/// How much was taken; nothing where all would have to wait.
+/// Number of accepted bytes; 0 if the call would block.
 pub(super) fn write(socket: BorrowedFd<'_>, pieces: &[&[u8]]) -> Result<usize, TransportError> {
     let slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
@@ -34,7 +34,7 @@ pub(super) fn read(socket: BorrowedFd<'_>, into: &mut [u8]) -> Result<Intake, Tr
         Ok((_, 0)) => Ok(Intake::Ended),
         Ok((_, count)) => Ok(Intake::Bytes { count, all: count < into.len() }),
         Err(Errno::AGAIN | Errno::INTR) => Ok(Intake::Nothing),
-        // what came before the reset has been received; a frame that it cut off is nobody's
+        // the bytes before the reset have been received; a frame that the reset cut off is dropped
         Err(Errno::CONNRESET) => Ok(Intake::Ended),
         Err(error) => Err(error.into()),
     }

@@ -1,4 +1,4 @@
-//! What the tests of the served broker share: a broker that listens everywhere, under a watchdog.
+//! Shared by the tests of the served broker: a broker that listens on every transport, under a watchdog.
 #![allow(dead_code, reason = "each test uses some of it")]
 
 pub(crate) mod authority;
@@ -17,7 +17,7 @@ use unisono_broker::{
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 use watchdog::{while_serving, within_a_minute};
 
-/// Where a broker listens.
+/// The addresses of a broker.
 #[derive(Clone, Debug)]
 pub(crate) struct Addresses {
     pub(crate) unix: PathBuf,
@@ -45,12 +45,12 @@ pub(crate) fn broker() -> Broker {
     Broker::new(tree.expect("it is sound"), Limits::default())
 }
 
-/// Runs a test with a broker; gives up after a minute.
+/// Runs a test with a broker; fails after a minute.
 pub(crate) fn with_broker(test: impl FnOnce(&Addresses) + Send + 'static) {
     with_this_broker(broker(), test);
 }
 
-/// The same with a broker of its own kind.
+/// As [`with_broker`], with a given broker.
 pub(crate) fn with_this_broker(broker: Broker, test: impl FnOnce(&Addresses) + Send + 'static) {
     within_a_minute(move || {
         let directory = tempfile::tempdir().expect("a scratch directory");
@@ -65,7 +65,7 @@ pub(crate) fn with_this_broker(broker: Broker, test: impl FnOnce(&Addresses) + S
     });
 }
 
-/// Runs a test with a server that the test itself lets listen; gives up after a minute.
+/// Runs a test with a server whose listeners the test sets up; fails after a minute.
 pub(crate) fn with_server(
     broker: Broker,
     listen: impl FnOnce(&mut Server) -> Vec<SocketAddr> + Send + 'static,

@@ -1,5 +1,5 @@
-//! An MQTT client of a test: it writes and reads packets byte by byte, so that it can do what libraries
-//! forbid.
+//! An MQTT client for tests: it writes and reads packets byte by byte, so that it can send packets that
+//! libraries forbid.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ pub(crate) struct Raw {
     pub(crate) session_present: bool,
 }
 
-/// A PUBLISH that came.
+/// A received PUBLISH.
 #[derive(Debug, Default)]
 pub(crate) struct Message {
     pub(crate) topic: String,
@@ -25,7 +25,7 @@ pub(crate) struct Message {
     pub(crate) retain: bool,
     pub(crate) duplicate: bool,
     pub(crate) id: [u8; 2],
-    /// Seconds.
+    /// Message expiry in seconds.
     pub(crate) expiry: Option<u32>,
     pub(crate) identifiers: Vec<u8>,
     user: Vec<(String, String)>,
@@ -76,35 +76,35 @@ impl Raw {
         self.connected((name, 0), 0, &expiry, &[])
     }
 
-    /// MQTT 5: a client that takes no larger packets.
+    /// MQTT 5: a client that limits the packet size.
     pub(crate) fn with_largest(self, name: &str, bytes: u32) -> Self {
         let largest = [&[0x27][..], &bytes.to_be_bytes()].concat();
         self.connected((name, 2), 0, &largest, &[])
     }
 
-    /// MQTT 5: a session, and no more messages of QoS 1 and 2 at once.
+    /// MQTT 5: a session, with a limit on concurrent messages of QoS 1 and 2.
     pub(crate) fn with_session_and_maximum(self, name: &str, maximum: u16) -> Self {
         let properties = [&[0x11, 0, 0, 0, 60, 0x21][..], &maximum.to_be_bytes()].concat();
         self.connected((name, 0), 0, &properties, &[])
     }
 
-    /// MQTT 5: a session, and no larger packets.
+    /// MQTT 5: a session, with a limit on the packet size.
     pub(crate) fn with_session_and_largest(self, name: &str, bytes: u32) -> Self {
         let properties = [&[0x11, 0, 0, 0, 60, 0x27][..], &bytes.to_be_bytes()].concat();
         self.connected((name, 0), 0, &properties, &[])
     }
 
-    /// MQTT 5: a client that asks for no reasons in words.
+    /// MQTT 5: a client that asks for no reason texts.
     pub(crate) fn without_reasons(self, name: &str) -> Self {
         self.connected((name, 2), 0, &[0x17, 0], &[])
     }
 
-    /// MQTT 5: a client that leaves its identifier to the broker; the broker's choice.
+    /// MQTT 5: a client that leaves its identifier to the broker; returns the broker's choice.
     pub(crate) fn with_chosen_name(mut self) -> (Self, String) {
         self.send_connect(("", 2), 0, &[], &[]);
         let (kind, body) = self.packet();
         assert_eq!((kind, body[1]), (0x20, 0));
-        // behind the largest packet (5 bytes) and the largest alias (3 bytes)
+        // after the maximum packet size (5 bytes) and the topic alias maximum (3 bytes)
         let name = body[3..].strip_prefix(&[0x27]).map(|rest| &rest[4 + 3..]).expect("the largest packet");
         assert_eq!(name[0], 0x12, "{body:?}");
         let name = take_text(&mut &name[1..]);
@@ -127,7 +127,7 @@ impl Raw {
         self.connected((name, 0x06), 0, &properties, &will)
     }
 
-    /// MQTT 5: a will, and the seconds after which it expires.
+    /// MQTT 5: a will with an expiry in seconds.
     pub(crate) fn with_will_expiry(self, name: &str, topic: &str, seconds: u32) -> Self {
         let mut will = with_length(&[&[0x02][..], &seconds.to_be_bytes()].concat());
         will.extend(text(topic));
@@ -135,7 +135,7 @@ impl Raw {
         self.connected((name, 0x06), 0, &[], &will)
     }
 
-    /// With a user's name and a password; the answer is the code of CONNACK.
+    /// Connects with a user name and a password; returns the code of CONNACK.
     pub(crate) fn log_in(mut self, name: &str, user: &str, password: &str) -> (Self, u8) {
         let rest = [text(user), text(password)].concat();
         self.send_connect((name, 0xC2), 0, &[], &rest);
@@ -162,12 +162,12 @@ impl Raw {
         self
     }
 
-    /// Sends bytes; a broker that has closed the connection is no failure here.
+    /// Sends bytes; a connection closed by the broker is no failure here.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         let _ = self.socket.write_all(bytes);
     }
 
-    /// The next packet: its first byte and what follows its length.
+    /// The next packet: its first byte and the body behind its length.
     pub(crate) fn packet(&mut self) -> (u8, Vec<u8>) {
         self.try_packet().expect("the connection goes on")
     }
@@ -189,7 +189,7 @@ impl Raw {
         Ok((first, body))
     }
 
-    /// Whether the broker closes the connection next, after a last word at most.
+    /// Whether the broker closes the connection next, possibly after a last packet.
     pub(crate) fn ends(&mut self) -> bool {
         let mut rest = Vec::new();
         match self.socket.read_to_end(&mut rest) {
@@ -198,7 +198,7 @@ impl Raw {
         }
     }
 
-    /// Whether the broker closes the connection next, without a word.
+    /// Whether the broker closes the connection next, without a packet.
     pub(crate) fn ends_silently(&mut self) -> bool {
         let mut byte = [0];
         match self.socket.read(&mut byte) {
@@ -207,7 +207,7 @@ impl Raw {
         }
     }
 
-    /// MQTT 5: whether the broker says DISCONNECT and closes the connection.
+    /// MQTT 5: whether the broker sends DISCONNECT and closes the connection.
     pub(crate) fn ends_after_disconnect(&mut self) -> bool {
         matches!(self.try_packet(), Ok((0xE0, _))) && self.ends()
     }
@@ -260,7 +260,7 @@ impl Raw {
         assert_eq!(self.packet().0, 0xB0);
     }
 
-    /// Publishes, and waits until the broker has it.
+    /// Publishes, and waits until the broker has the message.
     pub(crate) fn publish(&mut self, topic: &str, payload: &[u8], qos: u8, retain: bool) {
         self.publish_full(topic, payload, qos, retain, None, &[]);
     }
@@ -290,12 +290,12 @@ impl Raw {
         }
     }
 
-    /// Publishes, and does not wait for an answer.
+    /// Publishes without waiting for an answer.
     pub(crate) fn send_message(&mut self, topic: &str, payload: &[u8], qos: u8) {
         self.send_publish((topic, payload), qos, false, None, &[]);
     }
 
-    /// Publishes with a QoS of 1 or 2; the code of the answer.
+    /// Publishes with a QoS of 1 or 2; returns the code of the answer.
     pub(crate) fn publish_code(&mut self, topic: &str, payload: &[u8], qos: u8) -> u8 {
         self.send_publish((topic, payload), qos, false, None, &[]);
         self.packet().1.get(2).copied().unwrap_or(0)
@@ -372,7 +372,7 @@ impl Raw {
         message
     }
 
-    /// Does what the QoS of a message asks of whoever got it.
+    /// Sends the confirmations that the QoS of a received message requires.
     pub(crate) fn confirm(&mut self, message: &Message) {
         let [high, low] = message.id;
         match message.qos {
@@ -386,7 +386,7 @@ impl Raw {
         }
     }
 
-    /// Nothing has come, and nothing comes before the answer to a question.
+    /// No packet has come, and none comes before the answer to a ping.
     pub(crate) fn is_quiet(&mut self) {
         std::thread::sleep(Duration::from_millis(50));
         self.send(&[0xC0, 0]);

@@ -1,6 +1,6 @@
-//! What every transport keeps to, whatever carries its frames: the contract of `src/transport/mod.rs`, point
-//! by point. A transport mounts the suite by `conforms!(name, pair)`, where `pair` makes two connected ends
-//! whose largest frame has at least [`LARGEST`] bytes.
+//! The conformance suite of transports: the contract in `src/transport/mod.rs`, point by point. A transport
+//! mounts the suite by `conforms!(name, pair)`, where `pair` makes two connected ends whose frames may have
+//! at least [`LARGEST`] bytes.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use unisono_broker::transport::{
     Drained, FrameTransport, PayloadMemory, PayloadRef, SharedPayload, Taken, TransportError, wait,
 };
 
-/// Bytes that the largest frame of each transport in the suite can have.
+/// Minimum frame size, in bytes, that each transport in the suite supports.
 pub(crate) const LARGEST: usize = 1 << 20;
 
 pub(crate) type End = Box<dyn FrameTransport>;
@@ -49,12 +49,12 @@ macro_rules! conforms {
     };
 }
 
-/// Bytes that depend on their place and on the frame's number.
+/// Bytes that depend on their position and on the frame's number.
 fn content(number: usize, length: usize) -> Vec<u8> {
     (0..length).map(|at| (at.wrapping_mul(31) ^ number.wrapping_mul(7)) as u8).collect()
 }
 
-/// Payload memory of this process alone: transports that cannot send it on by reference copy it.
+/// Payload memory of this process alone: transports that cannot pass it by reference copy it.
 #[derive(Debug)]
 struct PlainMemory(Vec<u8>);
 
@@ -78,7 +78,7 @@ fn send(end: &mut End, head: &[u8], payload: PayloadRef<'_>) {
     }
 }
 
-/// Waits for a frame: its bytes, with what came apart behind them.
+/// Waits for a frame; returns its bytes, followed by the external payload.
 fn receive(end: &mut End) -> Result<Vec<u8>, TransportError> {
     loop {
         let _ = end.flush();
@@ -137,7 +137,7 @@ pub(crate) fn too_large(pair: fn() -> (End, End)) {
 pub(crate) fn full(pair: fn() -> (End, End)) {
     let (mut one, mut other) = pair();
     let mut taken = 0_usize;
-    // twice as much as any transport may hold ends the test if it never says that it is full
+    // a transport that never reports that it is full ends the loop at twice the permitted amount
     while taken < 64 << 10 {
         let answer = one.send(&taken.to_le_bytes(), PayloadRef::Bytes(&content(taken, 1000)));
         if answer.expect("the other end is there") == Taken::Full {
@@ -179,7 +179,7 @@ pub(crate) fn close(pair: fn() -> (End, End)) {
         assert!(matches!(receive(&mut other), Err(TransportError::Closed)));
         assert!(matches!(other.receive(), Err(TransportError::Closed)), "it stays closed");
     }
-    // a sender hears of the end, too
+    // a sender notices the end, too
     let (mut one, other) = pair();
     drop(other);
     let failed = (0..1_000_000)
@@ -190,7 +190,7 @@ pub(crate) fn close(pair: fn() -> (End, End)) {
 pub(crate) fn readiness(pair: fn() -> (End, End)) {
     let (mut one, mut other) = pair();
     let short = Some(Duration::from_millis(20));
-    // what the ends tell each other by themselves, such as acknowledgements, comes to an end
+    // the ends' own traffic, such as acknowledgements, comes to an end
     let is_quiet = (0..1000).any(|_| {
         for end in [&mut one, &mut other] {
             assert!(end.receive().expect("the other end is there").is_none());

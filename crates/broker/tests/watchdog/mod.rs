@@ -1,4 +1,4 @@
-//! A broker that serves while a test runs, and a watchdog for what may hang.
+//! A broker that serves while a test runs, and a watchdog for tests that may hang.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 use unisono_broker::Server;
 
-/// Runs something on a thread of its own, and fails if it has not ended after a minute.
+/// Runs `work` on a thread of its own, and fails if it has not ended after a minute.
 pub(crate) fn within_a_minute(work: impl FnOnce() + Send + 'static) {
     let (done, ended) = mpsc::channel();
     let runner = std::thread::spawn(move || {
@@ -23,7 +23,7 @@ pub(crate) fn within_a_minute(work: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Runs a test while the broker serves on another thread, which ends also if the test panics.
+/// Runs a test while the broker serves on another thread, which ends even if the test panics.
 pub(crate) fn while_serving(server: &mut Server, test: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -1,12 +1,12 @@
-//! For `unisono tree check`: whether registers are a barrier tree of a group in a network. If not, the
-//! checker names the first rule that they break.
+//! For `unisono tree check`: whether registers are a barrier tree of a group in a network. If they are not,
+//! the checker names the first rule that they break.
 //!
-//! The checker shares no code with the planner: it follows cables instead of searching. It looks up in the
-//! lists of links and nodes where each port leads, and walks the tree from its root along the `children`
-//! ports. Registers may come from anywhere: another program, a switch, a file edited by hand.
+//! The checker shares no code with the planner: it follows cables instead of searching. It looks up each port
+//! in the lists of links and nodes, and walks the tree from its root along the `children` ports. Registers
+//! may come from any source: another program, a switch, a file edited by hand.
 //!
-//! Cost: linear in ports and registers. The optional rules of the paper (`Rules::Optimal`) search from every
-//! member switch in the plainest way, which is slow.
+//! Cost: linear in ports and registers. The optional rules of the paper (`Rules::Optimal`) run a simple, slow
+//! search from every member switch.
 
 mod optimal;
 
@@ -17,14 +17,14 @@ use unisono_linux::counted::counted;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Rules {
-    /// Those without which the barrier would not work.
+    /// The rules that every working barrier tree meets.
     #[default]
     Sound,
-    /// Also those of the paper that make it the best: least height, lowest ports.
+    /// Also the paper's rules for the best tree: least height, lowest ports.
     Optimal,
 }
 
-/// A rule of barrier trees, in the order in which they are checked.
+/// A rule of barrier trees. The order of the variants is the order of the checks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum TreeRule {
@@ -35,7 +35,7 @@ pub enum TreeRule {
     Ascending,
     PortOnce,
     RootHasRegister,
-    /// The root's parent port leads to the root node, which is a member; or there is neither.
+    /// The root's parent port leads to the root node, and the root node is a member; or both are missing.
     RootNodeAtRootPort,
     OneRoot,
     /// A parent port leads to a switch whose register points back with a child port.
@@ -44,23 +44,23 @@ pub enum TreeRule {
     ChildLinked,
     LocalIsNode,
     LocalIsMember,
-    /// Every register hangs below the root: no cycles, no second tree.
+    /// Every register is below the root: there are no cycles and no second tree.
     Acyclic,
     /// Every member is in the tree once.
     EveryMember,
     NoIdleLeaf,
-    /// Optimal: no member switch as root gives less height.
+    /// Optimal: no member switch as root gives a smaller height.
     LeastHeight,
     /// Optimal: the root node is the member at the lowest port of the root switch.
     LowestRootPort,
-    /// Optimal: of parallel links the one with the lowest port at the parent is used.
+    /// Optimal: among parallel links, the tree uses the link with the lowest port at the parent.
     LowestParallel,
-    /// What the file says about the tree beside its registers (height, edges, leaves) is so.
+    /// The file's statements about its tree (height, edges, leaves) are true.
     AsClaimed,
 }
 
 impl fmt::Display for TreeRule {
-    /// Its name in lower case with hyphens: `port-once`.
+    /// The name of the rule in lower case with hyphens: `port-once`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, letter) in format!("{self:?}").char_indices() {
             let hyphen = if at > 0 && letter.is_ascii_uppercase() { "-" } else { "" };
@@ -89,8 +89,8 @@ pub struct TreeShape {
 }
 
 impl TreeShape {
-    /// Whether the claims of a file about its tree are true. Fails with [`TreeRule::AsClaimed`] and the first
-    /// key that differs.
+    /// Compares a file's statements about its tree with this shape. Fails with [`TreeRule::AsClaimed`] and
+    /// the first key that differs.
     pub fn is_as_claimed(&self, claims: &Claims) -> Result<(), Broken> {
         let all = [
             ("height", claims.height, self.height),
@@ -114,8 +114,8 @@ enum FarEnd {
     Node(NodeId),
 }
 
-/// Checks the registers of a group; the shape of the tree if they break no rule. Fails with the first rule
-/// that is broken, in the order of [`TreeRule`].
+/// Checks the registers of a group; returns the shape of the tree if they break no rule. Fails with the first
+/// broken rule, in the order of [`TreeRule`].
 pub fn check(
     network: &SwitchNetwork,
     group: &BarrierGroup,
@@ -160,7 +160,8 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    /// What can be said of each register by itself; rule by rule, so that the first rule is named.
+    /// Checks the rules that concern one register at a time; rule by rule, so that the first rule is
+    /// reported.
     fn forms(&self) -> Result<(), Broken> {
         let (tree, group) = (self.tree, self.group);
         if tree.group != group.id() {
@@ -244,7 +245,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Both ends of every link that the tree uses name each other.
+    /// Checks that both ends of every link that the tree uses refer to each other.
     fn links(&self) -> Result<(), Broken> {
         for (switch, register) in &self.tree.registers {
             let Some(port) = register.parent.filter(|_| *switch != self.tree.root_switch) else { continue };
@@ -316,8 +317,8 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// From the root down. Links are known to be paired, so whatever is not met is in a cycle, or in another
-    /// tree.
+    /// Walks down from the root. All links are known to be paired, so a register that the walk does not visit
+    /// is in a cycle or in a second tree.
     fn walk(&self) -> Result<TreeShape, Broken> {
         let mut met = BTreeSet::from([self.tree.root_switch]);
         let mut level = vec![self.tree.root_switch];

@@ -1,8 +1,7 @@
-//! The optional rules: whether a sound tree is also the one that the paper chooses (least height, lowest
-//! ports).
+//! The optional rules: whether a sound tree is the tree that the paper chooses (least height, lowest ports).
 //!
-//! The search is as plain as possible: it finds the distances from every member switch by relaxing all links
-//! until nothing changes.
+//! The search is as simple as possible: it finds the distances from every member switch by relaxing all links
+//! until no distance changes.
 
 use super::{Broken, TreeElement, TreeRule, broken};
 use crate::relax::relax;
@@ -57,7 +56,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Links from a switch to each; the greatest number where there is no way.
+/// Links from a switch to every switch; `u32::MAX` for unreachable switches.
 fn distances(network: &SwitchNetwork, from: SwitchId) -> Vec<u32> {
     let mut distance = vec![u32::MAX; network.switch_count()];
     distance[from.0 as usize] = 0;

@@ -1,4 +1,4 @@
-//! Every rule is broken on purpose, and must be the one that is named; sound trees of random networks pass.
+//! Each rule is broken on purpose and must be the reported one; sound trees of random networks pass.
 
 use super::*;
 use crate::generate::{NetworkWish, Sparse, generate};
@@ -9,10 +9,10 @@ fn end(switch: u32, port: u16) -> End {
     End { switch: SwitchId(switch), port: Port(port) }
 }
 
-/// Five switches in a row, the first two doubly linked, a node that is no member, members 0 to 3:
+/// Five switches in a row, two links between the first two. Nodes 0 to 3 and 5 are members, node 4 is not.
 ///
 /// ```text
-///   n0,n4      n1      -      n2      n3
+///   n0,n4      n1      -     n2,n5     n3
 ///     0 ======= 1 ----- 2 ----- 3 ----- 4
 /// ```
 fn network() -> SwitchNetwork {
@@ -110,7 +110,7 @@ fn every_rule_broken_on_purpose_is_the_one_named() {
     named(R::RootNodeAtRootPort, E::RootNode, &|t| t.root_node = Some(NodeId(0)));
     named(R::RootNodeAtRootPort, E::RootNode, &|t| t.root_node = None);
     named(R::OneRoot, E::Register(s(2)), &|t| at(t, 2).parent = None);
-    // the far end is another of two parallel links; then nothing at all
+    // the far end is the other of two parallel links; then the port is empty
     named(R::ParentLinked, E::Parent(s(0)), &|t| at(t, 0).parent = Some(Port(3)));
     named(R::ParentLinked, E::Parent(s(0)), &|t| at(t, 0).parent = Some(Port(7)));
     named(R::ChildLinked, E::Child(s(1), 2), &|t| at(t, 1).children.push(Port(7)));
@@ -182,7 +182,7 @@ proptest! {
         let planned = plan(network, group, &PlanOptions::default()).expect("it is connected");
         let shape = check(network, group, &planned.tree, Rules::Optimal);
         prop_assert_eq!(shape, Ok(TreeShape { height: planned.height, edges: planned.edges, leaves: planned.leaves }));
-        // any one port replaced by another, or dropped, breaks some rule
+        // replacing or dropping any one port breaks some rule
         let mut tree = planned.tree.clone();
         let places: Vec<_> = tree.registers.iter().flat_map(|(s, r)| places(*s, r)).collect();
         let (place, old) = places[choice.index(places.len())];

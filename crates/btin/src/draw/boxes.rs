@@ -1,4 +1,4 @@
-//! Every switch as a box: depth from left to right, the leaves of the tree one below the other.
+//! Draws every switch as a box: columns are depths, and the leaves of the tree are one below the other.
 
 use super::{DrawnTree, TreeCanvas};
 use crate::{Port, SwitchId};
@@ -8,10 +8,10 @@ const COLUMN: f64 = 176.0;
 const ROW: f64 = 44.0;
 const WIDTH: f64 = 112.0;
 const HEIGHT: f64 = 34.0;
-/// Switches outside the tree, side by side below it.
+/// The width of a column of switches outside the tree; these are drawn below it.
 const OUTSIDE: f64 = 72.0;
 
-/// What the words in the boxes and on the lines mean.
+/// Explains the symbols in the boxes and on the lines.
 const WORDS: &str = "\u{2191} parent port, \u{2193} child ports, \u{b7} ports of local members; on a link: port at the \
     parent \u{2192} port at the child";
 
@@ -27,7 +27,7 @@ pub(super) fn draw(shape: &DrawnTree<'_>, notes: &[String]) -> String {
     canvas.finish(shape)
 }
 
-/// A sample of everything in the picture, with its name, in rows below it.
+/// A legend in rows below the picture: a sample of each symbol, with its name.
 fn legend(canvas: &mut TreeCanvas) {
     const SAMPLE: f64 = 30.0;
     const STEP: f64 = 190.0;
@@ -65,11 +65,11 @@ fn legend(canvas: &mut TreeCanvas) {
     }
 }
 
-/// By switch: the upper left corner of its box.
+/// The upper left corner of each switch's box.
 fn places(shape: &DrawnTree<'_>, top: f64) -> BTreeMap<SwitchId, (f64, f64)> {
     let mut rows: BTreeMap<SwitchId, f64> = BTreeMap::new();
     let mut leaves = 0;
-    // in reverse, children come before their parent; rows are turned round afterwards
+    // in reverse, children come before their parent; rows are mirrored afterwards
     for (switch, _) in shape.walk.iter().rev() {
         let below = shape.children.get(switch).map(Vec::as_slice).unwrap_or_default();
         let known: Vec<f64> = below.iter().filter_map(|child| rows.get(child).copied()).collect();
@@ -122,7 +122,7 @@ fn other_links(canvas: &mut TreeCanvas, shape: &DrawnTree<'_>, places: &BTreeMap
             (x + width / 2.0, y + HEIGHT / 2.0)
         };
         let ((ax, ay), (bx, by)) = (centre(link.a.switch), centre(link.b.switch));
-        // bowed to the right, so that cables within a column do not run through the boxes between
+        // bowed to the right, so that cables within a column do not cross the boxes between
         let bow = if (ax - bx).abs() < 1.0 { WIDTH * 0.75 } else { 0.0 };
         let (mx, my) = ((ax + bx) / 2.0 + bow, (ay + by) / 2.0);
         canvas.path("other", &format!("M{ax:.0} {ay:.0}Q{mx:.0} {my:.0} {bx:.0} {by:.0}"));
@@ -138,7 +138,7 @@ fn tree_links(canvas: &mut TreeCanvas, shape: &DrawnTree<'_>, places: &BTreeMap<
             "edge",
             &format!("M{ax:.0} {ay:.0}C{middle:.0} {ay:.0} {middle:.0} {by:.0} {bx:.0} {by:.0}"),
         );
-        // the port of the parent stands at the child's end too, where lines have parted
+        // the parent's port also is written at the child's end, where lines no longer overlap
         canvas.text(
             "soft",
             bx - 30.0,

@@ -1,11 +1,11 @@
-//! A large tree as one bar for each depth: switches, switches with members, and members.
+//! Draws a large tree as one bar for each depth: switches, switches with members, and members.
 
 use super::{DrawnTree, TreeCanvas};
 use unisono_linux::counted::counted;
 
 const ROW: f64 = 40.0;
 const LEFT: f64 = 90.0;
-const LONGEST: f64 = 520.0;
+const MAX_WIDTH: f64 = 520.0;
 
 #[derive(Clone, Copy, Default)]
 struct DepthLevel {
@@ -32,7 +32,7 @@ pub(super) fn draw(shape: &DrawnTree<'_>, notes: &[String]) -> String {
     let most = levels.iter().map(|level| level.switches).max().unwrap_or(1) as f64;
     for (depth, level) in levels.iter().enumerate() {
         let y = top + depth as f64 * ROW;
-        let of = |switches: usize| LONGEST * switches as f64 / most;
+        let of = |switches: usize| MAX_WIDTH * switches as f64 / most;
         canvas.text("", 16.0, y + 15.0, &format!("depth {depth}"));
         let with = of(level.member_switches);
         let title = format!("{} with members", counted(level.member_switches, "switch"));

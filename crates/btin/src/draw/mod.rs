@@ -5,9 +5,9 @@
 //!        |  \--1----2--[ 0 ] o o o         |            o: a member; filled: the root node
 //!        .............[ 2 ]................             thin: cables that the tree does not use
 //! ```
-//! Up to [`MOST_BOXES`] switches have a box each, with their registers. Above that boxes would hide each
-//! other, and each depth becomes a bar. The layout depends on the tree alone, without randomness: the same
-//! tree gives the same picture.
+//! Up to [`MAX_BOXES`] switches have a box each, with their registers. With more switches the boxes would
+//! hide each other, and each depth becomes a bar. The layout depends on the tree alone, without randomness:
+//! the same tree gives the same picture.
 //!
 //! Cost: linear in switches and links. When not to use it: to see a network without a tree.
 
@@ -19,8 +19,8 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use unisono_linux::counted::counted;
 
-/// More switches than this are drawn as one bar a depth.
-pub const MOST_BOXES: usize = 120;
+/// Trees with more switches are drawn as one bar for each depth.
+pub const MAX_BOXES: usize = 120;
 
 const STYLE: &str = "\
 svg{font:12px system-ui,sans-serif;--page:#fff;--ink:#1b1f24;--soft:#6b7280;--line:#c8cdd4;--tree:#1d6fa5;--member:#c2571a;--fill:#f3f6f9}\
@@ -31,21 +31,21 @@ svg{font:12px system-ui,sans-serif;--page:#fff;--ink:#1b1f24;--soft:#6b7280;--li
 .root{stroke-width:3.5}.member{fill:none;stroke:var(--member);stroke-width:1.8}.rootnode{fill:var(--member);stroke:var(--member)}\
 .bar{fill:var(--tree)}.barpass{fill:var(--line)}.barmember{fill:var(--member)}";
 
-/// Draws a group's tree in its network, under a heading and some lines of words.
+/// Draws a group's tree in its network, below a heading and the lines of `notes`.
 pub fn svg(topology: &NetworkFile, group: &BarrierGroup, tree: &Tree, notes: &[String]) -> String {
     let shape = DrawnTree::new(topology, group, tree);
-    if topology.network.switch_count() > MOST_BOXES {
+    if topology.network.switch_count() > MAX_BOXES {
         levels::draw(&shape, notes)
     } else {
         boxes::draw(&shape, notes)
     }
 }
 
-/// The tree as both pictures need it.
+/// The tree in the form that both pictures need.
 struct DrawnTree<'a> {
     topology: &'a NetworkFile,
     tree: &'a Tree,
-    /// The tree's switches in the order of a walk that takes children by port, each with its depth.
+    /// The tree's switches in depth-first order, children by port, each with its depth.
     walk: Vec<(SwitchId, usize)>,
     children: BTreeMap<SwitchId, Vec<SwitchId>>,
     members: BTreeMap<SwitchId, Vec<NodeId>>,
@@ -72,7 +72,7 @@ impl<'a> DrawnTree<'a> {
         while let Some((switch, depth)) = stack.pop() {
             walk.push((switch, depth));
             if walk.len() > tree.registers.len() {
-                break; // registers that lead in a circle have no picture beyond their number
+                break; // the registers form a cycle; draw no switch twice
             }
             let below = children.get(&switch).map(Vec::as_slice).unwrap_or_default();
             stack.extend(below.iter().rev().map(|child| (*child, depth + 1)));
@@ -84,7 +84,7 @@ impl<'a> DrawnTree<'a> {
         self.members.get(&switch).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// What a switch is called in a small box: as people call it, where they do.
+    /// The name of a switch for a small box: its label if it has one.
     fn short(&self, switch: SwitchId) -> String {
         let label = self.topology.switch_labels.get(switch.0 as usize).filter(|label| !label.is_empty());
         label.map_or_else(|| self.topology.switch_name(switch), str::to_owned)
@@ -110,7 +110,7 @@ struct TreeCanvas {
 }
 
 impl TreeCanvas {
-    /// Begins with heading and notes. Returns the height at which the picture begins.
+    /// Draws heading and notes. Returns the canvas and the vertical position below them.
     fn new(shape: &DrawnTree<'_>, notes: &[String]) -> (Self, f64) {
         let mut canvas = Self { body: String::new(), width: 520.0, height: 0.0 };
         let heading = shape.heading();
@@ -170,7 +170,7 @@ impl TreeCanvas {
     }
 }
 
-/// Text for SVG: names come from files of others.
+/// Text escaped for SVG; names come from untrusted files.
 struct SvgText<'a>(&'a str);
 
 impl fmt::Display for SvgText<'_> {

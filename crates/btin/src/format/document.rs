@@ -1,11 +1,11 @@
-//! Reading `btin-topo-1` without a copy of the file in memory beside the network.
+//! Reads `btin-topo-1` without a second copy of the file in memory.
 //!
-//! A file may have 256 MiB. A JSON library builds lists of lists, which take many times the memory of the
-//! text. So each element goes to its final place as soon as it is read: links and nodes become ends of
-//! cables, and names are appended to one piece of text. Checks that need the whole file come afterwards.
-//! Their errors name the place of the element, too.
+//! A file may have 256 MiB. A JSON library builds lists of lists that take many times the memory of the text.
+//! So each element goes to its final place as soon as it is read: links and nodes become ends of cables, and
+//! names are appended to one string. Checks that need the whole file come afterwards. Their errors give the
+//! position of the element, too.
 
-use super::topology::{FORMAT, Generated, MOST_SWITCHES, NetworkFile};
+use super::topology::{FORMAT, Generated, MAX_SWITCHES, NetworkFile};
 use super::{JsonStep, ReadError};
 use crate::names::{Names, PortNames};
 use crate::network::NetworkElement;
@@ -16,11 +16,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 use unisono_linux::counted::counted;
 
-/// Groups that a file can have: 8 bits of a message say which. One more is kept, to say that there are too
-/// many.
-const MOST_GROUPS: usize = 256;
+/// The most groups in a file, because a message has 8 bits for the group. The reader keeps one more, to
+/// report that there are too many.
+const MAX_GROUPS: usize = 256;
 
-const MOST_UNKNOWN: usize = 1000;
+const MAX_UNKNOWN: usize = 1000;
 
 const REQUIRED: [&str; 5] = ["format", "ports", "switches", "links", "nodes"];
 
@@ -51,7 +51,7 @@ struct TopologyDocument {
     unknown: BTreeSet<String>,
 }
 
-/// The first end of a cable at a port beyond 65535, which no switch has.
+/// The first cable with a port beyond 65535: its number, switch and port.
 type Beyond = Option<(usize, u32, u32)>;
 
 #[derive(Default)]
@@ -106,7 +106,7 @@ impl<'de> Deserialize<'de> for TopologyDocument {
 }
 
 impl TopologyDocument {
-    /// Takes the value of a key. Returns whether the format knows the key.
+    /// Reads the value of a key. Returns whether the format knows the key.
     fn value<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error> {
         match key {
             "format" => self.format = map.next_value()?,
@@ -124,7 +124,7 @@ impl TopologyDocument {
             "generated" => self.generated = map.next_value()?,
             _ => {
                 map.next_value::<IgnoredAny>()?;
-                if self.unknown.len() < MOST_UNKNOWN {
+                if self.unknown.len() < MAX_UNKNOWN {
                     self.unknown.insert(key.to_owned());
                 }
                 return Ok(false);
@@ -167,7 +167,7 @@ impl<'de> Deserialize<'de> for Ports {
     }
 }
 
-/// A port that the format can hold; the first that it cannot is remembered.
+/// An end of a cable; remembers the first port that does not fit the format.
 fn port(beyond: &mut Beyond, number: usize, switch: u32, port: u32) -> End {
     let fits = u16::try_from(port);
     if fits.is_err() && beyond.is_none() {
@@ -176,7 +176,7 @@ fn port(beyond: &mut Beyond, number: usize, switch: u32, port: u32) -> End {
     End { switch: SwitchId(switch), port: Port(fits.unwrap_or(u16::MAX)) }
 }
 
-/// Reads a list and gives each element to `take`.
+/// Reads a list and passes each element to `take`.
 struct Each<F>(F, &'static str);
 
 impl<'de, T: Deserialize<'de>, F: FnMut(T)> Visitor<'de> for Each<(F, std::marker::PhantomData<T>)> {
@@ -230,7 +230,7 @@ impl<'de> Deserialize<'de> for GroupLists {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut groups = Vec::new();
         each(deserializer, "groups, each a list of nodes", |group: Vec<u32>| {
-            if groups.len() < MOST_GROUPS {
+            if groups.len() < MAX_GROUPS {
                 groups.push(members(group));
             }
         })?;
@@ -270,7 +270,7 @@ impl<'de> Deserialize<'de> for NamedPorts {
     }
 }
 
-/// Reads the names of a switch's ports to the end of others.
+/// Appends the names of one switch's ports to the lists.
 struct PortsOf<'a>(SwitchId, &'a mut Vec<End>, &'a mut Names);
 
 impl<'de> DeserializeSeed<'de> for PortsOf<'_> {
@@ -307,9 +307,9 @@ impl TopologyDocument {
             let problem = format!("{:?} is not the format {FORMAT:?}", self.format);
             return Err(wrong(&[JsonStep::Key("format")], problem));
         }
-        if self.switches > MOST_SWITCHES {
+        if self.switches > MAX_SWITCHES {
             let problem =
-                format!("{}, but at most {MOST_SWITCHES} can be read", counted(self.switches, "switch"));
+                format!("{}, but at most {MAX_SWITCHES} can be read", counted(self.switches, "switch"));
             return Err(wrong(&[JsonStep::Key("switches")], problem));
         }
         let ports = match self.ports {

@@ -1,7 +1,7 @@
-//! Where an element of a JSON text lies.
+//! Finds the position of an element in a JSON text.
 //!
-//! Each step parses the value that the steps before led to, and keeps only where the element begins. Only
-//! errors ask for a place, so this may take long. If the text is no JSON, the answer is some place in it.
+//! Each step parses the value that the previous steps led to, and keeps only its start. Only errors need
+//! positions, so this may be slow. For a text that is not JSON, the result is some position in it.
 
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -11,13 +11,13 @@ use std::fmt;
 /// One step down into a JSON text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JsonStep<'a> {
-    /// The member of an object; of several of that name the last.
+    /// The member of an object; if several have this name, the last.
     Key(&'a str),
     /// The element of an array, from 0.
     Index(usize),
 }
 
-/// The byte at which the element begins; if it is not there, where its nearest ancestor does.
+/// The byte offset of the element. If it does not exist, the offset of its nearest ancestor.
 pub fn locate(text: &str, path: &[JsonStep<'_>]) -> usize {
     let mut found = text.trim_start();
     for step in path {
@@ -61,7 +61,7 @@ impl<'de> Visitor<'de> for JsonStep<'_> {
             }
         }
         let found = list.next_element()?;
-        while list.next_element::<IgnoredAny>()?.is_some() {} // the parser insists on the end of the list
+        while list.next_element::<IgnoredAny>()?.is_some() {} // the parser demands the list's end
         Ok(found)
     }
 }

@@ -1,8 +1,8 @@
-//! The files: `btin-topo-1` for networks and groups, `btin-tree-1` for barrier registers, both JSON.
+//! The file formats: `btin-topo-1` for networks and groups, `btin-tree-1` for barrier registers, both JSON.
 //!
-//! The idea: a parser that others maintain reads the file. Only when something is wrong does a second pass
-//! walk over the text to the wrong element. So every error names line, column and element, and reading a
-//! correct file takes no longer.
+//! The idea: a widely used parser reads the file. Only after an error does a second pass walk over the text
+//! to the wrong element. So every error names line, column and element, and reading a correct file takes no
+//! longer.
 
 mod document;
 mod locate;
@@ -15,15 +15,15 @@ pub use topology::{Generated, NetworkFile};
 
 use std::fmt;
 
-/// Where and why a file could not be read; lines and columns from 1.
+/// The position of an error in a file, and its reason; lines and columns count from 1.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{line}:{column}: {}{problem}", ElementPrefix(.element))]
 #[non_exhaustive]
 pub struct ReadError {
     pub line: usize,
-    /// The column in it, in characters from 1.
+    /// The column in the line, in characters from 1.
     pub column: usize,
-    /// The element, as `links[3]` or `node b`; empty where the position says it all.
+    /// The element, as `links[3]` or `node b`; empty if the position is enough.
     pub element: String,
     pub problem: String,
 }
@@ -42,7 +42,7 @@ impl ReadError {
         Self { line, column, element: element.into(), problem: problem.into() }
     }
 
-    /// An error at an element of a JSON text; at its nearest ancestor if it is not there.
+    /// An error at an element of a JSON text; at its nearest ancestor if the element does not exist.
     pub fn in_json(text: &str, path: &[JsonStep<'_>], problem: impl Into<String>) -> Self {
         let mut element = String::new();
         for step in path {
@@ -72,13 +72,12 @@ fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
-/// A number as a key spells it: digits alone, and no zero in front of others, so that no two keys mean one
-/// number.
+/// The number that a key spells in digits, without leading zeros, so that no two keys stand for one number.
 fn number<T: std::str::FromStr + fmt::Display>(key: &str) -> Option<T> {
     key.parse().ok().filter(|number: &T| number.to_string() == key)
 }
 
-/// Line and column, both from 1, of a byte of a text; columns count characters.
+/// Line and column of a byte offset, both from 1; columns count characters.
 pub fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     let mut offset = offset.min(text.len());
     while !text.is_char_boundary(offset) {

@@ -1,4 +1,4 @@
-//! `btin-topo-1`: a network, its groups, and what else is known about it.
+//! `btin-topo-1`: a network, its groups, and further data about it.
 //!
 //! ```json
 //! {"format":"btin-topo-1", "ports":8, "switches":2, "links":[[0,7,1,7]], "nodes":[[0,0],[1,0]],
@@ -6,12 +6,11 @@
 //! ```
 //!
 //! Numbers count from 0. `ports` is one number for all switches, or a list with one for each. A link is
-//! switch, port, switch, port; a node is switch, port. `members` is group 0. There may be more keys. `groups`
-//! are lists of nodes: groups 1, 2, and so on. `switch_names` and `node_names` are the names in the file from
-//! which the network was read. `switch_labels` and `node_labels` are the names that people use, where those
-//! names are numbers of hardware. `port_names` are the names of ports on the switches themselves
-//! (`{"0":{"5":"swp51"}}`: port 5 of switch 0 is called swp51). `generated` says how a random network was
-//! made.
+//! switch, port, switch, port; a node is switch, port. `members` is group 0. All further keys are optional.
+//! `groups` are lists of nodes: groups 1, 2, and so on. `switch_names` and `node_names` are the names in the
+//! original file. `switch_labels` and `node_labels` are readable names, for networks whose names are hardware
+//! numbers. `port_names` are the switches' own names of ports (`{"0":{"5":"swp51"}}`: port 5 of switch 0 is
+//! swp51). `generated` describes how a random network was made.
 
 use crate::names::{Names, PortNames};
 use crate::{BarrierGroup, End, GroupId, NodeId, Port, SwitchId, SwitchLink, SwitchNetwork};
@@ -20,24 +19,24 @@ use std::fmt::Write;
 
 pub(super) const FORMAT: &str = "btin-topo-1";
 
-/// The most switches that a file may claim: a typing error must not take all memory.
-pub(super) const MOST_SWITCHES: u32 = 1 << 24;
+/// The most switches in a file: a typing error must not take all memory.
+pub(super) const MAX_SWITCHES: u32 = 1 << 24;
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct NetworkFile {
     pub network: SwitchNetwork,
     /// The groups, by ascending number; empty if the file names no members.
     pub groups: Vec<BarrierGroup>,
-    /// What the switches are called; empty, or one each.
+    /// Names of the switches; empty, or one each.
     pub switch_names: Names,
-    /// What the nodes are called; empty, or one each.
+    /// Names of the nodes; empty, or one each.
     pub node_names: Names,
-    /// What people call the switches where `switch_names` are numbers, such as InfiniBand's; empty, or one
+    /// Readable names of the switches if `switch_names` are numbers, such as InfiniBand's; empty, or one
     /// each.
     pub switch_labels: Names,
     /// As `switch_labels`, for nodes.
     pub node_labels: Names,
-    /// What ports are called on the switches themselves.
+    /// The switches' own names of ports.
     pub port_names: PortNames,
     pub generated: Option<Generated>,
     /// Keys of the file that this format does not know.
@@ -49,7 +48,7 @@ pub struct Generated {
     /// The connectivity asked for: the part of all ports that is in use, on average.
     pub connectivity: f64,
     pub seed: u64,
-    /// Whether that connectivity was too small for a connected network, and this is the bare tree instead.
+    /// Whether that connectivity was too small for a connected network, so that this is only a spanning tree.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bare_tree: bool,
 }
@@ -73,7 +72,7 @@ impl NetworkFile {
 
     /// The text of a file, with a line end after each list; the same for the same topology.
     pub fn to_json(&self) -> String {
-        // Room for all links and nodes at once: text that grows by doubling takes up to twice its size.
+        // Reserves room for all links and nodes: text that grows by doubling takes up to twice its size.
         let digits = |number: usize| number.max(1).ilog10() as usize + 1;
         let most = self.network.switches().map(|switch| self.network.ports(switch)).max().unwrap_or(0);
         let end = digits(self.network.switch_count()) + digits(usize::from(most));
@@ -130,7 +129,7 @@ impl NetworkFile {
         out
     }
 
-    /// The names of the ports that `wanted` picks, as JSON: by switch, then by port.
+    /// The names of the ports selected by `wanted`, as JSON: by switch, then by port.
     pub fn ports_named(&self, wanted: impl Fn(End) -> bool) -> String {
         let mut out = String::from("{");
         let mut before = None;
@@ -151,34 +150,34 @@ impl NetworkFile {
         out
     }
 
-    /// What a switch is called: its name, or its number.
+    /// The name of a switch, or else its number.
     pub fn switch_name(&self, switch: SwitchId) -> String {
         let name = self.switch_names.get(switch.0 as usize);
         name.map_or_else(|| switch.0.to_string(), str::to_owned)
     }
 
-    /// What a node is called: its name, or its number.
+    /// The name of a node, or else its number.
     pub fn node_name(&self, node: NodeId) -> String {
         let name = self.node_names.get(node.0 as usize);
         name.map_or_else(|| node.0.to_string(), str::to_owned)
     }
 
-    /// A switch for people: its name, and what people call it.
+    /// A switch for display: its name, and its label.
     pub fn switch_shown(&self, switch: SwitchId) -> String {
         labelled(self.switch_name(switch), self.switch_labels.get(switch.0 as usize))
     }
 
-    /// A node for people: its name, and what people call it.
+    /// A node for display: its name, and its label.
     pub fn node_shown(&self, node: NodeId) -> String {
         labelled(self.node_name(node), self.node_labels.get(node.0 as usize))
     }
 
-    /// A port for people: its name, or its number.
+    /// A port for display: its name, or its number.
     pub fn port_shown(&self, switch: SwitchId, port: Port) -> String {
         self.port_names.shown(switch, port)
     }
 
-    /// The nodes on which programs run: all but those inside switches that only aggregate.
+    /// The nodes on which programs can run: all but aggregation nodes.
     pub fn hosts(&self) -> impl Iterator<Item = NodeId> {
         let aggregates = |node: usize| self.node_labels.get(node).is_some_and(is_aggregation);
         let nodes = (0..).zip(self.network.nodes()).map(|(node, _)| NodeId(node));
@@ -186,8 +185,8 @@ impl NetworkFile {
     }
 }
 
-/// Whether a node with this description is the *aggregation node* that a switch shows in place of a host: a
-/// part of the switch that combines data, on which no program runs.
+/// Whether a node with this description is an *aggregation node*: a part of the switch that combines data and
+/// appears in place of a host. No program runs on it.
 pub(crate) fn is_aggregation(label: &str) -> bool {
     label.contains("Aggregation Node")
 }
@@ -199,7 +198,7 @@ fn labelled(name: String, label: Option<&str>) -> String {
     }
 }
 
-/// `"key":[...],` with lines of at most 100 characters where items allow it.
+/// Writes `"key":[...],` with lines of at most 100 characters where items allow it.
 fn list(out: &mut String, key: &str, items: impl Iterator<Item = String>) {
     let _ = write!(out, "\"{key}\":[");
     let mut width = out.len() - out.rfind('\n').map_or(0, |end| end + 1);

@@ -6,12 +6,12 @@
 //! ```
 //!
 //! `parent` is the port towards the parent switch; at the root switch it is the root node's port. `root_node`
-//! and that `parent` are null where the root switch has no members and messages turn around in it. `group` is
-//! the number of the group, and 0 if it is missing. A plan adds `in_memory` (`{"4":12}`: the register of
-//! switch 4 is in the memory of node 12). Reading leaves this out, because set-up finds it again. `unisono
-//! tree plan` also writes `height`, `edges` and `leaves` ([`Claims`]), which a check compares with the tree,
-//! and more keys (`simulated`, `port_names`, ...), which reading leaves out. Reading checks the form alone;
-//! [`crate::check`] says whether the registers are a barrier tree of a network.
+//! and that `parent` are null if the root switch has no members and messages turn around in it. `group` is
+//! the number of the group; the default is 0. A plan adds `in_memory` (`{"4":12}`: the register of switch 4
+//! is in the memory of node 12). The reader ignores it, because set-up computes it again. `unisono tree plan`
+//! also writes `height`, `edges` and `leaves` ([`Claims`]) for a check to compare with the tree, and more
+//! keys (`simulated`, `port_names`, ...) that the reader ignores. Reading checks only the form;
+//! [`crate::check`] checks whether the registers are a barrier tree of a network.
 
 use super::{JsonStep, ReadError};
 use crate::{Claims, GroupId, NodeId, Port, Register, SwitchId, Tree, TreeElement, TreePlan};
@@ -28,7 +28,7 @@ impl Tree {
         Self::with_claims(text).map(|(tree, _)| tree)
     }
 
-    /// Reads the text of a file, and what it says about the tree beside the registers.
+    /// Reads the text of a file: the tree, and the file's statements about the tree.
     pub fn with_claims(text: &str) -> Result<(Self, Claims), ReadError> {
         let text = super::without_mark(text);
         let document: TreeDocument =
@@ -66,7 +66,7 @@ impl Tree {
         Ok((tree, Claims { height, edges, leaves }))
     }
 
-    /// An error at a place in the registers, in the text that they were read from.
+    /// An error at an element of the tree, with its position in the text that the tree was read from.
     pub fn locate(&self, text: &str, place: TreeElement, problem: String) -> ReadError {
         let switch = match place {
             TreeElement::Register(switch) | TreeElement::Parent(switch) => switch,
@@ -125,7 +125,7 @@ impl Tree {
 }
 
 impl TreePlan {
-    /// The text of a file: the tree's, and which registers are in a node's memory, if some are.
+    /// The text of a file: the tree, and the registers that are in a node's memory, if any.
     pub fn to_json(&self) -> String {
         let mut out = self.tree.to_json();
         if !self.in_memory.is_empty() {
@@ -158,7 +158,7 @@ struct Fields {
     locals: Vec<u16>,
 }
 
-/// In the file's order, so that a register given twice is seen.
+/// The registers in the file's order, so that a register given twice is detected.
 struct Registers(Vec<(String, Fields)>);
 
 impl<'de> Deserialize<'de> for Registers {

@@ -1,8 +1,8 @@
-//! For `unisono tree generate`: random networks of given switches, ports, nodes and connectivity (paper,
-//! section 5.1).
+//! For `unisono tree generate`: random networks with a given number of switches, ports and nodes, and a given
+//! connectivity (paper, section 5.1).
 //!
 //! The idea: first a tree that keeps the network connected, then links between free ports until the
-//! connectivity is reached, then the nodes at ports that are left, then members among the nodes.
+//! connectivity is reached, then the nodes at remaining ports, then members among the nodes.
 //! - The tree is uniform among all ways to plug q-1 cables into switches of k ports so that they are
 //!   connected. A sequence of q-2 numbers stands for each labelled tree (Prüfer). Drawing the sequence from a
 //!   bag that holds each switch k-1 times weighs each tree by the number of ways to plug it.
@@ -25,18 +25,18 @@ use unisono_linux::counted::counted;
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct NetworkWish {
-    /// How many switches (the paper's q).
+    /// Switches (the paper's q).
     pub switches: u32,
     /// Ports of each switch (k).
     pub ports: u16,
-    /// How many nodes (p).
+    /// The number of nodes (p).
     pub nodes: u32,
     /// The part of all ports that is in use, on average (f), from 0 to 1.
     pub connectivity: f64,
     pub members: u32,
-    /// The seed of the random numbers: the same wish gives the same network.
+    /// The seed of the random numbers: equal wishes give equal networks.
     pub seed: u64,
-    /// What to do where the connectivity is too small for a connected network.
+    /// The result if the connectivity is too small for a connected network.
     pub sparse: Sparse,
 }
 
@@ -55,12 +55,12 @@ impl Default for NetworkWish {
     }
 }
 
-/// What to do where the connectivity is too small for a connected network.
+/// The result if the connectivity is too small for a connected network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sparse {
-    /// It is an error, which says how much would do.
+    /// An error that names a sufficient connectivity.
     Refuse,
-    /// Build the bare tree, which needs the fewest links, and mark it.
+    /// The bare spanning tree, with the fewest links, marked as such.
     BareTree,
 }
 
@@ -98,7 +98,7 @@ fn percent(part: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// The smallest connectivity in steps of 0.1 % that will do, given that ports come whole.
+/// The smallest sufficient connectivity in steps of 0.1 %, given that the number of ports is whole.
 fn enough(switches: u32, ports: u16, nodes: u32) -> String {
     let all = f64::from(switches) * f64::from(ports);
     let least = least_connectivity(switches, ports, nodes);
@@ -141,7 +141,7 @@ pub fn generate(wish: &NetworkWish) -> Result<NetworkFile, GenerateError> {
     Ok(topology)
 }
 
-/// How many links the network gets, and whether they are just the bare tree's.
+/// The number of links in the network, and whether they are only the bare tree's.
 fn link_count(wish: &NetworkWish) -> Result<(usize, bool), GenerateError> {
     let NetworkWish { switches, ports, nodes, connectivity, members, .. } = *wish;
     if switches == 0 {
@@ -167,7 +167,7 @@ fn link_count(wish: &NetworkWish) -> Result<(usize, bool), GenerateError> {
     }
     let used = (connectivity * have as f64).round() as u64;
     let links = used.saturating_sub(u64::from(nodes)) / 2;
-    // one switch has nobody to be linked to
+    // a single switch has no neighbor
     let links = if switches == 1 { 0 } else { links };
     if used >= needed || switches == 1 && used >= u64::from(nodes) {
         return Ok((links as usize, false));
@@ -183,7 +183,7 @@ fn link_count(wish: &NetworkWish) -> Result<(usize, bool), GenerateError> {
 
 /// The free ports of each switch, in random order.
 struct FreePorts {
-    /// For each switch its ports, shuffled; those at the end are taken first.
+    /// For each switch its ports, shuffled; the last ones are taken first.
     shuffled: Vec<u16>,
     left: Vec<u16>,
     ports: usize,
@@ -232,13 +232,13 @@ fn more_links(cables: &mut Vec<SwitchLink>, pool: &mut Vec<End>, links: usize, r
     }
 }
 
-/// Gives two free ports of one switch a link each, in place of a link of two other switches. That link's
+/// Gives two free ports of one switch a link each, by replacing a link between two other switches. Those
 /// switches stay connected, by way of this switch.
 fn rewire(cables: &mut Vec<SwitchLink>, a: End, b: End, random: &mut Pcg64Mcg) {
     let apart = |link: &SwitchLink| link.a.switch != a.switch && link.b.switch != a.switch;
     let candidates: Vec<usize> = (0..cables.len()).filter(|at| apart(&cables[*at])).collect();
     if candidates.is_empty() {
-        // every link ends here already: two ports of this switch can only be joined with each other
+        // every link ends at this switch: its last two ports can only be joined with each other
         cables.push(SwitchLink { a, b });
         return;
     }

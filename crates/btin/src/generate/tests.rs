@@ -28,7 +28,7 @@ proptest! {
                 let again = generate(&wish);
                 prop_assert_eq!(again.as_ref(), Ok(&topology));
                 let mut read = NetworkFile::from_json(&topology.to_json()).expect("what was written can be read");
-                read.generated.clone_from(&topology.generated); // but for the last digit of a fraction
+                read.generated.clone_from(&topology.generated); // except for the last digit of a fraction
                 prop_assert_eq!(&read, &topology);
                 prop_assert_eq!(topology.groups.iter().map(|group| group.members().len()).sum::<usize>(), nodes as usize / 3);
             }
@@ -72,7 +72,7 @@ fn no_cable_joins_a_switch_with_itself_while_others_have_room() {
 
 #[test]
 fn a_seed_means_the_same_network_for_ever() {
-    // if this changes, every seed that somebody has written down means another network
+    // if this changes, every seed that users have written down gives another network
     let topology = generate(&wish(4, 4, 5, 0.75)).expect("it fits");
     let links: Vec<_> = topology
         .network

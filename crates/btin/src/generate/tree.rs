@@ -1,9 +1,9 @@
-//! A tree over switches of k ports, each way to plug its cables equally likely.
+//! Draws a tree over switches of k ports; every way to plug its cables is equally likely.
 //!
 //! A labelled tree in which switch i has d(i) links can be plugged in the product of k (k-1) ... (k-d(i)+1)
-//! ways, and there are (q-2)! / product of (d(i)-1)! such trees. Both together are, up to a constant, the
-//! ways to draw d(i)-1 of k-1 balls of switch i: so draw q-2 balls of q (k-1) without putting back, and read
-//! them as the Prüfer sequence.
+//! ways, and there are (q-2)! / product of (d(i)-1)! such trees. Up to a constant, the product of both is the
+//! number of ways to draw d(i)-1 of k-1 balls of switch i. So draw q-2 balls of q (k-1) without replacement,
+//! and read them as the Prüfer sequence.
 
 use rand::Rng;
 use rand_pcg::Pcg64Mcg;
@@ -19,12 +19,12 @@ pub(super) fn draw(switches: u32, ports: u16, random: &mut Pcg64Mcg) -> Vec<(u32
     }
 }
 
-/// q-2 numbers below q, each at most k-1 times, all equally likely as drawn balls.
+/// q-2 numbers below q, each at most k-1 times, drawn without replacement.
 fn sequence(switches: u32, ports: u16, random: &mut Pcg64Mcg) -> Vec<u32> {
     let wanted = switches as usize - 2;
     let each = usize::from(ports) - 1;
     let balls = switches as usize * each;
-    // Fisher and Yates's shuffle, as far as it is needed
+    // Fisher and Yates's shuffle, stopped after the first q-2 elements
     let mut bag: Vec<u32> = (0..switches).flat_map(|switch| std::iter::repeat_n(switch, each)).collect();
     for at in 0..wanted {
         let other = random.random_range(at..balls);
@@ -34,7 +34,7 @@ fn sequence(switches: u32, ports: u16, random: &mut Pcg64Mcg) -> Vec<u32> {
     bag
 }
 
-/// The tree that a Prüfer sequence stands for, in linear time.
+/// Decodes a Prüfer sequence in linear time.
 fn decode(switches: u32, sequence: &[u32]) -> Vec<(u32, u32)> {
     let mut degree = vec![1_u32; switches as usize];
     for switch in sequence {
@@ -51,7 +51,7 @@ fn decode(switches: u32, sequence: &[u32]) -> Vec<(u32, u32)> {
         degree[leaf as usize] -= 1;
         degree[switch as usize] -= 1;
         if degree[switch as usize] == 1 && switch < first {
-            leaf = switch; // it became a leaf below all that are yet to be looked at
+            leaf = switch; // the new leaf has a lower number than all leaves not yet visited
         } else {
             first = next_leaf(first + 1, &degree);
             leaf = first;
@@ -84,8 +84,8 @@ mod tests {
 
     #[test]
     fn trees_are_drawn_as_often_as_they_can_be_plugged() {
-        // 4 switches of 3 ports: 4 stars, plugged in 3! * 3^3 = 162 ways each, and 12 paths, in
-        // (3*2)^2 * 3^2 = 324 ways each: a star is 648 of 4536 draws
+        // 4 switches of 3 ports: 4 stars, plugged in 3! * 3^3 = 162 ways each, and 12 paths, in (3*2)^2 * 3^2
+        // = 324 ways each: a star is 648 of 4536 draws
         let mut random = Pcg64Mcg::seed_from_u64(5);
         let mut of_degree: HashMap<usize, u32> = HashMap::new();
         let draws = 45_360;

@@ -1,11 +1,11 @@
 //! For `unisono tree plan --ties exact`: rows of 512 bits, one bit for each search of a
 //! [`walk`](super::walk).
 //!
-//! A row fills one cache line, and one register where the processor has vectors of 512 bits.
+//! A row fills one cache line, and one register on processors with vectors of 512 bits.
 
 use unisono_sync::{Wide, vectorized};
 
-/// How many searches one walk makes.
+/// The number of searches in one walk.
 pub(super) const LANES: usize = 512;
 pub(super) const WORDS: usize = LANES / 64;
 
@@ -63,7 +63,7 @@ impl Bits {
     }
 }
 
-/// For each lane, how many rows have its bit: counted in binary, a row of bits a digit.
+/// Counts for each lane the rows that have its bit. The counts are binary: one row of bits for each digit.
 #[derive(Default)]
 pub(super) struct LaneCounter(Vec<Bits>);
 
@@ -106,8 +106,8 @@ impl LaneCounter {
     }
 }
 
-/// Turns eight squares of 64 by 64 bits at once: bit j of word w of row i changes places with bit i of word w
-/// of row j.
+/// Transposes eight squares of 64 by 64 bits at once: bit j of word w of row i and bit i of word w of row j
+/// are exchanged.
 #[inline(always)]
 pub(super) fn transpose(square: &mut [Bits; 64]) {
     let mut mask: u64 = 0x0000_0000_FFFF_FFFF;
@@ -115,7 +115,7 @@ pub(super) fn transpose(square: &mut [Bits; 64]) {
     while width > 0 {
         let mut row = 0;
         while row < 64 {
-            // each row whose number lacks the bit of this width, with its partner that has the bit
+            // pairs each row whose number lacks the bit `width` with the row that has it
             let (low, high) = (square[row], square[row + width]);
             let moved = low.each(high, |low, high| (low >> width ^ high) & mask);
             square[row] = low.each(moved, |low, moved| low ^ moved << width);

@@ -1,26 +1,25 @@
-//! For `unisono tree plan --ties exact --scan queue`, where very many roots are tied: the leaves of the trees
-//! by queue around hundreds of roots at once.
+//! For `unisono tree plan --ties exact --scan queue` with very many tied roots: the leaves of the trees by
+//! queue around hundreds of roots at once.
 //!
 //! The idea: these leaves can be read off the trees by level order around all switches. In the tree by queue
-//! around r, the way from r to u is the first in order of ids among the shortest ways: each of its switches
-//! goes on to the neighbour of lowest id that is nearer to u. For all r together, these steps are the links
-//! of the tree by level order around u. So the parent of u in the tree by queue around r is the neighbour of
-//! u above which r lies in the tree by level order around u. The number of that neighbour is the *branch* of
-//! r around u.
+//! around r, the way from r to u is the first of the shortest ways in order of ids: each of its switches is
+//! followed by the neighbor of lowest id that is nearer to u. For all r together, these steps are the links
+//! of the tree by level order around u. So the parent of u in the tree by queue around r is the neighbor of u
+//! above which r lies in the tree by level order around u. The number of that neighbor is the *branch* of r
+//! around u.
 //!
 //! One [`walk`](super::walk) finds the branches of all r around 512 switches u: each switch inherits its
 //! branch, a few bits for each search, from its parent. A switch v is a parent in the tree by queue around r
-//! if r lies in the branch of v around some neighbour u of v. All other switches are leaves.
+//! if r lies in the branch of v around some neighbor u of v. All other switches are leaves.
 //!
 //! ```text
 //!   rows: r, lanes: u       --transposed-->   rows: u, lanes: r   --all near u of v-->   rows: v, lanes: r
 //!   branch of r around u    (512 by 512)      v is a parent around r                     counted: leaves
 //! ```
 //!
-//! Cost: that of the walk, with the bits of a branch to read at each look; and in memory one bit for each
-//! pair of root and switch. Large networks therefore take their roots in portions, with one walk over
-//! everything for each portion. When not to use it: where few roots are tied, one search for each root costs
-//! less.
+//! Cost: the walk, plus reading the bits of a branch at each visited edge; and in memory one bit for each
+//! pair of root and switch. Large networks therefore take their roots in portions, with one walk over all
+//! switches for each portion. When not to use it: with few tied roots, one search for each root costs less.
 
 use super::bits::{Bits, LANES, LaneCounter, WORDS, transpose};
 use super::crew::{PlanWatch, Workers, unwatched};
@@ -30,8 +29,8 @@ use super::walk::{Keep, Walk};
 use std::sync::{Mutex, PoisonError};
 use unisono_sync::{Wide, vectorized};
 
-/// At most this many bits (roots times switches) in memory: 2 GiB.
-const MOST_BITS: usize = 16 << 30;
+/// The most bits (roots times switches) in memory: 2 GiB.
+const MAX_BITS: usize = 16 << 30;
 
 /// By switch and lane: the number of the branch, in D binary digits.
 struct Branch<const D: usize>(Vec<[Bits; D]>);
@@ -75,35 +74,34 @@ impl<const D: usize> Keep for Branch<D> {
     }
 }
 
-/// How many binary digits the numbers of a network's branches have. `None`: more than a walk can have.
+/// The binary digits that branch numbers of this network need. `None`: more than a walk supports.
 pub(super) fn digits(graph: &Graph) -> Option<usize> {
     let most = (0..).take(graph.len()).map(|switch| graph.near(switch).len()).max().unwrap_or(0);
     [1, 2, 3, 4, 5, 6].into_iter().find(|digits| most <= 1 << digits)
 }
 
-/// How many walks over the whole network this many roots take.
+/// The number of walks over the whole network for this many roots.
 pub(super) fn walks(graph: &Graph, roots: usize) -> usize {
     roots.div_ceil(portion(graph))
 }
 
-/// How many roots one walk over the whole network serves.
+/// The number of roots that one walk over the whole network serves.
 pub(super) fn portion(graph: &Graph) -> usize {
-    (MOST_BITS / graph.len() / LANES).max(1) * LANES
+    (MAX_BITS / graph.len() / LANES).max(1) * LANES
 }
 
-/// Where all switches that are reached have members: the height and the leaves by queue of the tree of each
-/// root.
+/// Measures the height and the leaves by queue of each root's tree, if all reached switches have members.
 pub(super) struct QueueLeaves<'a> {
     pub(super) graph: &'a Graph,
-    /// All that is reached, ordered so that those that lie together follow each other.
+    /// All reached switches; neighboring ones are close to each other.
     pub(super) all: &'a [u32],
     pub(super) crew: Workers,
-    /// How many roots to measure at a time.
+    /// The number of roots to measure at a time.
     pub(super) portion: usize,
 }
 
 impl QueueLeaves<'_> {
-    /// None if a switch has more neighbours than there are digits for, or if the caller stopped it.
+    /// `None` if a switch has too many neighbors for the digits, or if the caller stopped the measurement.
     pub(super) fn measure(&self, roots: &[u32], watch: &mut PlanWatch) -> Option<Vec<LeanLimit>> {
         let mut found = Vec::with_capacity(roots.len());
         for portion in roots.chunks(self.portion) {
@@ -127,7 +125,7 @@ impl QueueLeaves<'_> {
         let everywhere = vec![true; graph.len()];
         let mut column = vec![usize::MAX; graph.len()];
         roots.iter().enumerate().for_each(|(at, &root)| column[root as usize] = at);
-        // For each 512 roots, by switch: the roots in whose trees it is a parent.
+        // For each block of 512 roots, by switch: the roots in whose trees the switch is a parent.
         let parents: Vec<Mutex<Vec<Bits>>> = roots.chunks(LANES).map(|_| Mutex::new(Vec::new())).collect();
         let open = |chunk: usize| parents[chunk].lock().unwrap_or_else(PoisonError::into_inner);
 
@@ -144,7 +142,7 @@ impl QueueLeaves<'_> {
                 let around = &all[block * LANES..all.len().min((block + 1) * LANES)];
                 let found = walk.run(graph, around, &everywhere, u32::MAX);
                 heights.extend(around.iter().copied().zip(found));
-                // Every thread begins elsewhere, so that they do not wait for each other.
+                // Every thread starts at a different block, so that threads do not wait for each other.
                 let chunks = roots.len().div_ceil(LANES);
                 for chunk in (0..chunks).map(|chunk| (chunk + block) % chunks) {
                     let mut parents = open(chunk);
@@ -186,7 +184,7 @@ impl QueueLeaves<'_> {
     }
 }
 
-/// From a row a root to a row a lane.
+/// Turns rows by root into rows by lane.
 struct Transpose<'a, const D: usize> {
     branch: &'a [[Bits; D]],
     roots: &'a [u32],
@@ -215,8 +213,7 @@ impl<const D: usize> Wide for Transpose<'_, D> {
     }
 }
 
-/// Marks the parents that the switches of a block reveal, in the trees around 512 roots beginning with
-/// `first`.
+/// Marks the parents that the switches of a block reveal, in the trees around the 512 roots from `first` on.
 struct MarkParents<'a, const D: usize> {
     graph: &'a Graph,
     around: &'a [u32],
@@ -233,7 +230,7 @@ impl<const D: usize> Wide for MarkParents<'_, D> {
     #[inline(always)]
     fn run(self) {
         for (&around, digits) in self.around.iter().zip(self.turned) {
-            // A switch lies in no branch around itself.
+            // A switch is in no branch around itself.
             let mut others = Bits([u64::MAX; WORDS]);
             let lane = self.column[around as usize].wrapping_sub(self.first);
             if lane < LANES {

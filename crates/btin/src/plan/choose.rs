@@ -1,26 +1,25 @@
-//! For `unisono tree plan`, both kinds of ties: which root is the best, without growing a tree from every
+//! For `unisono tree plan`, both kinds of ties: finds the best root without growing a tree from every
 //! candidate.
 //!
 //! Heights come first. A search from a switch w bounds the height of every candidate v: it is at least
 //! `height(w) - d(v, w)`, and at least `d(v, w)` if w has a member (eccentricity bounds, Takes and Kosters,
 //! "Computing the eccentricity distribution of large graphs", 2013, here with the members as the only
-//! targets). Searches start in turn from the candidate with the lowest bound, which is likely a centre, and
-//! from the member that is furthest from it, which is likely at the rim. A candidate whose bound exceeds the
-//! best height so far is dropped. In irregular networks a dozen searches leave a handful of candidates.
+//! targets). Searches start alternately from the candidate with the lowest bound (likely in the middle) and
+//! from the member furthest from it (likely at the rim). A candidate whose bound exceeds the best height so
+//! far is dropped. In irregular networks a dozen searches leave a handful of candidates.
 //!
 //! In regular networks (tori, fat trees) all candidates have the same height, so that bounds drop none. When
-//! bounds stop paying, the remaining candidates are measured: many roots at once ([`lanes`]
-//! and, for leaves by queue, [`branches`]), or one by one, giving up as soon as a candidate
-//! cannot win ([`lean`](super::lean), where every switch has a member, so that leaves alone decide).
+//! bounds stop paying, the remaining candidates are measured: many roots at once ([`lanes`] and, for leaves
+//! by queue, [`branches`]), or individually, giving up as soon as a candidate cannot win
+//! ([`lean`](super::lean), if every switch has a member, so that leaves alone decide).
 //!
-//! Where every switch has a member, a [`symmetry`](super::symmetry) makes the trees of many roots equal. Only
+//! If every switch has a member, a [`symmetry`](super::symmetry) makes the trees of many roots equal. Only
 //! the lowest root of each such class is measured: a few hundred in a torus or fat tree of 100,000 switches.
 //!
-//! Two more bounds need no search. If no switch has more than k neighbours, at most k (k - 1)^(i - 1)
-//! switches are i steps away from a root, so that no height is less than the number of steps after which all
-//! members can have been reached. And each neighbour of a root is its child and has a leaf below it, so that
-//! a tree has at least as many leaves as its root has neighbours. In a ring these bounds leave only the first
-//! candidate.
+//! Two more bounds need no search. If no switch has more than k neighbors, at most k (k - 1)^(i - 1) switches
+//! are i steps away from a root, so no height is less than the number of steps after which all members can
+//! have been reached. And each neighbor of a root is its child and has a leaf below it, so a tree has at
+//! least as many leaves as its root has neighbors. In a ring these bounds leave only the first candidate.
 //!
 //! Cost: O(links) for each search; at worst one search for each candidate.
 
@@ -37,7 +36,7 @@ use super::{Certainty, MemberSwitches, Scan, Ties};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Candidates are compared by the shape of their trees, then member switches come first, then the lowest id.
+/// Candidates are compared by the shape of their trees; then member switches come first, then the lowest id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct RootChoice {
     pub(super) shape: TreeMeasure,
@@ -45,32 +44,35 @@ pub(super) struct RootChoice {
     pub(super) root: u32,
 }
 
-/// After this many pairs of searches in a row that drop less than one candidate in [`FEW`], bounding ends.
-pub(super) const PATIENCE: u32 = 2;
-pub(super) const FEW: usize = 16;
+/// Bounding stops after this many consecutive pairs of searches that each dropped less than
+/// 1/[`MIN_DROP_DIVISOR`] of the candidates.
+pub(super) const MAX_FUTILE_PAIRS: u32 = 2;
+/// The inverse of the smallest fraction of candidates that makes a pair of searches worth its time.
+pub(super) const MIN_DROP_DIVISOR: usize = 16;
 
-/// In a network that is this many times longer than wide (a ring, a path), the searches of a walk pass a
-/// switch one after the other, so that a walk saves nothing.
+/// If the height times `NARROW` exceeds the number of switches (rings, paths), the searches of a walk visit a
+/// switch at different steps, so that a walk saves no work.
 const NARROW: usize = 16;
 
-/// Roots that symmetries leave lie far apart, so that a walk looks at each switch about as often as the tree
-/// is high. From this height on single searches are faster.
+/// The roots left by symmetries are far apart, so that a walk visits each switch about `height` times. From
+/// this height on, individual searches are faster.
 const FAR_APART: usize = 150;
 
-/// At least this many candidates are measured together.
+/// The least number of candidates for which a walk pays.
 const WORTH_LANES: usize = 32;
 
-/// Symmetries are looked for if measuring one by one takes about this many nanoseconds.
+/// Symmetries are searched for if measuring candidates individually takes longer than this, in nanoseconds.
 const WORTH_SYMMETRY: f64 = 1e6;
 
-/// What measuring takes, in nanoseconds about, to choose between ways and to know how many threads are worth
-/// it: a look from one switch at another by one search; by all searches of a walk; and by those with
-/// branches, for each digit more.
-const LOOK: f64 = 0.75;
-const LOOK_TOGETHER: f64 = 2.0;
-const LOOK_A_DIGIT: f64 = 2.0;
+/// An estimate of the time to visit one edge in one search, in nanoseconds. These three estimates select the
+/// method and the number of threads.
+const EDGE_COST: f64 = 0.75;
+/// Nanoseconds to visit one edge in all searches of a walk at once.
+const EDGE_COST_BATCHED: f64 = 2.0;
+/// Nanoseconds that each binary digit of a branch adds to that.
+const EDGE_COST_PER_DIGIT: f64 = 2.0;
 
-/// The best of these candidates, which all reach all members.
+/// The best of these candidates. All candidates reach all members.
 pub(super) fn choose(
     graph: &Graph,
     members: &MemberSwitches,
@@ -86,7 +88,7 @@ pub(super) fn choose(
     }
 }
 
-/// A lower bound of every height, given the number of member switches.
+/// A lower bound of every tree's height, given the number of member switches.
 fn least_height(graph: &Graph, members: usize) -> u32 {
     let most = (0..).take(graph.len()).map(|switch| graph.near(switch).len()).max().unwrap_or(0);
     let (mut level, mut within, mut height) = (1, 1, 0);
@@ -99,7 +101,8 @@ fn least_height(graph: &Graph, members: usize) -> u32 {
 }
 
 impl RootChoice {
-    /// Another root of a group that has members at every switch, where all trees have the same links.
+    /// A second root of a group that has members at every switch; all trees there have the same number of
+    /// links.
     fn with(self, found: LeanLimit, root: u32) -> Self {
         let shape = TreeMeasure { height: found.height, edges: self.shape.edges, leaves: found.leaves };
         Self { shape, without_members: false, root }
@@ -117,7 +120,7 @@ pub(super) struct Bounds<'a> {
     pub(super) alive: Vec<u32>,
     /// By switch: a lower bound of the height of its tree.
     pub(super) at_least: Vec<u32>,
-    /// By switch: the sum of its distances from where searches began.
+    /// By switch: the sum of its distances from the starts of all searches.
     pub(super) away: Vec<u32>,
     pub(super) best: Option<RootChoice>,
 }
@@ -160,7 +163,7 @@ impl<'a> Bounds<'a> {
         )
     }
 
-    /// What is left once bounds drop nothing more: by symmetries, then many at once or one by one.
+    /// Measures the candidates that bounds leave: reduced by symmetries, then many at once or individually.
     fn measure(mut self, mut best: RootChoice, reached: &[u32], watch: &mut PlanWatch) -> RootChoice {
         let everywhere = self.members.switches.len() == reached.len();
         if everywhere {
@@ -184,13 +187,13 @@ impl<'a> Bounds<'a> {
         if everywhere { self.each_leaves(best, all_alike.as_ref(), watch) } else { self.each(best, watch) }
     }
 
-    /// What the height of the best tree is at least, as far as is known.
+    /// A lower bound of the best tree's height.
     pub(super) fn least_height(&self) -> u32 {
         let most = self.best.map_or(u32::MAX, |best| best.shape.height);
         self.alive.iter().map(|&root| self.at_least[root as usize]).fold(most, u32::min)
     }
 
-    /// Drops candidates that can at best equal one that comes before them, where every switch has a member.
+    /// Drops candidates that at best equal an earlier candidate; valid if every switch has a member.
     fn drop_beaten(&mut self, best: &RootChoice) {
         let Self { alive, at_least, graph, .. } = self;
         alive.retain(|&root| {
@@ -199,8 +202,8 @@ impl<'a> Bounds<'a> {
         });
     }
 
-    /// Keeps only the lowest candidate of each class of equal trees. `None`: there are too many classes to be
-    /// of use.
+    /// Keeps only the lowest candidate of each class of equal trees. `None`: there are too many classes to
+    /// help.
     fn leave_one_of_those_alike(&mut self) -> Option<Alike> {
         let before = self.alive.len();
         if before < WORTH_LANES || self.one_by_one() < WORTH_SYMMETRY {
@@ -209,21 +212,21 @@ impl<'a> Bounds<'a> {
         let alike = Alike::find(self.graph, self.scan, self.crew)?;
         let mut taken = vec![false; self.graph.len()];
         self.alive.retain(|&root| !std::mem::replace(&mut taken[alike.lowest(root) as usize], true));
-        (self.alive.len() * FEW < before).then_some(alike)
+        (self.alive.len() * MIN_DROP_DIVISOR < before).then_some(alike)
     }
 
     fn choice(&mut self, root: u32) -> RootChoice {
         let without_members = !self.members.is_member[root as usize];
         let mut shape = self.search.shape(&self.members.is_member);
         if self.ties == Ties::Fast {
-            shape.leaves = 0; // they do not count there
+            shape.leaves = 0; // leaves do not count there
         }
         RootChoice { shape, without_members, root }
     }
 
     fn narrow(&mut self) {
         let mut in_vain = 0;
-        while in_vain < PATIENCE {
+        while in_vain < MAX_FUTILE_PAIRS {
             let key = |&&root: &&u32| (self.at_least[root as usize], self.away[root as usize], root);
             let Some(&centre) = self.alive.iter().min_by_key(key) else { return };
             let before = self.alive.len();
@@ -232,13 +235,13 @@ impl<'a> Bounds<'a> {
             if rim != centre {
                 self.search_from(rim);
             }
-            in_vain = if (before - self.alive.len()) * FEW > before { 0 } else { in_vain + 1 };
+            in_vain = if (before - self.alive.len()) * MIN_DROP_DIVISOR > before { 0 } else { in_vain + 1 };
         }
     }
 
-    /// Measures the heights of the remaining candidates, many at once. Where `decides`, it measures leaves,
-    /// too, and finds the best. Otherwise the candidates of least height stay alive, or all of them where the
-    /// network seems to be regular. Returns how many looks at neighbours 512 roots take.
+    /// Measures the heights of the remaining candidates, many at once. If `decides`, it measures leaves, too,
+    /// and finds the best root. Otherwise the candidates of least height stay alive, or all of them if the
+    /// network seems to be regular. Returns the number of edges visited for one block of 512 roots.
     fn by_lanes<K: CountLeaves + Send>(
         &mut self,
         best: &mut RootChoice,
@@ -252,8 +255,7 @@ impl<'a> Bounds<'a> {
         let (least, ordered) = (&least, &ordered[..]);
         let measure = |(walk, found): &mut (Walk<K>, Vec<(u32, LeanLimit)>), block: usize| {
             let roots = &ordered[block * LANES..ordered.len().min((block + 1) * LANES)];
-            // An old value costs work but loses no root of least height, so that no order with other memory
-            // is needed.
+            // A stale value costs work but loses no root of least height, so `Relaxed` is enough.
             let most = least.load(Ordering::Relaxed);
             let MemberSwitches { switches, is_member } = members;
             let measured = lanes::measure(walk, graph, roots, switches, is_member, most);
@@ -266,15 +268,15 @@ impl<'a> Bounds<'a> {
         };
         let state = || (Walk::new(graph, keep()), Vec::new());
         let all = ordered.len().div_ceil(LANES);
-        let _ = watch.tell(0, ordered.len()); // whether to stop is asked again before the next block
+        let _ = watch.tell(0, ordered.len()); // the next block asks again whether to stop
         let mut first = state();
         measure(&mut first, 0);
         let looks = first.0.looks;
         let mut found = first.1;
-        // Where a first block drops nobody, no other will: the network is regular.
+        // If the first block drops no candidate, later blocks will not either: the network is regular.
         let regular = !decides && found.len() == ordered.len().min(LANES) && all > 1;
         if !regular {
-            let crew = self.crew.for_steps((looks as f64 * (all - 1) as f64 * LOOK_TOGETHER) as usize);
+            let crew = self.crew.for_steps((looks as f64 * (all - 1) as f64 * EDGE_COST_BATCHED) as usize);
             let mut tell = |block: usize| watch.tell((block + 1) * LANES, ordered.len());
             let others = crew.each(all - 1, &mut tell, state, |own, block| measure(own, block + 1));
             found.extend(others.into_iter().flat_map(|(_, found)| found));
@@ -301,14 +303,14 @@ impl<'a> Bounds<'a> {
         looks
     }
 
-    /// Measures the remaining candidates, many at once, by queue where every switch has a member. Returns
-    /// whether it did: not if one by one is faster.
+    /// Measures the remaining candidates, many at once, by queue; valid if every switch has a member. Returns
+    /// false and does nothing if individual searches are faster.
     fn by_branches(&self, best: &mut RootChoice, looks: usize, watch: &mut PlanWatch) -> bool {
         let Self { graph, members, alive, .. } = self;
         let all = &members.switches;
         let Some(digits) = branches::digits(graph) else { return false };
         let together = looks as f64
-            * (LOOK_TOGETHER + LOOK_A_DIGIT * digits as f64)
+            * (EDGE_COST_BATCHED + EDGE_COST_PER_DIGIT * digits as f64)
             * (all.len().div_ceil(LANES) * branches::walks(graph, alive.len())) as f64;
         if together > self.one_by_one() {
             return false;
@@ -322,18 +324,18 @@ impl<'a> Bounds<'a> {
         true
     }
 
-    /// About how long it takes to measure the remaining candidates one by one, in nanoseconds.
+    /// An estimate of the time to measure the remaining candidates individually, in nanoseconds.
     fn one_by_one(&self) -> f64 {
-        self.alive.len() as f64 * (self.graph.looks() + self.graph.len()) as f64 * LOOK
+        self.alive.len() as f64 * (self.graph.looks() + self.graph.len()) as f64 * EDGE_COST
     }
 
-    /// Measures the remaining candidates one by one, where every switch has a member.
+    /// Measures the remaining candidates individually; valid if every switch has a member.
     fn each_leaves(self, best: RootChoice, alike: Option<&Alike>, watch: &mut PlanWatch) -> RootChoice {
         let crew = self.crew.for_steps(self.one_by_one() as usize);
         let Self { graph, members, scan, alive, at_least, .. } = self;
         let all = alive.len();
-        // The best of all threads. It does not depend on their order, because a candidate is given up only
-        // if it comes after the best.
+        // The best root found by any thread. It does not depend on the threads' order, because a candidate is
+        // given up only if it comes after the best.
         let best = Mutex::new(best);
         let open = || best.lock().unwrap_or_else(PoisonError::into_inner);
         let measure = |lean: &mut Lean, at: usize| {
@@ -355,7 +357,7 @@ impl<'a> Bounds<'a> {
         best.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Measures the remaining candidates one by one.
+    /// Measures the remaining candidates individually.
     fn each(self, best: RootChoice, watch: &mut PlanWatch) -> RootChoice {
         let crew = self.crew.for_steps(self.one_by_one() as usize);
         let Self { graph, members, scan, alive, .. } = self;
@@ -384,7 +386,7 @@ impl<'a> Bounds<'a> {
         self.search.last_reached(&self.members.is_member)
     }
 
-    /// Updates all bounds from the search that has just been made.
+    /// Updates all bounds from the last search.
     fn take_searched(&mut self, from: u32) {
         let height = self.search.height(&self.members.is_member);
         self.at_least[from as usize] = height;

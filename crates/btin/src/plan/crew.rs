@@ -4,21 +4,21 @@
 //! How much a second thread can gain: exact ties in a random network of 10,000 switches with 6 links each
 //! (both scans, two threads, `valgrind --tool=callgrind --separate-threads=yes` on `benches/plan.rs`) take
 //! 2.60 G instructions: 1.21 G in pieces of the first thread, 1.20 G in pieces of the second, and 0.19 G (7
-//! %) in what the first thread does alone, mostly the searches that bound heights. By Amdahl's law two
-//! threads are at most 1.87 times as fast. One atomic counter gives the pieces out, without a lock. Whether
-//! memory limits the gain further has not been measured.
+//! %) in serial work of the first thread, mostly the searches that bound heights. By Amdahl's law two threads
+//! are at most 1.87 times as fast. One atomic counter distributes the pieces, without a lock. Whether memory
+//! limits the gain further has not been measured.
 
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Tells the caller how many candidates of how many have been measured, and stops the measuring when the
-/// caller says so. The numbers start again where the way of measuring changes.
+/// Reports to the caller how many candidates of how many have been measured, and stops the measurement at the
+/// caller's request. The numbers restart when the method of measuring changes.
 pub(super) struct PlanWatch<'a> {
     tell: &'a mut dyn FnMut(usize, usize) -> ControlFlow<()>,
-    /// The caller has said `Break`; nothing is told after that.
+    /// The caller has returned `Break`; it is not called again.
     pub(super) stopped: bool,
-    /// Candidates that were not yet measured when the caller was last told.
+    /// Candidates that were not yet measured at the last report.
     pub(super) left: usize,
 }
 
@@ -56,8 +56,8 @@ impl Workers {
         Self(self.0.min(most))
     }
 
-    /// Does all pieces. Every thread makes a state of its own; all states are returned. `watch` is called on
-    /// this thread with the number of pieces taken. After its `Break` no thread begins another piece.
+    /// Does all pieces. Every thread makes its own state; all states are returned. `watch` is called on the
+    /// calling thread with the number of pieces taken. After its `Break` no thread begins another piece.
     pub(super) fn each<S: Send>(
         self,
         pieces: usize,
@@ -70,9 +70,9 @@ impl Workers {
         let take = |before: &mut dyn FnMut(usize) -> ControlFlow<()>| {
             let mut own = state();
             loop {
-                // nothing but the number itself is handed over
+                // the counter publishes no other memory
                 let piece = next.fetch_add(1, Ordering::Relaxed);
-                // a piece too many does no harm, so no order with other memory is needed
+                // one piece too many does no harm, so `Relaxed` is enough
                 if piece >= pieces || stop.load(Ordering::Relaxed) {
                     return own;
                 }

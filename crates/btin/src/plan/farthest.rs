@@ -1,13 +1,13 @@
-//! For `unisono tree plan --ties fast`: how far each switch is from the furthest of up to 64 members, in one
-//! walk over the network.
+//! For `unisono tree plan --ties fast`: the distance of each switch from the furthest of up to 64 members, in
+//! one walk over the network.
 //!
-//! At each switch lies a word of 64 bits, one for each member: the bit is set once that member's search has
-//! reached the switch. The level in which the last bit is set is the distance to the furthest of those
-//! members, and no tree around that switch is lower.
+//! Each switch has a word of 64 bits, one bit for each member: the bit is set when that member's search has
+//! reached the switch. The level that sets the last bit is the distance to the furthest of those members, and
+//! no tree around that switch is lower.
 //!
-//! Cost: in each level, a look at all links of the switches that got new bits in the level before: each link
-//! about three times in a random network, in nearly every level in a torus. When not to use it: for the exact
-//! heights of many roots; [`walk`](super::walk) finds those of 512 roots at a time.
+//! Cost: each level visits all links of the switches that got new bits in the previous level. So each link is
+//! visited about three times in a random network, and in nearly every level in a torus. When not to use it:
+//! for the exact heights of many roots; [`walk`](super::walk) finds the heights of 512 roots at a time.
 //!
 //! Reference: Then et al., "The more the merrier: efficient multi-source graph traversal", 2014.
 
@@ -16,9 +16,9 @@ use super::graph::Graph;
 pub(super) const TARGETS: usize = 64;
 
 pub(super) struct Farthest {
-    /// By switch: links to the furthest of the members that the walk started from.
+    /// By switch: the links to the furthest of the members that the walk started from.
     pub(super) away: Vec<u32>,
-    /// Of each member that the walk started from: the height of the tree around it.
+    /// For each member that the walk started from: the height of the tree around it.
     pub(super) heights: Vec<u32>,
     pub(super) looks: usize,
 }

@@ -1,50 +1,51 @@
-//! For `unisono tree plan --ties fast`, the default from 20,000 switches or 200,000 links on: which root, in
+//! For `unisono tree plan --ties fast`, the default from 20,000 switches or 200,000 links on: finds a root in
 //! about the time of two dozen searches. Least height decides, then fewest links, then the lowest number.
 //!
-//! Leaves are what makes the paper's rule slow. In a regular network nearly all roots tie in height and
-//! links, and the leaves of a tree are known only once the tree is grown. Leaves hardly matter to a barrier,
-//! whose time depends on the height of its tree. Without them, a root needs no tree of its own if a bound
-//! shows that its tree is no lower than the best one and has no fewer links.
+//! Leaves make the paper's rule slow. In a regular network nearly all roots tie in height and links, and the
+//! leaves of a tree are known only once the tree is grown. Leaves hardly matter to a barrier, whose time
+//! depends on the height of its tree. Without them, a root needs no tree of its own if a bound shows that its
+//! tree is no lower than the best one and has no fewer links.
 //!
 //! Bounds of the height come from four sources, the cheapest first:
-//! - searches from likely centres and from the members furthest from them, as in
+//! - searches from likely centers and from the members furthest from them, as in
 //!   [`choose`](mod@super::choose);
 //! - symmetries of the network that map members onto members: a root and its image have the same height;
 //! - walks from 64 members at once, spread over the network ([`Farthest`]);
-//! - searches from the remaining candidates, the likeliest first, until the allowed work is done.
+//! - searches from the remaining candidates, the likeliest first, until the work budget is spent.
 //!
-//! Where every switch has a member all trees have the same links, so that the lowest root of least height
-//! wins. Elsewhere a search counts the links of each root of least height, the lowest root first, while work
-//! is left.
+//! If every switch has a member, all trees have the same number of links, so the lowest root of least height
+//! wins. Otherwise a search counts the links of each root of least height, the lowest root first, while the
+//! budget lasts.
 //!
-//! [`Certainty`] says what this work does not prove: the least height that a tree may have, and how many
-//! roots may be better. Two kinds of networks leave something unproved: those that look nearly the same from
-//! everywhere without being symmetric (a torus with one more link, or numbered at random: every switch has
-//! another furthest member, and only a search from there would find it), and groups that do not have members
-//! everywhere. The choice never depends on elapsed time or on the number of threads, so that every member
-//! comes to the same tree.
+//! [`Certainty`] states the limits of the proof: the least possible height of a tree, and the number of roots
+//! that may be better. Two kinds of networks leave a gap: networks that look nearly the same from every
+//! switch without being symmetric (a torus with one more link, or numbered at random: every switch has
+//! another furthest member, and only a search from there would find it), and groups with members at only some
+//! switches. The choice never depends on elapsed time or on the number of threads, so that every member
+//! computes the same tree.
 //!
-//! Cost: at most [`SEARCHES`] searches of the network, or [`ALWAYS`] looks where that is more, and one walk.
+//! Cost: at most [`SEARCHES`] searches of the network, or [`ALWAYS`] edge visits if that is more, and one
+//! walk.
 
 use super::Certainty;
-use super::choose::{Bounds, FEW, PATIENCE, RootChoice};
+use super::choose::{Bounds, MAX_FUTILE_PAIRS, MIN_DROP_DIVISOR, RootChoice};
 use super::farthest::{Farthest, TARGETS};
 use super::search::TreeMeasure;
 use super::symmetry;
 
-/// Work that may be done, in searches of the whole network. Reading a network's file takes as long as 30 to
-/// 60 searches (measured on files of 300,000 to 11,000,000 links), and planning shall not take longer than
+/// The work budget, in searches of the whole network. Reading a network's file takes as long as 30 to 60
+/// searches (measured on files of 300,000 to 11,000,000 links), and planning must not take longer than
 /// reading.
 const SEARCHES: usize = 24;
 
-/// Work that may be done in any network, in looks at a neighbour: about 20 ms.
+/// The work budget in any network, in edge visits: about 20 ms.
 const ALWAYS: usize = 20_000_000;
 
-/// More orbits than this are not worth a search each: then symmetries do not tell enough.
-const MOST_ORBITS: usize = 64;
+/// With more orbits than this, one search for each does not pay: the network has too little symmetry.
+const MAX_ORBITS: usize = 64;
 
 pub(super) struct WorkBudget {
-    /// Looks at a neighbour that are left.
+    /// Edge visits that are left.
     looks: usize,
     search: usize,
 }
@@ -54,7 +55,7 @@ impl WorkBudget {
         Self { looks, search }
     }
 
-    /// Takes the work of a search, if there is enough left.
+    /// Takes the work of a search from the budget. Returns whether the budget was sufficient.
     fn take_search(&mut self) -> bool {
         let enough = self.looks >= self.search;
         self.looks = self.looks.saturating_sub(self.search);
@@ -96,8 +97,8 @@ impl Bounds<'_> {
         RootChoice { shape, without_members: !self.members.is_member[root as usize], root }
     }
 
-    /// The next root to search from: one whose tree may be lower and that is likely near the middle; if there
-    /// is none, the lowest root that may be better.
+    /// The next root to search from: a central root whose tree may be lower; if there is none, the lowest
+    /// root that may be better.
     fn likeliest(&self) -> Option<u32> {
         let key = |&root: &u32| (self.at_least[root as usize], self.away[root as usize], root);
         if let Some(lower) = self.lower().min_by_key(key) {
@@ -107,10 +108,11 @@ impl Bounds<'_> {
         self.alive.iter().map(|&root| self.at_best(root)).filter(|one| *one < best).min().map(|one| one.root)
     }
 
-    /// Searches from likely centres and the members furthest from them, while that settles candidates.
+    /// Searches from likely centers and the members furthest from them, while this excludes enough
+    /// candidates.
     fn search_in_turn(&mut self, budget: &mut WorkBudget) {
         let mut in_vain = 0;
-        while in_vain < PATIENCE {
+        while in_vain < MAX_FUTILE_PAIRS {
             let key = |&root: &u32| (self.at_least[root as usize], self.away[root as usize], root);
             let Some(centre) = self.lower().min_by_key(key) else { return };
             let before = self.lower().count();
@@ -120,13 +122,14 @@ impl Bounds<'_> {
             if rim != centre && budget.take_search() {
                 self.search_from(rim);
             }
-            in_vain = if (before - self.lower().count()) * FEW > before { 0 } else { in_vain + 1 };
+            in_vain =
+                if (before - self.lower().count()) * MIN_DROP_DIVISOR > before { 0 } else { in_vain + 1 };
         }
     }
 
-    /// What is known of the height around one switch holds for all switches that symmetries map it onto.
+    /// Applies the bounds of one switch to all switches that symmetries map it onto.
     fn compare_by_symmetry(&mut self, budget: &mut WorkBudget) {
-        if self.lower().nth(FEW).is_none() {
+        if self.lower().nth(MIN_DROP_DIVISOR).is_none() {
             return;
         }
         let found = symmetry::orbits(self.graph, &self.members.is_member, self.crew, budget.looks);
@@ -136,7 +139,7 @@ impl Bounds<'_> {
         let mut open: Vec<u32> = self.lower().collect();
         open.sort_unstable_by_key(|&root| (orbits[root as usize], root));
         open.dedup_by_key(|root| orbits[*root as usize]);
-        if open.len() > MOST_ORBITS {
+        if open.len() > MAX_ORBITS {
             return;
         }
         for root in open {
@@ -158,7 +161,7 @@ impl Bounds<'_> {
         self.drop_higher();
     }
 
-    /// Walks from members that are spread over the network, while that settles candidates.
+    /// Walks from members that are spread over the network, while this excludes enough candidates.
     fn walk_from_members(&mut self, budget: &mut WorkBudget) {
         let members = &self.members.switches;
         // steps of the golden ratio spread over the members without a pattern that the network might share
@@ -188,7 +191,7 @@ impl Bounds<'_> {
                 self.search_from(root);
             }
             self.drop_higher();
-            if (before - self.lower().count()) * FEW <= before {
+            if (before - self.lower().count()) * MIN_DROP_DIVISOR <= before {
                 return;
             }
         }

@@ -1,17 +1,17 @@
-//! For `unisono tree plan --ties exact`, where many roots are tied: heights of hundreds of roots, and the
-//! leaves of their trees by level order, in one [`walk`](super::walk).
+//! For `unisono tree plan --ties exact` with many tied roots: heights of hundreds of roots, and the leaves of
+//! their trees by level order, in one [`walk`](super::walk).
 //!
-//! In the tree by level order the parent of a switch is its neighbour of lowest id that is nearer to the
-//! root. The walk finds that neighbour for every switch and every root, and so it also finds which switches
-//! are parents and which are leaves. In a tree by queue, parents depend on the order within the level, which
-//! differs from root to root: see [`branches`](super::branches).
+//! In the tree by level order the parent of a switch is its neighbor of lowest id that is nearer to the root.
+//! The walk finds that neighbor for every switch and every root, and so also distinguishes parents from
+//! leaves. In a tree by queue, parents depend on the order within the level, which differs from root to root:
+//! see [`branches`](super::branches).
 
 use super::bits::{Bits, LaneCounter};
 use super::graph::Graph;
 use super::lean::LeanLimit;
 use super::walk::{Keep, Nothing, Walk};
 
-/// By switch: the searches in whose trees it is a parent.
+/// By switch: the searches in whose trees the switch is a parent.
 pub(super) struct Parents(Vec<Bits>);
 
 impl Parents {
@@ -39,7 +39,7 @@ impl Keep for Parents {
 }
 
 pub(super) trait CountLeaves: Keep {
-    /// How many of these switches are leaves, lane by lane, if that can be said.
+    /// For each lane, the number of leaves among these switches; 1 if the walk does not record parents.
     fn leaves(&self, switches: &[u32], lanes: usize) -> Vec<u32>;
 }
 
@@ -57,8 +57,8 @@ impl CountLeaves for Parents {
     }
 }
 
-/// The height of each root's tree over the members, none where it exceeds the most, and its leaves by level
-/// order if they are kept, which mean something only if every switch that is reached has a member.
+/// For each root, the height of its tree over the members and its leaves by level order; `None` if the height
+/// exceeds `most`. The leaves are valid only if `K` records parents and every reached switch has a member.
 pub(super) fn measure<K: CountLeaves>(
     walk: &mut Walk<K>,
     graph: &Graph,

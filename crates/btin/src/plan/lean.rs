@@ -1,17 +1,17 @@
-//! For `unisono tree plan --ties exact` and groups with members at every switch: the leaves of one
+//! For `unisono tree plan --ties exact` and groups with members at every switch: counts the leaves of one
 //! breadth-first tree, with as little work as possible.
 //!
 //! No switch is removed from such a tree, and its number of links does not depend on the root. So this search
-//! remembers neither depths nor parents, only which switches it has reached. A switch that reaches another
-//! one for the first time is no leaf. Each switch that is still to be reached makes at most one more switch
-//! an inner one. The search gives a candidate up as soon as even that would leave too many leaves, and it
-//! ends when all switches are reached: those that it has not looked at are leaves. Where the number of
-//! switches at each depth is known, it gives up earlier, after a level: where the next level has fewer
-//! switches, at least the difference are leaves.
+//! remembers neither depths nor parents, only the reached switches. A switch that reaches another one for the
+//! first time is not a leaf. Each switch not reached yet turns at most one more switch into an inner one. The
+//! search gives a candidate up as soon as even that would leave too many leaves. It ends when all switches
+//! are reached: the switches not scanned by then are leaves. If the number of switches at each depth is
+//! known, it gives up earlier, after a level: if the next level has fewer switches, at least the difference
+//! are leaves.
 
 use super::{Scan, graph::Graph};
 
-/// The height and leaves of a tree, or the most that a candidate's tree may have.
+/// The height and leaves of a tree, or upper limits for a candidate's tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct LeanLimit {
     pub(super) height: u32,
@@ -20,11 +20,11 @@ pub(super) struct LeanLimit {
 
 /// The state of a search, kept so that the next one allocates nothing.
 pub(super) struct Lean {
-    /// In the order in which they were reached; one place more than there are switches.
+    /// Switches in the order of their discovery; one element more than there are switches.
     order: Vec<u32>,
     seen: Vec<u8>,
     level: Vec<u64>,
-    /// How many switches have to be reached.
+    /// The number of switches to reach.
     count: usize,
 }
 
@@ -40,7 +40,7 @@ impl Lean {
     }
 
     /// The height and leaves of a root's tree, whose height is at least `at_least`. `None`: they exceed the
-    /// limit (height first). `rest`, which may be empty, is a lower bound of the leaves from each depth on.
+    /// limit (height first). `rest` (may be empty) is a lower bound of the leaves from each depth on.
     pub(super) fn measure(
         &mut self,
         graph: &Graph,
@@ -64,9 +64,10 @@ impl Lean {
             if scan == Scan::Level {
                 self.sort(level.clone());
             }
-            // A lower tree wins however many leaves it has; as long as this may be one, leaves do not matter.
+            // A lower tree wins with any number of leaves; as long as this tree may be lower, leaves do not
+            // matter.
             let most = if height.max(at_least) == limit.height { limit.leaves as usize } else { count };
-            // A switch that was looked at and reached no other is a leaf.
+            // A scanned switch that reached no other is a leaf.
             let leaves = level.start - inner;
             if leaves + rest.get(height as usize - 1).map_or(0, |&rest| rest as usize) > most {
                 return None;
@@ -74,7 +75,7 @@ impl Lean {
             for at in level.clone() {
                 let before = found;
                 for &next in graph.near(self.order[at]) {
-                    // Without a branch, which would be mispredicted every other time.
+                    // No branch here: it would be mispredicted every other time.
                     let seen = &mut self.seen[next as usize];
                     self.order[found] = next;
                     found += usize::from(*seen == 0);
@@ -95,7 +96,7 @@ impl Lean {
         (height < limit.height || leaves <= limit.leaves).then_some(LeanLimit { height, leaves })
     }
 
-    /// Puts a level into order of id: small ones by comparing, large ones by marking.
+    /// Sorts a level by id: small levels by comparison, large ones by a bit set.
     fn sort(&mut self, level: std::ops::Range<usize>) {
         if level.len() * 8 < self.level.len() {
             self.order[level].sort_unstable();

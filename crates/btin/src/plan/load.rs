@@ -1,13 +1,13 @@
-//! For `unisono tree plan --share-links` and `simulate --share-links` (beyond the paper): trees of many
-//! groups that run at the same time, over links that few of them use.
+//! For `unisono tree plan --share-links` and `simulate --share-links` (beyond the paper): plans trees of many
+//! groups that run at the same time, so that few of them share a link.
 //!
-//! Where a switch has a choice of parents of the same depth, the choice changes neither its depth nor the
+//! If a switch has several possible parents of the same depth, the choice changes neither its depth nor the
 //! height of the tree. By id or by queue all groups choose alike, so that the same links carry all of them.
 //! Here a switch takes the link that carries the fewest barriers, then the lowest id, then the lowest port;
-//! parallel links share the load, too. The root is the one that [`plan`] takes.
+//! parallel links share the load, too. The root is the same as [`plan`]'s.
 //!
-//! Cost: one more search. When not to use it: members can no longer plan by themselves from network and group
-//! alone, because they have to agree on the loads; and the tree may have more links and leaves than the
+//! Cost: one more search. When not to use it: if members plan by themselves from network and group alone,
+//! because here they have to agree on the loads; and the tree may have more links and leaves than the
 //! paper's.
 
 use super::search::Search;
@@ -24,7 +24,7 @@ impl Loads {
         Self { links: vec![0; network.links().len()] }
     }
 
-    /// By link: how many barriers it carries.
+    /// By link: the number of barriers that it carries.
     pub fn links(&self) -> &[u32] {
         &self.links
     }
@@ -37,7 +37,8 @@ impl Loads {
         }
     }
 
-    /// A tree of the same root and height as [`plan`]'s, over links that carry little; it is added.
+    /// Plans a tree of the same root and height as [`plan`]'s, over the least loaded links, and adds it to
+    /// the loads.
     pub fn plan(
         &mut self,
         network: &SwitchNetwork,
@@ -50,7 +51,7 @@ impl Loads {
         let mut search = Search::new(&graph);
         search.run(&graph, planned.tree.root_switch.0, options.scan);
 
-        // From the deepest up, so that only what leads to a member takes a link.
+        // From the deepest up, so that only switches above a member take a link.
         let mut links = Vec::new();
         let mut wanted = members.is_member.clone();
         for &switch in search.reached()[1..].iter().rev() {

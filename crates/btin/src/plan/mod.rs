@@ -1,20 +1,20 @@
-//! For `unisono tree plan` and everything that needs a tree: which tree, around which root (paper, section
+//! For `unisono tree plan` and everything that needs a tree: chooses the tree and its root (paper, section
 //! 3.1).
 //!
 //! A breadth-first tree is grown over the whole network from every member switch. Leaves without members are
-//! removed until there are none left. The tree with the least height wins; of several, the one with the
-//! fewest edges, then with the fewest leaves, then with the root of lowest id. At the root switch the member
-//! at the lowest port is the root node.
+//! removed until there are none left. The tree with the least height wins; among those the tree with the
+//! fewest edges, then with the fewest leaves, then with the root of lowest id. The member at the lowest port
+//! of the root switch is the root node.
 //!
-//! The paper says that switches are scanned in order of id, but not what this means for the order in which
-//! they leave the search. Both readings are here ([`Scan`]). They agree on the depth of every switch, and so
-//! on heights, but not on parents, and so not on edges and leaves.
+//! The paper says that switches are scanned in order of id, but not in which order they leave the search.
+//! Both readings are here ([`Scan`]). They agree on the depth of every switch, and so on heights, but not on
+//! parents, and so not on edges and leaves.
 //!
-//! Which file to read: `search` grows one tree; `choose` finds the root; `fast` finds it with fewer proofs;
-//! `registers` writes the result down. The others make `choose` fast in networks with many tied roots.
+//! Read the files in this order: `search` grows one tree; `choose` finds the root; `fast` finds it with fewer
+//! proofs; `registers` writes the result down. The other files make `choose` fast in networks with many tied
+//! roots.
 //!
-//! Cost: see [`plan`]. Every member can run it by itself and comes to the same tree, because nothing is
-//! random.
+//! Cost: see [`plan`]. Every member can plan by itself and gets the same tree, because no choice is random.
 
 mod bits;
 mod branches;
@@ -45,11 +45,11 @@ use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use unisono_linux::counted::counted;
 
-/// The order in which the breadth-first search takes switches. It decides which switch becomes the parent
-/// where there is a choice.
+/// The order in which the breadth-first search takes switches. It decides the parent of a switch that has
+/// several possible parents.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Scan {
-    /// First in, first out; a switch's neighbours enter in order of id. The parent is the candidate that was
+    /// First in, first out; a switch's neighbors enter in order of id. The parent is the candidate that was
     /// reached first.
     #[default]
     Queue,
@@ -63,25 +63,25 @@ pub enum Roots {
     #[default]
     Members,
     /// Every switch: beyond the paper. A root without members has no root node, so messages turn around in
-    /// the switch; between equals a member switch is preferred, because it can do both.
+    /// the switch. Between equals a member switch is preferred, because it can turn them at either place.
     Any,
 }
 
-/// What decides between roots whose trees have the same height and the same number of links.
+/// The rule that decides between roots whose trees have the same height and the same number of links.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Ties {
-    /// Fewest leaves, then the lowest number, as in the paper. In a regular network that takes a search from
+    /// Fewest leaves, then the lowest number, as in the paper. In a regular network this takes a search from
     /// a great part of the switches.
     #[default]
     Exact,
-    /// The lowest number. That takes as long as a few dozen searches; [`Certainty`] says what could not be
-    /// proved in that time.
+    /// The lowest number. This takes as long as a few dozen searches; [`Certainty`] states the remaining
+    /// doubt.
     Fast,
 }
 
 impl Ties {
-    /// Networks of this many switches or links are planned [`Fast`](Self::Fast) by [`usual`](Self::usual).
-    /// Above, the exact rule can take tens of seconds: 21 s for a 3-D torus of 97,000 switches, 24 s for a
+    /// [`usual`](Self::usual) plans networks with at least this many switches or links [`Fast`](Self::Fast).
+    /// Above it, the exact rule can take tens of seconds: 21 s for a 3-D torus of 97,000 switches, 24 s for a
     /// random 8-regular network of 100,000. Networks of 10,000 switches took 0.2 s. The limit between them is
     /// an estimate.
     pub const MANY_SWITCHES: usize = 20_000;
@@ -95,16 +95,16 @@ impl Ties {
     }
 }
 
-/// How far it is proved that no candidate has a better tree.
+/// To which extent it is proved that no candidate has a better tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Certainty {
-    /// No candidate's tree is lower than this: the plan's height if that is proved to be the least.
+    /// A lower bound of all candidates' heights: the plan's height if that is proved to be the least.
     pub least_height: u32,
-    /// Candidates whose trees may be lower, or have as little height and fewer links. 0: height and links are
+    /// The number of candidates whose trees may be lower, or as low with fewer links. 0: height and links are
     /// proved.
     pub open: usize,
-    /// The caller stopped the search; the tree is the best of those measured until then.
+    /// The caller stopped the search; the tree is the best of the trees measured by then.
     pub stopped: bool,
 }
 
@@ -113,24 +113,24 @@ pub struct Certainty {
 pub struct PlanOptions {
     pub scan: Scan,
     pub roots: Roots,
-    /// What decides where height and links do not.
+    /// The rule if height and links are equal.
     pub ties: Ties,
-    /// The most threads; `None`: as many as the host runs at once. The tree is the same with any number.
+    /// The most threads; `None`: as many as the host can run at once. The tree is the same with any number.
     /// Small networks are planned on the caller's thread alone.
     pub threads: Option<NonZeroUsize>,
 }
 
-/// A tree, and what it was chosen by.
+/// A tree, and the measures by which it was chosen.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct TreePlan {
     pub tree: Tree,
-    /// How many links the switch furthest from the root is away from it.
+    /// Links from the root switch to the switch furthest from it.
     pub height: u32,
     pub edges: u32,
-    /// How many switches of the tree have no child switch; a root by itself counts as one.
+    /// Switches of the tree without a child switch; a root by itself counts as one.
     pub leaves: u32,
-    /// Switches without a free register, each with the node there whose memory holds the register instead.
+    /// Switches without a free register, each with the local node whose memory holds the register instead.
     /// Each message that such a switch combines or replicates goes through that node.
     pub in_memory: BTreeMap<SwitchId, NodeId>,
 }
@@ -160,11 +160,11 @@ pub enum PlanError {
 
 /// The best tree for a group.
 ///
-/// Cost: near-linear in irregular networks. Where very many roots are tied in height: a search for each class
-/// of roots that symmetries tell apart, a few hundred in a torus or fat tree that is numbered regularly;
-/// otherwise a few hundredths of a search a root (by queue also up to 2 GiB of memory, from 130,000 switches
-/// on). Groups that do not have members everywhere are searched root by root there. Fails with
-/// [`PlanError::CutOff`] if the group's members are not connected.
+/// Cost: near-linear in irregular networks. With very many roots tied in height: one search for each class of
+/// roots that symmetries distinguish, a few hundred in a regularly numbered torus or fat tree; otherwise a
+/// few hundredths of a search a root (by queue also up to 2 GiB of memory, from 130,000 switches on). Groups
+/// without members at some switches are then searched root by root. Fails with [`PlanError::CutOff`] if the
+/// group's members are not connected.
 pub fn plan(
     network: &SwitchNetwork,
     group: &BarrierGroup,
@@ -173,9 +173,9 @@ pub fn plan(
     plan_watched(network, group, options, &mut |_, _| ControlFlow::Continue(())).map(|(plan, _)| plan)
 }
 
-/// As [`plan`], telling on the way how many candidates of how many have been measured, for networks in which
-/// that takes long: large, random, and nearly the same around every switch. The numbers start again where the
-/// way of measuring changes. After `Break` the plan is the best of the trees measured until then.
+/// As [`plan`], but calls `watch` with the number of candidates measured and the number of all, for networks
+/// in which planning takes long: large, random, and nearly the same around every switch. The numbers restart
+/// when the method of measuring changes. After `Break` the plan is the best of the trees measured by then.
 pub fn plan_watched(
     network: &SwitchNetwork,
     group: &BarrierGroup,
@@ -220,7 +220,7 @@ impl MemberSwitches {
 
 fn reachable(network: &SwitchNetwork, group: &BarrierGroup, search: &Search) -> Result<(), PlanError> {
     let place = |node: NodeId| network.switch_of(node);
-    // The search began at the lowest member switch, which need not be that of the lowest member.
+    // The search began at the lowest member switch, and that need not be the switch of the lowest member.
     let here = search.has_reached(place(group.members()[0]).0);
     let other_side = |node: &&NodeId| search.has_reached(place(**node).0) != here;
     let Some(&member) = group.members().iter().find(other_side) else { return Ok(()) };

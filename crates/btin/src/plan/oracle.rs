@@ -1,4 +1,4 @@
-//! The plan again, written as slowly and literally as possible, for tests to compare with.
+//! A slow and literal planner; tests compare the real planner with it.
 
 use super::families::{fat_tree, network_and_group, regular, ring, torus, with_nodes};
 use super::tests::everybody;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 
-/// Height, edges, leaves, without members, root: what trees are compared by.
+/// Height, edges, leaves, without members, root: the order of trees.
 type OracleKey = (usize, usize, usize, bool, u32);
 type ParentOf = BTreeMap<u32, u32>;
 
@@ -202,7 +202,8 @@ proptest! {
                 search.run(&graph, root.0, scan);
                 let TreeMeasure { height, leaves, .. } = search.shape(&everywhere);
                 let found = lean::LeanLimit { height, leaves };
-                // from each depth on: how many switches less the next level has, summed up
+                // from each depth on: the sum of the decreases in the number of switches from one level to
+                // the next
                 let depths = |at| network.switches().filter(|s| search.depth(s.0) == at).count();
                 let less = |at| u32::try_from(depths(at).saturating_sub(depths(at + 1))).expect("few");
                 let rest: Vec<u32> = (0..=height).map(|from| (from..=height).map(less).sum()).collect();

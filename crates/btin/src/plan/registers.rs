@@ -1,10 +1,10 @@
-//! For all of `unisono tree plan`: what each switch of a tree must hold in its registers: the ports that it
-//! waits for, and the port at which its parent is.
+//! For all of `unisono tree plan`: the contents of each switch's register: the ports whose arrivals it waits
+//! for, and the port of its parent.
 
 use super::{graph::cable, search::Search};
 use crate::{BarrierGroup, NodeId, Port, Register, SwitchId, SwitchNetwork, Tree};
 
-/// The registers of a search's tree, without leaves that have no members.
+/// The registers of a search's tree, after removing leaves without members.
 pub(super) fn fill(
     network: &SwitchNetwork,
     group: &BarrierGroup,
@@ -51,7 +51,7 @@ pub(super) fn from_links(
             Register { parent: parents[at], children, locals: members.map(|(port, _)| port).collect() },
         )
     };
-    // Collected in order, which a map takes in one go.
+    // Collected in order: a map built from sorted entries needs no search.
     let registers = network.switches().filter(|switch| in_tree[switch.0 as usize]).map(register).collect();
     Tree { group: group.id(), root_switch: root, root_node, registers }
 }

@@ -1,10 +1,10 @@
-//! For all of `unisono tree plan`: one breadth-first search, and its tree without the leaves that have no
+//! For all of `unisono tree plan`: one breadth-first search, and its tree after removing leaves without
 //! members.
 
 use super::{MemberSwitches, Scan, graph::Graph};
 use std::ops::Range;
 
-/// What trees are chosen by, in this order: the derived order is the paper's.
+/// The measures of a tree; the derived order is the paper's order of choice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct TreeMeasure {
     pub(super) height: u32,
@@ -14,7 +14,7 @@ pub(super) struct TreeMeasure {
 
 /// The state of a search, kept so that the next one allocates nothing.
 pub(super) struct Search {
-    /// Switches in the order in which the search reached them.
+    /// Switches in the order of their discovery.
     order: Vec<u32>,
     depth: Vec<u32>,
     parent: Vec<u32>,
@@ -24,7 +24,7 @@ pub(super) struct Search {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum KeptSwitch {
     No,
-    /// Has a member but no child that is kept.
+    /// Has a member, but no kept child.
     Leaf,
     Inner,
 }
@@ -50,8 +50,8 @@ impl Search {
         }
     }
 
-    /// Grows the tree of a root level by level until it has all members; false if that takes more levels
-    /// than it may. What lies beyond would be removed anyway.
+    /// Grows the tree of a root level by level until it has all members; returns false if that takes more
+    /// than `most` levels. Switches further away would be removed anyway.
     pub(super) fn run_to(
         &mut self,
         graph: &Graph,
@@ -125,7 +125,7 @@ impl Search {
         &self.order
     }
 
-    /// One of the members furthest from the root.
+    /// A member that is furthest from the root.
     pub(super) fn last_reached(&self, is_member: &[bool]) -> u32 {
         let member = self.order.iter().rev().find(|&&switch| is_member[switch as usize]);
         *member.unwrap_or(&self.order[0])
@@ -147,7 +147,7 @@ impl Search {
         self.order[0]
     }
 
-    /// The links of the tree between switches that are kept, each as parent and child.
+    /// The links of the tree between kept switches, each as parent and child.
     pub(super) fn kept_links(&mut self, is_member: &[bool]) -> impl Iterator<Item = (u32, u32)> {
         self.shape(is_member);
         let kept = self.order[1..].iter().filter(|&&switch| self.kept[switch as usize] != KeptSwitch::No);

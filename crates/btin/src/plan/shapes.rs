@@ -2,11 +2,11 @@
 
 use super::{End, Port, SwitchId, SwitchLink, SwitchNetwork};
 
-/// Links between switches, and how many switches there are.
+/// The number of switches, and the links between them.
 pub(crate) type Links = (u32, Vec<(u32, u32)>);
 
-/// Switches of at least eight ports; links take the lowest ports left, in order; then a node at the next port
-/// of each switch named.
+/// A network of switches with at least eight ports. Links take the lowest free ports, in order; then each
+/// switch in `nodes` gets a node at its next port.
 pub(crate) fn network(switches: u32, links: &[(u32, u32)], nodes: &[u32]) -> SwitchNetwork {
     let mut used = vec![0; switches as usize];
     let mut next = |switch: u32| {
@@ -39,7 +39,7 @@ pub(crate) fn torus_of_cubes(side: u32) -> Links {
     (side.pow(3), all.flat_map(links).collect())
 }
 
-/// A k-ary tree whose levels all have the same width. Each switch is joined to the k switches above it whose
+/// A k-ary tree whose levels all have the same width. Each switch is linked to the k switches above it whose
 /// numbers differ from its own in one digit.
 pub(crate) fn fat_tree(k: u32, levels: u32) -> Links {
     let width = k.pow(levels - 1);

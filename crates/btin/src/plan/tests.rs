@@ -1,4 +1,4 @@
-//! Plans by hand, and against a plan written as differently as possible.
+//! Plans made by hand.
 
 pub(crate) use super::shapes::network;
 use super::*;
@@ -33,7 +33,7 @@ fn a_path_is_rooted_in_its_middle() {
 
 #[test]
 fn a_switch_without_members_stays_only_where_it_is_on_the_way() {
-    // 1 joins the members at 0 and 2; the arm 3-4 has none.
+    // 1 joins the members at 0 and 2; the arm 3-4 has no member.
     let network = network(5, &[(0, 1), (1, 2), (1, 3), (3, 4)], &[0, 2, 4]);
     let group = BarrierGroup::new(&network, GroupId(3), vec![NodeId(0), NodeId(1)]).expect("both exist");
     let plan = planned(&network, &group, Scan::Queue);
@@ -43,7 +43,7 @@ fn a_switch_without_members_stays_only_where_it_is_on_the_way() {
 
 #[test]
 fn the_two_scans_differ_in_who_is_whose_parent() {
-    // Queue: 3 was reached by 1, before 2 which was reached by 4; level: 2 is the lower id.
+    // Queue: 3 was reached by 1, before 2, and 2 was reached by 4; level: 2 is the lower id.
     let links = [(0, 1), (0, 4), (1, 3), (4, 2), (3, 5), (2, 5)];
     let network = network(6, &links, &[0]);
     let graph = Graph::new(&network);

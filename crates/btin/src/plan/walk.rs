@@ -1,35 +1,35 @@
-//! For `unisono tree plan --ties exact`, where many roots are tied: hundreds of breadth-first searches in one
-//! walk over the network, one bit for each search (multi-source search, Then et al., "The more the merrier",
+//! For `unisono tree plan --ties exact` with many tied roots: hundreds of breadth-first searches in one walk
+//! over the network, one bit for each search (multi-source search, Then et al., "The more the merrier",
 //! 2014).
 //!
-//! At each switch lies a row of bits for the searches that have reached it, and a row for those that reached
-//! it in the current level. All searches reach a switch at once, from the bits of its neighbours, which are
-//! taken in order of id. So the first neighbour that brings the bit of a search is the neighbour of lowest id
-//! that is nearer to where that search began. [`Keep`] says what a walk remembers of that.
+//! Each switch has a row of bits for the searches that have reached it, and a row for the searches that
+//! reached it in the current level. All searches reach a switch at once, from the bits of its neighbors, in
+//! order of id. So the first neighbor that has the bit of a search is the neighbor of lowest id that is
+//! nearer to the start of that search. [`Keep`] defines what a walk records of this.
 //!
-//! Cost: for each switch, one look at its neighbours in each level in which some search reaches it. In a
-//! random network these are all of its dozen levels, wherever searches begin; in a torus, about as many as
-//! the area in which they begin is wide. That is why [`blocks`] takes switches that lie together.
+//! Cost: each switch visits its neighbors once in each level in which some search reaches it. In a random
+//! network these are all of its dozen levels, wherever searches begin. In a torus their number is about the
+//! diameter of the area of the starts, so [`blocks`] groups switches that are close to each other.
 
 use super::bits::{Bits, LANES};
 use super::graph::Graph;
 use unisono_sync::{Wide, vectorized};
 
-/// What a walk remembers beside the searches that have reached each switch.
+/// The data that a walk records, besides the searches that have reached each switch.
 pub(super) trait Keep {
-    /// Forgets everything; searches begin at these switches, lane by lane.
+    /// Clears all data; searches begin at these switches, lane by lane.
     fn begin(&mut self, graph: &Graph, from: &[u32]);
 
-    /// What is gathered about one switch in one level.
+    /// The data gathered about one switch in one level.
     type Gathered;
 
     fn gather(&self) -> Self::Gathered;
 
-    /// These searches reached a switch, and this neighbour of it is the one of lowest id that is nearer to
-    /// where they began.
+    /// The searches in `claim` reached a switch. Its neighbor `near` is the neighbor of lowest id that is
+    /// nearer to their starts.
     fn take(&mut self, gathered: &mut Self::Gathered, near: usize, claim: Bits);
 
-    /// What was gathered about a switch, if any search has reached it.
+    /// Stores the data gathered about a switch, if any search has reached it.
     fn put(&mut self, switch: usize, gathered: Self::Gathered);
 }
 
@@ -59,20 +59,20 @@ pub(super) struct Walk<K> {
     front: Vec<u32>,
     reach: Vec<u32>,
     pub(super) keep: K,
-    /// Looks at a neighbour in all runs of this walk.
+    /// Edges visited in all runs of this walk.
     pub(super) looks: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mark {
     Open,
-    /// Beside the front, and to be looked at.
+    /// Next to the front, and to be visited.
     Listed,
     Full,
 }
 
-/// If the front is more than this part of the network, the next level looks at all switches instead of those
-/// beside the front.
+/// If the front has more than this part of the network's switches, the next level visits all switches instead
+/// of the neighbors of the front.
 const DENSE: usize = 4;
 
 impl<K: Keep> Walk<K> {
@@ -83,8 +83,8 @@ impl<K: Keep> Walk<K> {
         Self { seen, now, next, mark, front: Vec::new(), reach: Vec::new(), keep, looks: 0 }
     }
 
-    /// Searches until everything is reached, or for `most` levels. Returns for each search the last level in
-    /// which it reached a member.
+    /// Searches until all switches are reached, or for `most` levels. Returns for each search the last level
+    /// that reached a member.
     pub(super) fn run(&mut self, graph: &Graph, from: &[u32], is_member: &[bool], most: u32) -> Vec<u32> {
         let all = Bits::first(from.len());
         self.begin(graph, from);
@@ -135,7 +135,7 @@ impl<K: Keep> Walk<K> {
         }
     }
 
-    /// One more level of all searches; which of them reached a member.
+    /// Runs one more level of all searches; returns the searches that reached a member.
     #[inline(always)]
     fn grow(&mut self, graph: &Graph, all: Bits, is_member: &[bool]) -> Bits {
         self.list(graph);
@@ -193,8 +193,7 @@ impl<K: Keep> Wide for Grow<'_, K> {
     }
 }
 
-/// Orders roots so that those that lie together follow each other: balls of `size` around the first root that
-/// is left.
+/// Orders roots so that close ones are adjacent: balls of `size` around the first remaining root.
 pub(super) fn blocks(graph: &Graph, roots: &[u32], size: usize) -> Vec<u32> {
     let mut wanted = vec![false; graph.len()];
     roots.iter().for_each(|&root| wanted[root as usize] = true);

@@ -1,4 +1,4 @@
-//! The draft that readers fill: vertices and cables as the file has them.
+//! The draft that readers fill: vertices and cables as they are in the file.
 
 use super::words::{RoleWords, VertexKind, VertexRole};
 use std::collections::{BTreeMap, HashMap};
@@ -6,17 +6,17 @@ use std::collections::{BTreeMap, HashMap};
 #[derive(Clone, Debug)]
 pub(super) struct Vertex {
     pub(super) name: String,
-    /// What the file says about it beside the name, such as InfiniBand's description of a node; may be empty.
+    /// The file's description of the vertex, such as InfiniBand's node description; may be empty.
     pub(super) label: String,
     pub(super) kind: VertexKind,
-    /// How many ports it has, if the file says so.
+    /// The number of its ports, if the file gives it.
     pub(super) ports: Option<u16>,
     pub(super) member: bool,
-    /// The byte of the text at which it is.
+    /// The byte of the text at which it begins.
     pub(super) at: usize,
 }
 
-/// One end of a cable: which vertex, and which port if the file says so.
+/// One end of a cable: a vertex, and a port if the file names one.
 #[derive(Clone, Debug)]
 pub(super) struct Plug {
     pub(super) vertex: usize,
@@ -27,7 +27,7 @@ pub(super) struct Plug {
 pub(super) struct DraftCable {
     pub(super) a: Plug,
     pub(super) b: Plug,
-    /// The byte of the text at which it is.
+    /// The byte of the text at which it begins.
     pub(super) at: usize,
 }
 
@@ -42,12 +42,12 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// An empty draft that keeps what these roles ask for.
+    /// An empty draft. It keeps the attributes that these roles refer to.
     pub(super) fn new(roles: &[VertexRole]) -> Self {
         Self { said: RoleWords::new(roles), ..Self::default() }
     }
 
-    /// The vertex of a name; a new one if there is none yet.
+    /// The vertex of a name; a new one if the name is unknown.
     pub(super) fn vertex(&mut self, name: &str, at: usize) -> usize {
         if let Some(known) = self.by_name.get(name) {
             return *known;
@@ -68,8 +68,8 @@ impl Draft {
         *self.unknown.entry(format!("{what} {name}")).or_default() += 1;
     }
 
-    /// Takes an attribute of a vertex. Returns whether it means anything, and an error where its value means
-    /// nothing.
+    /// Takes an attribute of a vertex. Returns whether the attribute is known, or an error if its value is
+    /// invalid.
     pub(super) fn attribute(&mut self, vertex: usize, key: &str, value: &str) -> Result<bool, String> {
         if self.said.keep(vertex, key, value) {
             return Ok(true);

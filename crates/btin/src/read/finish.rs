@@ -1,5 +1,5 @@
-//! From a reader's draft to a network: gives switches and nodes numbers, gives cables ports, and records what
-//! was left out.
+//! Turns a reader's draft into a network: numbers switches and nodes, gives cables ports, and records the
+//! elements that are left out.
 
 use super::draft::{Draft, Plug};
 use super::plugs::Plugs;
@@ -16,7 +16,7 @@ use unisono_linux::counted::counted;
 #[derive(Default)]
 struct Nodes {
     ends: Vec<crate::End>,
-    /// Of each node, the byte of the text at which it is plugged in.
+    /// For each node, the byte of the text at which its cable is described.
     places: Vec<usize>,
     names: Names,
     labels: Names,
@@ -27,7 +27,7 @@ struct Nodes {
 }
 
 impl Draft {
-    /// The network, its members, and what had to be assumed.
+    /// The network, its members, and a report of all assumptions.
     pub(super) fn finish(
         mut self,
         text: &str,
@@ -129,7 +129,7 @@ impl Draft {
         Ok((topology, report))
     }
 
-    /// The vertices that are switches, and by vertex: its number among them.
+    /// The vertices that are switches, and by vertex its number among them.
     fn switches(&self) -> (Vec<usize>, Vec<u32>) {
         let mut numbers = vec![0_u32; self.vertices.len()];
         let mut switches = Vec::new();
@@ -143,7 +143,7 @@ impl Draft {
         (switches, numbers)
     }
 
-    /// Refuses roles by which most of the file would be left out: they are not what the file means.
+    /// Refuses roles that would leave most of the file out: they misread the file.
     fn keeps_most(&self, idle: usize, unplugged: usize) -> Result<(), String> {
         let (cables, vertices) = (self.cables.len(), self.vertices.len());
         if 2 * idle <= cables && 2 * unplugged <= vertices {
@@ -156,7 +156,7 @@ impl Draft {
         ))
     }
 
-    /// A node for each cable of each host.
+    /// Makes a node for each cable of each host.
     fn nodes(&self, cables_of: &BTreeMap<usize, Vec<(&Plug, usize)>>, plugs: &mut Plugs<'_>) -> Nodes {
         let mut nodes = Nodes::default();
         for (vertex, cables) in cables_of {
@@ -179,7 +179,7 @@ impl Draft {
         nodes
     }
 
-    /// The nodes that the reader was told to add to each switch.
+    /// Adds the nodes that the caller wants at each switch.
     fn added(&self, switches: &[usize], assume: &Assume, plugs: &mut Plugs<'_>, nodes: &mut Nodes) {
         for switch in switches {
             let vertex = &self.vertices[*switch];
@@ -192,7 +192,7 @@ impl Draft {
         }
     }
 
-    /// Decides what the vertices are that do not say it.
+    /// Decides the kind of each vertex whose kind the file does not give.
     fn decide(&mut self, assume: &Assume) {
         let said = self.vertices.iter().any(|vertex| vertex.kind != VertexKind::Unsaid);
         let mut degree = vec![0_u32; self.vertices.len()];
@@ -220,7 +220,7 @@ impl Draft {
         }
     }
 
-    /// An error in the names that the file uses.
+    /// An error with the names that the file uses.
     fn named(&self, switches: &[usize], error: &SwitchNetworkError) -> String {
         let name = |switch: &u32| switches.get(*switch as usize).map_or("?", |at| &self.vertices[*at].name);
         match error {
@@ -239,7 +239,7 @@ impl Draft {
     }
 }
 
-/// The labels; empty if all of them are.
+/// The labels; an empty list if all labels are empty.
 fn unless_all_empty(labels: Names) -> Names {
     if labels.iter().all(str::is_empty) { Names::default() } else { labels }
 }

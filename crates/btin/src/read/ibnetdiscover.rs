@@ -1,4 +1,4 @@
-//! The output of `ibnetdiscover`, InfiniBand's list of what is plugged into what.
+//! Reads the output of `ibnetdiscover`, InfiniBand's list of cables and their ends.
 //!
 //! ```text
 //! switchguid=0x2c90000000001(2c90000000001)
@@ -7,16 +7,16 @@
 //! [17]    "S-0002c90000000002"[4]                 # "spine 1" lid 2 4xEDR
 //! ```
 //!
-//! Port numbers are those of the hardware. InfiniBand counts the outer ports of a switch from 1; port 0 is
-//! inside the switch and stays free. So a switch of 36 ports has ports 0 to 36 here. A cable is listed at
-//! both of its ends; if the ends disagree the file is wrong. A channel adapter with several cables becomes
-//! one node for each cable.
+//! Port numbers are the hardware's. InfiniBand counts the outer ports of a switch from 1; port 0 is inside
+//! the switch and stays free. So a switch of 36 ports has ports 0 to 36 here. A cable is listed at both of
+//! its ends; if the ends disagree the file is wrong. A channel adapter with several cables becomes one node
+//! for each cable.
 //!
-//! Three dialects are read. The first is the plain output. The second is the grouped output (`-g`), which has
-//! headings such as *Non-Chassis Nodes* and lists the switches of a chassis twice. The third is the files of
-//! the simulator ibsim, which call an adapter `Hca`, leave out `[1]` at the far end, and put options such as
-//! `w=4` behind it. A file into which standard error was also written is read, too. The notes then say that
-//! cables may be missing.
+//! The reader accepts three dialects: the plain output; the grouped output (`-g`), with headings such as
+//! *Non-Chassis Nodes* and two lists for the switches of a chassis; and the files of the simulator ibsim,
+//! where an adapter is called `Hca`, `[1]` at the far end is left out, and options such as `w=4` follow it.
+//! It also accepts a file into which standard error was written. The notes then say that cables may be
+//! missing.
 
 use super::draft::{Draft, DraftCable, Plug};
 use super::words::VertexKind;
@@ -24,20 +24,20 @@ use crate::format::ReadError;
 use std::collections::HashMap;
 use unisono_linux::counted::counted;
 
-/// One line `[port] "who"[port]`.
+/// One line `[port] "far end"[port]`.
 struct PortLine {
     here: usize,
     port: u32,
     far: String,
     far_port: u32,
-    /// The description of the far end, which stands in a comment.
+    /// The description of the far end, from the comment.
     label: String,
-    /// The line stands in the second block of a switch that a grouped output lists twice.
+    /// The line is in the second block of a switch that a grouped output lists twice.
     again: bool,
     at: usize,
 }
 
-/// A block that is open: its vertex and how many ports it has.
+/// The block being read: its vertex and the number of its ports.
 #[derive(Clone, Copy)]
 struct OpenBlock {
     vertex: usize,
@@ -45,11 +45,11 @@ struct OpenBlock {
     again: bool,
 }
 
-/// Keys that this reader skips: they repeat what the blocks say, or do not matter to a network.
+/// Keys that this reader skips: they repeat data of the blocks, or do not matter to a network.
 const KEYS: [&str; 9] =
     ["vendid", "devid", "sysimgguid", "switchguid", "caguid", "rtguid", "hcaguids", "width", "speed"];
 
-/// Whether a line tells what kind of file this is: a block, an identifier, or a heading of grouped output.
+/// Whether a line identifies this kind of file: a block, an identifier, or a heading of grouped output.
 pub(super) fn is_telling(line: &str) -> bool {
     let word = first_word(line);
     let is_block = matches!(word, "Switch" | "Ca" | "Rt" | "Hca") && block(line).is_ok();
@@ -61,7 +61,7 @@ fn first_word(line: &str) -> &str {
     line.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default()
 }
 
-/// Whether a program complained here: `ibwarn: [7] ...`, or a source file with a line, as libibnetdisc does.
+/// Whether a line is an error message: `ibwarn: [7] ...`, or a source file and line, as libibnetdisc prints.
 fn is_complaint(line: &str) -> bool {
     let by_name = ["ibwarn:", "ibpanic:", "ibdebug:", "ibnetdiscover:"];
     let by_place = line.split_once(".c:").is_some_and(|(file, rest)| {
@@ -135,7 +135,7 @@ pub(super) fn read(text: &str) -> Result<Draft, ReadError> {
 
 const TWICE: &str = "this block is there twice, with another number of ports";
 
-/// Begins a block; a switch of a chassis may have two, which say the same.
+/// Begins a block. A switch of a chassis may have two blocks, with the same contents.
 fn open(draft: &mut Draft, line: &str, word: &str, at: usize) -> Result<OpenBlock, String> {
     let (name, ports, label) = block(line)?;
     let said = if word == "Switch" { u16::try_from(ports + 1).ok() } else { None };
@@ -151,8 +151,8 @@ fn open(draft: &mut Draft, line: &str, word: &str, at: usize) -> Result<OpenBloc
     Ok(OpenBlock { vertex, ports, again })
 }
 
-/// `Switch 36 "S-..." # "leaf 1" ...`: name, ports, and the description in the comment, empty if there is
-/// none.
+/// Reads `Switch 36 "S-..." # "leaf 1" ...`: name, ports, and the description in the comment, or an empty
+/// text.
 fn block<'a>(line: &'a str) -> Result<(&'a str, u32, &'a str), String> {
     let word = |text: &'a str| text.split_once(char::is_whitespace).unwrap_or((text, ""));
     let (_kind, rest) = word(line);
@@ -168,18 +168,18 @@ fn block<'a>(line: &'a str) -> Result<(&'a str, u32, &'a str), String> {
 /// The description in the comment at the end of a line, such as `leaf 1` in `# "leaf 1" lid 1 4xEDR`.
 fn label(rest: &str) -> &str {
     let comment = rest.split_once('#').map_or("", |(_, comment)| comment);
-    // an adapter says its own number and mask before what is at the other end
+    // an adapter's own number and mask come before the description of the other end
     let from = comment.find('"').unwrap_or(comment.len());
     quoted(&comment[from..]).map_or("", |(label, _)| label.trim())
 }
 
-/// The text in quotes, and what follows.
+/// The text in quotes, and the rest.
 fn quoted(text: &str) -> Result<(&str, &str), String> {
     let inner = text.strip_prefix('"').ok_or("expected a name in quotes")?;
     inner.split_once('"').ok_or_else(|| "the quotes do not end".to_owned())
 }
 
-/// `[17]`, and what follows.
+/// The number in `[17]`, and the rest.
 fn bracketed(text: &str) -> Result<(u32, &str), String> {
     let inner = text.strip_prefix('[').ok_or("expected [port]")?;
     let (number, rest) = inner.split_once(']').ok_or("the [ does not end")?;
@@ -220,7 +220,7 @@ fn port_line(line: &str, here: usize) -> Result<PortLine, String> {
     Ok(PortLine { here, port, far, far_port, label, again: false, at: 0 })
 }
 
-/// Two lines, one from each end, are one cable.
+/// Makes one cable of two lines, one from each end.
 fn pair(draft: &mut Draft, seen: &[PortLine], text: &str) -> Result<(), ReadError> {
     let mut at_port: HashMap<(usize, u32), usize> = HashMap::new();
     let mut repeated = vec![false; seen.len()];
@@ -242,7 +242,7 @@ fn pair(draft: &mut Draft, seen: &[PortLine], text: &str) -> Result<(), ReadErro
         let far = if let Some(far) = draft.find(&line.far) {
             far
         } else {
-            // what is named but not described: the first letter says what it is
+            // a device without a block of its own: the first letter gives its kind
             absent += 1;
             let vertex = draft.vertex(&line.far, line.at);
             draft.vertices[vertex].kind =

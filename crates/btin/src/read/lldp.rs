@@ -1,4 +1,4 @@
-//! The neighbours that switches and hosts report: the output of `lldpctl -f json`.
+//! Reads the neighbors that switches and hosts report: the output of `lldpctl -f json`.
 //!
 //! ```json
 //! {"leaf1": {"lldp": {"interface": [
@@ -7,11 +7,11 @@
 //! ```
 //!
 //! One output shows the cables of one machine, so a file holds the outputs of several machines. Either each
-//! stands under the name of its machine, as above. Or the outputs follow each other, each after the output of
-//! `lldpcli -f json show chassis`, which names the machine. A cable that both ends report is one cable. A
-//! machine that bridges, routes or repeats is a switch. Every other neighbour is a host, also one that does
-//! not say what it can do, because adapters that speak LLDP themselves do not say it. A host that bridges for
-//! its containers looks like a switch; `--role name=NAME:host` corrects that.
+//! has the name of its machine as its key, as above. Or the outputs follow each other, each after the output
+//! of `lldpcli -f json show chassis`, which names the machine. A cable that both ends report is one cable. A
+//! machine that bridges, routes or repeats is a switch. Every other neighbor is a host, even without reported
+//! capabilities, because adapters that speak LLDP themselves report none. A host that bridges for its
+//! containers looks like a switch; `--role name=NAME:host` corrects that.
 
 use super::draft::{Draft, DraftCable, Plug};
 use super::words::{VertexKind, VertexRole};
@@ -21,10 +21,10 @@ use serde_json::value::RawValue;
 use std::collections::HashSet;
 use std::fmt;
 
-/// Name of the machine whose output stands without a name.
+/// The name of the machine whose output has no name.
 const LOCAL: &str = "local";
 
-/// A second output of one machine would be taken for more cables of that machine.
+/// A second output of a machine without a name would be taken for more cables of the first machine.
 const TWICE: &str = "a second output of one machine, or of a machine without a name: write the output of lldpcli -f json \
                      show chassis before each output of lldpctl";
 
@@ -32,8 +32,8 @@ const EXPECTED: &str = "expected \"lldp\", as lldpctl -f json writes it, or mach
 
 /// Whether a JSON text begins like the output of lldpctl, and not like `btin-topo-1`.
 pub(super) fn is_lldp(text: &str) -> bool {
-    const LOOKED_AT: usize = 4096;
-    let mut end = text.len().min(LOOKED_AT);
+    const MAX_BYTES_SCANNED: usize = 4096;
+    let mut end = text.len().min(MAX_BYTES_SCANNED);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
@@ -87,8 +87,8 @@ pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError>
 /// One end of a cable: a vertex and a port.
 type PluggedEnd = (usize, String);
 
-/// The parts of a JSON object or array, as text that is not looked into yet; an element of an array has an
-/// empty key. So a file takes no more memory than its text and its network, however deep it is.
+/// The parts of a JSON object or array, as text that is not parsed yet. So a file takes no more memory than
+/// its text and its network, however deep it is.
 struct JsonParts<'a>(Vec<JsonPart<'a>>);
 
 /// A key and its value, or an element of an array with an empty key.
@@ -142,7 +142,7 @@ struct LldpReader<'a> {
 }
 
 impl<'a> LldpReader<'a> {
-    /// Byte of the text at which a part of the text begins.
+    /// The byte offset of a part in the text.
     fn place(&self, part: &RawValue) -> usize {
         part.get().as_ptr().addr() - self.text.as_ptr().addr()
     }
@@ -156,7 +156,7 @@ impl<'a> LldpReader<'a> {
         self.draft.vertex(name, at)
     }
 
-    /// The parts of an object or array; none of a value that has no parts.
+    /// The parts of an object or array; empty for other values.
     fn entries(&self, whole: &'a RawValue) -> Result<Vec<JsonPart<'a>>, ReadError> {
         match whole.get().as_bytes().first() {
             Some(b'{' | b'[') => {
@@ -174,7 +174,7 @@ impl<'a> LldpReader<'a> {
         if lldp.get().starts_with('[') {
             return Err(self.wrong(lldp, "this is the output of lldpctl -f json0; use -f json"));
         }
-        // a machine that sees nobody has no interface here
+        // a machine without neighbors has no interface here
         let Some(all) = find(&self.entries(lldp)?, "interface") else { return Ok(()) };
         for (name, seen) in self.entries(all)? {
             if all.get().starts_with('{') {
@@ -196,8 +196,8 @@ impl<'a> LldpReader<'a> {
         let port = find(&said, "port").map(|port| self.entries(port)).transpose()?.unwrap_or_default();
         let id = find(&port, "id").map(|id| self.entries(id)).transpose()?.unwrap_or_default();
         let description = string(find(&port, "descr"));
-        // neighbours name an interface as its machine does in `ifname` and `local`; a hardware address is the
-        // last resort
+        // an `ifname` or `local` id is the interface's name on its machine; a hardware address is the last
+        // resort
         let is_name = matches!(string(find(&id, "type")).as_deref(), Some("ifname" | "local"));
         let id = string(find(&id, "value"));
         let far = if is_name { id.or(description) } else { description.or(id) };
@@ -220,7 +220,7 @@ impl<'a> LldpReader<'a> {
         }
     }
 
-    /// The machine of a chassis, by the name that it says or else by its id.
+    /// The machine of a chassis, by its name or else by its id.
     fn chassis(&mut self, chassis: &'a RawValue) -> Result<Option<usize>, ReadError> {
         let said = self.entries(chassis)?;
         let id = find(&said, "id").map(|id| self.entries(id)).transpose()?.unwrap_or_default();
@@ -234,7 +234,8 @@ impl<'a> LldpReader<'a> {
         Ok(Some(vertex))
     }
 
-    /// What a machine says that it can do; a machine that said once that it forwards stays a switch.
+    /// Applies the capabilities that a machine reports; a machine that reported forwarding once stays a
+    /// switch.
     fn capabilities(&mut self, vertex: usize, about: &'a RawValue) -> Result<(), ReadError> {
         let Some(capability) = find(&self.entries(about)?, "capability") else { return Ok(()) };
         let all = match capability.get().starts_with('{') {
@@ -268,7 +269,7 @@ mod tests {
         read(text, None, &Assume::default()).expect_err("it is wrong").to_string()
     }
 
-    /// Two leaves and a spine as each sees its neighbours, and hosts that only the leaves see.
+    /// Two leaves and a spine, each with its neighbors, and hosts that only the leaves report.
     const LLDP: &str = r#"{"leaf1": {"lldp": {"interface": [
   {"swp51": {"via": "LLDP", "chassis": {"spine1": {"id": {"type": "mac", "value": "02:00:00:00:00:51"},
       "capability": [{"type": "Bridge", "enabled": true}, {"type": "Router", "enabled": true}]}},

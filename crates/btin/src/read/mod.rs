@@ -1,9 +1,10 @@
-//! For all commands of `unisono tree` that take a NETWORK: networks from files of ibnetdiscover, GraphML,
-//! Graphviz DOT, lldpctl, containerlab, and btin-topo-1.
+//! For all commands of `unisono tree` that take a NETWORK: reads networks from files of ibnetdiscover,
+//! GraphML, Graphviz DOT, lldpctl, containerlab, and btin-topo-1.
 //!
-//! The idea: each reader fills a `Draft` of vertices and cables, with their places in the text. One step for
-//! all readers then decides which vertices are nodes, which ports are free, and what is left out. A
-//! [`ReadReport`] says what was found, assumed and left out, so that nothing disappears without a message.
+//! The idea: each reader fills a `Draft` of vertices and cables, with their positions in the text. One step
+//! for all readers then decides which vertices are nodes, which ports are free, and which elements are left
+//! out. A [`ReadReport`] lists the contents, the assumptions and the omissions, so that no element disappears
+//! silently.
 
 mod containerlab;
 mod dot;
@@ -33,19 +34,18 @@ named! {
         Ibnetdiscover = "ibnetdiscover",
         Graphml = "graphml",
         Dot = "dot",
-        /// What machines say of their neighbours: the output of `lldpctl -f json`.
+        /// The neighbors that machines report: the output of `lldpctl -f json`.
         Lldp = "lldp",
         /// A topology file of containerlab, YAML.
         Containerlab = "containerlab",
     }
 }
 
-/// How many lines may stand before the first that tells the language: complaints of a discovery that went
-/// wrong.
-const LINES_LOOKED_AT: usize = 1000;
+/// The most lines before the first line that identifies the language: error messages of a failed discovery.
+const MAX_LINES_SCANNED: usize = 1000;
 
 impl Language {
-    /// What a text seems to be written in, by how it begins.
+    /// The probable language of a text, by its beginning.
     pub fn of(text: &str) -> Option<Self> {
         let text = text.trim_start_matches('\u{feff}').trim_start();
         match text.chars().next()? {
@@ -57,33 +57,35 @@ impl Language {
         }
         // a line that begins with # is a comment in DOT and in ibnetdiscover's output
         let is_text = |line: &&str| !line.is_empty() && !line.starts_with('#');
-        let mut lines = text.lines().map(str::trim).filter(is_text).take(LINES_LOOKED_AT);
+        let mut lines = text.lines().map(str::trim).filter(is_text).take(MAX_LINES_SCANNED);
         let first = lines.clone().next()?;
         let word = first.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
         match word.to_ascii_lowercase().as_str() {
             "graph" | "digraph" | "strict" => Some(Self::Dot),
             _ if first.starts_with("/*") || first.starts_with("//") => Some(Self::Dot),
-            _ if text.lines().take(LINES_LOOKED_AT).any(containerlab::is_telling) => Some(Self::Containerlab),
-            // what a program complained about may come first, where somebody kept standard error, too
+            _ if text.lines().take(MAX_LINES_SCANNED).any(containerlab::is_telling) => {
+                Some(Self::Containerlab)
+            }
+            // error messages may come first, if standard error was written into the file
             _ => lines.any(ibnetdiscover::is_telling).then_some(Self::Ibnetdiscover),
         }
     }
 }
 
-/// What a reader assumes where the file says nothing.
+/// A reader's assumptions where the file says nothing.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Assume {
-    /// Which vertices are nodes where no vertex says what it is.
+    /// The kind of vertices with one cable, if no vertex has a kind.
     pub leaves: LeafVertices,
-    /// Ports of each switch where the file does not say. `None`: as many as are used.
+    /// Ports of each switch if the file does not give them. `None`: as many as are used.
     pub ports: Option<u16>,
-    /// How many nodes to add to each switch.
+    /// The number of nodes to add to each switch.
     pub nodes_per_switch: u16,
-    /// Attributes and values that mean switches or hosts, beside those that always do.
+    /// Attributes and values that stand for switches or hosts, in addition to the built-in ones.
     pub roles: Vec<VertexRole>,
 }
 
-/// What the vertices with one cable are, where no vertex says what it is.
+/// The kind of vertices with one cable, if no vertex has a kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LeafVertices {
     /// Switches, like all others.
@@ -95,14 +97,14 @@ pub enum LeafVertices {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct LeftOut {
-    /// Cables between two nodes: switches have no part in them.
+    /// Cables between two nodes: no switch is involved.
     pub cables_between_nodes: usize,
     pub nodes_without_a_cable: usize,
-    /// Memberships of switches: members are nodes.
+    /// Memberships of switches: only nodes can be members.
     pub member_switches: usize,
 }
 
-/// What was found in a file, assumed about it, and left out.
+/// The contents of a file, the assumptions about it, and the omissions.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ReadReport {
@@ -110,21 +112,21 @@ pub struct ReadReport {
     pub switches: usize,
     pub nodes: usize,
     pub links: usize,
-    /// Links beside another between the same two switches.
+    /// Links beside another link between the same two switches.
     pub parallel_links: usize,
     pub self_loops: usize,
-    /// Parts that are not connected with each other.
+    /// The number of components of the network.
     pub parts: u32,
-    /// Ends of cables that got the lowest free port, because the file does not say which.
+    /// Ends of cables that got the lowest free port, because the file does not name one.
     pub ports_assigned: usize,
-    /// Attributes that mean nothing here, and how often they occur.
+    /// Attributes that are unknown here, and the number of their occurrences.
     pub unknown: BTreeMap<String, usize>,
     /// Elements that have no place in a network of switches and nodes.
     pub left_out: LeftOut,
-    /// What else was assumed or left out, a sentence each.
+    /// Further assumptions and omissions, a sentence each.
     pub notes: Vec<String>,
-    /// Of each node, the byte of the text at which it is plugged in; empty for btin-topo-1, where the text
-    /// says it.
+    /// For each node, the byte of the text at which its cable is described; empty for btin-topo-1, where the
+    /// text itself gives it.
     #[serde(skip)]
     pub node_places: Vec<usize>,
 }

@@ -1,4 +1,4 @@
-//! Which port of a switch each cable takes: the one that the file names, or the lowest free one.
+//! Assigns ports of switches to cables: the port that the file names, or the lowest free one.
 
 use super::Assume;
 use super::draft::{Draft, Plug};
@@ -8,19 +8,19 @@ use crate::names::{Names, PortNames};
 use crate::{End, Port, SwitchId};
 use std::collections::{BTreeSet, HashMap};
 
-/// Most cables of one switch: ports are numbered by 16 bits, from 0, and their count has 16 bits, too.
-pub(super) const MOST_PORTS: usize = u16::MAX as usize;
+/// Most cables of one switch: port numbers have 16 bits, from 0, and so has the number of ports.
+pub(super) const MAX_PORTS: usize = u16::MAX as usize;
 
 /// The ports of all switches while cables are plugged in.
 pub(super) struct Plugs<'a> {
-    /// Of each vertex that is a switch, its number among the switches.
+    /// For each vertex that is a switch, its number among the switches.
     numbers: &'a [u32],
     /// For each switch: the ports that the file names, as numbers.
     named: Vec<HashMap<String, u16>>,
     taken: Vec<BTreeSet<u16>>,
     said: Vec<Option<u16>>,
     next: Vec<u16>,
-    /// Ends of cables whose port the file does not name.
+    /// The number of cable ends whose port the file does not name.
     pub(super) assigned: usize,
 }
 
@@ -52,7 +52,8 @@ impl<'a> Plugs<'a> {
         let mut named = Vec::new();
         let mut taken = Vec::new();
         for names in names {
-            // numbers are what they say; other names get the lowest numbers that are left, in their order
+            // names that are numbers keep their number; other names get the lowest free numbers, in their
+            // order
             let mut ports: HashMap<String, u16> = HashMap::new();
             let mut used: BTreeSet<u16> = BTreeSet::new();
             for (_, name) in &names {
@@ -76,7 +77,7 @@ impl<'a> Plugs<'a> {
         Ok(Self { numbers, named, taken, said, next: vec![0; switches.len()], assigned: 0 })
     }
 
-    /// Where a plug of a switch ends. There is a free port, because no switch has more than [`MOST_PORTS`]
+    /// The end for a plug at a switch. There is a free port, because no switch has more than [`MAX_PORTS`]
     /// cables.
     pub(super) fn end(&mut self, plug: &Plug) -> End {
         let switch = self.numbers[plug.vertex] as usize;
@@ -96,14 +97,14 @@ impl<'a> Plugs<'a> {
         End { switch: SwitchId(self.numbers[plug.vertex]), port: Port(port) }
     }
 
-    /// How many ports each switch has: as the file says, as `assume` says, or as many as are used.
+    /// The number of ports of each switch: from the file, from `assume`, or as many as are used.
     pub(super) fn ports(&self, assume: &Assume) -> Vec<u16> {
         let used = |taken: &BTreeSet<u16>| taken.last().map_or(0, |last| last.saturating_add(1));
         let each = self.said.iter().zip(&self.taken);
         each.map(|(said, taken)| said.or(assume.ports).unwrap_or_else(|| used(taken))).collect()
     }
 
-    /// The names of ports that say more than their number.
+    /// The names of ports that differ from their number.
     pub(super) fn names(self) -> PortNames {
         let (mut ends, mut names) = (Vec::new(), Names::default());
         for (switch, ports) in (0..).zip(self.named) {
@@ -119,7 +120,7 @@ impl<'a> Plugs<'a> {
     }
 }
 
-/// Refuses a switch with more cables than it can have ports.
+/// Refuses a switch with more cables than the most ports.
 fn count(
     draft: &Draft,
     switches: &[usize],
@@ -136,9 +137,9 @@ fn count(
             }
             let here = &mut cables[numbers[plug.vertex] as usize];
             *here += 1;
-            if *here > MOST_PORTS {
+            if *here > MAX_PORTS {
                 let problem = format!(
-                    "switch {} has more than {MOST_PORTS} cables, the most a switch can have",
+                    "switch {} has more than {MAX_PORTS} cables, the most a switch can have",
                     vertex.name
                 );
                 return Err(ReadError::at(text, cable.at, "cable", problem));

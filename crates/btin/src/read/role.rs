@@ -1,9 +1,9 @@
-//! Which vertices are switches and which are hosts, by what the file says about them.
+//! Decides from the attributes of vertices whether they are switches or hosts.
 //!
 //! Graph programs use one word for many things: `type="Node"` is a label for drawings in topology
 //! collections, and GraphML and DOT call every vertex a node. So a vertex gets its role only from an
-//! attribute that means roles, and the word *node* counts only where the file also calls something a switch.
-//! A user who knows better says so with `--role ATTRIBUTE=VALUE:switch` or `--role ATTRIBUTE=VALUE:host`.
+//! attribute for roles, and the word *node* counts only if the file also names a switch. A user can override
+//! this with `--role ATTRIBUTE=VALUE:switch` or `--role ATTRIBUTE=VALUE:host`.
 
 use super::Language;
 use super::draft::Draft;
@@ -12,13 +12,14 @@ use super::words::{ATTRIBUTES, RoleWords, VertexKind, VertexRole};
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WordMeaning {
     Role(VertexKind),
-    /// The word *node* without anything that distinguishes nodes from switches.
+    /// The word *node* in a file that names no switch.
     Doubtful,
     Nothing,
 }
 
 impl Draft {
-    /// Gives each vertex the role that the file says; what means no role is counted as left out.
+    /// Gives each vertex the role that the file gives it; attributes that give no role are counted as left
+    /// out.
     pub(super) fn roles(&mut self, roles: &[VertexRole], language: Language) -> Result<(), String> {
         let said = std::mem::take(&mut self.said);
         let matches = |role: &VertexRole, (key, value): &(String, String)| {
@@ -36,7 +37,7 @@ impl Draft {
         if language == Language::Dot {
             self.believe(&mut meanings, &said);
         }
-        // what was asked for comes last, so that it has the last word
+        // the user's roles are applied last, so that they override the file
         for is_asked in [false, true] {
             for (vertex, word) in &said.pairs {
                 let at = *word as usize;
@@ -61,8 +62,8 @@ impl Draft {
         Ok(())
     }
 
-    /// DOT has no attribute `type` of its own, so `type=node` alone is meant for us where it fits: each such
-    /// vertex has one cable, and none of them leads to another.
+    /// DOT has no attribute `type` of its own, so `type=node` alone means a host if it fits: each such vertex
+    /// has one cable, and no cable joins two of them.
     fn believe(&self, meanings: &mut [WordMeaning], said: &RoleWords) {
         let mut doubtful = vec![false; self.vertices.len()];
         for (vertex, word) in &said.pairs {
@@ -83,7 +84,7 @@ impl Draft {
         }
     }
 
-    /// A role that no vertex has, and what the vertices have instead.
+    /// The error for a role that matches no vertex; it names the values that occur.
     fn nobody(&self, role: &VertexRole, said: &RoleWords) -> String {
         const NAMED: usize = 8;
         let values: Vec<&str> = said

@@ -1,4 +1,4 @@
-//! What a file says about its vertices that may mean a role, and what a user says it means.
+//! Attributes of vertices that may give a role, and the roles that a user assigns to them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ pub(super) enum VertexKind {
 }
 
 impl VertexKind {
-    /// From an attribute like `type=switch`.
+    /// The kind in an attribute like `type=switch`.
     pub(super) fn of(word: &str) -> Option<Self> {
         match word.to_ascii_lowercase().as_str() {
             "switch" | "sw" | "router" | "bridge" => Some(Self::Switch),
@@ -24,7 +24,7 @@ impl VertexKind {
     }
 }
 
-/// What vertices with a certain value of an attribute are.
+/// The kind of vertices with a certain value of an attribute.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VertexRole {
     pub(super) attribute: String,
@@ -59,10 +59,10 @@ impl fmt::Display for VertexRole {
     }
 }
 
-/// Attributes that mean roles without being asked, if their values do.
+/// Attributes that give roles without `--role`, if their values are known.
 pub(super) const ATTRIBUTES: [&str; 3] = ["role", "type", "kind"];
 
-/// Attributes that may mean roles: which vertex has which value of which attribute.
+/// The attributes of all vertices that may give roles.
 #[derive(Default, Debug)]
 pub(super) struct RoleWords {
     /// Attributes that [`VertexRole`]s name, in lower case.
@@ -70,7 +70,7 @@ pub(super) struct RoleWords {
     /// Attribute and value; each pair once.
     pub(super) words: Vec<(String, String)>,
     pub(super) numbers: BTreeMap<(String, String), u32>,
-    /// Which vertex has which word, in the order of the file.
+    /// Each vertex with the index of its word in `words`, in the order of the file.
     pub(super) pairs: Vec<(usize, u32)>,
 }
 
@@ -79,7 +79,7 @@ impl RoleWords {
         Self { asked: roles.iter().map(|role| role.attribute.clone()).collect(), ..Self::default() }
     }
 
-    /// Keeps what an attribute says about a vertex, if it may mean a role.
+    /// Keeps an attribute of a vertex if it may give a role. Returns whether it was kept.
     pub(super) fn keep(&mut self, vertex: usize, key: &str, value: &str) -> bool {
         let key = key.to_ascii_lowercase();
         if !ATTRIBUTES.contains(&key.as_str()) && !self.asked.contains(&key) {
@@ -95,8 +95,8 @@ impl RoleWords {
         true
     }
 
-    /// As [`keep`](Self::keep), only for attributes that a [`VertexRole`] names: where the language itself
-    /// says what is a host.
+    /// As [`keep`](Self::keep), only for attributes that a [`VertexRole`] names: for languages that give
+    /// roles in another way.
     pub(super) fn keep_asked(&mut self, vertex: usize, key: &str, value: &str) -> bool {
         self.asked.contains(&key.to_ascii_lowercase()) && self.keep(vertex, key, value)
     }

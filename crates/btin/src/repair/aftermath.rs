@@ -1,27 +1,27 @@
 //! The tree of a group after several failures, one after the other: repaired while its root can be kept,
 //! planned anew otherwise.
 //!
-//! [`aftermath`], for `tree plan`, goes on without members that no repair can reach, and says how.
-//! [`around_links`] is for a network in use (`tree deploy`). There every member runs it by itself, so all
-//! members have to come to the same tree, and no member may be missing.
+//! [`aftermath`], for `tree plan`, goes on without members that no repair can reach, and reports them.
+//! [`around_links`] is for a network in use (`tree deploy`). There every member computes the tree by itself,
+//! so all members must get the same tree, and no member may be missing.
 
 use super::{NetworkFailure, Repair, RepairError, StandingTree};
 use crate::reach::Components;
 use crate::{BarrierGroup, NodeId, PlanError, PlanOptions, SwitchNetwork, TreePlan, plan};
 
-/// What several failures have left of a group and its tree.
+/// The group and its tree after several failures.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Aftermath {
-    /// What each failure changed, in their order. `None`: the root had failed by then.
+    /// The repair after each failure, in their order. `None`: the root had failed by then.
     pub repairs: Vec<Option<Repair>>,
     pub root: RootFate,
     /// The members that a tree can still reach.
     pub group: BarrierGroup,
     pub plan: TreePlan,
-    /// The best tree in the network as it is now; the same as `plan` where the root could not be kept.
+    /// The best tree in the network as it is now; equal to `plan` if the root could not be kept.
     pub anew: TreePlan,
-    /// The network now: the same numbers of switches and nodes, fewer links.
+    /// The network now: the same switch and node numbers, fewer links.
     pub network: SwitchNetwork,
     /// Members that no tree can reach, ascending.
     pub cut_off: Vec<NodeId>,
@@ -36,7 +36,7 @@ pub enum RootFate {
     CutOff,
 }
 
-/// Lets everything fail, one after the other, and repairs the planned tree or plans anew. Fails with
+/// Applies all failures, one after the other, and repairs the planned tree or plans anew. Fails with
 /// [`RepairError::NoSuch`] and [`RepairError::NoChild`] as [`StandingTree`] does, or with
 /// [`RepairError::NobodyLeft`].
 pub fn aftermath(
@@ -79,10 +79,10 @@ pub fn aftermath(
     Ok(Aftermath { repairs, root, group: left, plan, anew, network: now, cut_off })
 }
 
-/// The tree of all members without these links, which failed in this order: the tree of the whole network,
-/// repaired around one link after the other, so that the root stays and only what was cut off hangs
-/// elsewhere. Planned anew where that would leave out a member. Fails with [`PlanError::CutOff`] if no tree
-/// can reach all members.
+/// The tree of all members without these links, which failed in this order. It is the tree of the whole
+/// network, repaired around one link after the other, so that the root stays and only the parts that were cut
+/// off move. If that would leave out a member, the tree is planned anew. Fails with [`PlanError::CutOff`] if
+/// no tree can reach all members.
 pub fn around_links(
     network: &SwitchNetwork,
     group: &BarrierGroup,
@@ -123,7 +123,7 @@ mod tests {
         let (network, group) = ring();
         let whole = around_links(&network, &group, &[]).expect("it is connected");
         assert_eq!((whole.tree.root_switch, whole.height), (SwitchId(0), 3));
-        // 1 to 2 carries the branch that is two long (or three): 2 hangs below 3 now
+        // link 1 is in the branch 0-1-2 (or 0-1-2-3); without it, 2 is a child of 3
         let without = around_links(&network, &group, &[1]).expect("a line is left");
         assert_eq!((without.tree.root_switch, without.height), (SwitchId(0), 4));
         let same =

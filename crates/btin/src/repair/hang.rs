@@ -1,17 +1,18 @@
-//! Attaching a part that was cut off: a search from the part of the tree that still stands, which begins with
-//! the switches nearest to the root.
+//! Attaches the parts that were cut off: a search from the remaining tree, beginning with the switches
+//! nearest to the root.
 
 use super::{NONE, Repair, StandingTree};
 use crate::{Neighbour, SwitchId};
 use std::collections::BTreeSet;
 
-/// Kept between repairs, so that a small one does not pay for a large network.
+/// Kept between repairs, so that the cost of a small repair does not depend on the size of the network.
 pub(super) struct RepairScratch {
     /// By switch: whether it may get a place in this repair, or has one.
     state: Vec<SwitchMark>,
     /// By switch: the best attachment found so far.
     found: Vec<Attachment>,
-    /// Switches that can be attached to what stands, nearest to the root first; and switches below those.
+    /// Switches that can be attached to the remaining tree, nearest to the root first; and switches below
+    /// those.
     beside: Vec<(u32, u32)>,
     below: Vec<(u32, u32)>,
     /// Switches that were outside the tree and are in it now.
@@ -21,7 +22,7 @@ pub(super) struct RepairScratch {
 /// A switch that was cut off, its parent and the link to it.
 type CutSwitch = (u32, u32, u32);
 
-/// A place for a switch in the tree: the order is by what places are chosen.
+/// A place for a switch in the tree; the derived order is the order of choice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Attachment {
     depth: u32,
@@ -73,7 +74,7 @@ impl RepairScratch {
 }
 
 impl StandingTree<'_> {
-    /// Cuts off the subtrees of these switches, and hangs on again what can be.
+    /// Cuts off the subtrees of these switches, and attaches all switches that still can be reached.
     pub(super) fn hang_again(&mut self, tops: &[u32]) -> Repair {
         let mut touched = Vec::new();
         let mut before = Vec::new();
@@ -108,7 +109,7 @@ impl StandingTree<'_> {
         Repair { changed, cut_off: self.members_of(&lost), moved, height: self.height() }
     }
 
-    /// Takes a subtree out of the tree, and notes each switch with its parent.
+    /// Takes a subtree out of the tree, and records each switch with its parent.
     fn cut(&mut self, top: u32, before: &mut Vec<CutSwitch>) {
         let mut open = vec![top];
         while let Some(switch) = open.pop() {
@@ -139,9 +140,9 @@ impl StandingTree<'_> {
         moved
     }
 
-    /// The living switches outside the tree that what was cut off reaches without crossing the tree. For each
-    /// the place nearest to the root beside what stands is found; of equals, below the lowest id and there at
-    /// the lowest port.
+    /// The area of a repair: the living switches that were cut off, and the switches outside the tree that
+    /// these reach without crossing the tree. Finds for each of these switches the best direct link to the
+    /// remaining tree: nearest to the root, then to the lowest id, then to the lowest port.
     fn area(&mut self, before: &[CutSwitch]) -> Vec<u32> {
         let mut area: Vec<u32> = Vec::new();
         let cut = before.iter().map(|(switch, ..)| *switch);
@@ -178,13 +179,14 @@ impl StandingTree<'_> {
         !self.dead_links[near.link as usize] && !self.dead_switches[near.switch.0 as usize]
     }
 
-    /// Finds for each switch of the area the place nearest to the root; of equals, as beside what stands.
+    /// Finds for each switch of the area the place nearest to the root; among equals, the smallest
+    /// `Attachment`.
     fn search(&mut self) {
         let mut beside = std::mem::take(&mut self.scratch.beside);
         let mut below = std::mem::take(&mut self.scratch.below);
         beside.sort_unstable();
         let (mut next_beside, mut next_below) = (0, 0);
-        // Both lists are in order of depth, so that a place is final when its depth's turn comes.
+        // Both lists are in order of depth, so that a place is final when its depth is processed.
         loop {
             let (depth, switch) = match (beside.get(next_beside), below.get(next_below)) {
                 (Some(&one), other) if other.is_none_or(|other| one.0 <= other.0) => {
@@ -220,7 +222,7 @@ impl StandingTree<'_> {
         (self.scratch.beside, self.scratch.below) = (beside, below);
     }
 
-    /// Brings a switch into the tree with whatever is on its way there; false if there is no way.
+    /// Takes a switch and its way to the tree into the tree; returns false if there is no way.
     fn take_in(&mut self, mut switch: u32) -> bool {
         if !matches!(self.scratch.state[switch as usize], SwitchMark::CutPlaced | SwitchMark::ReachedPlaced) {
             return false;
@@ -237,7 +239,7 @@ impl StandingTree<'_> {
         true
     }
 
-    /// Removes a switch that has lost its purpose, and its parent if that loses its own by it.
+    /// Removes a switch without members and children, and then its parent if that has become such a switch.
     fn prune(&mut self, mut switch: u32, touched: &mut Vec<u32>) {
         touched.push(switch);
         while self.parent[switch as usize] != NONE

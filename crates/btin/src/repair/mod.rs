@@ -1,27 +1,27 @@
-//! For `unisono tree plan --without-link` and `--without-switch`, and for `tree deploy`: repair of a tree in
+//! For `unisono tree plan --without-link` and `--without-switch`, and for `tree deploy`: repairs a tree in
 //! use after a link or a switch has failed.
 //!
-//! A new plan would move the root and rewrite every register. A repair keeps the root and everything that
-//! still hangs on it, and attaches again only what was cut off:
+//! A new plan would move the root and rewrite every register. A repair keeps the root and the part of the
+//! tree that is still connected to it, and attaches only the parts that were cut off:
 //!
 //! ```text
-//!        [root]                     what still stands keeps its registers
+//!        [root]                     the remaining tree keeps its registers
 //!       /      \
 //!     [a]      [b] . . .            the cut-off part searches outwards, from
-//!      x        .        .          what stands beside it: who is nearest to
-//!     [c]. . . .        [d]         the root there becomes the parent, then
-//!    /   \\                          breadth-first within
+//!      x        .        .          its neighbors in the remaining tree: the
+//!     [c]. . . .        [d]         one nearest to the root becomes the parent,
+//!    /   \\                          then breadth-first within the part
 //!  [e]   [f]
 //! ```
 //!
-//! Depths within the part are the least that are possible below what stands; of equal parents the one with
-//! the lowest id is taken. Switches outside the tree are taken in where they are the way back. Switches
-//! without members that no longer lead to one give their register back. The result names members to which no
-//! way leads. If the root itself dies, the tree cannot be repaired: the error says so, and the remedy is a
-//! plan without the dead switch ([`StandingTree::network`]).
+//! Depths within the part are the least that are possible below the remaining tree; among equal parents the
+//! switch with the lowest id is chosen. Switches outside the tree are added if they are on the way back.
+//! Switches without members that no longer lead to a member give their register back. The result lists the
+//! members that no way leads to. If the root itself dies, the tree cannot be repaired: the error says so, and
+//! the remedy is a plan without the dead switch ([`StandingTree::network`]).
 //!
-//! Cost: the links of the cut-off part, and of the switches outside the tree that it reaches; a link that no
-//! tree uses costs nothing. Building a [`StandingTree`] from registers is linear in the network.
+//! Cost: the links of the cut-off part, and of the switches outside the tree that it reaches; a link that the
+//! tree does not use costs nothing. Building a [`StandingTree`] from registers is linear in the network.
 //!
 //! When not to use it: a repaired tree may be higher than a new plan's, by as much as the detour. The result
 //! has the height, so that the caller can compare and plan anew later.
@@ -48,11 +48,11 @@ pub enum NetworkFailure {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Repair {
-    /// The registers to write, each another than before, and those to give back (none).
+    /// The registers to write, all of them different from before, and the registers to give back (`None`).
     pub changed: BTreeMap<SwitchId, Option<Register>>,
     /// Members that cannot be reached any more, ascending.
     pub cut_off: Vec<NodeId>,
-    /// Switches that got another parent or another cable to it.
+    /// The number of switches that got another parent or another cable to it.
     pub moved: usize,
     pub height: u32,
 }
@@ -80,7 +80,7 @@ pub enum RepairError {
 
 const NONE: u32 = u32::MAX;
 
-/// A tree in use, ready to be repaired, and what has failed so far.
+/// A tree in use that can be repaired, and its failures so far.
 pub struct StandingTree<'a> {
     network: &'a SwitchNetwork,
     group: &'a BarrierGroup,
@@ -95,7 +95,7 @@ pub struct StandingTree<'a> {
     is_member: Vec<bool>,
     dead_links: Vec<bool>,
     dead_switches: Vec<bool>,
-    /// How many switches of the tree there are at each depth.
+    /// The number of switches of the tree at each depth.
     at_depth: Vec<u32>,
     scratch: hang::RepairScratch,
 }
@@ -145,9 +145,9 @@ impl<'a> StandingTree<'a> {
         Ok(standing)
     }
 
-    /// Something fails: hangs on again what that cut off. Fails with [`RepairError::RootDied`] for the root
-    /// switch, with [`RepairError::NoTree`] ever after, and with [`RepairError::NoSuch`] for a link or switch
-    /// that is not there. What failed has failed all the same.
+    /// Records a failure and attaches the parts that it cuts off. Fails with [`RepairError::RootDied`] for
+    /// the root switch, with [`RepairError::NoTree`] after that, and with [`RepairError::NoSuch`] for an
+    /// unknown link or switch. The failure is recorded even if the repair fails.
     pub fn fail(&mut self, failure: NetworkFailure) -> Result<Repair, RepairError> {
         let tops = match failure {
             NetworkFailure::Link(link) => {
@@ -184,8 +184,8 @@ impl<'a> StandingTree<'a> {
         Tree { group: self.group.id(), root_switch: root, root_node, registers }
     }
 
-    /// The tree as it is now, as a plan: with its height, links and leaves. No register is in a node's memory
-    /// ([`setup::allot`](crate::setup::allot) says which have to be).
+    /// The present tree as a plan: with its height, links and leaves. No register is in a node's memory
+    /// ([`setup::allot`](crate::setup::allot) decides which have to be).
     pub fn plan(&self) -> TreePlan {
         let tree = self.tree();
         let switches = tree.registers.len();
@@ -199,8 +199,8 @@ impl<'a> StandingTree<'a> {
         u32::try_from(self.at_depth.len() - 1).expect("fits because switches are counted in 32 bits")
     }
 
-    /// What is left of the network: the same switches, nodes and ports, without the links that failed or
-    /// lead to a switch that did.
+    /// The remaining network: the same switches, nodes and ports, without the links that failed or that end
+    /// at a failed switch.
     pub fn network(&self) -> SwitchNetwork {
         let ports = self.network.switches().map(|switch| self.network.ports(switch)).collect();
         let lives =

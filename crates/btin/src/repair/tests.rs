@@ -1,4 +1,4 @@
-//! Repairs against the checker of registers, and against what connection alone says.
+//! Compares repairs with the checker of registers, and with the connected components of the network.
 
 use super::*;
 use crate::check::{Rules, check};
@@ -57,7 +57,7 @@ proptest! {
             };
             alive.retain(|node| !repair.cut_off.contains(node));
 
-            // The members left are those that the root reaches.
+            // The remaining members are the members that the root reaches.
             let now = standing.network();
             let parts = Components::of(&now);
             let place = |node: &NodeId| network.switch_of(*node);
@@ -65,7 +65,7 @@ proptest! {
                 && !standing.dead_switches[place(node).0 as usize];
             prop_assert_eq!(&alive, &group.members().iter().filter(reached).copied().collect::<Vec<_>>());
 
-            // The registers are a tree of them, and the changes are all that changed.
+            // The registers are a tree of them, and `changed` has all changes.
             let group = BarrierGroup::new(&now, group.id(), alive.clone()).expect("the root has members");
             let after = standing.tree();
             let shape = check(&now, &group, &after, Rules::Sound).map_err(|broken| broken.to_string());
@@ -82,8 +82,8 @@ proptest! {
             }
             prop_assert_eq!(&tree, &after);
 
-            // A switch that did not hang on what failed has kept its parent; another one is as near to the
-            // root as can be.
+            // A switch that was not cut off has kept its parent; a switch that was cut off is as near to the
+            // root as possible.
             let is = parents(&network, &after);
             for (&switch, &up) in &is {
                 let Some(&before) = was.get(&switch) else { continue };

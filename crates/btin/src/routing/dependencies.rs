@@ -1,20 +1,20 @@
-//! The channel dependency graph, and the search for cycles in it: the proof that nothing deadlocks (paper,
+//! The channel dependency graph, and the search for cycles in it: the proof that no message deadlocks (paper,
 //! 4.2).
 //!
 //! A message that holds a resource and cannot go on waits for another resource; that is a dependency. If the
 //! dependencies that can exist at the same time have no cycle, some message can always move.
-//! - A normal message holds a channel and waits for the next one of its route.
+//! - A normal message holds a channel and waits for the next channel of its route.
 //! - A register waits for the arrivals of its children, then for the channel to its parent; on the way down
 //!   it waits for its parent's release, then for the channels to its children. The root's release waits for
 //!   its arrivals.
-//! - A synchronization message in a channel waits for nothing: the register that it goes to has room for the
-//!   whole message, and no other message is ever stored there. That is why barriers are harmless, however
-//!   their trees lie across the up and down directions.
+//! - A synchronization message in a channel waits for no resource: the register at its end has room for the
+//!   whole message, and no other message is ever stored there. So barriers are harmless, whatever up and down
+//!   directions their trees use.
 //!
 //! The three cases of the paper are three sets of dependencies: one barrier, several at once, and several
 //! among normal messages. [`Storage::Channel`] is the counterexample: without room in the switch, messages of
-//! several trees, or of one tree among normal messages, can block each other in a circle, and the search
-//! finds it.
+//! several trees, or of one tree among normal messages, can block each other in a cycle, and the search finds
+//! it.
 //!
 //! Cost: at most (ports)^2 dependencies for each switch for normal messages, linear in the tree for a
 //! barrier; the search for a cycle is linear in the dependencies.
@@ -23,7 +23,7 @@ use super::{Direction, RoutingChannel, UpDown, channel};
 use crate::{GroupId, SwitchId, SwitchNetwork, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a message can hold or wait for.
+/// A resource that a message can hold or wait for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Resource {
     /// One direction of a link.
@@ -39,7 +39,7 @@ pub enum Resource {
 pub enum Storage {
     /// In the register, as a whole: the paper's scheme.
     Register,
-    /// In the channels that it came by, as a long message of wormhole routing would.
+    /// In the channels on its way, as a long message of wormhole routing would.
     Channel,
 }
 
@@ -53,7 +53,7 @@ impl Dependencies {
         Self::default()
     }
 
-    /// A message that holds the first resource may wait for the second.
+    /// Records that a message that holds the first resource may wait for the second.
     pub fn add(&mut self, holds: Resource, waits: Resource) {
         self.after.entry(holds).or_default().push(waits);
     }
@@ -66,7 +66,7 @@ impl Dependencies {
         self.after.is_empty()
     }
 
-    /// How many channels, and how many registers, are held or waited for.
+    /// The numbers of channels and of registers that are held or waited for.
     pub fn resources(&self) -> (usize, usize) {
         let all: BTreeSet<Resource> =
             self.after.iter().flat_map(|(holds, waits)| waits.iter().chain([holds])).copied().collect();
@@ -81,7 +81,7 @@ impl Dependencies {
         (channels, all.iter().filter_map(register).collect::<BTreeSet<_>>().len())
     }
 
-    /// Normal messages on every legal route: from any channel to any next one, but from down to up.
+    /// Adds normal messages on every legal route: from any channel to any next one, except from down to up.
     pub fn normal_messages(&mut self, network: &SwitchNetwork, directions: &UpDown) {
         self.turns(network, |before, after| {
             directions.direction(network, before) == Direction::Up
@@ -89,7 +89,7 @@ impl Dependencies {
         });
     }
 
-    /// Normal messages on every turn that is allowed, whatever the rule.
+    /// Adds normal messages on every turn that `allowed` accepts.
     pub fn turns(
         &mut self,
         network: &SwitchNetwork,
@@ -100,7 +100,7 @@ impl Dependencies {
                 for goes in network.neighbours(here).iter().filter(|seen| seen.switch != here) {
                     let before = channel(network, comes.link, comes.switch);
                     let after = channel(network, goes.link, here);
-                    // a message does not go back by the port that it came by
+                    // a message does not go back by the port that it came from
                     if comes.link != goes.link && allowed(before, after) {
                         self.add(Resource::Channel(before), Resource::Channel(after));
                     }
@@ -109,7 +109,7 @@ impl Dependencies {
         }
     }
 
-    /// The barrier of a tree that [`crate::check`] found sound.
+    /// Adds the barrier of a tree that [`crate::check`] found sound.
     pub fn barrier(&mut self, network: &SwitchNetwork, tree: &Tree, storage: Storage) {
         let group = tree.group;
         for (switch, register) in &tree.registers {
@@ -140,9 +140,9 @@ impl Dependencies {
         }
     }
 
-    /// A cycle, if there is one: each waits for the next, and the last for the first.
+    /// A cycle, if there is one: each resource waits for the next, and the last for the first.
     pub fn cycle(&self) -> Option<Vec<Resource>> {
-        // depth first; what is on the path and met again closes a cycle
+        // depth first; a resource that is met again while it is on the path closes a cycle
         #[derive(Clone, Copy, PartialEq)]
         enum Mark {
             OnPath,

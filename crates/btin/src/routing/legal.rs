@@ -1,7 +1,7 @@
 //! Judges whether a route is legal, without any code of the routing itself.
 //!
-//! The judge knows nothing of how routes or directions are found. It computes its own distances from the
-//! root, by relaxing all links until nothing changes, and applies the definition of a legal route.
+//! The judge does not use the code that finds routes or directions. It computes its own distances from the
+//! root, by relaxing all links until no distance changes, and applies the definition of a legal route.
 
 use super::RoutingChannel;
 use crate::relax::relax;
@@ -34,7 +34,7 @@ impl<'a> RouteJudge<'a> {
         let mut distance = vec![u32::MAX; network.switch_count()];
         distance[root.0 as usize] = 0;
         relax(network, &mut distance);
-        // what the root cannot reach is measured from its lowest switch
+        // switches that the root cannot reach are measured from the lowest of them
         while let Some(lost) = distance.iter().position(|distance| *distance == u32::MAX) {
             distance[lost] = 0;
             relax(network, &mut distance);
@@ -42,7 +42,7 @@ impl<'a> RouteJudge<'a> {
         Self { network, distance }
     }
 
-    /// Whether a route leads from one switch to another, up first and then down.
+    /// Checks that a route leads from one switch to another, up first and then down.
     pub fn check(&self, from: SwitchId, to: SwitchId, route: &[RoutingChannel]) -> Result<(), Illegal> {
         let mut here = from;
         let mut went_down = false;

@@ -5,14 +5,14 @@
 //! goes up, for any number of links, and then down; it never goes up again. A cycle of waiting messages would
 //! need a turn from down to up, so there is none.
 //!
-//! Three parts know nothing of each other: [`UpDown`] finds routes, [`legal`] judges any route, and
-//! [`dependencies`] looks for cycles among channels that wait for each other, which is the proof for barriers
-//! among messages. [`proof`] applies them to given trees, for `unisono tree check --deadlock`. The
-//! simulator's unicast and multicast take the same routes.
+//! Three parts are independent of each other: [`UpDown`] finds routes, [`legal`] judges any route, and
+//! [`dependencies`] looks for cycles among channels that wait for each other: the proof for barriers among
+//! messages. [`proof`] applies them to given trees, for `unisono tree check --deadlock`. The simulator's
+//! unicast and multicast take the same routes.
 //!
 //! Cost: one breadth-first search for the directions, and one over twice the switches for all routes from a
-//! switch. When not to use it: routes are detours and crowd near the root; a barrier has a tree of its own
-//! instead.
+//! switch. When not to use it: for barriers. Routes are detours and crowd near the root, and a barrier has
+//! its own tree.
 
 pub mod dependencies;
 pub mod legal;
@@ -21,7 +21,7 @@ pub mod proof;
 use crate::{End, Port, SwitchId, SwitchLink, SwitchNetwork};
 use std::collections::VecDeque;
 
-/// One direction of a link: what a message holds on to while it waits for the next.
+/// One direction of a link: the resource that a message holds while it waits for the next one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RoutingChannel {
     pub link: u32,
@@ -38,7 +38,7 @@ pub enum LinkDirection {
 }
 
 impl RoutingChannel {
-    /// The ports that it leads from and to.
+    /// The ports at the start and at the end of the channel.
     pub fn ports(self, network: &SwitchNetwork) -> (End, End) {
         let SwitchLink { a, b } = network.links()[self.link as usize];
         match self.way {
@@ -47,7 +47,7 @@ impl RoutingChannel {
         }
     }
 
-    /// The switches that it leads from and to.
+    /// The switches at the start and at the end of the channel.
     pub fn ends(self, network: &SwitchNetwork) -> (SwitchId, SwitchId) {
         let (from, to) = self.ports(network);
         (from.switch, to.switch)
@@ -58,7 +58,7 @@ impl RoutingChannel {
 pub enum Direction {
     /// Towards the root of the spanning tree.
     Up,
-    /// Away from it.
+    /// Away from the root.
     Down,
 }
 
@@ -66,16 +66,16 @@ pub enum Direction {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UpDown {
     root: SwitchId,
-    /// Distance from the root; the greatest number where it cannot be reached.
+    /// Distance from the root; `u32::MAX` for unreachable switches.
     level: Vec<u32>,
     /// The channel to the parent in the spanning tree.
     parent: Vec<Option<RoutingChannel>>,
 }
 
 impl UpDown {
-    /// Directions by the breadth-first tree from a switch; neighbours in order of port, first in, first out.
+    /// Directions by the breadth-first tree from a switch; neighbors in order of port, first in, first out.
     ///
-    /// Parts of the network that the root cannot reach get trees of their own, from their lowest switch.
+    /// Components that the root cannot reach get trees of their own, from their lowest switch.
     pub fn new(network: &SwitchNetwork, root: SwitchId) -> Self {
         let count = network.switch_count();
         let mut directions = Self { root, level: vec![u32::MAX; count], parent: vec![None; count] };
@@ -105,13 +105,13 @@ impl UpDown {
         self.root
     }
 
-    /// The channel from a switch to its parent in the spanning tree; none at a root.
+    /// The channel from a switch to its parent in the spanning tree; `None` at a root.
     pub fn parent(&self, switch: SwitchId) -> Option<RoutingChannel> {
         self.parent[switch.0 as usize]
     }
 
-    /// Whether a channel leads up or down. A link from a switch to itself leads down: it is of no use to a
-    /// route.
+    /// Whether a channel leads up or down. A link from a switch to itself leads down, because no route uses
+    /// it.
     pub fn direction(&self, network: &SwitchNetwork, channel: RoutingChannel) -> Direction {
         let (from, to) = channel.ends(network);
         let height = |switch: SwitchId| (self.level[switch.0 as usize], switch);
@@ -124,19 +124,19 @@ impl UpDown {
     }
 }
 
-/// Shortest routes from one switch to all others. Among routes of the same length the one by lower ports is
-/// taken.
+/// Shortest routes from one switch to all others. Among routes of the same length the route by lower ports is
+/// chosen.
 ///
-/// A route that has turned downwards cannot go up again, so that a switch counts twice in the search: as
-/// reached on the way up, and as reached on the way down. Read backwards a legal route is a legal route.
-/// Routes branch but never meet again, which is what a multicast needs.
+/// A route that has turned downwards cannot go up again, so a switch counts twice in the search: as reached
+/// on the way up, and as reached on the way down. A legal route read backwards is a legal route. Routes
+/// branch but never meet again, as a multicast needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RouteTree {
     from: SwitchId,
-    /// By switch, on the way up and on the way down: the channel by which it was reached, and from which of
-    /// the two.
+    /// By switch, on the way up and on the way down: the last channel of its route, and the direction so far
+    /// at that channel's start.
     came: Vec<[Option<(Direction, RoutingChannel)>; 2]>,
-    /// By switch: on which way it was reached first.
+    /// By switch: whether its route ends on the way up or on the way down.
     first: Vec<Option<Direction>>,
 }
 
@@ -169,8 +169,8 @@ impl RouteTree {
         routes
     }
 
-    /// The route to a switch, as channels in order. `None`: there is no way at all. It is empty to the start
-    /// itself.
+    /// The route to a switch, as channels in order. `None`: there is no route. The route to the start itself
+    /// is empty.
     pub fn to(&self, network: &SwitchNetwork, to: SwitchId) -> Option<Vec<RoutingChannel>> {
         let (mut here, mut way) = (to, self.first[to.0 as usize]?);
         let mut route = Vec::new();

@@ -1,23 +1,23 @@
-//! For `unisono tree check --deadlock`: the proof that nothing deadlocks, case by case, with the cycle if
+//! For `unisono tree check --deadlock`: the proof that no message deadlocks, case by case, with the cycle if
 //! there is one (paper, 4.2).
 //!
 //! For trees that were found sound there are four cases: each barrier by itself; all barriers at the same
 //! time; all barriers among normal messages on every legal up\*/down\* route; and the normal messages alone,
-//! which the third case relies on. The routes that [`UpDown`] finds are also given to the [`RouteJudge`],
-//! which shares no code with it.
+//! because the third case relies on them. The routes that [`UpDown`] finds are also judged by the
+//! [`RouteJudge`], which shares no code with it.
 //!
-//! Cost: that of [`Dependencies`], which is at most (ports)^2 for each switch, times a logarithm; and one
-//! search over the network for each switch from which routes are judged.
+//! Cost: for [`Dependencies`] at most (ports)^2 for each switch, times a logarithm; and one search over the
+//! network for each switch from which routes are judged.
 
 use super::dependencies::{Dependencies, Resource, Storage};
 use super::legal::{Illegal, RouteJudge};
 use super::{RoutingChannel, UpDown};
 use crate::{GroupId, SwitchId, SwitchNetwork, Tree};
 
-/// What is under way at the same time.
+/// The messages that travel at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProofTraffic {
-    /// The barrier of one group, and nothing else.
+    /// Only the barrier of one group.
     Barrier(GroupId),
     /// Normal messages, by every legal route.
     NormalMessages,
@@ -32,9 +32,9 @@ pub struct ProofCase {
     pub traffic: ProofTraffic,
     pub channels: usize,
     pub registers: usize,
-    /// How many pairs of one that is held and one that is waited for.
+    /// The number of pairs of a held resource and a resource that is waited for.
     pub dependencies: usize,
-    /// Each waits for the next, and the last for the first.
+    /// Each resource waits for the next, and the last for the first.
     pub cycle: Option<Vec<Resource>>,
 }
 
@@ -73,7 +73,7 @@ pub fn prove(
     cases
 }
 
-/// A route that was found but is not legal, or none where there should be one.
+/// A route that is not legal, or a missing route.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the route from switch {from} to switch {to} is not legal: {}", .why.as_ref().map_or("there is none".to_owned(), ToString::to_string))]
 pub struct BadRoute {
@@ -83,8 +83,8 @@ pub struct BadRoute {
     pub why: Option<Illegal>,
 }
 
-/// Finds and judges a route for every ordered pair of these switches, which are connected; how many there
-/// were, and how many channels they crossed.
+/// Finds and judges a route for every ordered pair of these switches. The switches must be connected. Returns
+/// the number of routes, and the number of channels that all routes crossed.
 pub fn judge_routes(
     network: &SwitchNetwork,
     directions: &UpDown,

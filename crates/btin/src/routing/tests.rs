@@ -1,5 +1,5 @@
-//! Routes against an independent judge and a plain search; the paper's three cases against the search for
-//! cycles.
+//! Compares routes with an independent judge and an exhaustive search; tests the paper's three cases with the
+//! search for cycles.
 
 use super::dependencies::{Dependencies, Resource, Storage};
 use super::legal::{Illegal, RouteJudge};
@@ -84,7 +84,7 @@ proptest! {
         let network = &topology.network;
         let mut all = Dependencies::new();
         for id in 0..groups {
-            // every group has other members, and so another root
+            // every group has different members, and so a different root
             let nodes = u32::try_from(network.nodes().len()).expect("it is small");
             let members = (0..nodes).filter(|node| node % (u32::from(id) + 2) == u32::from(id) % 2).map(NodeId).collect();
             let group = BarrierGroup::new(network, GroupId(id), members).expect("they exist");
@@ -116,7 +116,7 @@ fn without_the_rule_normal_messages_in_a_ring_wait_in_a_circle() {
 #[test]
 fn without_room_in_the_switches_three_barriers_in_a_ring_wait_in_a_circle() {
     use crate::{Register, Tree};
-    // each tree is a path around the ring, each rooted elsewhere: arrivals come by port 1 and leave by port 0
+    // each tree is a path around the ring with its own root: arrivals come in at port 1 and leave by port 0
     let network = ring();
     let register = |parent, children: &[u16]| Register {
         parent: Some(Port(parent)),
@@ -196,14 +196,16 @@ fn the_proof_has_every_case_and_without_room_it_shows_the_cycle() {
     assert_eq!(cases.iter().map(|case| case.traffic).collect::<Vec<_>>(), expected);
     for (case, tree) in cases.iter().zip(&trees) {
         let registers = tree.registers.len();
-        // both ways of every link of the tree; three things wait at each end of a link, and the root turns
+        // both directions of every link of the tree; three dependencies at each end of a link, and the root
+        // turns
         assert_eq!((case.channels, case.registers), (2 * (registers - 1), registers));
         assert_eq!(case.dependencies, 4 * (registers - 1) + 1);
     }
     assert!(cases.iter().all(|case| case.cycle.is_none()));
     assert_eq!(cases[5].dependencies, cases[3].dependencies + cases[4].dependencies);
 
-    // Each of a cycle waits for the next by one of the dependencies, so both ends of a step meet in a switch.
+    // Each resource of a cycle waits for the next by one of the dependencies, so both ends of a step meet in
+    // a switch.
     let blocked = prove(network, &directions, &trees, Storage::Channel);
     let cycle = blocked[5].cycle.as_ref().expect("trees and messages lie across each other");
     for (at, one) in cycle.iter().enumerate() {
@@ -220,7 +222,7 @@ fn the_proof_has_every_case_and_without_room_it_shows_the_cycle() {
 
 #[test]
 fn following_the_ports_back_leads_to_where_the_routes_begin_by_as_few_links_as_there_are() {
-    // a ring of five: the way is never longer than two
+    // a ring of five: no way is longer than two
     let end = |switch, port| End { switch: SwitchId(switch), port: Port(port) };
     let links = (0..5).map(|at| SwitchLink { a: end(at, 0), b: end((at + 1) % 5, 1) }).collect();
     let network = SwitchNetwork::new(vec![2; 5], links, vec![]).expect("it is sound");

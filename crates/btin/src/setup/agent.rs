@@ -57,8 +57,8 @@ impl SetupAgent {
         Self { node, group: group.id(), life, phase: SetupPhase::SettingUp, duties }
     }
 
-    /// What to ask for: all that is not answered. To be called at the beginning, and again after a while as
-    /// long as there is something.
+    /// The requests that are not answered yet. Call it at the beginning, and again after a timeout as long as
+    /// it returns requests.
     pub fn requests(&self) -> Vec<SetupRequest> {
         let open = self.duties.iter().filter(|(_, duty)| duty.answer.is_none());
         let request = |(&switch, duty): (&SwitchId, &RegisterDuty)| {
@@ -89,14 +89,14 @@ impl SetupAgent {
         self.duties.values().all(|duty| duty.answer.is_some())
     }
 
-    /// The first switch that had no place for the register: the group cannot have its barrier in the
+    /// The first switch that had no place for the register. The group then cannot have its barrier in the
     /// switches, and has to be released.
     pub fn refused(&self) -> Option<SwitchId> {
         let refused = |(_, duty): &(&SwitchId, &RegisterDuty)| duty.answer == Some(SetupAnswer::Refused);
         self.duties.iter().find(refused).map(|(switch, _)| *switch)
     }
 
-    /// The registers this member saw to that are in a node's memory: together with those of the others,
+    /// The registers of this member's switches that are in a node's memory. The union over all members is
     /// [`TreePlan::in_memory`].
     pub fn in_memory(&self) -> impl Iterator<Item = (SwitchId, NodeId)> + '_ {
         self.duties.iter().filter_map(|(switch, duty)| match duty.answer {
@@ -114,14 +114,14 @@ impl SetupAgent {
         self.group
     }
 
-    /// The tree has changed: from now on this agent sees to the release of those of its registers that are
-    /// not kept.
+    /// Releases registers after the tree has changed: from now on this agent requests the release of its
+    /// registers for which `kept` is false.
     pub fn release_unless(&mut self, kept: impl Fn(SwitchId) -> bool) {
         self.duties.retain(|switch, _| !kept(*switch));
         self.release();
     }
 
-    /// The group has ended: [`requests`](Self::requests) ask for release from now on.
+    /// Ends the group: [`requests`](Self::requests) ask for release from now on.
     pub fn release(&mut self) {
         if self.phase == SetupPhase::SettingUp {
             self.phase = SetupPhase::Releasing;
@@ -134,7 +134,7 @@ fn representative(network: &SwitchNetwork, group: &BarrierGroup, switch: SwitchI
     members_at(network, group, switch).next().map(|(_, node)| node)
 }
 
-/// The node that keeps a register for which the switch has no room.
+/// The node that keeps a register if the switch has no room for it.
 pub(super) fn keeper(network: &SwitchNetwork, group: &BarrierGroup, switch: SwitchId) -> Option<NodeId> {
     let any = || network.locals(switch).first().map(|(_, node)| *node);
     representative(network, group, switch).or_else(any)

@@ -1,15 +1,15 @@
-//! For `unisono tree plan --registers N`: which registers find room in their switches, without messages. The
-//! result is that of groups which set up one after the other.
+//! For `unisono tree plan --registers N`: computes which registers find room in their switches, without
+//! messages. The result is the same as for groups that set up one after the other.
 //!
-//! Cost: one look at every register. When not to use it: groups that set up at the same time take registers
-//! in the order in which their messages arrive; then only the agents know.
+//! Cost: one look-up for every register. When not to use it: groups that set up at the same time take
+//! registers in the order in which their messages arrive; then only the agents know the result.
 
 use super::agent::keeper;
 use super::{Bank, RegisterOrder, SetupAnswer, SetupRequest};
 use crate::{BarrierGroup, GroupId, SwitchId, SwitchNetwork, TreePlan};
 use std::collections::BTreeMap;
 
-/// A register for which there is no room, neither in its switch nor in a node.
+/// A register without a place in its switch or in a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "switch {switch} has no register left for group {group}, and no node whose memory could keep it; give switches \
@@ -20,7 +20,7 @@ pub struct NoPlace {
     pub group: u8,
 }
 
-/// Gives groups their registers in this order, and notes in each plan which of its registers are in a node's
+/// Gives groups their registers in this order, and records in each plan the registers that are in a node's
 /// memory. Each switch has `registers` registers.
 pub fn allot<'a>(
     network: &SwitchNetwork,

@@ -1,4 +1,4 @@
-//! The registers of one switch: how many there are, and to which groups they belong.
+//! The registers of one switch: their number, and the groups that they belong to.
 
 use super::{RegisterOrder, SetupAnswer, SetupReply, SetupRequest};
 use crate::{GroupId, NodeId, Register};
@@ -20,7 +20,7 @@ struct RegisterRecord {
 enum RegisterHome {
     Switch(Register),
     Memory(NodeId, Register),
-    /// Released, or refused: remembered so that a request that comes late is known to be late.
+    /// Released, or refused: remembered so that a late request is recognized as late.
     Nowhere(SetupAnswer),
 }
 
@@ -42,8 +42,8 @@ impl Bank {
         }
     }
 
-    /// Does what a request asks for, once. A repeated request gets the same answer. A request of an earlier
-    /// life of the group is answered as released.
+    /// Executes a request once. A repeated request gets the same answer. A request of an earlier life of the
+    /// group is answered as released.
     pub fn take(&mut self, request: &SetupRequest) -> SetupReply {
         let SetupRequest { group, life, from, switch, ref order } = *request;
         let (known, answer) = match self.held.get(&group) {

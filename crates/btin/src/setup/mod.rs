@@ -1,10 +1,10 @@
-//! For `unisono tree deploy`: set-up of registers by the members themselves (paper, `Setup_Register`, section
-//! 3.1).
+//! For `unisono tree deploy`: the members set up the registers by themselves (paper, `Setup_Register`,
+//! section 3.1).
 //!
-//! Every member knows the network and the group, so that each finds the same tree by itself and nobody has to
-//! hand it out. The representative of a member switch (its member at the lowest port) writes the register of
-//! its own switch. Below that switch, down to the next member switches, it asks a node of each switch without
-//! members to write the register there:
+//! Every member knows the network and the group, so each computes the same tree by itself and no process has
+//! to distribute it. The representative of a member switch (its member at the lowest port) writes the
+//! register of its own switch. Below that switch, down to the next member switches, it asks a node of each
+//! switch without members to write the register there:
 //!
 //! ```text
 //!        [1: member]            the agent at 1: writes 1, asks for 4 and 5
@@ -16,20 +16,20 @@
 //!    [6: member]                the agent at 6: writes 6
 //! ```
 //!
-//! Exactly one member switch is the nearest above a switch without members, so that each is asked for once.
-//! Above a root without members (beyond the paper) there is none: the representative of the lowest member
-//! switch asks for the root and those below it.
+//! Exactly one member switch is the nearest above a switch without members, so that each is asked for once. A
+//! root without members (beyond the paper) has no member switch above it: the representative of the lowest
+//! member switch asks for the root and the switches without members below it.
 //!
-//! This is the protocol without a network: a [`SetupAgent`] says what to send and takes what comes back, a
-//! [`Bank`] is the registers of one switch. Messages may be lost, repeated and overtake each other. An agent
-//! asks again until it has an answer, and asking twice changes nothing. A number that grows with each group
-//! of the same id (its *life*) keeps a late request from bringing back what was released.
+//! This is the protocol without a network: a [`SetupAgent`] makes requests and takes the answers, a [`Bank`]
+//! is the registers of one switch. Messages may be lost, repeated and reordered. An agent repeats a request
+//! until it has an answer, and a repeated request changes nothing. A number that grows with each group of the
+//! same id (its *life*) keeps a late request from setting up a released register again.
 //!
 //! A switch has a finite number of registers. If none is free, a node at the switch keeps the register in its
 //! memory: the representative member if there is one. Each message that the switch combines or replicates
-//! then makes a trip to that node ([`TreePlan::in_memory`](crate::TreePlan::in_memory) says where; the
-//! simulator charges for it). The register stays there until its group ends. A switch that has neither a free
-//! register nor a node refuses, and the group has no barrier in the switches.
+//! then makes a trip to that node ([`TreePlan::in_memory`](crate::TreePlan::in_memory) lists these registers;
+//! the simulator charges for the trips). The register stays there until its group ends. A switch that has
+//! neither a free register nor a node refuses, and the group has no barrier in the switches.
 //!
 //! Cost: a plan at each member; a request and a reply for each switch of the tree that has no members; no
 //! messages between members.
@@ -44,7 +44,7 @@ pub use bank::Bank;
 
 use crate::{GroupId, NodeId, Register, SwitchId};
 
-/// From an agent to a switch, by way of a node there.
+/// A message from an agent to a switch, by way of a node there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SetupRequest {
     pub group: GroupId,
@@ -65,7 +65,7 @@ pub enum RegisterOrder {
     Release,
 }
 
-/// From a switch to the agent that asked.
+/// A message from a switch to the agent that sent the request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SetupReply {
     pub group: GroupId,
@@ -82,7 +82,7 @@ pub enum SetupAnswer {
     InSwitch,
     /// It is in the memory of this node.
     InMemory(NodeId),
-    /// There is no register free, and no node to keep it.
+    /// No register is free, and there is no node to keep it.
     Refused,
     Released,
 }

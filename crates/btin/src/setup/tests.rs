@@ -32,7 +32,7 @@ impl World {
         }
     }
 
-    /// Until everybody is done: each choice says which letter is next, and what happens to it.
+    /// Runs until all agents are done: each choice selects the next letter and its fate.
     fn run(&mut self, mut choices: impl Iterator<Item = (usize, u8)>) {
         while !self.agents.iter().all(SetupAgent::is_done) {
             if self.letters.is_empty() {

@@ -1,4 +1,4 @@
-//! Closed forms of the paper: latencies without faults and contention, and the height that Theorem 1 gives.
+//! Closed forms of the paper: latencies without faults and contention, and the height of Theorem 1.
 //!
 //! With h the height of the tree, a message between the root and the farthest member crosses d = h + 2 links,
 //! and so takes m = t_s + d t_p + (d + 1) t_r:
@@ -7,10 +7,10 @@
 //! |---|---|
 //! | tree, turned at the root node | 2 m |
 //! | tree, turned at the root switch | t_s + D t_p + (D + 1) t_r with D = 2 h + 2: one message there and back |
-//! | multicast | 2 m + (n - 2) s, with s what the root node needs to take a message in ([`Conditions::intake`](super::Conditions::intake)) |
+//! | multicast | 2 m + (n - 2) s, with s the time that the root node needs to receive a message ([`Conditions::intake`](super::Conditions::intake)) |
 //! | unicast | 2 m + (n - 2) s + (n - 2) t_s |
 //!
-//! The last two with the distance d of *their* farthest member, by their routes; they are upper bounds,
+//! In the last two, d is the distance of *their* farthest member, by their routes. They are upper bounds,
 //! because the last message in line need not come from the farthest member.
 //!
 //! Reference: paper, sections 4.1 and 5.1. The intake is ours: the paper does not state it.
@@ -18,8 +18,8 @@
 use super::{Costs, Scheme, SimulatedTime};
 use crate::SwitchNetwork;
 
-/// The latency of a barrier of `members` whose farthest member is `distance` links from the root, the two to
-/// the nodes included (for trees: height + 2).
+/// The latency of a barrier of `members` whose farthest member is `distance` links from the root, including
+/// the two links to the nodes (for trees: height + 2).
 pub fn latency(
     scheme: Scheme,
     costs: &Costs,
@@ -30,7 +30,7 @@ pub fn latency(
     let both_ways = costs.message(distance) * 2;
     let behind_the_first = members.saturating_sub(2);
     match scheme {
-        _ if members < 2 => SimulatedTime::ZERO, // nobody to wait for, whoever turns
+        _ if members < 2 => SimulatedTime::ZERO, // no other member, wherever the tree turns
         Scheme::BtinTurn => costs.message(2 * distance - 2),
         Scheme::Btin => both_ways,
         Scheme::Multicast => both_ways + intake * behind_the_first,
@@ -38,10 +38,11 @@ pub fn latency(
     }
 }
 
-/// Theorem 1: the height that a tree over `of` switches (or members; the theorem says both) has on average,
-/// log to the base f k - p / q - 1, where f k - p / q is what a switch has to other switches.
+/// Theorem 1: the average height of a tree over `of` switches (or members; the theorem says both): the
+/// logarithm to the base f k - p / q - 1, where f k - p / q is the mean number of a switch's links to other
+/// switches.
 ///
-/// Nothing if the base is not above 1: with two links a switch or fewer the theorem says nothing.
+/// `None` if the base is not above 1: with two links a switch or fewer the theorem does not apply.
 pub fn theorem_1(network: &SwitchNetwork, of: usize) -> Option<f64> {
     let switches = network.switch_count() as f64;
     let base = 2.0 * network.links().len() as f64 / switches - 1.0;

@@ -1,8 +1,8 @@
 //! Barriers through one root node: a message from every member to the root, and then a message to every
 //! member (unicast) or one message that the switches replicate (multicast).
 //!
-//! The root takes messages in one after the other, at the rate that [`Intake`] names. Where messages can get
-//! lost, members repeat their messages, and the root answers the members that ask again.
+//! The root receives messages one after the other, at the rate of [`Intake`]. If messages can get lost,
+//! members repeat their messages, and the root answers the members that repeat.
 
 use super::fabric::SimulatedFabric;
 use super::outcome::{Course, SimulatedBarrier};
@@ -35,12 +35,12 @@ enum CentralEvent {
         member: u32,
     },
     Hop(Travelling),
-    /// Out of the root's cable, at its interface.
+    /// At the end of the root's cable, at its interface.
     AtRoot {
         barrier: u16,
         member: u32,
     },
-    /// Taken in by the root node.
+    /// Received by the root node.
     TakenIn {
         barrier: u16,
         member: u32,
@@ -71,9 +71,9 @@ struct CentralBarrier<'a> {
     missing: usize,
     is_released: Vec<bool>,
     attempts: Vec<u32>,
-    /// The root's interface is busy until then.
+    /// When the root's interface is free again.
     intake_busy: SimulatedTime,
-    /// The root's processor is busy until then.
+    /// When the root's processor is free again.
     root_busy: SimulatedTime,
     has_released: bool,
     timeout: SimulatedTime,
@@ -93,12 +93,12 @@ struct CentralRun<'a, 'f> {
     fabric: &'f mut SimulatedFabric<'a>,
     queue: EventQueue<CentralEvent>,
     running: Vec<CentralBarrier<'a>>,
-    /// How long one message keeps the root's interface busy.
+    /// The time for which one message keeps the root's interface busy.
     intake: SimulatedTime,
     messages: u64,
 }
 
-/// Runs the barriers together; how each went, how many messages nodes sent, and how many events there were.
+/// Runs the barriers together. Returns their courses, the messages that nodes sent, and the number of events.
 pub(super) fn run<'a>(
     barriers: &'a [SimulatedBarrier<'a>],
     network: &SwitchNetwork,
@@ -126,7 +126,7 @@ pub(super) fn run<'a>(
     (run.running.into_iter().map(CentralBarrier::end).collect(), run.messages, events)
 }
 
-/// The way between the root and the farthest member, the links to the nodes included.
+/// The distance between the root and the farthest member, including the links to the nodes.
 pub(super) fn distance(
     network: &SwitchNetwork,
     wiring: &Wiring,
@@ -139,7 +139,7 @@ pub(super) fn distance(
     farthest(&ways, members.iter().map(place))
 }
 
-/// The ways between all members, row by row.
+/// The distances between all members, row by row.
 pub(super) fn distances(
     network: &SwitchNetwork,
     wiring: &Wiring,
@@ -159,7 +159,7 @@ fn farthest(ways: &SwitchRoutes, places: impl Iterator<Item = SwitchId>) -> u64 
     places.map(|place| ways.out(place).len() as u64 + 2).max().unwrap_or(2)
 }
 
-/// Which member is the root: the tree's root node; a tree without one leaves the first member.
+/// The index of the root member: the tree's root node, or the first member if the tree has none.
 fn root(barrier: &SimulatedBarrier) -> usize {
     let members = barrier.group.members();
     barrier.tree.root_node.and_then(|root| members.binary_search(&root).ok()).unwrap_or(0)
@@ -205,7 +205,7 @@ impl<'a> CentralBarrier<'a> {
         running
     }
 
-    /// The multicast tree, as the union of the ways to the members; branch 0 is the root's own cable.
+    /// Builds the multicast tree as the union of the ways to the members; branch 0 is the root's own cable.
     fn grow(&mut self, fabric: &SimulatedFabric) {
         let wiring = fabric.wiring;
         let own = wiring.out_of_node(self.members[self.root as usize]);
@@ -238,7 +238,7 @@ impl<'a> CentralBarrier<'a> {
         self.course
     }
 
-    /// The cable that a message enters next; none once it has come to its node.
+    /// The cable that a message enters next; `None` once it has arrived at its node.
     fn channel(&self, travelling: Travelling, fabric: &SimulatedFabric) -> Option<CableDirection> {
         let node = self.members[travelling.member as usize];
         let root = self.members[self.root as usize];
@@ -374,7 +374,7 @@ impl CentralRun<'_, '_> {
         }
     }
 
-    /// A message goes on: all the way where nobody can get in its way, else over one cable.
+    /// Moves a message on: all the way if no other message can delay it, else over one cable.
     fn travel(&mut self, now: SimulatedTime, travelling: Travelling) {
         let Travelling { barrier, member, way, hop } = travelling;
         let running = &self.running[usize::from(barrier)];

@@ -1,10 +1,10 @@
-//! What a simulation assumes. The defaults are the paper's; each deviation from them has a name.
+//! The assumptions of a simulation. The defaults are the paper's; each deviation from them has a name.
 
 use super::SimulatedTime;
 use crate::SwitchNetwork;
 use unisono_linux::named::named;
 
-/// What a message costs on its way (paper, section 5.1).
+/// The cost of a message on its way (paper, section 5.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Costs {
     /// Start-up of a message at a node, t_s.
@@ -26,7 +26,8 @@ impl Default for Costs {
 }
 
 impl Costs {
-    /// The time of a message over `distance` links, the two to the nodes included: t_s + d t_p + (d + 1) t_r.
+    /// The time of a message over `distance` links, including the two to the nodes: t_s + d t_p + (d + 1)
+    /// t_r.
     pub fn message(&self, distance: u64) -> SimulatedTime {
         self.startup + self.propagation * distance + self.switch * (distance + 1)
     }
@@ -39,7 +40,7 @@ named! {
         Unicast = "unicast",
         /// A message from every member to the root, and one back that the switches replicate.
         Multicast = "multicast",
-        /// The barrier tree as in the paper: the root node turns it.
+        /// The barrier tree as in the paper: turned at the root node.
         Btin = "btin",
         /// The barrier tree, turned at the root switch.
         BtinTurn = "btin_turn",
@@ -47,18 +48,18 @@ named! {
 }
 
 named! {
-    /// How fast the root node of unicast and multicast takes in the members' messages. The paper does not
-    /// say, and its figures depend on nothing more.
+    /// The receive rate of the root node in unicast and multicast. The paper does not state it, although no
+    /// parameter affects its figures more.
     #[derive(PartialOrd, Ord, Default)]
     pub enum Intake {
-        /// One message in (t_r + t_p) / L, as if L = round(f k - p / q) links (what a switch has to other
-        /// switches on average) brought messages side by side. The only reading that we found to give the
-        /// paper's figures; a node with one port cannot do it.
+        /// One message in (t_r + t_p) / L, as if L = round(f k - p / q) links (a switch's mean number of
+        /// links to other switches) delivered messages in parallel. The only assumption found that reproduces
+        /// the paper's figures; a node with one port cannot do it.
         #[default]
         ParallelLinks = "parallel-links",
-        /// One message in t_r + t_p: what a node with one port can do.
+        /// One message in t_r + t_p, as for a node with one port.
         OnePort = "one-port",
-        /// One message in t_s: the node starts up for each message that it receives, as it does for each
+        /// One message in t_s: the node has a start-up for each message that it receives, as for each message
         /// that it sends.
         StartupEach = "startup-each",
     }
@@ -76,7 +77,7 @@ pub enum Routes {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Channels {
-    /// No (paper, section 5.1: "channel contention is not considered").
+    /// No contention (paper, section 5.1: "channel contention is not considered").
     #[default]
     Free,
     /// A direction of a link carries one message in t_r + t_p; others wait in order of arrival.
@@ -89,14 +90,14 @@ pub struct Faults {
     pub loss: f64,
     /// The share of link crossings that deliver the message twice.
     pub duplicate: f64,
-    /// A crossing takes up to this much longer, evenly spread: messages overtake each other.
+    /// The greatest extra time of a crossing, uniformly distributed: messages overtake each other.
     pub jitter: SimulatedTime,
-    /// Links, by number, that carry nothing from a time on.
+    /// Links, by number, that lose all messages from a time on.
     pub failing: Vec<(u32, SimulatedTime)>,
 }
 
 impl Faults {
-    /// Whether anything can get lost, so that nodes need timers.
+    /// Whether messages can get lost, so that nodes need timers.
     pub fn lose(&self) -> bool {
         self.loss > 0.0 || !self.failing.is_empty()
     }
@@ -105,27 +106,27 @@ impl Faults {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Conditions {
     pub costs: Costs,
-    /// How fast the root node of unicast and multicast takes messages in.
+    /// The receive rate of the root node in unicast and multicast.
     pub intake: Intake,
-    /// L of [`Intake::ParallelLinks`]; none: [`parallel_links`](super::parallel_links) of the network.
+    /// L of [`Intake::ParallelLinks`]; `None`: [`parallel_links`](super::parallel_links) of the network.
     pub parallel_links: Option<u64>,
     pub routes: Routes,
-    /// Members arrive within this time, evenly spread; zero: all at once, as in the paper.
+    /// Members arrive within this time, uniformly distributed; zero: all at once, as in the paper.
     pub arrivals: SimulatedTime,
     pub channels: Channels,
     pub faults: Faults,
-    /// How long a node waits before it repeats itself; none: four times the analytic latency of its scheme.
-    /// Only where messages can get lost.
+    /// A node repeats its message after this time; `None`: four times the analytic latency of its scheme.
+    /// Used only if messages can get lost.
     pub timeout: Option<SimulatedTime>,
-    /// How often a node repeats itself before it gives up.
+    /// A node gives up after this many repetitions.
     pub attempts: u32,
-    /// How many barriers follow each other (trees only).
+    /// The number of barriers in a row (trees only).
     pub episodes: u16,
     pub seed: u64,
 }
 
 impl Conditions {
-    /// What the root node of unicast and multicast needs to take a message in.
+    /// The time that the root node of unicast and multicast needs to receive one message.
     pub fn intake(&self, network: &SwitchNetwork) -> SimulatedTime {
         let links = self.parallel_links.unwrap_or_else(|| super::parallel_links(network)).max(1);
         match self.intake {

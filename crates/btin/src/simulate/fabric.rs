@@ -1,4 +1,4 @@
-//! The cables of a simulated network: how long a crossing takes, which messages wait, and which get lost.
+//! The cables of a simulated network: the time of a crossing, waiting messages, and lost messages.
 
 use super::wiring::{CableDirection, Far, Wiring};
 use super::{Channels, Conditions, SimulatedTime};
@@ -6,13 +6,13 @@ use crate::{NodeId, SwitchLink};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// All cables, with what has happened on them.
+/// All cables, with their state and their counters.
 pub(super) struct SimulatedFabric<'a> {
     pub(super) wiring: &'a Wiring,
     conditions: &'a Conditions,
     /// When each channel is free again; empty if messages do not wait for each other.
     free: Vec<SimulatedTime>,
-    /// By channel: the time from which it carries nothing. Empty: no channel fails.
+    /// By channel: the time from which it loses all messages. Empty: no channel fails.
     fails: Vec<Option<SimulatedTime>>,
     pub(super) load: Vec<u32>,
     pub(super) lost: u64,
@@ -58,12 +58,12 @@ impl<'a> SimulatedFabric<'a> {
         }
     }
 
-    /// Whether a message's whole way can be worked out at once, because nobody gets in its way.
+    /// Whether a message's whole way can be computed at once, because no other message can delay it.
     pub(super) fn is_free(&self) -> bool {
         self.free.is_empty()
     }
 
-    /// A message enters a channel: when it comes out, and when its copy does, if any.
+    /// Sends a message into a channel. Returns the times at which it and its duplicate, if any, come out.
     pub(super) fn cross(
         &mut self,
         channel: CableDirection,
@@ -99,7 +99,7 @@ impl<'a> SimulatedFabric<'a> {
         [Some(first), None]
     }
 
-    /// Counts a way from a switch to its node and back, for a register that is kept there.
+    /// Counts a trip from a switch to its node and back, for a register that the node keeps.
     pub(super) fn count_visit(&mut self, node: NodeId) {
         let back = self.wiring.out_of_node(node);
         if let Far::Switch(end) = self.wiring.far(back) {
@@ -113,13 +113,13 @@ impl<'a> SimulatedFabric<'a> {
         late(&mut self.random, self.conditions.arrivals)
     }
 
-    /// How often messages crossed cables.
+    /// The number of crossings of cables by messages.
     pub(super) fn hops(&self) -> u64 {
         self.load.iter().map(|load| u64::from(*load)).sum()
     }
 }
 
-/// Up to `most`, evenly spread.
+/// A random time up to `most`, uniformly distributed.
 fn late(random: &mut Pcg64Mcg, most: SimulatedTime) -> SimulatedTime {
     match most.as_picoseconds() {
         0 => SimulatedTime::ZERO,

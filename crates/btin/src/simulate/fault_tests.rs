@@ -1,4 +1,4 @@
-//! With loss, repetition and reordering: nobody is released early, everything ends.
+//! Simulations with loss, repetition and reordering: no member is released early, and every barrier ends.
 
 use super::tests::{group, network, planned};
 use super::*;
@@ -89,7 +89,7 @@ fn a_failed_link_ends_in_names_of_those_who_wait_and_of_whom_they_wait_for() {
         let course = &run.courses[0];
         assert_eq!((run.latency(), course.unreleased.len()), (None, 40), "a barrier needs everybody");
         assert!(course.missing.contains(&End { switch: *parent, port }), "{:?}", course.missing);
-        // below the cut switches wait for the release, and on the way up for an arrival
+        // below the cut, switches wait for the release; above it, for an arrival
         for end in &course.missing {
             let is_above = is_above(&plan.tree, &network, *parent, end.switch);
             assert!(is_above || Some(end.port) == plan.tree.registers[&end.switch].parent, "{end:?}");
@@ -101,7 +101,7 @@ fn a_failed_link_ends_in_names_of_those_who_wait_and_of_whom_they_wait_for() {
     assert!(late.courses[0].is_complete(), "it failed when all was over");
 }
 
-/// Whether a switch is this one or on its way to the root.
+/// Whether `switch` is `from` or on its way to the root.
 fn is_above(tree: &crate::Tree, network: &SwitchNetwork, mut from: SwitchId, switch: SwitchId) -> bool {
     loop {
         if from == switch {

@@ -1,5 +1,5 @@
-//! Simulating barriers over a network, event by event: what a tree in the switches is worth against messages
-//! through one root.
+//! Simulates barriers over a network, event by event: compares a tree in the switches with messages through
+//! one root.
 //!
 //! ```text
 //!   node                     switch            switch                    node
@@ -7,10 +7,10 @@
 //!   a message over d links: t_s + d t_p + (d + 1) t_r                      (paper, section 5.1)
 //! ```
 //!
-//! Trees run the same state machines as a data plane does ([`crate::Switch`], [`crate::GroupMember`]);
-//! unicast and multicast follow up\*/down\* routes to and from the tree's root node, so that nothing but the
-//! scheme differs. [`Conditions`] names every assumption; its default is the paper's. Time is simulated and
-//! chance has a seed: the same input gives the same output everywhere.
+//! Trees run the same state machines as a data plane ([`crate::Switch`], [`crate::GroupMember`]). Unicast and
+//! multicast follow up\*/down\* routes to and from the tree's root node, so that only the scheme differs.
+//! [`Conditions`] names every assumption; its defaults are the paper's. Time is simulated and random numbers
+//! have a seed: the same input gives the same output everywhere.
 //!
 //! Cost: in a tree, an event each time a message crosses a cable. Through a root, an event for each message,
 //! and one more for each cable that it crosses if messages wait for each other. When not to use it: for the
@@ -57,7 +57,7 @@ impl<'a> Simulator<'a> {
         self.run_watched(barriers, scheme, conditions, &mut |_| {})
     }
 
-    /// As [`Simulator::run`], telling on the way how many cables have been crossed by messages.
+    /// As [`Simulator::run`], but calls `watch` with the number of crossings so far.
     pub fn run_watched(
         &self,
         barriers: &[SimulatedBarrier],
@@ -92,8 +92,8 @@ impl<'a> Simulator<'a> {
         }
     }
 
-    /// The closed form of a barrier's latency ([`analytic`]); for unicast and multicast an upper bound,
-    /// by the member that is farthest from the root on their routes.
+    /// The closed form of a barrier's latency ([`analytic`]). For unicast and multicast it is an upper bound,
+    /// for the member that is farthest from the root on their routes.
     pub fn analytic(
         &self,
         barrier: &SimulatedBarrier,
@@ -112,14 +112,14 @@ impl<'a> Simulator<'a> {
         analytic::latency(scheme, &conditions.costs, distance, members.len() as u64, intake)
     }
 
-    /// How many links lie between each member and each other, those to the nodes included: the row of the
-    /// sender, then the column of the receiver, in the order of the group.
+    /// The number of links between every two members, including the links to the nodes: the row is the
+    /// sender, the column the receiver, in the order of the group.
     pub fn distances(&self, barrier: &SimulatedBarrier, conditions: &Conditions) -> Vec<u64> {
         central::distances(self.network, &self.wiring, barrier.group.members(), conditions)
     }
 }
 
-/// What a scheme comes to: without a root node messages turn around in the root switch anyway.
+/// The effective scheme: without a root node messages turn around in the root switch in any case.
 fn turned(scheme: Scheme, barrier: &SimulatedBarrier) -> Scheme {
     match scheme {
         Scheme::Btin if barrier.tree.root_node.is_none() => Scheme::BtinTurn,
@@ -127,8 +127,8 @@ fn turned(scheme: Scheme, barrier: &SimulatedBarrier) -> Scheme {
     }
 }
 
-/// Start-ups one after the other (paper, Table 2, which counts the root's message to itself as well: 2 n and
-/// n + 1 there).
+/// The number of start-ups one after the other (paper, Table 2, which also counts the root's message to
+/// itself: 2 n and n + 1 there).
 pub fn startups(scheme: Scheme, members: u64) -> u64 {
     match scheme {
         _ if members < 2 => 0,
@@ -139,8 +139,8 @@ pub fn startups(scheme: Scheme, members: u64) -> u64 {
     }
 }
 
-/// L of [`Intake::ParallelLinks`]: how many links a switch has to other switches, on average and rounded -
-/// f k - p / q in the paper's letters -, at least one.
+/// L of [`Intake::ParallelLinks`]: the mean number of a switch's links to other switches, rounded (f k - p /
+/// q in the paper's letters), at least one.
 pub fn parallel_links(network: &SwitchNetwork) -> u64 {
     let (links, switches) = (network.links().len() as u64, network.switch_count().max(1) as u64);
     ((4 * links + switches) / (2 * switches)).max(1)

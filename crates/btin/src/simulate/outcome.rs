@@ -10,12 +10,12 @@ pub struct SimulatedBarrier<'a> {
     pub group: &'a BarrierGroup,
     /// Its registers; unicast and multicast take their root node from it.
     pub tree: &'a Tree,
-    /// How high the tree is, in links from the root switch.
+    /// The height of the tree, in links from the root switch.
     pub height: u32,
     /// Switches whose register is kept in a node's memory, because the switch has none free.
     pub in_memory: &'a BTreeMap<SwitchId, NodeId>,
     pub operation: ReductionOperator,
-    /// What a member brings to an episode (trees only).
+    /// A member's data for an episode (trees only).
     pub data: &'a dyn Fn(NodeId, u16) -> u8,
 }
 
@@ -38,12 +38,12 @@ impl<'a> SimulatedBarrier<'a> {
 pub struct Course {
     episodes: Vec<EpisodeTimes>,
     members: usize,
-    /// How often nodes sent a message again.
+    /// The number of messages that nodes sent again.
     pub repetitions: u64,
     pub dropped: u64,
     /// Members that were not released from every episode, ascending.
     pub unreleased: Vec<NodeId>,
-    /// Ports from which a switch still waits: for an arrival, or from above for the release (trees only).
+    /// Ports from which a switch still waits for an arrival, or for the release from above (trees only).
     pub missing: Vec<End>,
 }
 
@@ -106,7 +106,7 @@ impl Course {
         self.unreleased.is_empty()
     }
 
-    /// The time from the last arrival to the last release, on average over the complete barriers. `None`: no
+    /// The mean time from the last arrival to the last release, over the complete barriers. `None`: no
     /// barrier was complete.
     pub fn latency(&self) -> Option<SimulatedTime> {
         let complete: Vec<SimulatedTime> = self
@@ -123,26 +123,26 @@ impl Course {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Simulated {
     pub scheme: Scheme,
-    /// Each group's course, in the order in which the groups were given.
+    /// Each group's course, in the order of the argument `barriers`.
     pub courses: Vec<Course>,
-    /// How often messages crossed links, those to nodes included.
+    /// The number of crossings of links, including the links to nodes.
     pub hops: u64,
     pub messages: u64,
-    /// Start-ups as Table 2 of the paper counts them: messages that have to be sent, or taken in, one after
-    /// the other. Of one barrier of the first group, without repetitions.
+    /// Start-ups as in Table 2 of the paper: messages that have to be sent, or received, one after the other.
+    /// They are counted for one barrier of the first group, without repetitions.
     pub startups: u64,
     pub lost: u64,
     pub duplicated: u64,
-    /// How often messages crossed each link between switches, from its end `a` and from its end `b`.
+    /// For each link between switches, the crossings from its end `a` and from its end `b`.
     pub links: Vec<(u32, u32)>,
-    /// The channel that was crossed most often.
+    /// The channel with the most crossings.
     pub busiest: Option<Busiest>,
     pub events: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Busiest {
-    /// The port of a switch, or the node, that it leads out of.
+    /// The start of the channel: a port of a switch, or a node.
     pub from: Result<End, NodeId>,
     pub crossings: u32,
 }

@@ -1,11 +1,11 @@
-//! The next event of a simulation: by time, and at the same time in the order in which events were added.
+//! The event queue of a simulation: by time, and at the same time in the order in which events were added.
 
 use super::SimulatedTime;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// The events ahead, each with its time and its number. No two have one number, so that the events themselves
-/// are never compared; they are `Ord` because the heap asks for it.
+/// The future events, each with its time and its number. No two have the same number, so that the events
+/// themselves are never compared; they are `Ord` because the heap requires it.
 pub(super) struct EventQueue<E> {
     heap: BinaryHeap<Reverse<(SimulatedTime, u64, E)>>,
     next: u64,

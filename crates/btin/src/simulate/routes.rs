@@ -14,8 +14,7 @@ pub(super) struct SwitchRoutes {
 }
 
 impl SwitchRoutes {
-    /// The shortest routes from a switch. Up\*/down\* directions are those of the spanning tree around switch
-    /// 0.
+    /// The shortest routes from a switch. Up\*/down\* directions come from the spanning tree around switch 0.
     pub(super) fn new(network: &SwitchNetwork, wiring: &Wiring, root: SwitchId, routes: Routes) -> Self {
         let tree = match routes {
             Routes::UpDown => UpDown::new(network, SwitchId(0)).routes(network, root),

@@ -1,4 +1,4 @@
-//! Without faults: against closed forms, slow counts, and the paper.
+//! Simulations without faults, compared with closed forms, slow counts, and the paper.
 
 use super::*;
 use crate::{
@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeMap;
 
-/// A connected network: a random tree of switches, more links, nodes wherever a port is left.
+/// A connected network: a random tree of switches, more links, and nodes at free ports.
 pub(super) fn network(switches: u32, links: usize, nodes: usize, ports: u16, seed: u64) -> SwitchNetwork {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut free: Vec<Vec<Port>> = (0..switches).map(|_| (0..ports).map(Port).collect()).collect();
@@ -212,7 +212,7 @@ fn contention_never_makes_a_barrier_faster_and_groups_get_in_each_others_way() {
     let plans: Vec<TreePlan> = groups.iter().map(|group| planned(&network, group)).collect();
     let barriers: Vec<SimulatedBarrier> =
         groups.iter().zip(&plans).map(|(g, p)| SimulatedBarrier::planned(g, p)).collect();
-    // start-ups wait for each other as well; without them it is the cables that messages wait for
+    // start-ups wait for each other as well; without them, messages wait for cables only
     let costs = Costs { startup: SimulatedTime::ZERO, ..Costs::default() };
     let free = Conditions { costs, intake: Intake::OnePort, ..Conditions::default() };
     let contended = Conditions { channels: Channels::Contended, ..free.clone() };
@@ -266,14 +266,14 @@ fn trees_that_share_links_load_the_busiest_link_less_than_the_papers_on_average_
             Simulator::new(&network).run(&barriers, Scheme::Btin, &Conditions::default())
         };
         let (ours, theirs) = (simulate(&by_load), simulate(&by_paper));
-        // what the planner counts is what the simulator sees, once each way
+        // the planner's loads are the simulator's counts, once in each direction
         for (simulated, counted) in [(&ours, &shared), (&theirs, &paper)] {
             let counted: Vec<_> = counted.links().iter().map(|load| (*load, *load)).collect();
             assert_eq!(simulated.links, counted, "seed {seed}");
         }
         assert_eq!(ours.latency(), theirs.latency(), "same heights, seed {seed}");
         let most = |simulated: &Simulated| simulated.links.iter().map(|(up, _)| *up).max().unwrap_or(0);
-        // the choice is made from below, one switch at a time: now and then it comes out one worse
+        // the choice is made from below, one switch at a time, so it is sometimes worse by one
         assert!(most(&ours) <= most(&theirs) + 1, "seed {seed}: {} against {}", most(&ours), most(&theirs));
         shared_most += most(&ours);
         paper_most += most(&theirs);
@@ -315,7 +315,7 @@ fn a_single_member_is_planned_checked_and_released_by_its_switch_or_by_itself() 
             let on_paper = simulator.analytic(&SimulatedBarrier::planned(&group, &plan), scheme, &conditions);
             assert_eq!(simulated.latency(), Some(on_paper), "{scheme:?}, seed {seed}");
         }
-        // it has to end where messages get lost, too
+        // every barrier has to end even if messages get lost
         let faults = Faults { loss: 0.2, ..Faults::default() };
         let lossy = Conditions { faults, seed, ..conditions.clone() };
         for scheme in Scheme::ALL {

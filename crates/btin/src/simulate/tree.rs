@@ -41,14 +41,15 @@ struct TreeRun<'a, 'f> {
     fabric: &'f mut SimulatedFabric<'a>,
     queue: EventQueue<TreeEvent>,
     running: Vec<TreeBarrier<'a>>,
-    /// Until when a node's processor starts up messages; empty if messages do not wait for each other.
+    /// By node: the time until which its processor starts up messages; empty if messages do not wait for each
+    /// other.
     busy: Vec<SimulatedTime>,
     messages: u64,
     frames: Vec<BarrierFrame>,
     replies: Vec<(Port, BarrierFrame)>,
 }
 
-/// Runs the barriers together; how each went, how many messages nodes sent, and how many events there were.
+/// Runs the barriers together. Returns their courses, the messages that nodes sent, and the number of events.
 pub(super) fn run<'a>(
     barriers: &'a [SimulatedBarrier<'a>],
     sizes: (usize, usize),

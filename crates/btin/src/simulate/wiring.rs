@@ -1,4 +1,4 @@
-//! Where each port leads, looked up in one step. Each direction of each cable has a number of its own.
+//! A table of the far end of each port. Each direction of each cable has its own number.
 
 use crate::{End, NodeId, Port, SwitchId, SwitchNetwork};
 
@@ -45,7 +45,7 @@ impl Wiring {
         self.far.len() + self.nodes.len()
     }
 
-    /// Out of a port of a switch.
+    /// The channel out of a port of a switch.
     pub(super) fn out_of(&self, switch: SwitchId, port: Port) -> CableDirection {
         CableDirection(self.first[switch.0 as usize] + u32::from(port.0))
     }
@@ -69,7 +69,7 @@ impl Wiring {
         }
     }
 
-    /// Where a channel begins: a port of a switch, or a node.
+    /// The start of a channel: a port of a switch, or a node.
     pub(super) fn from(&self, channel: CableDirection) -> Far {
         let at = channel.0 as usize;
         if let Some(node) = at.checked_sub(self.far.len()) {

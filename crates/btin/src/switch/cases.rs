@@ -1,12 +1,12 @@
-//! A table of what a switch must do: registers, frames in, frames out.
+//! A table of the required behavior of a switch: registers, frames in, frames out.
 //!
-//! Written by hand from Table 1 of the paper and from the rules in [`crate::switch`], not made by the state
-//! machine. So every implementation can be tested with it: the one here, and the program in the Linux kernel.
+//! It is written by hand from Table 1 of the paper and from the rules in [`crate::switch`], not made by the
+//! state machine. So it tests every implementation: the one here, and the program in the Linux kernel.
 
 use super::{Dropped, FrameOutcome};
 use crate::{BarrierFrame, GroupId, MessageKind, Port, ReductionOperator, Register, SyncMessage, TurnPoint};
 
-/// One switch and a story of frames.
+/// One switch and a sequence of frames.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SwitchCase {
     pub name: &'static str,
@@ -17,12 +17,12 @@ pub struct SwitchCase {
     pub steps: Vec<CaseStep>,
 }
 
-/// One frame into the switch, and what comes of it.
+/// One frame into the switch, and its result.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CaseStep {
     pub port: Port,
     pub frame: BarrierFrame,
-    /// What goes out, ascending by port.
+    /// The frames that go out, ascending by port.
     pub out: Vec<(Port, BarrierFrame)>,
     pub outcome: FrameOutcome,
 }

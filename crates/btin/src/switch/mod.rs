@@ -1,4 +1,4 @@
-//! What a switch does with the frames of one group: Table 1 of the paper as a state machine, without I/O.
+//! How a switch handles the frames of one group: Table 1 of the paper as a state machine, without I/O.
 //!
 //! ```text
 //!                 reduction from every port below: combine, send one up  (at the root: to the root node)
@@ -8,23 +8,24 @@
 //!       +--------------------------- gathering e + 1, e remembered -------------------------+
 //! ```
 //!
-//! The paper's network loses nothing; this one may lose, repeat and reorder. The switch has no timers: nodes
-//! repeat their reduction until they are released, and the switch makes the repetition useful.
+//! The paper's network loses no message; this one may lose, repeat and reorder messages. The switch has no
+//! timers: nodes repeat their reduction until they are released, and the switch acts on the repetition as
+//! follows.
 //!
 //! | reduction of ... | while | is |
 //! |---|---|---|
 //! | the current episode | its port is missing | an arrival: its data are combined, once |
 //! | the current episode | its port has arrived, others are missing | nothing new |
-//! | the current episode | complete | sent up again: what went up before may be lost |
+//! | the current episode | complete | sent up again: the first one may be lost |
 //! | the last episode | any time | answered on its port: the release may be lost |
 //!
 //! One remembered episode is enough: episode e + 1 cannot complete without the member that still waits for e.
-//! Three kinds of frames are dropped, and the outcome says why: a frame of any other episode; a frame from a
-//! port that the register does not name; and a distribution while arrivals are missing, because an episode
-//! cannot be released without the reduction of this switch.
+//! Three kinds of frames are dropped, and the outcome gives the reason: a frame of any other episode; a frame
+//! from a port that the register does not name; and a distribution while arrivals are missing, because an
+//! episode cannot be released without the reduction of this switch.
 //!
-//! **Turn.** In the paper the root switch hands the last reduction to the root node, whose distribution then
-//! comes back. A switch that *turns* counts the root node among those below and answers by itself: no trip to
+//! **Turn.** In the paper the root switch sends the last reduction to the root node, whose distribution then
+//! comes back. A switch that *turns* counts the root node as a port below and answers by itself: no trip to
 //! the node, no start-up there.
 //!
 //! Cost: for each port and episode one frame up and one down. The state is a bit for each port, the data, and
@@ -47,25 +48,25 @@ pub enum Dropped {
     Repeated,
     /// A distribution of the current episode, though arrivals are missing.
     Early,
-    /// Of a kind that is no switch's business: set-up goes from node to node.
+    /// Of a kind that switches do not handle: set-up goes from node to node.
     Kind,
 }
 
-/// What a switch made of a frame.
+/// The effect of a frame on a switch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FrameOutcome {
     Arrived,
-    /// An arrival that came before; others are missing.
+    /// A repeated arrival; others are missing.
     Again,
     /// The last arrival: sent up.
     Completed,
-    /// An arrival that came before, after completion: sent up again.
+    /// A repeated arrival, after completion: sent up again.
     Resent,
-    /// The release: sent to all below (also the last arrival where the switch turns).
+    /// The release: sent to all ports below (also the last arrival if the switch turns).
     Released,
-    /// An arrival of the last episode: the release sent to its port once more.
+    /// An arrival of the last episode: the release was sent to its port once more.
     Answered,
-    /// A failure passed on.
+    /// A failure, passed on.
     Passed,
     Dropped(Dropped),
 }
@@ -73,7 +74,7 @@ pub enum FrameOutcome {
 /// The state of one group at one switch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Switch {
-    /// Where completion is sent and releases come from; nowhere if this switch turns.
+    /// The port to which completion is sent and from which releases come; `None` if this switch turns.
     above: Option<Port>,
     /// The ports that have to arrive and are released, ascending.
     below: Vec<Port>,
@@ -103,7 +104,7 @@ impl Switch {
         tree.registers.iter().map(one).collect()
     }
 
-    /// The same switch with this as its first episode: for a register that is set up while its group runs.
+    /// Sets the first episode: for a register that is set up while its group runs.
     #[must_use]
     pub fn starting_at(self, episode: u16) -> Self {
         Self { episode, ..self }
@@ -113,12 +114,12 @@ impl Switch {
         self.episode
     }
 
-    /// The ports below that have not arrived, ascending: a barrier that does not end waits for them.
+    /// The ports below that have not arrived, ascending: an unfinished barrier waits for them.
     pub fn missing(&self) -> impl Iterator<Item = Port> + '_ {
         self.below.iter().zip(&self.arrived).filter(|(_, arrived)| !**arrived).map(|(port, _)| *port)
     }
 
-    /// The port above, once all below have arrived: a barrier that does not end then waits for it.
+    /// The port above, once all ports below have arrived: an unfinished barrier then waits for it.
     pub fn waits_above(&self) -> Option<Port> {
         self.above.filter(|_| self.missing == 0)
     }
@@ -202,9 +203,9 @@ impl Switch {
         FrameOutcome::Released
     }
 
-    /// A failure says that the current barrier cannot complete. From below it goes up; from above, and where
-    /// the switch turns, it goes to all below. It changes no state: if the missing member arrives after all,
-    /// the barrier completes.
+    /// Passes on a failure: the current barrier cannot complete. From below it goes up; from above, and at
+    /// the switch that turns, it goes to all ports below. It changes no state: if the missing member arrives
+    /// after all, the barrier completes.
     fn failure(&self, port: Port, frame: BarrierFrame, out: &mut Vec<(Port, BarrierFrame)>) -> FrameOutcome {
         let from_above = self.above == Some(port);
         if !from_above && self.below.binary_search(&port).is_err() {

@@ -1,5 +1,5 @@
 //! A background process that keeps a policy's shares of processor time. It is started before the link's
-//! policy comes into force, and undone if that fails.
+//! policy comes into force, and stopped if that fails.
 
 use super::{Running, begin, end, running};
 use crate::error::Error;
@@ -10,7 +10,7 @@ pub fn of(device: &str) -> Result<Option<Running>, Error> {
     Ok(running()?.into_iter().find(|running| running.device.as_deref() == Some(device)))
 }
 
-/// Shares that are kept from now on, and those that were kept before.
+/// Shares that are kept from now on, and the previous ones.
 pub struct Keeping<'a> {
     device: &'a str,
     before: Option<Running>,
@@ -18,7 +18,7 @@ pub struct Keeping<'a> {
 }
 
 impl<'a> Keeping<'a> {
-    /// Replaces the process that keeps the shares of the policy before. `keeper` makes the command of a
+    /// Replaces the process that keeps the shares of the previous policy. `keeper` makes the command of a
     /// program that calls [`serve`](super::serve) and reads the policy from standard input. Remarks for the
     /// user are added to `notes`. If this fails, the shares are as before.
     pub fn begin(
@@ -34,7 +34,7 @@ impl<'a> Keeping<'a> {
         Ok(keeping)
     }
 
-    /// Keeps the shares of before again, because the link's policy did not come into force.
+    /// Restores the previous shares, because the link's policy did not come into force.
     pub fn undo(self, notes: &mut Vec<String>) -> Result<(), Error> {
         of(self.device)?.iter().try_for_each(end)?;
         self.begin_again(notes);

@@ -1,4 +1,4 @@
-//! The kernel's cpu controller: writes the weights of control groups and puts them back.
+//! The kernel's cpu controller: writes the weights of control groups and restores them.
 
 use super::groups::below;
 use crate::error::Error;
@@ -13,11 +13,11 @@ use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, hierarchies};
 pub(crate) struct GroupWeight {
     pub(crate) file: PathBuf,
     pub(crate) before: String,
-    /// What this program wrote. Any other value was written by somebody else and stays.
+    /// The value that this program wrote. Any other value is from another program and stays.
     pub(crate) ours: String,
 }
 
-/// The weights that the policy asks for, each with the value that is there now.
+/// The weights that the policy asks for, each with its present value.
 pub(crate) fn weights(policy: &Policy) -> Result<Vec<GroupWeight>, Error> {
     let Some(cpu) = &policy.cpu else { return Ok(Vec::new()) };
     let all = hierarchies()?;
@@ -57,8 +57,8 @@ pub(crate) fn set(weight: &GroupWeight) -> Result<(), Error> {
     write(&weight.file, &weight.ours)
 }
 
-/// Puts a weight back. Answers false where somebody else has changed it since the policy came into force; the
-/// change then stays.
+/// Restores a weight. Returns false if another program has changed it since the policy came into force; that
+/// change stays.
 pub(crate) fn put_back(weight: &GroupWeight, phase: Phase) -> Result<bool, Error> {
     match fs::read_to_string(&weight.file) {
         Ok(now) if now.trim() == weight.before => Ok(true),

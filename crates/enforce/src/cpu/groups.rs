@@ -1,4 +1,4 @@
-//! The control groups whose processor time is shared: how they are found, stopped, continued and measured.
+//! The control groups that share processor time: finds, freezes, thaws and measures them.
 
 use super::place_of;
 use crate::error::Error;
@@ -9,16 +9,15 @@ use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::{self, CgroupVersion, ControlGroup, Frozen, GroupMeter, Valve, hierarchies};
 use unisono_linux::schedstat;
 
-/// At most this many threads of a group are asked whether they want to run; asking takes 2 us a thread, 64 us
-/// in all for a group that sleeps. Twice as many would make a look at a large sleeping group as dear as a
-/// switch.
-const MOST_ASKED: usize = 32;
+/// The number of threads of a group whose state is read. Reading takes 2 us a thread, 64 us in all for a
+/// sleeping group. Twice as many would make the check of a large sleeping group as expensive as a switch.
+const MAX_ASKED: usize = 32;
 
 pub(crate) fn below(root: &Path, cgroup: &str) -> PathBuf {
     root.join(cgroup.trim_start_matches('/'))
 }
 
-/// With cgroup version 1, stopping and measuring are in two directories.
+/// With cgroup version 1, freezing and measuring are in two directories.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct FoundGroup {
     pub(super) stop: ControlGroup,
@@ -35,7 +34,7 @@ pub(super) struct HeldGroup {
 }
 
 impl FoundGroup {
-    /// Looks for a group in a tree that can stop it, version 2 first.
+    /// Looks for a group in a tree that can freeze it, version 2 first.
     fn of(all: &[cgroup::CgroupHierarchy], path: &str) -> Option<Self> {
         let at = |tree: &cgroup::CgroupHierarchy| ControlGroup::at(below(&tree.root, path), tree.version);
         let second = cgroup::CgroupHierarchy::of_version(all, CgroupVersion::V2).map(at);
@@ -58,7 +57,7 @@ impl FoundGroup {
         self.stop.read(file).is_ok_and(|text| text.trim() != free)
     }
 
-    /// The file that stops the group, and its text while the group may run.
+    /// The file that freezes the group, and its text while the group may run.
     fn switch(&self) -> (&'static str, &'static str) {
         match self.stop.version() {
             CgroupVersion::V1 => ("freezer.state", "THAWED"),
@@ -81,7 +80,7 @@ impl HeldGroup {
         }
     }
 
-    /// Lets the group run, whatever was written last.
+    /// Lets the group run, whether it was frozen or not.
     pub(super) fn release(&mut self) {
         self.stopped = Frozen::No;
         self.write(Frozen::No);
@@ -89,7 +88,7 @@ impl HeldGroup {
 
     fn write(&mut self, stopped: Frozen) {
         if self.open.as_ref().is_some_and(|(valve, _)| valve.set(stopped).is_err()) {
-            self.open = None; // it was removed
+            self.open = None; // the group was removed
         }
     }
 
@@ -104,15 +103,15 @@ impl HeldGroup {
             None => return 0,
         };
         let whole = now.saturating_sub(self.used_ns) / 1000;
-        // what is less than a microsecond counts the next time
+        // fractions of a microsecond count the next time
         self.used_ns = if now < self.used_ns { now } else { self.used_ns + whole * 1000 };
         whole
     }
 
-    /// Whether one of the first [`MOST_ASKED`] threads wants to run.
+    /// Whether any of the first [`MAX_ASKED`] threads wants to run.
     pub(super) fn wants(&self) -> bool {
         let threads = self.found.stop.threads().unwrap_or_default();
-        threads.into_iter().take(MOST_ASKED).any(schedstat::is_runnable)
+        threads.into_iter().take(MAX_ASKED).any(schedstat::is_runnable)
     }
 
     /// Opens a group again that was removed and made anew.
@@ -123,13 +122,12 @@ impl HeldGroup {
         self.open = self.found.open().ok();
         if let Some((valve, meter)) = &self.open {
             self.used_ns = meter.used_ns().unwrap_or(0);
-            let _ = valve.set(self.stopped); // gone again: the next look will tell
+            let _ = valve.set(self.stopped); // gone again: the next call will notice
         }
     }
 }
 
-/// The control groups of a policy, and the tree in which they share, laid out as the kernel's controller sees
-/// it.
+/// The control groups of a policy, and their tree, with the structure of the kernel's controller.
 pub(super) struct Shares {
     pub(super) hierarchy: Hierarchy,
     pub(super) leaves: Vec<(ClassId, FoundGroup)>,
@@ -153,7 +151,7 @@ impl Shares {
         Ok(Self { hierarchy, leaves })
     }
 
-    /// Refuses groups that somebody else has stopped: nobody could tell afterwards whether to let them run.
+    /// Refuses groups that another program has frozen: afterwards it would be unknown whether to thaw them.
     pub(super) fn all_run(&self, policy: &Policy) -> Result<(), Error> {
         let Some((class, found)) = self.leaves.iter().find(|(_, found)| found.is_stopped()) else {
             return Ok(());
@@ -185,7 +183,7 @@ fn find(all: &[cgroup::CgroupHierarchy], policy: &Policy, path: &str) -> Result<
     Ok(found)
 }
 
-/// The groups as classes. Directories above them that have no weight of their own get 1, as in the kernel.
+/// The groups as classes. Directories above them without a weight of their own get 1, as in the kernel.
 fn tree(shares: &[CpuShare]) -> Hierarchy {
     #[derive(Default)]
     struct Node(Option<Weight>, BTreeMap<String, Node>);
@@ -205,7 +203,7 @@ fn tree(shares: &[CpuShare]) -> Hierarchy {
     Hierarchy::new(class("", top)).expect("sound because every path is there once")
 }
 
-/// Lets groups run that may have been stopped. A group that no longer exists needs nothing.
+/// Lets groups run that may have been frozen. Missing groups are skipped.
 pub(super) fn let_run(groups: &[(PathBuf, u8)]) {
     for (path, version) in groups {
         let version = if *version == 1 { CgroupVersion::V1 } else { CgroupVersion::V2 };

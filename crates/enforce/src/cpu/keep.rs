@@ -1,4 +1,4 @@
-//! The process that keeps shares of processor time, its journal, and the guard that lets everybody run when
+//! The process that keeps shares of processor time, its journal, and the guard that lets all groups run when
 //! that process is gone.
 
 use super::groups::{HeldGroup, Shares, let_run, noted};
@@ -20,18 +20,18 @@ use unisono_linux::process::{Family, Signal, SignalFd, asks_to_end, start};
 use unisono_linux::undo::Author;
 
 const NAME: &str = "cpu";
-/// How often groups that have gone are looked for. A group that was made anew under its old name has no share
-/// until then.
-const LOOK: Nanos = Nanos::SECOND;
-/// How long a process may take to let everybody run and to end. It writes one file for each group; a stopped
-/// or stuck process is killed afterwards, and the next command puts back what its journal says.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The interval between look-ups of groups that have gone. A group that was made anew under its old name has
+/// no share until the next look-up.
+const CHECK_INTERVAL: Nanos = Nanos::SECOND;
+/// The time for a process to let all groups run and to end. It writes one file for each group. If it takes
+/// longer, it is stopped or stuck, and the command fails.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
 pub struct Options {
     pub quantum: Duration,
-    /// The device whose policy this belongs to. With a device the process runs in the background, and ends
-    /// with its starter until the shares are kept.
+    /// The device whose policy the shares belong to. With a device the process runs in the background, and
+    /// ends with its starter until the shares are kept.
     pub device: Option<String>,
 }
 
@@ -41,7 +41,7 @@ impl Default for Options {
     }
 }
 
-/// The groups that may be stopped now.
+/// The groups that may be frozen now.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct StoppedGroups {
     groups: Vec<(PathBuf, u8)>,
@@ -59,7 +59,7 @@ pub struct Running {
 pub fn check(policy: &Policy) -> Result<(), Error> {
     let shares = Shares::of(policy)?;
     match shared_by(&StoppedGroups::of(&shares))? {
-        Some(_) => Ok(()), // stopped by one that may have to make room
+        Some(_) => Ok(()), // frozen by a process that this policy may replace
         None => shares.all_run(policy),
     }
 }
@@ -70,8 +70,7 @@ impl StoppedGroups {
     }
 }
 
-/// Another process that shares out the time of one of these groups, or of a group above or below it; and that
-/// group.
+/// Another process that shares the time of these groups, or of a group above or below them; and that group.
 fn shared_by(groups: &StoppedGroups) -> Result<Option<(u32, PathBuf)>, Error> {
     for journal in Journal::all_shares()? {
         let Some(other) = journal.read::<StoppedGroups>()?.filter(|record| record.author.lives()) else {
@@ -89,13 +88,13 @@ fn shared_by(groups: &StoppedGroups) -> Result<Option<(u32, PathBuf)>, Error> {
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct GroupTime {
-    /// As the policy names it.
+    /// The control group's path in the policy.
     pub cgroup: String,
     pub weight: String,
     pub used_us: u64,
 }
 
-/// Keeps shares while [`Keeper::turn`] is called; lets everybody run when it is dropped.
+/// Keeps shares while [`Keeper::turn`] is called; dropping it lets all groups run.
 #[derive(Debug)]
 pub struct Keeper {
     turns: TurnTaking,
@@ -111,7 +110,7 @@ pub struct Keeper {
 
 impl Keeper {
     /// `guard` is a command that calls [`guard`] with two arguments: the journal's path and this process's
-    /// number, which are added here.
+    /// number. Both are added here.
     pub fn begin(policy: &Policy, options: &Options, mut guard: Command) -> Result<Self, Error> {
         let shares = Shares::of(policy)?;
         let _lock = Journal::lock_shares()?;
@@ -147,27 +146,25 @@ impl Keeper {
             .stdin(Stdio::null())
             .stdout(Stdio::null());
         let guard = start(&mut guard, Vec::new(), Family::OwnSession).map_err(|source| {
-            let _ = journal.remove(); // nobody has been stopped yet
+            let _ = journal.remove(); // no group has been frozen yet
             Error::System { what: "start the guard", source }
         })?;
         let now = clock::now();
         let quantum = Nanos(1000).times(quantum.into());
-        Ok(
-            Self {
-                turns,
-                groups,
-                quantum,
-                last: now,
-                look: LOOK.after(now),
-                taken: 0,
-                times,
-                journal,
-                guard,
-            },
-        )
+        Ok(Self {
+            turns,
+            groups,
+            quantum,
+            last: now,
+            look: CHECK_INTERVAL.after(now),
+            taken: 0,
+            times,
+            journal,
+            guard,
+        })
     }
 
-    /// Ends a turn and begins the next one. Answers when the new turn is over, on the monotonic clock.
+    /// Ends a turn and begins the next one. Returns the end of the new turn, on the monotonic clock.
     pub fn turn(&mut self) -> Nanos {
         let mut used = vec![0; self.groups.len()];
         let mut wants = Wants::Sleep;
@@ -179,7 +176,7 @@ impl Keeper {
                 wants = Wants::More;
             }
             if self.turns.anybody_waits() {
-                // what is running is counted at ticks, what is stopped is counted
+                // the kernel counts a running group at ticks, and a frozen one exactly
                 group.set(Frozen::Yes);
             }
         }
@@ -195,7 +192,7 @@ impl Keeper {
         self.taken += 1;
         let stopped = |at| if self.turns.standing(at) == TurnState::Waits { Frozen::Yes } else { Frozen::No };
         let wanted: Vec<Frozen> = (0..self.groups.len()).map(stopped).collect();
-        // who is to stop first: two at a time are a turn for nobody
+        // first freeze, then thaw: two running groups would make it no group's turn
         for state in [Frozen::Yes, Frozen::No] {
             for (group, _) in self.groups.iter_mut().zip(&wanted).filter(|(_, wanted)| **wanted == state) {
                 group.set(state);
@@ -203,7 +200,7 @@ impl Keeper {
         }
         if now >= self.look {
             self.groups.iter_mut().for_each(HeldGroup::look);
-            self.look = LOOK.after(now);
+            self.look = CHECK_INTERVAL.after(now);
         }
         self.quantum.after(clock::now())
     }
@@ -224,8 +221,8 @@ impl Drop for Keeper {
     }
 }
 
-/// Keeps the shares of a policy until a signal comes, then answers what each group has used. Calls `ready`
-/// when the shares hold.
+/// Keeps the shares of a policy until a signal arrives, then returns the time that each group has used. Calls
+/// `ready` when the shares hold.
 pub fn serve(
     policy: &Policy,
     options: &Options,
@@ -268,7 +265,7 @@ pub fn begin(server: Command, policy: &str) -> Result<(), Error> {
     }
 }
 
-/// Waits for the end of the process, and lets everybody run if that process left its journal behind.
+/// Waits for the end of the process, and lets all groups run if that process left its journal behind.
 pub fn guard(journal: &Path, process: u32) -> Result<(), Error> {
     let journal = Journal::at(journal);
     let is_its = |record: &Record<StoppedGroups>| record.author.process == process;
@@ -281,7 +278,7 @@ pub fn guard(journal: &Path, process: u32) -> Result<(), Error> {
     restore(&journal).map(drop)
 }
 
-/// Lets everybody run that a killed process has left stopped. Answers whether there was anything to do.
+/// Lets all groups run that a killed process has left frozen. Returns whether there was such a process.
 fn restore(journal: &Journal) -> Result<bool, Error> {
     match journal.read::<StoppedGroups>()? {
         Some(record) if record.author.lives() => Ok(false),
@@ -290,12 +287,12 @@ fn restore(journal: &Journal) -> Result<bool, Error> {
             journal.remove()?;
             Ok(true)
         }
-        // of another boot, or gone
+        // from another boot, or gone
         None => Ok(journal.remove().map(|()| false)?),
     }
 }
 
-/// Lets everybody run that killed processes have left stopped. Answers what was done, in words.
+/// Lets all groups run that killed processes have left frozen. Returns a description of the changes.
 pub fn settle() -> Result<Vec<String>, Error> {
     let journals = Journal::all_shares()?;
     if journals.is_empty() {
@@ -328,7 +325,7 @@ pub fn running() -> Result<Vec<Running>, Error> {
     Ok(all)
 }
 
-/// Tells a process that keeps shares to let everybody run and to end; waits until it has.
+/// Orders a process that keeps shares to let all groups run and to end; waits until it has ended.
 pub fn end(running: &Running) -> Result<(), Error> {
     let system = |what| move |source| Error::System { what, source };
     if let Some(held) = running.keeper.hold() {
@@ -337,12 +334,12 @@ pub fn end(running: &Running) -> Result<(), Error> {
         {
             return Err(Error::System { what: "end the process that shares out processor time", source });
         }
-        if !held.has_ended(Some(PATIENCE)).map_err(system("wait for a process"))? {
+        if !held.has_ended(Some(STOP_TIMEOUT)).map_err(system("wait for a process"))? {
             let source = std::io::ErrorKind::TimedOut.into();
             return Err(Error::System { what: "end the process that shares out processor time", source });
         }
     }
-    // one that was killed has left this to its guard, which need not have done it yet
+    // a killed process has left this to its guard, and the guard may not have finished
     let _lock = Journal::lock_shares()?;
     restore(&Journal::of_shares(running.keeper.process)).map(drop)
 }

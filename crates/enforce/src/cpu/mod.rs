@@ -1,11 +1,11 @@
-//! Shares of processor time, `[cpu]` of a policy. Either the kernel's controller keeps them, or the scheduler
-//! that also shares links (the core).
+//! Shares of processor time, `[cpu]` of a policy. They are kept either by the kernel's controller, or by the
+//! scheduler that also shares links (the core).
 //!
 //! ```text
 //!   [cpu] --> controller   weights of control groups; the kernel does the rest
-//!         --> core         a process stops and continues control groups by turns, and charges what they used
+//!         --> core         a process freezes and thaws control groups by turns, and charges their time
 //!                 |
-//!              journal + guard: however that process ends, every stopped group runs on
+//!              journal + guard: however that process ends, every frozen group runs on
 //! ```
 //! The core schedules turns of processor time as it schedules packets: same tree, same weights, same tags.
 //! Its leaves are directories of control groups. It needs no controller, only groups that can be frozen
@@ -13,13 +13,13 @@
 //!
 //! When not to use the core: on several processors. One group runs at a time, so processors that the running
 //! group does not use stay idle. Keep its programs on one processor (taskset, cpuset), or use the controller,
-//! which shares all processors. The core also costs a wake-up and some writes for each turn, and a group that
-//! wakes up may wait for a turn.
+//! because that shares all processors. The core also costs a wake-up and some writes for each turn, and a
+//! group that wakes up may wait for a turn.
 //!
-//! If the process is killed (SIGKILL), its guard lets the groups run; the guard is a second process that
-//! waits for nothing else. If both are killed, the next `unisono queue` lets them run. This module makes no
-//! control groups. Reference: Goyal, Guo, Vin, "A hierarchical CPU scheduler for multimedia operating
-//! systems" (OSDI 1996); cgroups(7), `cgroup.freeze`.
+//! If the process is killed (SIGKILL), its guard lets the groups run; the guard is a second process with no
+//! other task. If both are killed, the next `unisono queue` lets the groups run. This module makes no control
+//! groups. Reference: Goyal, Guo, Vin, "A hierarchical CPU scheduler for multimedia operating systems" (OSDI
+//! 1996); cgroups(7), `cgroup.freeze`.
 
 mod background;
 pub(crate) mod controller;

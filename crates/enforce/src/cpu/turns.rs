@@ -1,18 +1,19 @@
-//! Decides whose turn it is. No group says when its programs want to run, so this is inferred from what they
-//! used.
+//! Decides which group has its turn. Groups do not report when their programs want to run, so this is
+//! inferred from the time that they used.
 //!
 //! ```text
 //!                       has used half a turn since it was charged
 //!            free  ------------------------------------------>  waits
-//!        (runs at will) <-------------------------------------- (stopped)
+//!        (runs at will) <-------------------------------------- (frozen)
 //!             ^          its turn, but it seems to want little     |
 //!             |                                                    | its turn
 //!             |  left most of its turn unused                      v
 //!             +------------------------------------------------  runs  --> waits again
 //! ```
-//! A group that mostly sleeps is left alone, so that it wakes up without delay. What it uses meanwhile is a
-//! debt, charged when its turn comes. A group that uses less than its share therefore hardly waits. A group
-//! that uses more is stopped until the others have had their turns. No group is stopped while no other waits.
+//! A group that mostly sleeps stays free, so that it wakes up without delay. The time that it uses meanwhile
+//! is a debt, charged when its turn comes. A group that uses less than its share therefore hardly waits. A
+//! group that uses more is frozen until the others have had their turns. No group is frozen while no other
+//! waits.
 //!
 //! Pure: time is an argument, and control groups are numbers. Cost: one decision of the scheduler for each
 //! turn.
@@ -20,9 +21,9 @@
 use unisono_fairqueue::{ClassId, Hierarchy, Processor, Wants};
 
 /// A group that seems to want little gets a whole turn once in this many. Otherwise an always busy group
-/// beside a group of many threads would look like one that sleeps, because the kernel gives it as little. A
-/// group that really sleeps wastes one turn of 16, 6 %, at most; with twice as many a busy group is found out
-/// half as fast. Chosen by this, and checked by the simulation in the tests below.
+/// beside a group of many threads would look like a sleeping group, because the kernel gives it as little. A
+/// group that really sleeps wastes one turn in 16 at most (6 %); with twice as many, a busy group is detected
+/// half as fast. Chosen by this argument, and checked by the simulation in the tests below.
 const ASK: u32 = 16;
 
 type Micros = u64;
@@ -31,7 +32,7 @@ type Micros = u64;
 pub(super) enum TurnState {
     /// It may run: it sleeps most of the time.
     Free,
-    /// It is stopped until its turn comes.
+    /// It is frozen until its turn comes.
     Waits,
     /// It runs: this is its turn.
     Runs,
@@ -41,11 +42,11 @@ pub(super) enum TurnState {
 struct TurnGroup {
     class: ClassId,
     standing: TurnState,
-    /// Time that it has used and was not charged for.
+    /// Used time that has not been charged.
     owes: Micros,
-    /// Whether it wants a whole turn, not only to be charged for what it owes.
+    /// Whether it wants a whole turn, not only to be charged for its debt.
     hungry: bool,
-    /// Turns without a whole one, since its last whole turn.
+    /// Turns since its last whole turn.
     light: u32,
 }
 
@@ -70,7 +71,7 @@ impl TurnTaking {
         Self { processor: Processor::new(hierarchy, quantum), groups, quantum: quantum.into() }
     }
 
-    /// The group whose turn it is.
+    /// The group that has its turn.
     pub(super) fn running(&self) -> Option<usize> {
         self.groups.iter().position(|group| group.standing == TurnState::Runs)
     }
@@ -83,8 +84,9 @@ impl TurnTaking {
         self.groups.iter().any(|group| group.standing == TurnState::Waits)
     }
 
-    /// Ends a turn that took `elapsed`; `used` is what each group used meanwhile. `wants` says that the group
-    /// whose turn it was has more to do although it used little, because another program had the processor.
+    /// Ends a turn that took `elapsed`; `used` is the time that each group used meanwhile. `wants` is `More`
+    /// if the group that had its turn has more to do although it used little, because another program had the
+    /// processor.
     pub(super) fn next(&mut self, used: &[Micros], elapsed: Micros, wants: Wants) {
         let ran = self.running();
         if let Some(running) = ran {
@@ -92,12 +94,12 @@ impl TurnTaking {
             self.end(running, used[running], elapsed.saturating_sub(others), wants);
         }
         let enough = (self.quantum / 2).max(1);
-        // the kernel gives a group that is always busy as much as it gives the group that gets most
+        // the kernel gives a group that is always busy as much as the group that gets most
         let most = used.iter().copied().max().unwrap_or(0);
         for (at, (group, used)) in self.groups.iter_mut().zip(used).enumerate() {
             match group.standing {
-                _ if ran == Some(at) => {} // charged already
-                // a moment's work of one that was being stopped is not lost
+                _ if ran == Some(at) => {} // already charged
+                // time used while the group was being frozen is not lost
                 TurnState::Waits => group.owes += used,
                 TurnState::Free => {
                     group.owes += used;
@@ -117,14 +119,14 @@ impl TurnTaking {
                 group.light = 0;
                 return;
             }
-            // it has had its turn before it came
+            // it has had its turn in advance
             group.standing = TurnState::Free;
             group.light += 1;
             self.processor.ran(charge(std::mem::take(&mut group.owes)), Wants::Sleep);
         }
     }
 
-    /// Charges the group whose turn is over. `most` is what it could have used.
+    /// Charges the group whose turn is over. `most` is the time that it could have used.
     fn end(&mut self, running: usize, used: Micros, most: Micros, wants: Wants) {
         let group = &mut self.groups[running];
         let wants = if wants == Wants::More || is_busy(used, most) { Wants::More } else { Wants::Sleep };
@@ -135,7 +137,7 @@ impl TurnTaking {
     }
 }
 
-/// Whether a group that used this much of what it could have used has more to do.
+/// Whether a group that used `used` of `most` possible microseconds has more to do.
 pub(super) fn is_busy(used: Micros, most: Micros) -> bool {
     used * 2 >= most
 }
@@ -162,9 +164,9 @@ mod tests {
         TurnTaking::new(tree, &leaves, QUANTUM)
     }
 
-    /// A processor on which every thread that may run and wants to gets the same. What each group wants: the
-    /// part of a processor that it takes if it may, with one thread; whole numbers are so many threads that
-    /// are always busy.
+    /// A simulated processor that serves all runnable threads equally. `wants` is the part of a processor
+    /// that each group takes if it may, with one thread; a whole number is a number of threads that are
+    /// always busy.
     fn run(turns: &mut TurnTaking, wants: &[f64], quanta: usize) -> Vec<f64> {
         let mut got = vec![0.0; wants.len()];
         let mut backlog = vec![0.0; wants.len()];
@@ -235,7 +237,7 @@ mod tests {
         let mut turns = turns(&[3, 1]);
         let mut got = [0, 0];
         for _ in 0..20_000 {
-            // a stranger takes three quarters of the processor
+            // another program takes three quarters of the processor
             let mut used = [0, 0];
             for at in 0..2 {
                 used[at] = if turns.standing(at) == TurnState::Waits { 0 } else { 1000 };

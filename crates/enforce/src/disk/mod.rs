@@ -1,14 +1,14 @@
-//! A disk shared by classes of requests: a service to which programs hand their reads and writes.
+//! A disk shared by classes of requests: a service that executes the reads and writes of programs.
 //!
 //! ```text
 //!   submit --> Cello (or one queue) --> threads: pread, pwrite past the page cache --> the caller's channel
 //! ```
 //! The scheduler picks the next request whenever a thread is free. The number of threads is the number of
-//! requests that are at the disk at a time. Few threads keep the decision here; many keep a disk busy that
-//! serves several requests at once. The service controls only the requests that it is handed: a program that
-//! reads the same disk directly takes what it can.
+//! requests that are at the disk at a time. With few threads the scheduler decides the order; many threads
+//! keep a disk busy that serves several requests at once. The service controls only its own requests: a
+//! program that reads the same disk directly is not limited.
 //!
-//! Cost: a lock and two thread switches for each request, which is microseconds beside a disk's hundreds.
+//! Cost: a lock and two thread switches for each request: microseconds, beside hundreds for the disk.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -33,9 +33,9 @@ pub enum DiskOperation {
 pub struct Reply {
     pub class: ClassId,
     pub data: io::Result<Aligned>,
-    /// From submission to the end.
+    /// From submission to completion.
     pub took: Duration,
-    /// Whether it ended after its deadline.
+    /// Whether it completed after its deadline.
     pub late: bool,
 }
 
@@ -45,9 +45,9 @@ pub struct Figures {
     pub bytes: u64,
     pub failed: u64,
     pub late: u64,
-    /// From submission to the end, summed over all requests.
+    /// From submission to completion, summed over all requests.
     pub took: Duration,
-    /// The longest time from submission to the end.
+    /// The longest time from submission to completion.
     pub longest: Duration,
 }
 
@@ -158,7 +158,7 @@ impl SharedDisk {
             figures.late += u64::from(late);
             figures.took += took;
             figures.longest = figures.longest.max(took);
-            // who asked may have gone
+            // the receiver may be gone
             let _ = job.reply.send(Reply { class, data, took, late });
         }
     }
@@ -168,11 +168,11 @@ impl SharedDisk {
 pub enum DiskRule {
     Cello {
         hierarchy: Hierarchy,
-        /// A class that is not in this list wants throughput.
+        /// Classes that are not in this list have the purpose throughput.
         purposes: Vec<(ClassId, Purpose)>,
         disk: Disk,
     },
-    /// One queue, first in, first out; to compare with.
+    /// One queue, first in, first out; for comparison.
     Fifo { hierarchy: Hierarchy },
 }
 
@@ -205,7 +205,7 @@ impl Service {
         Ok(service)
     }
 
-    /// Hands over a request; its reply comes through the channel. If the file was opened past the page cache,
+    /// Submits a request; its reply comes through the channel. If the file was opened with `O_DIRECT`,
     /// position and length must be whole blocks.
     pub fn submit(
         &self,
@@ -242,7 +242,7 @@ impl Drop for Service {
         self.shared.state().ends = true;
         self.shared.work.notify_all();
         for thread in self.threads.drain(..) {
-            let _ = thread.join(); // one that panicked has said so
+            let _ = thread.join(); // a panicking thread has already reported
         }
     }
 }

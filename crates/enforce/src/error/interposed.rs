@@ -13,10 +13,10 @@ use unisono_linux::next_step::next_step;
 pub enum Error {
     #[error("there is no device {device} in this network namespace; list the devices: ip link")]
     NoDevice { device: String },
-    /// This device or this policy cannot be interposed: what, and what to do.
+    /// This device or this policy cannot be interposed; the text gives the reason and the remedy.
     #[error("{0}")]
     Unfit(String),
-    /// This host lacks something: what, and the remedy.
+    /// This host lacks a feature; the text gives the remedy.
     #[error("{0}")]
     Host(String),
     #[error("cannot {what}: {source}; {}", next_step(source))]
@@ -44,7 +44,7 @@ pub enum Error {
     )]
     Worker {
         device: String,
-        /// What the process did: `could not begin: ...`.
+        /// The process's action: `could not begin: ...`.
         what: String,
     },
     #[error("the queue at {device} refuses: {why}")]
@@ -52,7 +52,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Who can do something about it.
+    /// The person who can react to it.
     pub(crate) fn blame(&self) -> Blame {
         match self {
             Self::NoDevice { .. } | Self::Unfit(_) | Self::Taken { .. } | Self::NotThere { .. } => {
@@ -64,7 +64,7 @@ impl Error {
     }
 }
 
-/// Adds to a system error what was tried.
+/// Adds the failed action to a system error.
 pub(crate) fn failed(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
     let what = what.into();
     move |source| Error::System { what, source }

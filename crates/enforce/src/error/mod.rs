@@ -1,4 +1,4 @@
-//! Errors, grouped by what the user can do about them.
+//! Errors, grouped by the user's possible reactions.
 
 pub(crate) mod interposed;
 
@@ -17,14 +17,14 @@ use unisono_linux::next_step::next_step;
 pub enum Error {
     #[error("there is no device {device} here; there are {}", known.join(", "))]
     NoDevice { device: String, known: Vec<String> },
-    /// This host lacks something that the policy names.
+    /// This host lacks a feature that the policy names.
     #[error("{at}: {what}")]
     NotHere {
         at: Position,
-        /// What is missing, and what to do.
+        /// The missing feature, and the remedy.
         what: String,
     },
-    /// This place cannot do what the policy asks for; the text says which place can.
+    /// This backend cannot enforce the policy; the text names a backend that can.
     #[error("{what}")]
     NotByThis { what: String },
     #[error(
@@ -32,7 +32,7 @@ pub enum Error {
          del dev {device} root"
     )]
     Occupied { device: String, kind: String },
-    /// Somebody else uses what a policy of incoming packets needs.
+    /// Another program uses a resource that a policy of incoming packets needs.
     #[error("{what}; {remedy}")]
     InTheWay { what: String, remedy: String },
     #[error(
@@ -47,18 +47,18 @@ pub enum Error {
     Refused(#[from] Refused),
     #[error("stopped by {by}; {device} is as it was")]
     Stopped { by: String, device: String },
-    /// The change failed, and what was there before could not be put back.
+    /// The change failed, and the previous state could not be restored.
     #[error("{error}; and {device} could not be put back: {undo}. Try: unisono queue clear --dev {device}")]
     HalfWay { device: String, error: Box<Error>, undo: Box<Error> },
-    /// The new place could not come into force; the old one is in force again.
+    /// The new backend could not come into force; the old one is in force again.
     #[error("{error}; the policy before is in force on {device}, with the backend {backend} as before")]
     AsBefore { device: String, backend: String, error: Box<Error> },
-    /// Neither the new place nor the old one could come into force.
+    /// Neither the new backend nor the old one could come into force.
     #[error(
         "{error}; and the policy before (backend {backend}) could not be put in force again: {again}. {device} has no policy now; apply one: unisono queue apply POLICY --dev {device}"
     )]
     WithoutPolicy { device: String, backend: String, error: Box<Error>, again: Box<Error> },
-    /// The new place is in force, but the old one has left something.
+    /// The new backend is in force, but the old one has left something behind.
     #[error(
         "{device} has this policy now, but what the backend {backend} had there could not be taken away: {error}. Any `unisono queue` command tries it again"
     )]
@@ -85,16 +85,16 @@ pub enum Error {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Blame {
-    /// Whoever wrote the policy or the command.
+    /// The author of the policy or the command.
     Input,
-    /// Whoever administers the host.
+    /// The administrator of the host.
     Host,
-    /// Nobody in particular: the work failed.
+    /// No person: the work failed.
     Work,
 }
 
 impl Error {
-    /// This error; or, if what was there before could not be put back, the error that says so.
+    /// This error; or the error that says that the previous state could not be restored.
     pub(crate) fn unless_half_way(self, device: &str, undone: Result<(), Self>) -> Self {
         match undone {
             Ok(()) => self,

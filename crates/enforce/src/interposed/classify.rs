@@ -1,12 +1,12 @@
-//! Which class a frame belongs to.
+//! Classifies frames: finds the class that a frame belongs to.
 //!
-//! The kernel knows the control group and the priority of a frame's socket and the packet's mark only where
-//! the frame leaves the network stack. The program there ([`super::program`]) writes a number for them into a
-//! VLAN tag; this module reads the tag and removes it. The number has 16 bits, which is enough because it
-//! only tells apart the control groups, priorities and marks that the policy names:
+//! Only where a frame leaves the network stack does the kernel know the control group and the priority of its
+//! socket, and the packet's mark. The program there ([`super::program`]) encodes them as a number in a VLAN
+//! tag; this module reads the tag and removes it. The number has 16 bits. This is enough because it only
+//! distinguishes the control groups, priorities and marks that the policy names:
 //!
 //! ```text
-//! number = (group * (priorities + 1) + priority) * (marks + 1) + mark       0: none that is named
+//! number = (group * (priorities + 1) + priority) * (marks + 1) + mark       0: none of the named ones
 //! ```
 //!
 //! The frame's own VLAN tags follow this one. Later fragments of a packet carry no ports; they get the class
@@ -22,9 +22,9 @@ pub const TAG: usize = 4;
 pub const TAG_AT: usize = 12;
 /// The EtherType that begins the tag.
 pub const TAG_TYPE: u16 = 0x8100;
-/// Packets whose first fragment is remembered. The fragments of a packet leave a host one after the other, so
-/// 64 is the number of hosts or sockets that may send fragments at the same time; of more, later fragments go
-/// to the default class. Each costs 40 bytes and a comparison. Chosen, not measured.
+/// The number of packets whose first fragment is remembered. The fragments of a packet leave a host in a row,
+/// so 64 is the number of hosts or sockets that may send fragments at the same time; with more, later
+/// fragments go to the default class. Each costs 40 bytes and a comparison. Chosen, not measured.
 const REMEMBERED: usize = 64;
 
 /// The control groups, priorities and marks that a policy names, in the order of their numbers.
@@ -37,7 +37,7 @@ pub struct Named {
 }
 
 impl Named {
-    /// `None`: there are more than a tag can tell apart.
+    /// `None`: there are more than a tag can distinguish.
     pub fn of(policy: &Policy) -> Option<Self> {
         let mut cgroups: Vec<String> = Vec::new();
         let (mut priorities, mut marks) = (Vec::new(), Vec::new());
@@ -58,24 +58,24 @@ impl Named {
         (numbers <= 1 << 16).then_some(named)
     }
 
-    /// What the next control group adds to the number.
+    /// The summand of one control group in the number.
     fn step(&self) -> usize {
         (self.priorities.len() + 1) * (self.marks.len() + 1)
     }
 
-    /// The control groups, the deepest first, each with what it adds to the number.
+    /// The control groups, the deepest first, each with its summand in the number.
     pub fn cgroups(&self) -> impl Iterator<Item = (&str, u16)> {
         let step = self.step();
         self.cgroups.iter().zip(1..).map(move |(path, at)| (path.as_str(), (at * step) as u16))
     }
 
-    /// The priorities, each with what it adds to the number.
+    /// The priorities, each with its summand in the number.
     pub fn priorities(&self) -> impl Iterator<Item = (u32, u16)> {
         let step = self.marks.len() + 1;
         self.priorities.iter().copied().zip(1..).map(move |(priority, at)| (priority, (at * step) as u16))
     }
 
-    /// The marks, each with what it adds to the number.
+    /// The marks, each with its summand in the number.
     pub fn marks(&self) -> impl Iterator<Item = (u32, u16)> {
         self.marks.iter().copied().zip(1..)
     }
@@ -107,7 +107,7 @@ pub struct Classifier {
     flows: FlowHash,
 }
 
-/// What all fragments of one packet have in common.
+/// The fields that all fragments of a packet share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Fragmented {
     source: IpAddr,
@@ -126,7 +126,7 @@ impl Classifier {
         self.class_and_flow(policy, frame).map(|(class, _)| class)
     }
 
-    /// The class of a frame that still has the tag, and the flow that it belongs to.
+    /// The class of a frame that still has the tag, and the frame's flow.
     pub fn class_and_flow(
         &mut self,
         policy: &Policy,
@@ -136,7 +136,7 @@ impl Classifier {
         let tag = tag.ok_or(NoClass::Stranger)?;
         let known = self.named.read(u16::from_be_bytes([tag[2], tag[3]]));
         let sender = Facts { vlan: own_vlan(frame), ..known };
-        // our tag is a VLAN tag like others, which the parser passes over
+        // our tag is a VLAN tag like others, and the parser skips them
         let packet = match parse(frame)? {
             ParsedFrame::Ip(packet) => packet,
             ParsedFrame::Other(_) => return Ok((policy.class_of(&sender), FlowNumber::default())),
@@ -180,7 +180,7 @@ fn own_vlan(frame: &[u8]) -> Option<u16> {
     is_tag.then(|| u16::from_be_bytes([own[2], own[3]]) & 0xfff)
 }
 
-/// Moves the addresses over the tag. The frame then begins [`TAG`] bytes later.
+/// Removes the tag by moving the addresses over it. The frame then begins [`TAG`] bytes later.
 pub fn untag(frame: &mut [u8]) {
     if frame.len() >= TAG_AT + TAG {
         frame.copy_within(..TAG_AT, TAG);

@@ -1,25 +1,25 @@
-//! Which system calls the two processes of a queue may still make once they have begun.
+//! The system calls that the two processes of a queue may still make once they have begun.
 //!
 //! | process | user | capabilities | system calls |
 //! |---|---|---|---|
-//! | worker: reads frames of strangers | one of its own | none | [`WORKER`]: reads and writes what it has open, opens nothing |
+//! | worker: reads frames of strangers | one of its own | none | [`WORKER`]: reads and writes its open descriptors, opens none |
 //! | guard: reads questions of root | root | [`CAPABILITIES`] | [`GUARD`]: also files and BPF programs; no sockets, no new processes |
 //!
-//! Both lists say what is allowed; every other call fails with `EPERM`. No call on them takes an address for
-//! a socket, so a packet socket that is bound to one device stays there. `sendmsg` is on neither list,
-//! because its address is behind a pointer, which a filter cannot follow; frames in several pieces are sent
-//! by `writev`.
+//! Both lists are allow-lists; every other call fails with `EPERM`. No call on them takes an address for a
+//! socket, so a packet socket that is bound to one device stays there. `sendmsg` is on neither list, because
+//! its address is behind a pointer, and a filter cannot follow pointers; frames in several pieces are sent by
+//! `writev`.
 //!
-//! If a filter forbids what a process needs, the worker ends or the guard cannot answer. The traffic then
-//! flows on unscheduled, as after any other end. Reference: seccomp(2); [`unisono_linux::seccomp`].
+//! If a filter forbids a necessary call, the worker ends or the guard cannot answer. The traffic then flows
+//! on unscheduled, as after any other end. Reference: seccomp(2); [`unisono_linux::seccomp`].
 
 use std::io;
 use unisono_linux::privilege::{self, Privilege};
 use unisono_linux::seccomp::ArgumentTest::{Is, Without};
 use unisono_linux::seccomp::{CallRule, Filter, SystemCall};
 
-/// The guard detaches the program from the device, loads another one, and ends the worker, which has another
-/// user.
+/// The guard detaches the program from the device, loads another one, and ends the worker, although that runs
+/// as another user.
 const CAPABILITIES: [Privilege; 3] = [Privilege::NetworkAdministration, Privilege::Bpf, Privilege::Kill];
 
 const SOL_SOCKET: u64 = 1;
@@ -33,7 +33,7 @@ const EXECUTABLE: u32 = 4;
 const BOTH: [CallRule; 26] = [
     CallRule(SystemCall::READ, &[]),
     CallRule(SystemCall::WRITE, &[]),
-    // the fifth argument is the address of whom to send to
+    // the fifth argument is the destination address
     CallRule(SystemCall::SENDTO, &[Is(4, 0)]),
     CallRule(SystemCall::RECVFROM, &[]),
     CallRule(SystemCall::PPOLL, &[]),
@@ -60,7 +60,7 @@ const BOTH: [CallRule; 26] = [
     CallRule(SystemCall::EXIT_GROUP, &[]),
 ];
 
-/// The worker also sends frames in pieces, and reads what the kernel counted for it.
+/// The worker also sends frames in pieces, and reads the kernel's counters of its socket.
 const WORKER: [CallRule; 2] =
     [CallRule(SystemCall::WRITEV, &[]), CallRule(SystemCall::GETSOCKOPT, &[Is(1, SOL_XDP)])];
 
@@ -103,7 +103,7 @@ const GUARD: &[CallRule] = &[
     CallRule(SystemCall::UNLINK, &[]),
 ];
 
-/// Restricts the worker, which has given up its privileges already.
+/// Restricts the worker. It must have given up its privileges already.
 pub(super) fn worker() -> io::Result<()> {
     Filter::allowing(&[&WORKER[..], &BOTH].concat()).install()
 }
@@ -124,14 +124,14 @@ mod tests {
     use std::os::fd::AsFd;
     use std::process::Command;
 
-    /// A call that a process might make, in words, and what became of it.
+    /// A call, in words, and its result.
     type Tried = (&'static str, Result<(), Errno>);
 
     fn errno<T>(result: io::Result<T>) -> Result<(), Errno> {
         result.map(drop).map_err(|error| Errno::from_raw_os_error(error.raw_os_error().unwrap_or(0)))
     }
 
-    /// Tries what neither process may do, in a thread that a filter binds.
+    /// Tries forbidden calls, in a thread that a filter binds.
     fn tried(bind: fn() -> io::Result<()>) -> io::Result<Vec<Tried>> {
         let socket = |kind| rustix::net::socket(AddressFamily::INET, kind, None).expect("a socket");
         let (datagrams, stream) = (socket(SocketType::DGRAM), socket(SocketType::STREAM));

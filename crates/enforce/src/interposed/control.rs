@@ -1,6 +1,6 @@
-//! What `unisono queue` asks the queue's guard: one JSON object a line, a question and an answer. The socket
-//! is beside the journal, and only root may open it. Between the guard and the worker, questions also have
-//! numbers ([`super::dialogue`]).
+//! The questions that `unisono queue` sends to the queue's guard: one JSON object a line, a question and an
+//! answer. The socket is beside the journal, and only root may open it. Between the guard and the worker,
+//! questions also have numbers ([`super::dialogue`]).
 
 use crate::place::Counters;
 use serde::{Deserialize, Serialize};
@@ -10,14 +10,14 @@ use std::path::Path;
 use std::time::Duration;
 use unisono_fairqueue::Live;
 
-/// A longer line is refused; a policy has at most 1 MiB, and JSON writes a quote or the end of a line as two
+/// The longest line in bytes. A policy has at most 1 MiB, and JSON writes a quote or the end of a line as two
 /// bytes.
-pub(super) const MOST: u64 = 4 << 20;
+pub(super) const MAX_LINE_BYTES: u64 = 4 << 20;
 /// A guard that does not answer within this time is stuck.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// A worker that does not answer within this time is stopped or stuck. At its end it may still send for 2 s
-/// what waits.
-pub(super) const PATIENCE_WITH_WORKER: Duration = Duration::from_secs(4);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// A worker that does not answer within this time is stopped or stuck. At its end it may still send waiting
+/// frames for 2 s.
+pub(super) const WORKER_TIMEOUT: Duration = Duration::from_secs(4);
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case")]
@@ -31,7 +31,7 @@ pub(super) enum QueueQuestion {
         mtu: u32,
     },
     End,
-    /// As `End`, but another place has come into force: the one who asks holds the lock of the journals.
+    /// As `End`, but another backend has come into force: the asking process holds the lock of the journals.
     GiveWay,
 }
 
@@ -46,7 +46,7 @@ pub(super) enum QueueAnswer {
 /// Asks the guard that listens at a path.
 pub(super) fn ask_at(path: &Path, question: &QueueQuestion) -> io::Result<QueueAnswer> {
     let stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
     say(&stream, question)?;
     hear(&stream)
 }
@@ -57,10 +57,10 @@ pub(super) fn say(mut stream: &UnixStream, what: &impl Serialize) -> io::Result<
     stream.write_all(line.as_bytes())
 }
 
-/// Reads one message. Messages never overlap, so nothing is read beyond the line.
+/// Reads one message. Messages never overlap, so there are no bytes beyond the line.
 fn hear<T: for<'a> Deserialize<'a>>(stream: &UnixStream) -> io::Result<T> {
     let mut line = String::new();
-    BufReader::new(stream.take(MOST)).read_line(&mut line)?;
+    BufReader::new(stream.take(MAX_LINE_BYTES)).read_line(&mut line)?;
     if !line.ends_with('\n') {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }

@@ -2,13 +2,13 @@
 //! number.
 //!
 //! A worker that was stopped answers when it is continued. By then the guard may have given up and asked
-//! something else. So the guard accepts only the answer with the number of its last question, and drops
+//! another question. So the guard accepts only the answer with the number of its last question, and drops
 //! earlier ones.
 //!
-//! Each message is one JSON object a line. If the time limit ends in the middle of a line, the part that came
-//! or went is kept here and completed later. Cost: one or two system calls for each message.
+//! Each message is one JSON object a line. If the time limit ends in the middle of a line, the received or
+//! sent part is kept here and completed later. Cost: one or two system calls for each message.
 
-use super::control::{MOST, QueueAnswer, QueueQuestion};
+use super::control::{MAX_LINE_BYTES, QueueAnswer, QueueQuestion};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -25,7 +25,7 @@ struct Numbered<T> {
 #[derive(Debug)]
 pub(super) struct Dialogue {
     stream: UnixStream,
-    /// Bytes that came and were not taken yet.
+    /// Received bytes that were not taken yet.
     heard: Vec<u8>,
     /// The rest of a message that the other end did not take in time.
     unsaid: Vec<u8>,
@@ -34,19 +34,19 @@ pub(super) struct Dialogue {
 }
 
 impl Dialogue {
-    /// The end that answers. It waits as long as the other end takes to listen.
+    /// The answering end. Its writes wait without a time limit.
     pub(super) fn that_answers(stream: UnixStream) -> Self {
         Self { stream, heard: Vec::new(), unsaid: Vec::new(), number: 0 }
     }
 
-    /// The end that asks. It waits at most this long for the other end to take a question; zero is refused.
+    /// The asking end. Its writes wait at most this long for the other end; zero is refused.
     pub(super) fn that_asks(stream: UnixStream, patience: Duration) -> io::Result<Self> {
         stream.set_write_timeout(Some(patience))?;
         Ok(Self::that_answers(stream))
     }
 
-    /// Asks, and waits for the answer. On `TimedOut` or `WouldBlock` the other end may still do what it was
-    /// asked for.
+    /// Asks, and waits for the answer. After `TimedOut` or `WouldBlock` the other end may still execute the
+    /// request.
     pub(super) fn ask(&mut self, question: &QueueQuestion, patience: Duration) -> io::Result<QueueAnswer> {
         self.tell(question)?;
         self.answer_to_last(Some(patience))
@@ -58,8 +58,8 @@ impl Dialogue {
         self.say(question)
     }
 
-    /// Waits for the answer to the last question. Before the first question it waits for what the other end
-    /// says unasked.
+    /// Waits for the answer to the last question. Before the first question it waits for the other end's
+    /// unsolicited message.
     pub(super) fn answer_to_last(&mut self, patience: Option<Duration>) -> io::Result<QueueAnswer> {
         let until = patience.map(|patience| Instant::now() + patience);
         loop {
@@ -76,7 +76,7 @@ impl Dialogue {
         }
     }
 
-    /// The next question, if a whole one has come. Never waits.
+    /// The next question, if it has arrived completely. Never waits.
     pub(super) fn question(&mut self) -> io::Result<Option<QueueQuestion>> {
         let Some(Numbered { number, what }) = self.hear()? else { return Ok(None) };
         self.number = number;
@@ -88,8 +88,7 @@ impl Dialogue {
     }
 
     fn say(&mut self, what: &impl Serialize) -> io::Result<()> {
-        // the rest of an earlier message first, so that an end that never listens does not cost memory for
-        // each
+        // the rest of an earlier message first, so that memory does not grow if the other end never reads
         self.say_rest()?;
         serde_json::to_writer(&mut self.unsaid, &Numbered { number: self.number, what })?;
         self.unsaid.push(b'\n');
@@ -116,7 +115,7 @@ impl Dialogue {
                 self.heard.drain(..=end);
                 return message.map(Some);
             }
-            if self.heard.len() as u64 > MOST {
+            if self.heard.len() as u64 > MAX_LINE_BYTES {
                 return Err(io::ErrorKind::InvalidData.into());
             }
             match socket::receive_now(&self.stream, &mut piece) {
@@ -174,7 +173,7 @@ mod tests {
     #[test]
     fn a_message_that_came_in_part_is_heard_when_the_rest_has_come() {
         let (mut guard, mut worker) = pair();
-        // more than a socket holds
+        // more than a socket buffers
         let long = QueueQuestion::Apply { policy: "x".repeat(1 << 20) };
         let gave_up = guard.ask(&long, SHORT).expect_err("nobody listens").kind();
         assert!(matches!(gave_up, io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut), "{gave_up}");

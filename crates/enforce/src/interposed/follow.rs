@@ -1,15 +1,15 @@
-//! What the queue does when its device changes.
+//! How the queue reacts to changes of its device.
 //!
 //! | the device | the queue |
 //! |---|---|
-//! | gets another MTU | takes packets of that length; if its way cannot, longer ones pass by unscheduled and are counted |
-//! | goes down, and up | goes on: frames that waited are lost, as on a cable that is unplugged |
+//! | gets another MTU | takes packets of that length; if its way cannot, longer ones pass unscheduled and are counted |
+//! | goes down, and up | continues: frames that waited are lost, as on a cable that is unplugged |
 //! | is renamed | answers under the new name |
 //! | is gone, or in another namespace | ends |
 //!
 //! The kernel reports every change (rtnetlink). The new state is read from the kernel's tables, so a missed
-//! report does no harm. Until the queue has heard of a change, the program at the device compares the length
-//! of each frame with what the queue takes, so none is lost. Cost: nothing until something changes.
+//! report does no harm. Until the queue has handled a change, the program at the device compares the length
+//! of each frame with the queue's maximum, so no frame is lost. Cost: none until a change.
 
 use crate::error::interposed::{Error, failed};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -25,7 +25,7 @@ pub(super) enum DeviceChange {
     Gone,
 }
 
-/// The device as it was seen last.
+/// The last known state of the device.
 #[derive(Debug)]
 pub(super) struct Followed {
     news: DeviceWatch,
@@ -40,7 +40,7 @@ impl Followed {
         Ok(Self { news: DeviceWatch::here()?, index: device.index, name: name.to_owned(), mtu: device.mtu })
     }
 
-    /// What has changed since the last call.
+    /// The changes since the last call.
     pub(super) fn changes(&mut self, netlink: &mut NetlinkSocket) -> Result<Vec<DeviceChange>, Error> {
         let heard = self.news.news().map_err(failed("hear of changes of devices"))?;
         let concerns = |news: &News| match news {
@@ -50,7 +50,7 @@ impl Followed {
         if heard.iter().any(concerns) { self.compare(netlink) } else { Ok(Vec::new()) }
     }
 
-    /// How the device differs from what was seen last.
+    /// The differences between the device's present and its last known state.
     pub(super) fn compare(&mut self, netlink: &mut NetlinkSocket) -> Result<Vec<DeviceChange>, Error> {
         let Some(now) = link::all(netlink)?.into_iter().find(|link| link.index == self.index) else {
             return Ok(vec![DeviceChange::Gone]);

@@ -10,20 +10,20 @@
 //!                                    v
 //!                     worker: parse, classify, H-SFQ, pace --> device's driver, past its discipline
 //! ```
-//! Addresses and routes stay as they are, and programs notice nothing. Large segments are cut into frames
+//! Addresses and routes stay as they are, and programs see no difference. Large segments are cut into frames
 //! before they are queued: 64 KiB at once at 100 Mbit/s would be a turn of 5 ms. The rate counts whole
 //! Ethernet frames without preamble, checksum and gap, as HTB does. Frames that may leave at the same moment
-//! are handed to the device as one large frame where the device cuts that into the same frames again
+//! are passed to the device as one large frame if the device segments it into the same frames again
 //! ([`merge`]).
 //!
 //! If the worker dies, hangs or is killed, the program lets the traffic pass unscheduled: at once with TUN;
 //! with `AF_XDP` when the kernel has taken the queue's device down, after some ten milliseconds. The worker
-//! gives up root; after that it can only receive and send through the sockets that it has.
+//! gives up root; after that it can only receive and send through its open sockets.
 //!
 //! Cost: one more pass through a device, two copies and a process; the studies `queue-*` have figures. When
-//! not to use it: where the kernel's own classes do, at rates above some Gbit/s, on devices that are not
-//! Ethernet. Checksums and segments that a hardware device would compute are computed by the processor.
-//! Reference: Pruthi et al. for why a queue belongs in front of the device.
+//! not to use it: if the kernel's own classes are sufficient, at rates above some Gbit/s, on devices that are
+//! not Ethernet. The processor does the checksums and segmentation that a hardware device would do.
+//! Reference: Pruthi et al. for the reasons to put a queue in front of the device.
 
 mod classify;
 mod confine;
@@ -77,9 +77,9 @@ pub static KIND: PlaceKind = PlaceKind {
     hooks: &[DeviceHook::Egress],
     at: |side, _| Box::new(Interposed::at(&side.device)),
 };
-/// How long a queue may take to send what waits and to end: the worker sends for 2 s at most, the guard waits
-/// 4 s for it and then puts back what was there. The rest is for a busy host.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The time for a queue to send its waiting frames and to end: the worker sends for 2 s at most, the guard
+/// waits 4 s for it and then restores the device. The rest is for a busy host.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How frames come to the queue and leave it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -97,7 +97,7 @@ impl WayName {
     ];
 }
 
-/// How the user asked a queue to work. A queue that runs already keeps what the user did not ask for.
+/// The user's options for a queue. A running queue keeps options that the user did not give.
 #[derive(Clone, Debug, Default)]
 pub struct Wishes {
     pub way: Option<WayName>,
@@ -140,18 +140,18 @@ impl std::fmt::Debug for Interposed {
 }
 
 impl Interposed {
-    /// Where a queue runs already, its options stay but for what the user asked for.
+    /// If a queue runs already, it keeps the options that `wishes` does not set.
     pub fn new(device: &str, wishes: Wishes, server: ServerCommand) -> Self {
         let options = wishes.over(&Options::at(device));
         Self { options, wishes, server: Some(server), notes: Vec::new() }
     }
 
-    /// A queue that works as an earlier one did.
+    /// A queue with the options of an earlier one.
     pub(crate) fn again(options: Options, server: ServerCommand) -> Self {
         Self { options, wishes: Wishes::default(), server: Some(server), notes: Vec::new() }
     }
 
-    /// A place to look at or to take away; it cannot begin a queue.
+    /// A backend that can show and remove a queue, but not begin one.
     pub fn at(device: &str) -> Self {
         Self { options: Options::at(device), wishes: Wishes::default(), server: None, notes: Vec::new() }
     }
@@ -170,7 +170,7 @@ impl Interposed {
         self.options.device.clone()
     }
 
-    /// The journal's record. A policy of another place is an error.
+    /// The journal's record. The policy of another backend is an error.
     fn record(&self) -> Result<Option<Record<serde_json::Value>>, Error> {
         let record = Journal::of(&self.options.device)?.read::<serde_json::Value>()?;
         match record {
@@ -186,7 +186,7 @@ impl Interposed {
         Ok(self.record()?.filter(Record::is_in_force))
     }
 
-    /// How the queue of a record works. `None`: an earlier version wrote the record.
+    /// The options of the queue in a record. `None`: an earlier version wrote the record.
     pub(crate) fn options_of(record: &Record<serde_json::Value>) -> Option<Options> {
         serde_json::from_value::<restore::BeforeQueue>(record.before.clone()).ok()?.options
     }
@@ -266,12 +266,12 @@ impl EnforcingPlace for Interposed {
         };
         drop(lock); // the queue takes it
         match self.ask(&QueueQuestion::End) {
-            Ok(QueueAnswer::Done) if record.author.has_ended(PATIENCE) => Ok(()),
+            Ok(QueueAnswer::Done) if record.author.has_ended(STOP_TIMEOUT) => Ok(()),
             Ok(QueueAnswer::Refused { why }) => Err(Error::Refused { device: self.named(), why }.into()),
             _ => {
                 self.note_force();
                 let journal = Journal::of(&self.options.device)?;
-                // one that is at work holds the lock for less than it takes to become impatient here
+                // a working queue holds the lock for less time than `STOP_TIMEOUT`
                 let _lock = journal.lock()?;
                 Ok(restore::put_back_leftovers(&journal, &self.options.device)?)
             }
@@ -309,7 +309,7 @@ impl EnforcingPlace for Interposed {
         if in_force.backend != NAME {
             return true;
         }
-        // a record of an earlier version does not say how its queue works
+        // a record of an earlier version has no options of its queue
         let Some(running) = Self::options_of(in_force) else { return false };
         self.options = self.wishes.over(&running);
         self.options != running
@@ -320,7 +320,7 @@ impl EnforcingPlace for Interposed {
         let Some(record) = aside.read::<serde_json::Value>()? else { return Ok(()) };
         if record.author.lives() {
             match ask_at(&restore::socket_of(aside), &QueueQuestion::GiveWay) {
-                Ok(QueueAnswer::Done) if record.author.has_ended(PATIENCE) => {}
+                Ok(QueueAnswer::Done) if record.author.has_ended(STOP_TIMEOUT) => {}
                 _ => self.note_force(),
             }
         }

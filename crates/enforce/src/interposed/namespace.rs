@@ -1,15 +1,15 @@
-//! Whether any process other than the queue's own two still uses their network namespace.
+//! Checks whether any process other than the queue's own two still uses their network namespace.
 //!
-//! The two processes of a queue keep their namespace and its devices alive, also after somebody deletes it:
-//! `ip netns delete` removes the name and leaves the rest to the kernel. So the guard looks whether anybody
-//! else needs the namespace: another process in it, or a name, which is a mount.
+//! The two processes of a queue keep their namespace and its devices alive, also after it was deleted: `ip
+//! netns delete` removes the name and leaves the rest to the kernel. So the guard checks whether the
+//! namespace is still needed: whether it has another process, or a name (a mount).
 //!
 //! A process is in the namespace if its `/proc/PID/net/dev` has the inode number of the namespace's own.
-//! Anybody may ask for that; `/proc/PID/ns/net` would need privileges that the guard gives up.
+//! Every user may read that number; `/proc/PID/ns/net` would need privileges that the guard gives up.
 //!
 //! Cost, every [`EVERY`]: three system calls in the namespace of process 1; elsewhere one for each process
-//! until the first that is in it. Limit: a namespace that is held only by an open descriptor counts as left.
-//! Reference: network_namespaces(7), proc_pid_mountinfo(5).
+//! until the first that is in the namespace. Limit: a namespace that is held only by an open descriptor
+//! counts as left. Reference: network_namespaces(7), proc_pid_mountinfo(5).
 
 use std::fs;
 use std::io;
@@ -18,14 +18,15 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use unisono_linux::affinity::Tid;
 
-/// A queue in a deleted namespace holds only memory and a device, so it may stay this long.
+/// The interval of checks. A queue in a deleted namespace holds only memory and a device, so it may stay this
+/// long.
 const EVERY: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(super) struct Namespace {
     /// The inode number of its `net/dev`.
     devices: u64,
-    /// How /proc/self/mountinfo describes a mount of it.
+    /// The text of its mounts in /proc/self/mountinfo.
     mount: String,
     next: Instant,
 }
@@ -40,15 +41,15 @@ impl Namespace {
         })
     }
 
-    /// Whether nobody but this process and its child is in the namespace, and it has no name. Looks every
-    /// [`EVERY`]; in between the answer is no.
+    /// Whether the namespace has no name and no process but this one and its child. Checks every [`EVERY`];
+    /// in between it returns false.
     pub(super) fn is_left_by_all_others(&mut self, child: Tid) -> bool {
         let now = Instant::now();
         if now < self.next {
             return false;
         }
         self.next = now + EVERY;
-        // a look that fails says nothing
+        // a failed check counts as used
         self.is_used(child).is_ok_and(|used| !used)
     }
 
@@ -64,7 +65,7 @@ impl Namespace {
                 return Ok(true);
             }
         }
-        // it may have got a name while processes were looked at
+        // it may have got a name during the scan
         self.has_name()
     }
 

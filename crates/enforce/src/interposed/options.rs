@@ -1,4 +1,4 @@
-//! What a queue between programs and device is asked for beside its policy.
+//! The options of an interposed queue, besides its policy.
 
 use super::WayName;
 use super::engine::Choice;

@@ -52,7 +52,7 @@ impl Plumbing {
                 let home =
                     NetworkNamespace::current().map_err(failed("hold on to this network namespace"))?;
                 let far = NetworkNamespace::create().map_err(failed("make a network namespace"))?;
-                // so that the near end alone says what is handed over
+                // so that only the near end limits the length of frames
                 let most = with_tags(AfXdp::most(device.mtu));
                 let made = Self::pair(name, most, netlink, &home, &far);
                 home.enter().map_err(failed("come back from a network namespace"))?;
@@ -63,14 +63,14 @@ impl Plumbing {
                 }
                 switch_on(netlink, queue, mtu)?;
                 // the pair's own ring holds 256 frames, and four segments of TCP are more; since Linux 6.16
-                // what does not fit stays in a queue before it
+                // the excess stays in a queue before it
                 netlink.run(&[qdisc::fifo(queue, qdisc::ROOT, qdisc::Room::Packets(QUEUE))])?;
                 Ok(Self::AfXdp { far, home, sockets, queue })
             }
         }
     }
 
-    /// Makes the pair of devices while in the far namespace. `netlink` belongs to the near one.
+    /// Makes the pair of devices in the far namespace. `netlink` belongs to the near one.
     fn pair(
         name: &str,
         mtu: u32,
@@ -107,8 +107,8 @@ impl Plumbing {
     }
 }
 
-/// The MTU of the queue's device, for packets of length `mtu` at the device: room for our tag and one of the
-/// frame's own.
+/// The MTU of the queue's device, for packets of length `mtu` at the device: room for our tag and for one tag
+/// of the frame.
 fn with_tags(mtu: u32) -> u32 {
     mtu + HEADERS - 14
 }
@@ -119,12 +119,12 @@ pub(super) fn carry(netlink: &mut NetlinkSocket, queue: Index, mtu: u32) -> Resu
 }
 
 fn switch_on(netlink: &mut NetlinkSocket, device: Index, mtu: u32) -> Result<(), Error> {
-    // refused where there is no IPv6, and then there is nothing to prevent
+    // refused on hosts without IPv6, where it is unnecessary
     let _ = netlink.run(&[capture::without_address(device)]);
     Ok(netlink.run(&[capture::switch_on(device, mtu, QUEUE)])?)
 }
 
-/// Whether a device has a clsact discipline, where programs are attached.
+/// Whether a device has a clsact discipline, to which programs are attached.
 pub(super) fn has_clsact(netlink: &mut NetlinkSocket, device: Index) -> Result<bool, Error> {
     Ok(qdisc::of_device(netlink, device)?.iter().any(|there| there.kind == "clsact"))
 }

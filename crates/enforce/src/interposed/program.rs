@@ -1,13 +1,14 @@
 //! The two programs in the kernel, a few dozen instructions each.
 //!
-//! *Where the device sends*: if the queue is alive and its own device exists, the program writes a VLAN tag
-//! that says which control group, priority and mark of the policy the sender has ([`super::classify`]), and
-//! hands the frame to that device. Otherwise it lets the frame pass. So the traffic flows on unscheduled when
-//! the queue's process dies, stops or is killed. The queue says that it is alive by writing, into a shared
-//! word, the time until which that holds. Frames longer than the queue's device takes also pass, because they
-//! would be lost there; another shared word counts them.
+//! *At the device's egress*: if the queue is alive and its own device exists, the program writes a VLAN tag
+//! that encodes the sender's control group, priority and mark as far as the policy names them
+//! ([`super::classify`]), and redirects the frame to that device. Otherwise it lets the frame pass. So the
+//! traffic flows on unscheduled when the queue's process dies, stops or is killed. The queue proves that it
+//! is alive by writing, into a shared word, the time until which it counts as alive. Frames longer than the
+//! maximum of the queue's device also pass, because they would be lost there; another shared word counts
+//! them.
 //!
-//! *Where the queue's device receives* (`AF_XDP` only): the program puts the frame into the socket of its
+//! *At the ingress of the queue's device* (`AF_XDP` only): the program puts the frame into the socket of its
 //! receive queue, or drops it.
 //!
 //! Reference: bpf-helpers(7); include/uapi/linux/bpf.h.
@@ -27,7 +28,7 @@ const SKB_ANCESTOR_CGROUP_ID: i32 = 83;
 const CHECK_MTU: i32 = 163;
 /// `BPF_MTU_CHK_SEGS`: for a large segment, check the frames that it will be cut into.
 const EACH_SEGMENT: i32 = 1;
-/// The next program decides, or at last the device.
+/// Leave the decision to the next program, and at last to the device.
 const PASS: i32 = -1;
 const DROP: i32 = 1;
 /// Offsets in `struct __sk_buff` and `struct xdp_md`.
@@ -41,8 +42,8 @@ const NUMBER: BpfRegister = BpfRegister(8);
 
 /// Shared word: the time until which the queue counts as alive.
 pub(super) const ALIVE: usize = 0;
-/// Shared word: how many frames were longer than the queue takes (a segment that is to be cut counts once).
-/// Processors that count at the same moment may count one frame less.
+/// Shared word: the number of frames that were longer than the queue's maximum (a segment that is to be cut
+/// counts once). Processors that count at the same moment may count one frame less.
 pub(super) const TOO_LONG: usize = 1;
 /// Number of shared words.
 pub(super) const WORDS: u32 = 2;
@@ -51,15 +52,15 @@ const BYTES: i16 = 8;
 /// A control group by the kernel's number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct GroupTag {
-    /// Depth below the root, which is 0.
+    /// Depth; the root has 0.
     pub(super) level: u32,
     pub(super) id: u64,
-    /// What it adds to the number in the tag.
+    /// Its summand in the tag's number.
     pub(super) number: u16,
 }
 
-/// The program where the device sends. `alive` is the array of shared words; `groups` come with the deepest
-/// first.
+/// The program at the device's egress. `alive` is the array of shared words; `groups` are ordered with the
+/// deepest first.
 pub(super) fn capture(alive: BorrowedFd<'_>, queue: Index, groups: &[GroupTag], named: &Named) -> Vec<u64> {
     let mut program = Assembler::default();
     let (pass, too_long) = (program.label(), program.label());
@@ -67,7 +68,7 @@ pub(super) fn capture(alive: BorrowedFd<'_>, queue: Index, groups: &[GroupTag], 
 
     program.copy(CONTEXT, R1).array(R1, alive).load(LoadSize::Eight, LIMIT, R1, ALIVE as i16 * BYTES);
     program.call(KTIME_GET_NS).jump_if_registers(JumpWhen::Above, R0, LIMIT, pass);
-    // a device that is gone with its process is noticed at once
+    // notices at once if the queue's device has gone with its process
     program.store_number(STACK, -4, 0).copy(R1, CONTEXT).set(R2, device);
     program.copy(R3, STACK).number(AluOperation::Add, R3, -4).set(R4, 0);
     program.set(R5, EACH_SEGMENT).call(CHECK_MTU);
@@ -98,7 +99,7 @@ pub(super) fn capture(alive: BorrowedFd<'_>, queue: Index, groups: &[GroupTag], 
     program.finish().expect("short because a tag names a few hundred groups and priorities")
 }
 
-/// Adds to the tag's number what the named value in the context stands for.
+/// Adds to the tag's number the summand of the context's value, if it is named.
 fn add(program: &mut Assembler, place: i16, named: impl Iterator<Item = (u32, u16)>) {
     let mut named = named.peekable();
     let done = program.label();
@@ -113,7 +114,7 @@ fn add(program: &mut Assembler, place: i16, named: impl Iterator<Item = (u32, u1
     program.here(done);
 }
 
-/// The program where the queue's device receives.
+/// The program at the ingress of the queue's device.
 pub(super) fn deliver(sockets: BorrowedFd<'_>) -> Vec<u64> {
     let mut program = Assembler::default();
     program.load(LoadSize::Four, R2, R1, QUEUE).map(R1, sockets).set(R3, DROP).call(REDIRECT_MAP).exit();

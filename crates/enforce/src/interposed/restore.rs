@@ -1,8 +1,8 @@
-//! What is put back when a queue ends: the program, its clsact discipline if there was none, and the queue's
-//! own device.
+//! Restores the device when a queue ends: removes the program, its clsact discipline if there was none
+//! before, and the queue's own device.
 
 use super::options::Options;
-use super::{NAME, PATIENCE};
+use super::{NAME, STOP_TIMEOUT};
 use crate::error::interposed::{Error, failed};
 use crate::journal::{Journal, Record};
 use serde::{Deserialize, Serialize};
@@ -18,34 +18,34 @@ pub(super) struct BeforeQueue {
     pub(super) made_clsact: bool,
     /// The name of the queue's own device.
     pub(super) queue: String,
-    /// That device's number; 0 until it is made. A device of this name with another number is somebody
-    /// else's.
+    /// That device's number; 0 until it is made. A device of this name with another number belongs to another
+    /// program.
     #[serde(default)]
     pub(super) queue_index: u32,
     /// The worker; written before the worker gives up its copy of the lock (PROTOCOL.md).
     #[serde(default)]
     pub(super) worker: Option<Author>,
-    /// How the queue works.
+    /// The queue's options.
     #[serde(default)]
     pub(super) options: Option<Options>,
 }
 
-/// Where the guard listens for questions.
+/// The guard's socket for questions.
 pub(super) fn socket_of(journal: &Journal) -> PathBuf {
     journal.path().with_extension("socket")
 }
 
-/// Ends the processes of a queue, waits for their end, and puts back what they leave. The caller must hold
-/// the journal's lock.
+/// Ends the processes of a queue, waits for their end, and removes their leftovers. The caller must hold the
+/// journal's lock.
 pub(super) fn put_back_leftovers(journal: &Journal, device: &str) -> Result<(), Error> {
     let Some(record) = journal.read::<serde_json::Value>()? else { return Ok(()) };
     if record.backend != NAME {
         return Err(Error::Taken { device: device.to_owned(), backend: record.backend });
     }
     let Some(record) = journal.read::<BeforeQueue>()? else { return Ok(()) };
-    // the guard first: it would tell of the worker's end, and put back by itself
+    // the guard first: it would notice the worker's end, and restore the device by itself
     for process in [Some(record.author), record.before.worker].into_iter().flatten() {
-        if process.process != std::process::id() && !process.kill(PATIENCE) {
+        if process.process != std::process::id() && !process.kill(STOP_TIMEOUT) {
             let what = format!("does not end (process {})", process.process);
             return Err(Error::Worker { device: device.to_owned(), what });
         }
@@ -54,16 +54,16 @@ pub(super) fn put_back_leftovers(journal: &Journal, device: &str) -> Result<(), 
     put_back(journal, &record, &mut netlink)
 }
 
-/// Puts back what was there before. Does nothing if no journal describes this record any more: then somebody
-/// else has put it back, and what is at the device may belong to another queue. Things that are gone already
-/// are no error. Devices are found by their numbers, which survive a renaming. The caller must hold the
-/// journal's lock.
+/// Restores the state from before the queue. Does nothing if no journal describes this record any more: then
+/// another process has restored it, and the device may have another queue. Missing parts are no error.
+/// Devices are identified by their numbers, which survive a renaming. The caller must hold the journal's
+/// lock.
 pub(super) fn put_back(
     journal: &Journal,
     record: &Record<BeforeQueue>,
     netlink: &mut NetlinkSocket,
 ) -> Result<(), Error> {
-    // while another place comes into force the journal is aside, and what lies in its place is the other's
+    // while another backend comes into force the journal is aside, and the other's journal is in its place
     let mut of_record = Vec::new();
     for journal in [journal.clone(), journal.aside()] {
         let written = journal.read::<serde_json::Value>()?;
@@ -79,7 +79,7 @@ pub(super) fn put_back(
         let device = Index(record.index);
         let _ = netlink.run(&[egress::detach(device)]);
         if record.before.made_clsact {
-            // what others have put there since stays, and so does the place for it
+            // programs that others have attached since stay, and so does the clsact discipline
             let _ = egress::remove_unused_clsact(netlink, device);
         }
     }

@@ -1,5 +1,5 @@
-//! What only the kernel knows about a frame's sender: the control groups by number, and the program that
-//! looks at them.
+//! Facts about a frame's sender that only the kernel knows: the control groups by number, and the program
+//! that reads them.
 
 use super::classify::Named;
 use super::program::{self, GroupTag};
@@ -13,7 +13,7 @@ use unisono_linux::netlink::link::Index;
 
 pub(super) const PROGRAM: &str = "unisono_capture";
 
-/// The control groups of a policy by the kernel's numbers. A group that does not exist matches nobody.
+/// The control groups of a policy by the kernel's numbers. A group that does not exist matches no sender.
 #[derive(PartialEq, Eq)]
 pub(super) struct GroupTags(Vec<GroupTag>);
 

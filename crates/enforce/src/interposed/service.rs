@@ -1,23 +1,23 @@
-//! The guard: the process that sets a queue up, looks after it, and puts everything back when it ends,
-//! however it ends.
+//! The guard: the process that sets a queue up, supervises it, and restores the device when the queue ends
+//! for any reason.
 //!
 //! ```text
 //!   serve: journal -> devices -> worker (a copy of this process without root) -> program at the device
 //!     |                            | pidfd: it ended
 //!     |  questions on a socket     v
-//!     +--> clear, a signal, the worker's death --> program away -> worker ends -> journal away
+//!     +--> clear, a signal, the worker's death --> detach program -> worker ends -> remove journal
 //! ```
-//! Which process holds which lock when, and why a killed command has no effect afterwards:
+//! The locks of each process, and why a killed command has no effect afterwards:
 //! [PROTOCOL.md](../../PROTOCOL.md).
 //!
 //! The guard stays user 0 with the few capabilities that it needs to detach the program, and reads only
 //! questions of root. A filter of system calls binds both processes ([`super::confine`]). If the guard is
-//! killed, the kernel kills the worker with it, the program lets the traffic pass, and the journal tells the
-//! next `unisono queue` what to put back.
+//! killed, the kernel kills the worker with it, the program lets the traffic pass, and the next `unisono
+//! queue` restores the device from the journal.
 
 use super::classify::Named;
 use super::confine;
-use super::control::{PATIENCE_WITH_WORKER, QueueAnswer, QueueQuestion, say};
+use super::control::{QueueAnswer, QueueQuestion, WORKER_TIMEOUT, say};
 use super::dialogue::Dialogue;
 use super::follow::{DeviceChange, Followed};
 use super::namespace::Namespace;
@@ -50,14 +50,14 @@ use unisono_linux::undo::{Author, DirectoryLock};
 use unisono_linux::xdp::DeviceQueue;
 use unisono_linux::{descriptors, poll, privilege};
 
-/// The byte that tells the worker to begin.
+/// The byte that orders the worker to begin.
 const BEGIN: u8 = b'!';
-/// How often control groups are looked at: a group that was made anew has another number.
-const LOOK: Duration = Duration::from_secs(1);
+/// The interval of checks for control groups: a group that was made anew has another number.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Sets a queue up and looks after it until it is told to end. Calls `ready` when the policy holds. From then
+/// Sets a queue up and supervises it until it is told to end. Calls `ready` when the policy holds. From then
 /// on the calling process can do little else (`confine.rs`), so it must end when this returns. If the queue
-/// could not begin, or its worker ended by itself, everything has been put back.
+/// could not begin, or its worker ended by itself, the device has been restored.
 pub fn serve(text: &str, options: &Options, ready: impl FnOnce()) -> Result<(), Error> {
     let policy = Policy::parse(text).map_err(|error| Error::Unfit(error.to_string()))?;
     let named = named(&policy)?;
@@ -68,7 +68,7 @@ pub fn serve(text: &str, options: &Options, ready: impl FnOnce()) -> Result<(), 
     let before =
         BeforeQueue { made_clsact: false, queue, queue_index: 0, worker: None, options: options_now };
     let mut record = Record::new(NAME, &options.device, device.index.0, text, before);
-    // until the policy holds (PROTOCOL.md), so that `unisono queue clear` waits for what is half way
+    // until the policy holds (PROTOCOL.md), so that `unisono queue clear` waits for unfinished work
     let mut lock = Some(match options.lock {
         Some(number) => journal.lock_passed_on(number)?,
         None => journal.lock()?,
@@ -78,7 +78,7 @@ pub fn serve(text: &str, options: &Options, ready: impl FnOnce()) -> Result<(), 
     }
     put_back_leftovers(&journal, &options.device)?;
     journal.write(&record)?;
-    // before the worker is made, which is not to be ended by a signal to the group
+    // before the worker is made, because a signal to the process group must not end the worker
     let signals = SignalFd::new(&[Signal::Interrupt, Signal::Terminate, Signal::Hangup, Signal::Quit])
         .map_err(failed("wait for signals"))?;
     let mut netlink = NetlinkSocket::open().map_err(failed("open a netlink socket"))?;
@@ -94,7 +94,7 @@ pub fn serve(text: &str, options: &Options, ready: impl FnOnce()) -> Result<(), 
         &mut lock,
         ready,
     );
-    // what was changed is put back also if another command does not end
+    // the device is restored even if another command does not end
     let _lock = lock.or_else(|| journal.lock().ok());
     let restored = put_back(&journal, &record, &mut netlink);
     result.and(restored)
@@ -132,10 +132,10 @@ fn hold(
     let alive = parts.alive.as_fd().try_clone_to_owned().map_err(failed("keep the BPF array"))?;
     let mut worker =
         fork(move || work(parts, plumbing, parent)).map_err(failed("start the queue's process"))?;
-    // from here on, whoever has the lock knows of both processes: the worker waits for a word with its copy
-    // of the lock
+    // from here on, the next holder of the lock knows both processes: the worker keeps its copy of the lock
+    // until BEGIN arrives
     record.before.worker = Some(Author::of(worker.process().0.cast_unsigned()));
-    // one that the policy of incoming packets has made goes with the last of both
+    // a clsact made by the policy of incoming packets is removed with the last of both policies
     record.before.made_clsact = !plumbing::has_clsact(netlink, device.index)?
         || journal.of_other_direction().read::<serde_json::Value>()?.is_some();
     journal.write(record)?;
@@ -144,7 +144,7 @@ fn hold(
         let _ = worker.kill();
         Error::Worker { device: options.device.clone(), what: why }
     };
-    let mut master = Dialogue::that_asks(master, PATIENCE_WITH_WORKER).map_err(failed("set a time limit"))?;
+    let mut master = Dialogue::that_asks(master, WORKER_TIMEOUT).map_err(failed("set a time limit"))?;
     match master.answer_to_last(None) {
         Ok(QueueAnswer::Done) => {}
         Ok(QueueAnswer::Refused { why }) => {
@@ -200,8 +200,7 @@ struct QueueGuard<'a> {
     signals: &'a SignalFd,
     netlink: &'a mut NetlinkSocket,
     device: &'a Interface,
-    /// The device's name now. The journal keeps the name under which the policy was applied; both names find
-    /// it.
+    /// The device's present name. The journal keeps the name at the time of `apply`; both names find it.
     name: String,
     alive: std::os::fd::OwnedFd,
     queue: Index,
@@ -215,14 +214,14 @@ struct QueueGuard<'a> {
 
 impl QueueGuard<'_> {
     fn watch(&mut self) -> Result<(), Error> {
-        let mut look = Instant::now() + LOOK;
+        let mut look = Instant::now() + CHECK_INTERVAL;
         let before_it_listened = self.followed.compare(self.netlink)?;
         self.follow(before_it_listened)?;
         loop {
             let mut waited = vec![self.process.as_fd(), self.signals.as_fd(), self.followed.as_fd()];
             waited.extend(self.visitors.descriptors());
-            let ready =
-                process::readable(&waited, Some(LOOK)).map_err(failed("wait for the queue's process"))?;
+            let ready = process::readable(&waited, Some(CHECK_INTERVAL))
+                .map_err(failed("wait for the queue's process"))?;
             if ready[0] {
                 let how = self.worker.ended().map_or_else(String::new, |how| how.to_string());
                 return Err(Error::Worker {
@@ -248,14 +247,14 @@ impl QueueGuard<'_> {
                         Ok(()) => QueueAnswer::Done,
                         Err(error) => QueueAnswer::Refused { why: error.to_string() },
                     };
-                    // who asked may have gone
+                    // the asking process may be gone
                     let _ = say(&stream, &answer);
                     return Ok(());
                 }
             }
             if now >= look {
                 self.look_at_groups();
-                look = now + LOOK;
+                look = now + CHECK_INTERVAL;
                 if self.namespace.is_left_by_all_others(self.worker.process()) {
                     return self.end();
                 }
@@ -263,8 +262,8 @@ impl QueueGuard<'_> {
         }
     }
 
-    /// Answers a question. Returns true for the last question, which is answered only after everything has
-    /// been put back.
+    /// Answers a question. Returns true for the last question, because its answer follows only after the
+    /// device has been restored.
     fn answer(&mut self, stream: &UnixStream, question: QueueQuestion) -> bool {
         let answer = match question {
             QueueQuestion::End | QueueQuestion::GiveWay => return true,
@@ -272,7 +271,7 @@ impl QueueGuard<'_> {
                 Ok(QueueAnswer::Refused { why: "the device says how long packets are".to_owned() })
             }
             QueueQuestion::Live => {
-                self.master.ask(&question, PATIENCE_WITH_WORKER).map(|answer| self.with_lost(answer))
+                self.master.ask(&question, WORKER_TIMEOUT).map(|answer| self.with_lost(answer))
             }
             QueueQuestion::Apply { policy } => Ok(self.change(policy).map_or_else(
                 |error| QueueAnswer::Refused { why: error.to_string() },
@@ -286,7 +285,7 @@ impl QueueGuard<'_> {
         false
     }
 
-    /// Adds what was lost between the program and the worker; the worker counts the rest.
+    /// Adds the frames lost between the program and the worker; the worker counts all others.
     fn with_lost(&mut self, answer: QueueAnswer) -> QueueAnswer {
         let QueueAnswer::Live { mut live, mut counters } = answer else { return answer };
         live.device.clone_from(&self.name);
@@ -296,8 +295,8 @@ impl QueueGuard<'_> {
         QueueAnswer::Live { live, counters }
     }
 
-    /// Enforces another policy: first in the worker, then in the program, so that no frame passes by
-    /// meanwhile. If that fails, the policy before stays in force.
+    /// Enforces another policy: first in the worker, then in the program, so that no frame passes unscheduled
+    /// meanwhile. If that fails, the previous policy stays in force.
     fn change(&mut self, text: String) -> Result<(), Error> {
         let policy = Policy::parse(&text).map_err(|error| Error::Unfit(error.to_string()))?;
         let named = named(&policy)?;
@@ -306,12 +305,12 @@ impl QueueGuard<'_> {
         let _lock = self.journal.lock()?;
         let mut record = self.record.clone();
         record.policy.clone_from(&text);
-        // first, so that there is room to write it down
+        // first, so that a full disk is detected before any change
         let as_wanted = self.journal.prepare(&record)?;
         self.have_worker_apply(text)?;
         let attached = self.netlink.run(&[egress::attach(self.device.index, program.as_fd(), PROGRAM)]);
         if let Err(error) = attached.map_err(Error::from).and_then(|()| Ok(self.journal.commit(as_wanted)?)) {
-            // the program of before, which is loaded anew: a policy that was taken once is taken again
+            // the previous program, loaded anew: a policy that was accepted once is accepted again
             let before = self.have_worker_apply(self.record.policy.clone());
             let program = load(&self.alive, self.queue, &self.groups, &self.named);
             let back = before.and(program).and_then(|program| {
@@ -325,7 +324,7 @@ impl QueueGuard<'_> {
     }
 
     fn have_worker_apply(&mut self, policy: String) -> Result<(), Error> {
-        match self.master.ask(&QueueQuestion::Apply { policy }, PATIENCE_WITH_WORKER) {
+        match self.master.ask(&QueueQuestion::Apply { policy }, WORKER_TIMEOUT) {
             Ok(QueueAnswer::Done) => Ok(()),
             Ok(QueueAnswer::Refused { why }) => {
                 Err(Error::Refused { device: self.options.device.clone(), why })
@@ -334,14 +333,14 @@ impl QueueGuard<'_> {
                 Err(Error::Host("the queue's process answers something else".to_owned()))
             }
             Err(error) => {
-                // if it was stopped, it does what it was asked for when it goes on, and then this
+                // if it is stopped, it will execute the failed request when it continues, and then this one
                 let _ = self.master.tell(&QueueQuestion::Apply { policy: self.record.policy.clone() });
                 Err(failed("ask the queue's process")(error))
             }
         }
     }
 
-    /// Reacts to changes of the device. That the device is gone is an error.
+    /// Reacts to changes of the device. A device that is gone is an error.
     fn follow(&mut self, changes: Vec<DeviceChange>) -> Result<(), Error> {
         for change in changes {
             match change {
@@ -359,8 +358,8 @@ impl QueueGuard<'_> {
             WayName::Tun => mtu,
             WayName::AfXdp => mtu.min(AfXdp::most(self.device.mtu)),
         };
-        // the worker first: what comes through the queue's device has to fit into its memory
-        let carried = self.master.ask(&QueueQuestion::Carry { mtu: most }, PATIENCE_WITH_WORKER);
+        // the worker first: frames of the queue's device have to fit into its memory
+        let carried = self.master.ask(&QueueQuestion::Carry { mtu: most }, WORKER_TIMEOUT);
         if matches!(carried, Ok(QueueAnswer::Done)) {
             let _ = plumbing::carry(self.netlink, self.queue, most);
         }
@@ -378,19 +377,19 @@ impl QueueGuard<'_> {
         }
     }
 
-    /// Detaches the program, lets the worker send what waits, and waits for its end.
+    /// Detaches the program, lets the worker send the waiting frames, and waits for its end.
     fn end(&mut self) -> Result<(), Error> {
         self.netlink.run(&[egress::detach(self.device.index)])?;
-        // one that somebody has stopped cannot send what waits
+        // a stopped worker cannot send the waiting frames
         let _ = self.process.send(Signal::Continue);
-        // a process that does not answer is killed when this returns
-        let _ = self.master.ask(&QueueQuestion::End, PATIENCE_WITH_WORKER);
+        // a worker that does not answer is killed below
+        let _ = self.master.ask(&QueueQuestion::End, WORKER_TIMEOUT);
         self.worker.kill();
         Ok(())
     }
 }
 
-/// What the worker begins with.
+/// The data that the worker begins with.
 struct Start {
     policy: Policy,
     named: Named,
@@ -425,14 +424,14 @@ fn work(mut start: Start, plumbing: Plumbing, parent: u32) -> i32 {
     match ran {
         Ok(()) => 0,
         Err(why) => {
-            // if nobody listens any more, this process is about to be killed
+            // if there is no reader any more, this process is about to be killed
             let _ = Dialogue::that_answers(master).answer(&QueueAnswer::Refused { why });
             1
         }
     }
 }
 
-/// Gives up what the worker does not need, and works until it is told to end.
+/// Gives up unneeded privileges, and works until it is told to end.
 fn begin<W: super::way::Way>(way: W, start: Start, parent: u32) -> Result<(), String> {
     let Start { policy, named, options, device: _, master, alive } = start;
     let text = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
@@ -443,13 +442,13 @@ fn begin<W: super::way::Way>(way: W, start: Start, parent: u32) -> Result<(), St
     std::env::set_current_dir("/").map_err(text("leave the directory"))?;
     let user = privilege::unused_user().map_err(text("find an unused user"))?;
     privilege::give_up(user, user).map_err(text("become an unused user instead of root"))?;
-    // the wish to die with the parent was lost with root
+    // giving up root has cleared the parent-death signal
     die_with_parent(Some(parent)).map_err(text("die with its parent"))?;
     let Options { choice, device, patience, .. } = options;
     let master = Dialogue::that_answers(master);
     let mut worker =
         Worker::new(WorkerParts { way, policy, named, choice, device, patience, master, alive })?;
-    // what the guard has open stays the guard's: sockets, programs, its end of the connection between both
+    // descriptors of the guard stay the guard's: sockets, programs, its end of the connection to the worker
     descriptors::keep_only(&worker.descriptors()).map_err(text("close what the guard opened"))?;
     confine::worker().map_err(text("filter system calls"))?;
     worker.run().map_err(|error| error.to_string())
@@ -467,8 +466,8 @@ pub(super) fn find(options: &Options) -> Result<Interface, Error> {
             "{device} is no Ethernet device: its frames cannot be carried through another one"
         )));
     }
-    if options.way == WayName::AfXdp && found.mtu > AfXdp::MOST_MTU {
-        let (mtu, most) = (found.mtu, AfXdp::MOST_MTU);
+    if options.way == WayName::AfXdp && found.mtu > AfXdp::MAX_MTU {
+        let (mtu, most) = (found.mtu, AfXdp::MAX_MTU);
         return Err(Error::Unfit(format!(
             "{device} carries packets of {mtu} bytes, and AF_XDP takes at most {most}: use --way tun"
         )));

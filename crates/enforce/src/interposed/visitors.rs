@@ -1,8 +1,8 @@
-//! Connections to the guard's socket for questions. The guard waits for none of them, so a silent one delays
-//! nobody.
+//! Connections to the guard's socket for questions. The guard never waits for a connection, so a silent
+//! visitor delays no other.
 //!
-//! A visitor has [`PATIENCE`] to send its question. Of more than [`MOST`] visitors the oldest is dropped.
-//! Cost: one system call for each visitor whenever one has sent something.
+//! A visitor has [`REQUEST_TIMEOUT`] to send its question. With more than [`MAX_VISITORS`] visitors the
+//! oldest is dropped. Cost: one system call for each visitor whenever any has sent bytes.
 
 use super::control::{self, QueueQuestion};
 use std::io;
@@ -12,23 +12,24 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use unisono_linux::{local_socket, socket};
 
-/// How long a visitor may take to send its question, and to take the answer. `unisono queue` sends at once.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Each visitor costs a descriptor; a process has 1,024 by default, and the queue needs some dozens for
-/// itself.
-const MOST: usize = 512;
+/// The time for a visitor to send its question, and the time to take the answer. `unisono queue` sends at
+/// once.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+/// The most visitors. Each costs a descriptor; a process has 1,024 by default, and the queue needs some
+/// dozens.
+const MAX_VISITORS: usize = 512;
 
 #[derive(Debug)]
 pub(super) struct Visitors {
     listener: UnixListener,
-    /// In the order in which they came.
+    /// In the order of their arrival.
     all: Vec<Visitor>,
 }
 
 #[derive(Debug)]
 struct Visitor {
     stream: UnixStream,
-    /// The part of its question that has come.
+    /// The received part of its question.
     said: Vec<u8>,
     until: Instant,
 }
@@ -45,27 +46,27 @@ impl Visitors {
         Ok(Self { listener, all: Vec::new() })
     }
 
-    /// What becomes readable when a visitor comes or sends something.
+    /// Descriptors that become readable when a visitor connects or sends.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         [self.listener.as_fd()].into_iter().chain(self.all.iter().map(|visitor| visitor.stream.as_fd()))
     }
 
-    /// The questions that have come whole, each with the connection for its answer. Never waits.
+    /// The questions that have arrived completely, each with the connection for its answer. Never waits.
     pub(super) fn questions(&mut self, now: Instant) -> Vec<(UnixStream, QueueQuestion)> {
-        // as many as the kernel keeps for us, so that a flood of them ends
+        // as many as the kernel's backlog, so that a flood of connections ends
         for _ in 0..local_socket::BACKLOG {
             let Ok((stream, _)) = self.listener.accept() else { break };
-            if self.all.len() == MOST {
+            if self.all.len() == MAX_VISITORS {
                 self.all.remove(0);
             }
-            self.all.push(Visitor { stream, said: Vec::new(), until: now + PATIENCE });
+            self.all.push(Visitor { stream, said: Vec::new(), until: now + REQUEST_TIMEOUT });
         }
         let mut asked = Vec::new();
         for mut visitor in std::mem::take(&mut self.all) {
             match visitor.listen() {
                 HeardQuestion::Question(question) => {
-                    // one that does not take its answer must not hold up others for long
-                    if visitor.stream.set_write_timeout(Some(PATIENCE)).is_ok() {
+                    // a visitor that does not read its answer must not delay others for long
+                    if visitor.stream.set_write_timeout(Some(REQUEST_TIMEOUT)).is_ok() {
                         asked.push((visitor.stream, question));
                     }
                 }
@@ -78,10 +79,10 @@ impl Visitors {
 }
 
 enum HeardQuestion {
-    /// Not a whole question yet.
+    /// No complete question yet.
     Nothing,
     Question(QueueQuestion),
-    /// No question, or the visitor has gone.
+    /// Not a question, or the visitor has gone.
     Nonsense,
 }
 
@@ -100,7 +101,7 @@ impl Visitor {
                 return serde_json::from_slice(question)
                     .map_or(HeardQuestion::Nonsense, HeardQuestion::Question);
             }
-            if self.said.len() as u64 > control::MOST {
+            if self.said.len() as u64 > control::MAX_LINE_BYTES {
                 return HeardQuestion::Nonsense;
             }
         }
@@ -134,9 +135,9 @@ mod tests {
         let speaks = UnixStream::connect(&path).expect("it listens");
         ask(&speaks);
         assert_eq!(visitors.questions(start).len(), 1, "one look is enough");
-        assert!(visitors.all.len() <= MOST, "the others are few");
+        assert!(visitors.all.len() <= MAX_VISITORS, "the others are few");
         assert!(
-            visitors.questions(start + PATIENCE).is_empty() && visitors.all.is_empty(),
+            visitors.questions(start + REQUEST_TIMEOUT).is_empty() && visitors.all.is_empty(),
             "and have gone"
         );
     }

@@ -1,9 +1,9 @@
-//! The worker: the process through which all frames pass. It takes frames, lets the engine decide, and sends
-//! them on.
+//! The worker: the process through which all frames pass. It receives frames, schedules them with the engine,
+//! and sends them.
 //!
-//! It has given up root and has only what it opened before: the way's sockets, the words that it shares with
-//! the program at the device, and a connection to the guard ([`super::confine`] says which calls it may
-//! make). It does not sleep between the frames of a burst; without work it waits as [`Patience`] says.
+//! It has given up root and has only its open descriptors: the way's sockets, the words that it shares with
+//! the program at the device, and a connection to the guard ([`super::confine`] lists its system calls). It
+//! does not sleep between the frames of a burst; without work it waits as [`Patience`] says.
 
 use super::classify::{Classifier, Named, NoClass, TAG, untag};
 use super::congestion;
@@ -26,36 +26,36 @@ use unisono_linux::poll;
 use unisono_sync::PollBudget;
 use unisono_sync::atomics::pause;
 
-/// Frames taken before some are sent, and the other way round. 64 frames of 1,500 bytes leave a link of 10
-/// Gbit/s in 77 us, the most that a turn to one side delays the other; a system call for each side costs
-/// about 0.3 us, a hundredth of that. 64 is also the kernel's own budget for a device's poll (NAPI). Not
-/// measured.
+/// Frames received before some are sent, and the other way round. 64 frames of 1,500 bytes leave a link of 10
+/// Gbit/s in 77 us, the longest delay that one direction causes to the other; a system call for each
+/// direction costs about 0.3 us, less than a hundredth of that. 64 is also the kernel's own budget for a
+/// device's poll (NAPI). Not measured.
 const BURST: usize = 64;
-/// How long the program at the device counts the queue as alive after its last report. Beyond it traffic
-/// passes the queue by, in the order of the device alone. Ten reports fit in, so that a worker which lost its
-/// processor for a few slices (2 to 20 ms each) is not taken for dead. Half a second is also the longest time
-/// for which a killed worker stops a network, which a connection survives. Chosen, not measured.
+/// The program at the device counts the queue as alive for this time after its last report. After that,
+/// traffic bypasses the queue, in the device's order. It is ten reports long, so that a worker which lost its
+/// processor for a few slices (2 to 20 ms each) does not count as dead. A killed worker stops a network for
+/// at most this half second, and connections survive that. Chosen, not measured.
 const ALIVE: Nanos = Nanos(500_000_000);
-/// How often the worker reports that it is alive, and wakes if it sleeps: 20 wake-ups a second cost about a
-/// thousandth of a processor. Must stay far below [`ALIVE`].
+/// The interval of the worker's reports that it is alive; a sleeping worker wakes for each. 20 wake-ups a
+/// second cost about a thousandth of a processor. Must stay far below [`ALIVE`].
 const BEAT: Nanos = Nanos(50_000_000);
-/// How often a worker that does not sleep looks for questions. A look is a system call of 0.3 us, so this is
-/// 0.03 % of its time; `unisono queue` waits a millisecond for its answer at most. One that sleeps is woken
-/// by the question.
+/// The interval of a spinning worker's checks for questions. A check is a system call of 0.3 us, so this is
+/// 0.03 % of its time; `unisono queue` waits a millisecond for its answer at most. A question wakes a
+/// sleeping worker.
 const LISTEN: Nanos = Nanos(1_000_000);
-/// How long frames that wait may take to leave at the end. What a class may hold leaves within 20 ms at the
-/// rate that it is sure of (`flows`), but a device that is down never takes anything. Those who wait for the
+/// The time for waiting frames to leave at the end. The backlog of a class leaves within 20 ms at its
+/// guaranteed rate (`flows`), but a device that is down never takes frames. Processes that wait for the
 /// worker give it twice this time (`control`).
 const LAST: Nanos = Nanos(2_000_000_000);
 
 /// How the worker waits for frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Patience {
-    /// Ask again and again. This uses a whole processor and saves the wake-up before each frame.
+    /// Poll. This uses a whole processor and saves the wake-up before each frame.
     Spin,
-    /// Ask for this long, then sleep until a frame comes.
+    /// Poll for this long, then sleep until a frame arrives.
     SpinBlock(Duration),
-    /// Sleep until a frame comes.
+    /// Sleep until a frame arrives.
     Block,
 }
 
@@ -100,7 +100,7 @@ pub(super) struct Worker<W: Way> {
     budget: PollBudget,
     master: Dialogue,
     alive: Words,
-    /// When to end at the latest, once the worker was told to.
+    /// The latest end, once the worker was ordered to end.
     ending: Option<Nanos>,
     scratch: Vec<W::Frame>,
 }
@@ -141,8 +141,8 @@ impl<W: Way> Worker<W> {
         all
     }
 
-    /// Reports that it has begun, and works until it is told to end. Fails if the device is gone, or the
-    /// guard is.
+    /// Reports that it has begun, and works until it is ordered to end. Fails if the device or the guard is
+    /// gone.
     pub(super) fn run(&mut self) -> io::Result<()> {
         self.master.answer(&QueueAnswer::Done)?;
         let (mut beat, mut listen) = (Nanos::ZERO, Nanos::ZERO);
@@ -168,7 +168,7 @@ impl<W: Way> Worker<W> {
                 self.budget.renew(|| now);
                 continue;
             }
-            // until a frame may leave it is not worth sleeping for less than it takes to wake up
+            // if a frame may leave soon, sleeping for less than the wake-up time does not pay
             if self.budget.is_left(|| now) {
                 pause();
                 continue;
@@ -189,7 +189,7 @@ impl<W: Way> Worker<W> {
         &self.alive.all()[program::ALIVE]
     }
 
-    /// Takes frames that came. Answers how many.
+    /// Receives frames. Returns their number.
     fn take(&mut self, now: Nanos) -> io::Result<usize> {
         let mut frames = std::mem::take(&mut self.scratch);
         self.way.receive(BURST, &mut frames)?;
@@ -220,13 +220,13 @@ impl<W: Way> Worker<W> {
         Ok(came)
     }
 
-    /// Sends frames that may leave. Answers how many, and when to look again.
+    /// Sends frames that may leave. Returns their number, and the time of the next attempt.
     fn send(&mut self, now: Nanos) -> io::Result<(usize, Nanos)> {
         let mut sent = 0;
         let mut again = Nanos::NEVER;
         while sent < BURST {
             if !self.way.can_send() {
-                // the device has no room: soon
+                // the device has no room: try again soon
                 again = Nanos(100_000).after(now);
                 break;
             }
@@ -262,7 +262,7 @@ impl<W: Way> Worker<W> {
                     self.way.carry(mtu);
                     QueueAnswer::Done
                 }
-                // the last question, which is answered when the queue is empty
+                // the last question; its answer follows when the queue is empty
                 QueueQuestion::End | QueueQuestion::GiveWay => {
                     self.ending = Some(LAST.after(now));
                     return Ok(());

@@ -1,19 +1,19 @@
-//! What was there before, written down before it is changed.
+//! The journal: records the previous state of a device before a change.
 //!
-//! Each policy in force has one file in `/run/unisono/queue`. The file is called
-//! `<network namespace>-<number of the device>.json`, or `...-in.json` for a policy of incoming packets. It
-//! says who applied the policy, what is to be put back, and the policy itself. The file appears whole or not
-//! at all, and goes when everything is as it was before. A journal in the phase [`Phase::Changing`] belongs
-//! to a process that was killed, if that process is gone.
+//! Each policy in force has one file in `/run/unisono/queue`. The file is called `<network namespace>-<number
+//! of the device>.json`, or `...-in.json` for a policy of incoming packets. It records the process that
+//! applied the policy, the state to restore, and the policy itself. The file appears completely or not at
+//! all, and is removed when the device is restored. If a journal is in the phase [`Phase::Changing`] and its
+//! process is gone, the process was killed.
 //!
-//! A device is known by the numbers of its network namespace and of itself, because a device may be renamed
-//! while its policy holds. A process is known by its number and its start, because numbers are used again.
-//! One command at a time changes queues on a host ([`Journal::lock`]). Each change takes milliseconds, and
-//! the next command waits for it.
+//! A device is identified by the numbers of its network namespace and of itself, because it may be renamed
+//! while its policy holds. A process is identified by its number and its start time, because numbers are
+//! reused. One command at a time changes queues on a host ([`Journal::lock`]). Each change takes
+//! milliseconds, and the next command waits for it.
 //!
-//! Where the files lie, and why they may be believed: [`unisono_linux::undo`].
+//! The place of the files, and why they can be trusted: [`unisono_linux::undo`].
 //!
-//! Cost: two system calls to flush; some milliseconds. When not to use: for what changes often.
+//! Cost: two system calls to flush; some milliseconds. When not to use: for data that changes often.
 
 mod record;
 mod side;
@@ -35,13 +35,13 @@ use unisono_linux::undo::{DirectoryLock, PreparedFile, UndoDirectory};
 const DIRECTORY: &str = "/run/unisono/queue";
 /// Prefix of the names of journals of shares of processor time.
 const SHARES: &str = "cpu-";
-/// How long to wait for another command that changes a queue. Draining the classes of the policy before takes
-/// up to 3 s, everything else milliseconds. Two such commands and a host that is busy fit in; a person does
-/// not wait longer without a word.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The time to wait for another command that changes a queue. Draining the classes of the previous policy
+/// takes up to 3 s, everything else milliseconds. Two such commands and a busy host fit in; a person does not
+/// wait longer without a message.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Suffix of a journal's name.
 const ENDING: &str = "json";
-/// Suffix while another place comes into force: see [`Journal::aside`].
+/// Suffix while another backend comes into force: see [`Journal::aside`].
 const ASIDE: &str = "aside";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -60,12 +60,12 @@ pub enum JournalError {
     )]
     Form { path: PathBuf, why: String },
     /// Another command changes a queue of this host, and does not end.
-    #[error("another `unisono queue` is at work ({path} has been locked for {} s); wait for it to end", PATIENCE.as_secs())]
+    #[error("another `unisono queue` is at work ({path} has been locked for {} s); wait for it to end", LOCK_TIMEOUT.as_secs())]
     Busy { path: PathBuf },
 }
 
 impl Journal {
-    /// The journal of what a device of this thread's network namespace sends: see [`Self::find`].
+    /// The journal of outgoing packets of a device in this thread's network namespace: see [`Self::find`].
     pub fn of(device: &str) -> Result<Self, JournalError> {
         Self::of_side(&LinkSide::out(device))
     }
@@ -75,8 +75,8 @@ impl Journal {
         Ok(Self::find(side)?.1)
     }
 
-    /// The name that a device has now, and its journal. A device of this thread's network namespace is found
-    /// by its name. A device that was renamed or is gone is found by the name that it had when a policy was
+    /// A device's present name, and its journal. A device of this thread's network namespace is found by its
+    /// name. A device that was renamed or is gone is found by its name at the time when the policy was
     /// applied.
     pub fn find(side: &LinkSide) -> Result<(LinkSide, Self), JournalError> {
         let devices = Devices::of_this_thread()?;
@@ -104,19 +104,19 @@ impl Journal {
         Self { path: directory.join(format!("{namespace}-{side}.json")) }
     }
 
-    /// The journal of a process that shares out processor time. It belongs to the host, whatever the network
+    /// The journal of a process that shares processor time. It belongs to the host, not to a network
     /// namespace.
     pub fn of_shares(process: u32) -> Self {
         Self { path: Path::new(DIRECTORY).join(format!("{SHARES}{process}.json")) }
     }
 
-    /// Keeps others from beginning to share out processor time, and from putting back what such a process
-    /// left.
+    /// Prevents other processes from beginning to share processor time, and from restoring the groups of a
+    /// killed one.
     pub fn lock_shares() -> Result<DirectoryLock, JournalError> {
         Self::of_shares(0).lock()
     }
 
-    /// The journals of all processes that share out processor time, or were killed while they did.
+    /// The journals of all processes that share processor time, or were killed while they did.
     pub fn all_shares() -> Result<Vec<Self>, JournalError> {
         Ok(Self::files(SHARES, ENDING)?.into_iter().map(|(_, journal)| journal).collect())
     }
@@ -125,8 +125,8 @@ impl Journal {
         Self { path: path.to_owned() }
     }
 
-    /// The journals of all devices of this thread's network namespace, each with its device's name now. A
-    /// device that is gone has the name that it had when the policy was applied.
+    /// The journals of all devices of this thread's network namespace, each with its device's present name. A
+    /// device that is gone has the name at the time when the policy was applied.
     pub fn all() -> Result<Vec<(LinkSide, Self)>, JournalError> {
         Self::all_that_end(ENDING)
     }
@@ -176,7 +176,7 @@ impl Journal {
         &self.path
     }
 
-    /// Where the journal of the policy before lies while another place comes into force beside it.
+    /// The journal of the previous policy while another backend comes into force.
     pub(crate) fn aside(&self) -> Self {
         Self { path: self.path.with_extension(ASIDE) }
     }
@@ -186,7 +186,7 @@ impl Journal {
         Self { path: self.path.with_extension(ENDING) }
     }
 
-    /// Renames this journal to `other`, which needs no room on the disk. On an error nothing has changed.
+    /// Renames this journal to `other`. A rename needs no disk space. On an error nothing has changed.
     pub(crate) fn become_that(&self, other: &Self) -> Result<(), JournalError> {
         self.directory().rename(self.name(), other.name()).map_err(failed("rename", &self.path))
     }
@@ -199,9 +199,10 @@ impl Journal {
         self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
     }
 
-    /// Keeps others from changing queues of this host until it is dropped. Waits for a command that does.
+    /// Prevents other processes from changing queues of this host until the lock is dropped. Waits for its
+    /// present holder.
     pub fn lock(&self) -> Result<DirectoryLock, JournalError> {
-        self.lock_within(PATIENCE)
+        self.lock_within(LOCK_TIMEOUT)
     }
 
     fn lock_within(&self, patience: Duration) -> Result<DirectoryLock, JournalError> {
@@ -211,7 +212,7 @@ impl Journal {
     }
 
     /// As [`Self::lock`] for any device, but creates nothing. `None`: there is no directory of journals, so
-    /// nobody can be at work.
+    /// no command can be at work.
     pub fn lock_what_is_there() -> Result<Option<DirectoryLock>, JournalError> {
         match fs::symlink_metadata(DIRECTORY) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -219,13 +220,13 @@ impl Journal {
         }
     }
 
-    /// The lock that the program which started this one has passed on under a descriptor number.
+    /// The lock that the starter of this program has passed on under a descriptor number.
     pub fn lock_passed_on(&self, number: i32) -> Result<DirectoryLock, JournalError> {
         let directory = self.directory();
         directory.lock_passed_on(number).map_err(failed("use the lock of", directory.path()))
     }
 
-    /// The record. `None`: there is no journal, or it is of an earlier boot.
+    /// The record. `None`: there is no journal, or it is from an earlier boot.
     pub fn read<B: DeserializeOwned>(&self) -> Result<Option<Record<B>>, JournalError> {
         let text = self.directory().read(self.name()).map_err(failed("read", &self.path))?;
         let Some(text) = text else { return Ok(None) };
@@ -243,19 +244,19 @@ impl Journal {
         self.commit(self.prepare(record)?)
     }
 
-    /// Writes what the journal will say after a change into a file beside it, so that the end of the change
-    /// needs no room on the disk. On an error nothing has changed.
+    /// Writes the future contents of the journal into a file beside it, so that the end of the change needs
+    /// no disk space. On an error nothing has changed.
     pub fn prepare<B: Serialize>(&self, record: &Record<B>) -> Result<PreparedFile, JournalError> {
         let text = serde_json::to_string_pretty(record).expect("serializes because its keys are texts");
         self.directory().prepare(self.name(), text.as_bytes()).map_err(failed("write", &self.path))
     }
 
-    /// Replaces the journal by what was prepared. On an error the old record is still there.
+    /// Replaces the journal by a prepared file. On an error the old record is still there.
     pub fn commit(&self, prepared: PreparedFile) -> Result<(), JournalError> {
         prepared.commit().map_err(failed("write", &self.path))
     }
 
-    /// Removes the journal: the device is as it was.
+    /// Removes the journal, after the device was restored.
     pub fn remove(&self) -> Result<(), JournalError> {
         self.directory().remove(self.name()).map_err(failed("remove", &self.path))
     }

@@ -1,4 +1,4 @@
-//! The text of a journal: who changes what, how far the change is, and what is to be put back.
+//! The contents of a journal: the changing process, the phase of the change, and the state to restore.
 
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -7,11 +7,11 @@ use unisono_linux::undo::Author;
 pub(super) const FORMAT: &str = "unisono-queue-1";
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
-/// What a journal says. `B` is what its place has to put back.
+/// The contents of a journal. `B` is the state that its backend restores.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Record<B> {
     pub(super) format: String,
-    /// The boot during which it was written; after another boot there is nothing to put back.
+    /// The boot that it was written in; after another boot there is nothing to restore.
     pub(super) boot: String,
     pub backend: String,
     /// The device's name when the policy was applied.
@@ -55,14 +55,14 @@ impl<B> Record<B> {
     }
 
     /// Whether the policy holds and its process lives. If the caller holds the lock, a record in the phase
-    /// [`Phase::Changing`] is of a process that was killed, because that process would hold the lock
+    /// [`Phase::Changing`] comes from a killed process, because a living one would hold the lock
     /// (PROTOCOL.md).
     pub(crate) fn is_in_force(&self) -> bool {
         self.phase == Phase::Holds && self.author.lives()
     }
 }
 
-/// The id of this boot; empty where the kernel does not say.
+/// The id of this boot; empty if the kernel does not report it.
 pub(super) fn boot() -> String {
     fs::read_to_string(BOOT).map(|text| text.trim().to_owned()).unwrap_or_default()
 }

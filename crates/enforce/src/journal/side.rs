@@ -1,4 +1,4 @@
-//! The device that a journal is about, by its number in its network namespace.
+//! The device of a journal, by its number in its network namespace.
 
 use super::{JournalError, failed};
 use std::fmt;
@@ -12,7 +12,7 @@ const NAMESPACE: &str = "/proc/thread-self/ns/net";
 /// Suffix of the names of journals about incoming packets.
 const INCOMING: &str = "-in";
 
-/// One direction of a device. Each direction has a policy of its own.
+/// One direction of a device. Each direction has its own policy.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct LinkSide {
     pub device: String,

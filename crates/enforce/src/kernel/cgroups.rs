@@ -1,6 +1,6 @@
-//! Where the control groups are that a policy's rules name, for the classifier.
+//! Finds the control groups that a policy's rules name, for the classifier.
 
-use super::program::{GroupPosition, MOST_DEPTHS};
+use super::program::{GroupPosition, MAX_DEPTHS};
 use crate::cpu::below;
 use crate::error::Error;
 use std::collections::BTreeMap;
@@ -51,9 +51,9 @@ pub(super) fn places(policy: &Policy) -> Result<BTreeMap<String, GroupPosition>,
         let depth = u32::try_from(cgroup.split('/').skip(1).count()).unwrap_or(u32::MAX);
         places.insert(cgroup.clone(), GroupPosition { depth, number: facts.ino() });
         if places.values().map(|place| place.depth).collect::<std::collections::BTreeSet<_>>().len()
-            > MOST_DEPTHS
+            > MAX_DEPTHS
         {
-            let what = format!("control groups of more than {MOST_DEPTHS} different depths");
+            let what = format!("control groups of more than {MAX_DEPTHS} different depths");
             return Err(Error::NotHere { at: rule.at, what });
         }
     }

@@ -1,4 +1,4 @@
-//! Turns what the kernel's classes counted into figures of a policy's classes.
+//! Converts the counters of the kernel's classes into figures of a policy's classes.
 
 use super::NAME;
 use super::tree::{self, ClassNumbers};

@@ -1,19 +1,19 @@
-//! Policies for packets that a device receives: the packets make a detour through a device of our own (IFB),
-//! where the policy is enforced as at any other device.
+//! Policies for packets that a device receives: the packets are redirected through a device of our own (IFB),
+//! and the policy is enforced there as at any other device.
 //!
 //! ```text
-//!   journal --> IFB, off --> classes of the policy at the IFB --> IFB on --> clsact and redirecting filter
+//!   journal --> IFB, down --> classes of the policy at the IFB --> IFB up --> clsact and redirecting filter
 //!      ^                                                                          | the policy holds
-//!      +------- IFB away <-- clsact away, if nobody else uses it <-- filter away <+  cleared, failed, killed
+//!      +------- remove IFB <-- remove clsact if unused <-- remove filter <------+  cleared, failed, killed
 //! ```
-//! The filter is the last step in and the first step back, because a packet that is redirected to a missing
-//! device, or to one that is off, is lost. The IFB's number is computed from the device's number: 2^30 or
-//! more, while the kernel counts up from 1. So the journal does not mention it, and whoever finds the journal
-//! of a killed process knows which IFB to remove.
+//! The filter is the last step of a start and the first step of an end, because a packet that is redirected
+//! to a missing device, or to one that is down, is lost. The IFB's number is computed from the device's
+//! number: 2^30 or more, while the kernel counts up from 1. So the journal does not contain it, and a process
+//! that finds the journal of a killed process knows which IFB to remove.
 //!
 //! Differences from packets that a device sends: the packets have crossed the link already, so only senders
-//! that notice drops slow down. It is not known yet which process a packet is for. Packets that the device
-//! has merged (GRO) are scheduled whole, up to 64 KiB.
+//! that react to drops slow down. The receiving process is not known yet. Packets that the device has merged
+//! (GRO) are scheduled whole, up to 64 KiB.
 
 use super::site::{HostDevice, block_of, name_of};
 use super::step::KernelStep;
@@ -33,7 +33,7 @@ const ENOENT: i32 = Errno::NOENT.raw_os_error();
 const FILTER: &str = "unisono_detour";
 const CLSACT: &str = "clsact";
 
-/// Whether incoming packets can be told apart as the policy asks.
+/// Checks whether incoming packets can be classified as the policy asks.
 pub(super) fn suits(policy: &Policy) -> Result<(), Error> {
     for rule in &policy.rules {
         let matcher = &rule.matcher;
@@ -52,7 +52,7 @@ pub(super) fn suits(policy: &Policy) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses if somebody else uses the IFB's name or number, or the place for the filter.
+/// Refuses if another program uses the IFB's name or number, or the hook of the filter.
 pub(super) fn is_free(host: &mut HostDevice, side: &LinkSide) -> Result<(), Error> {
     let (device, name) = (&side.device, name_of(host.link.index));
     let taken = |what: String, remedy: String| Err(Error::InTheWay { what, remedy });
@@ -79,11 +79,11 @@ pub(super) fn is_free(host: &mut HostDevice, side: &LinkSide) -> Result<(), Erro
 /// Whether the device's clsact discipline was made for the policy of the other direction.
 fn made_for_other_direction(side: &LinkSide) -> Result<bool, Error> {
     let other = Journal::of_side(side)?.of_other_direction().read::<serde_json::Value>()?;
-    // as `interposed` and `fair` write it down
+    // the fields that `interposed` and `fair` write
     Ok(other.is_some_and(|other| other.before["made_clsact"] == true || other.before["clsact"] == false))
 }
 
-/// The filter's program, which redirects every packet.
+/// The filter's program; it redirects every packet.
 pub(super) fn takes_all() -> Result<ClassifierProgram, Error> {
     let mut code = Assembler::default();
     let program = code.set(R0, 1).exit();
@@ -91,11 +91,11 @@ pub(super) fn takes_all() -> Result<ClassifierProgram, Error> {
     Ok(ClassifierProgram::load(FILTER, &program)?)
 }
 
-/// The first steps: make a device at which packets can wait.
+/// The first steps: make the IFB.
 pub(super) fn make(host: &HostDevice) -> Vec<KernelStep> {
     vec![
         KernelStep::Detour(Box::new(ingress::make_block(host.queue, &name_of(host.link.index)))),
-        // refused where there is no IPv6, and then there is nothing to prevent
+        // refused on hosts without IPv6, where it is unnecessary
         KernelStep::Try(Box::new(capture::without_address(host.queue))),
     ]
 }
@@ -104,13 +104,13 @@ pub(super) fn begin(host: &HostDevice, takes_all: &ClassifierProgram) -> Vec<Ker
     let device = host.link.index;
     vec![
         KernelStep::Detour(Box::new(link::set(host.queue, link::LinkState::Up))),
-        // it is there if the policy of the other direction needs one
+        // it exists already if the policy of the other direction needs one
         KernelStep::Try(Box::new(traffic::clsact(device))),
         KernelStep::Detour(Box::new(ingress::redirect(device, host.queue, takes_all.as_fd(), FILTER))),
     ]
 }
 
-/// Removes the filter and the IFB. Notes what stays.
+/// Removes the filter and the IFB. Adds a note about a part that stays.
 pub(super) fn put_back(host: &mut HostDevice, side: &LinkSide, notes: &mut Vec<String>) -> Result<(), Error> {
     let device = host.link.index;
     let now = qdisc::of_device(&mut host.socket, device)?;
@@ -124,7 +124,7 @@ pub(super) fn put_back(host: &mut HostDevice, side: &LinkSide, notes: &mut Vec<S
     remove_block(&mut host.socket, device)
 }
 
-/// Removes the clsact discipline if nobody uses it. Notes that it stays, unless the policy of the other
+/// Removes the clsact discipline if it is unused. Adds a note if it stays, unless the policy of the other
 /// direction will remove it.
 pub(super) fn remove_clsact(
     host: &mut HostDevice,

@@ -2,22 +2,22 @@
 //!
 //! ```text
 //!   Policy --> tree: classes with rates     --\
-//!          --> program: whose packet is whose  >-- steps, each may be the last --> the policy holds
+//!          --> program: the classifier        >-- steps, each may be the last --> the policy holds
 //!          --> cgroups: weights             --/            |
-//!                                                          +-- failed, killed --> what was there before
+//!                                                          +-- failed, killed --> the previous state
 //! ```
-//! A first policy replaces what the device began with; packets that wait there are lost. Another policy
-//! changes the classes that are there: the classifier is replaced in one step, and classes that are gone are
-//! served until nothing waits in them, so no packet is lost. (Packets of a class that has moved may leave
-//! before some that wait in its old place.) A class begins to hold when the classifier is there, a
-//! millisecond or so after the first step.
+//! A first policy replaces the device's discipline; packets that wait there are lost. A further policy
+//! changes the existing classes: the classifier is replaced in one step, and removed classes are served until
+//! they are empty, so no packet is lost. (Packets of a class that has moved may leave before packets that
+//! wait in its old place.) A policy takes effect when the classifier is attached, about a millisecond after
+//! the first step.
 //!
-//! What this place cannot do is noted ([`Kernel::notes`]): deadlines, limits at inner classes, dropping from
-//! the longest queue. Unused capacity is lent by weight among the leaves of one class, but only roughly where
-//! weights differ by more than some tens.
+//! [`Kernel::notes`] lists the parts of a policy that this backend cannot enforce: deadlines, limits at inner
+//! classes, dropping from the longest queue. Unused capacity is lent by weight among the leaves of one class,
+//! but only roughly if weights differ by more than a factor of some tens.
 //!
-//! Cost: about a microsecond a packet. When not to use it: where packets have deadlines, or delays have to be
-//! seen. Reference: tc-htb(8), tc-bpf(8), Documentation/admin-guide/cgroup-v2.rst.
+//! Cost: about a microsecond a packet. When not to use it: if packets have deadlines, or delays have to be
+//! measured. Reference: tc-htb(8), tc-bpf(8), Documentation/admin-guide/cgroup-v2.rst.
 
 mod cgroups;
 pub mod discipline;
@@ -86,12 +86,12 @@ struct PlannedPolicy {
     pieces: Option<SegmentSize>,
     weights: Vec<GroupWeight>,
     default: u16,
-    /// The filter that sends incoming packets to their queue, for a policy of those.
+    /// The filter that redirects incoming packets to their queue, for a policy of incoming packets.
     detour: Option<ClassifierProgram>,
 }
 
 impl Kernel {
-    /// What a device of this thread's network namespace sends.
+    /// The outgoing direction of a device in this thread's network namespace.
     pub fn new(device: &str) -> Self {
         Self::at(LinkSide::out(device))
     }
@@ -106,7 +106,8 @@ impl Kernel {
         self
     }
 
-    /// `stopped` is asked before every step of a change; `Some` says by whom the change is stopped.
+    /// Sets the check for interruptions. `stopped` is called before every step of a change and returns the
+    /// cause of an interruption.
     pub fn until(mut self, stopped: impl FnMut() -> Option<String> + Send + 'static) -> Self {
         self.site.stopped = Box::new(stopped);
         self
@@ -125,8 +126,8 @@ impl Kernel {
         pieces: Option<SegmentSize>,
     ) -> Result<PlannedPolicy, Error> {
         let tree = &policy.hierarchy;
-        if tree::levels(tree) > htb::MOST_LEVELS {
-            let most = htb::MOST_LEVELS - 1;
+        if tree::levels(tree) > htb::MAX_LEVELS {
+            let most = htb::MAX_LEVELS - 1;
             let what = format!(
                 "the kernel nests classes at most {most} deep; the interposed backend has no such limit"
             );
@@ -186,7 +187,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// What the device begins with, which a policy may replace.
+    /// The device's present discipline, if a policy may replace it.
     fn root(&self, host: &mut HostDevice, has_policy: bool) -> Result<Root, Error> {
         if self.site.side.direction == TrafficDirection::In && !has_policy {
             incoming::is_free(host, &self.site.side)?;
@@ -210,7 +211,7 @@ impl Kernel {
         let stopped = std::mem::replace(&mut self.site.stopped, Box::new(|| None));
         let notes = std::mem::take(&mut self.site.notes);
         let again = Policy::parse(&held.policy).map_err(Error::from).and_then(|mut policy| {
-            policy.cpu = None; // which weights it had set, if any, the record says
+            policy.cpu = None; // the record has the weights that it had set, if any
             let wanted = self.wanted(host, &policy, &held.before.numbers, held.before.pieces)?;
             let steps = steps(host, &wanted, Some(&changing.before), &held.before);
             self.carry_out(host, steps)
@@ -289,7 +290,7 @@ impl EnforcingPlace for Kernel {
         let mut host = self.site.host()?;
         self.wanted(&mut host, policy, &ClassNumbers::new(), None)?;
         let record = self.site.journal()?.read::<serde_json::Value>()?;
-        // a queue in front of the device leaves the discipline what it was
+        // an interposed queue does not change the discipline
         if record.is_some_and(|record| record.backend != interposed::NAME) {
             return Ok(());
         }
@@ -373,14 +374,14 @@ impl EnforcingPlace for Kernel {
         }
         let device = self.site.device();
         let mut changing = Record::new(NAME, &device, host.link.index.0, &policy.text, then.clone());
-        // whoever finds it half done has to know what both policies have changed
+        // a process that finds the unfinished change has to know the changes of both policies
         let dropped = known.filter(|weight| then.weights.iter().all(|other| other.file != weight.file));
         changing.before.weights.extend(dropped.cloned());
         if let Some(held) = &held {
             let both = held.before.numbers.iter().map(|(name, number)| (format!("{name} before"), *number));
             changing.before.numbers.extend(both);
         }
-        // whatever comes of it, there is room to write it down
+        // whatever happens, there is disk space for the record
         let mut holds = changing.clone().that_holds();
         holds.before.clone_from(&then);
         let as_wanted = journal.prepare(&holds)?;

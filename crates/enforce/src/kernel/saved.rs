@@ -1,4 +1,4 @@
-//! What a device and control groups were like, as far as it has to be put back.
+//! The previous state of a device and of control groups, as far as it has to be restored.
 
 use super::tree::{ClassNumbers, HANDLE};
 use crate::cpu::controller::GroupWeight;
@@ -8,7 +8,7 @@ use unisono_linux::netlink::link::{self, Index, NetworkDevice};
 use unisono_linux::netlink::qdisc::{self, Qdisc};
 use unisono_linux::netlink::{NetlinkRequest, NetlinkSocket};
 
-/// Disciplines without classes, which their options describe completely.
+/// Disciplines without classes; their options describe them completely.
 const WHOLE: [&str; 15] = [
     "pfifo",
     "bfifo",
@@ -29,26 +29,26 @@ const WHOLE: [&str; 15] = [
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct BeforeKernel {
-    /// What the device began with. `None`: the kernel had put it there itself.
+    /// The device's discipline before. `None`: the kernel's default.
     pub(super) root: Option<Qdisc>,
-    /// The longest packet that the device was handed at once, if a limit is set now.
+    /// The previous limit of packets passed to the device, if a limit is set now.
     pub(super) pieces: Option<SegmentSize>,
     pub(super) weights: Vec<GroupWeight>,
-    /// The classes that are there now.
+    /// The present classes.
     pub(super) numbers: ClassNumbers,
 }
 
-/// The longest packet that a device is handed at once.
+/// The longest packet that the kernel passes to a device (`gso_max_size`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct SegmentSize {
     before: u32,
     before_4: Option<u32>,
-    /// What this program set. Any other value was set by somebody else and stays.
+    /// The value that this program set. Any other value is from another program and stays.
     pub(super) ours: u32,
 }
 
 impl SegmentSize {
-    /// What to set on a device. `None`: its packets are no longer than that anyway.
+    /// The limit to set on a device. `None`: its packets are not longer.
     pub(super) fn of(link: &NetworkDevice, ours: u64) -> Option<Self> {
         let word = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         (ours < link.most_at_once).then(|| Self {
@@ -80,14 +80,15 @@ impl SegmentSize {
     }
 }
 
-/// What a device begins with.
+/// The discipline of a device.
 pub(super) enum Root {
     Ours,
-    /// Something that can be put back. `None`: it comes back when its replacement is removed.
+    /// A discipline that can be restored. `None`: the kernel restores it when its replacement is removed.
     Theirs(Option<Qdisc>),
 }
 
-/// What a device begins with. Fails where that could not be put back, so that it must not be replaced.
+/// The discipline of a device. Fails if the discipline could not be restored, so that it must not be
+/// replaced.
 pub(super) fn root_of(socket: &mut NetlinkSocket, device: &str, index: Index) -> Result<Root, Error> {
     let all = qdisc::of_device(socket, index)?;
     let Some(root) = all.iter().find(|qdisc| qdisc.parent == qdisc::ROOT) else {

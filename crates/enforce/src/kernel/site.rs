@@ -1,5 +1,5 @@
-//! What the places in the kernel share: the device, the notes for the user, and how an unfinished change is
-//! undone.
+//! The common parts of the kernel's backends: the device, the notes for the user, and the undoing of an
+//! unfinished change.
 
 use crate::error::Error;
 use crate::journal::{Journal, LinkSide, Phase, Record};
@@ -8,12 +8,12 @@ use unisono_fairqueue::TrafficDirection;
 use unisono_linux::netlink::NetlinkSocket;
 use unisono_linux::netlink::link::{self, Index, NetworkDevice};
 
-/// The kernel counts the numbers of devices up from 1, and a number that is asked for has to be free. No host
-/// makes a thousand million devices, so the upper half is ours, and the device of a block is known without a
-/// note about it.
+/// The first number of our own devices. The kernel counts the numbers of devices up from 1, and a requested
+/// number has to be free. No host makes a thousand million devices, so the upper half is ours, and the IFB of
+/// a device is known without a record of it.
 pub(super) const FIRST_NUMBER: u32 = 1 << 30;
 
-/// The number of the IFB for what a device receives.
+/// The number of the IFB for a device's incoming packets.
 pub(super) fn block_of(device: Index) -> Index {
     Index(device.0 | FIRST_NUMBER)
 }
@@ -55,7 +55,7 @@ impl KernelSite {
         Ok(Journal::of_side(&self.side)?)
     }
 
-    /// Fails if somebody wants the change to stop.
+    /// Fails if the change was interrupted.
     pub(super) fn go_on(&mut self) -> Result<(), Error> {
         match (self.stopped)() {
             Some(by) => Err(Error::Stopped { by, device: self.device() }),
@@ -94,7 +94,7 @@ impl KernelSite {
     }
 }
 
-/// A place in the kernel, as far as it undoes what it did.
+/// The undo operations of a kernel backend.
 pub(crate) trait KernelPlace {
     const NAME: &'static str;
     type Before: DeserializeOwned;
@@ -104,10 +104,10 @@ pub(crate) trait KernelPlace {
     /// Restores the device as it was before the policy of a record.
     fn put_back(&mut self, host: &mut HostDevice, record: &Record<Self::Before>) -> Result<(), Error>;
 
-    /// Restores what a policy changed elsewhere; its device is gone.
+    /// Restores the changes of a policy outside its device; the device is gone.
     fn put_back_elsewhere(&mut self, record: &Record<Self::Before>) -> Result<(), Error>;
 
-    /// The record of a policy of this place. A policy of another place is an error.
+    /// The record of a policy of this backend. A policy of another backend is an error.
     fn record(&mut self, journal: &Journal) -> Result<Option<Record<Self::Before>>, Error> {
         match journal.read::<serde_json::Value>()?.map(|record| record.backend) {
             None => Ok(None),
@@ -147,7 +147,7 @@ pub(crate) trait KernelPlace {
         Ok(None)
     }
 
-    /// Forgets a policy whose device is gone, and its classes with it.
+    /// Removes the record of a policy whose device, with its classes, is gone.
     fn forget(&mut self, journal: &Journal) -> Result<(), Error> {
         if let Some(record) = self.record(journal)? {
             self.put_back_elsewhere(&record)?;
@@ -157,8 +157,8 @@ pub(crate) trait KernelPlace {
         Ok(journal.remove()?)
     }
 
-    /// Undoes what a killed process left unfinished, and forgets a device that is gone. The caller must hold
-    /// the journal's lock.
+    /// Undoes the unfinished change of a killed process, and removes the record of a device that is gone. The
+    /// caller must hold the journal's lock.
     fn mend(&mut self, journal: &Journal) -> Result<(), Error> {
         self.site().notes.clear();
         match self.site().host() {
@@ -168,7 +168,7 @@ pub(crate) trait KernelPlace {
         }
     }
 
-    /// Restores what was there before the first policy, or notes that there is nothing to restore.
+    /// Restores the state before the first policy, or notes that there is nothing to restore.
     fn take_away(&mut self) -> Result<(), Error> {
         self.site().notes.clear();
         let journal = self.site().journal()?;

@@ -6,15 +6,15 @@ use unisono_linux::netlink::NetlinkRequest;
 
 pub(super) enum KernelStep {
     Ask(Box<NetlinkRequest>),
-    /// It is no error if the thing is not there.
+    /// A missing object is no error.
     Remove(Box<NetlinkRequest>),
-    /// As `Ask`, for packets that come in.
+    /// As `Ask`, for incoming packets.
     Detour(Box<NetlinkRequest>),
-    /// It does not matter whether the kernel refuses.
+    /// A refusal of the kernel is no error.
     Try(Box<NetlinkRequest>),
-    /// Serve classes that get no more packets until none waits in them.
+    /// Serve classes that get no more packets until they are empty.
     Drain(Vec<u32>),
-    /// A device that refuses the limit is no reason to stop.
+    /// A device that refuses the limit does not stop the change.
     Limit(SegmentSize),
     Unlimit(SegmentSize),
     Set(GroupWeight),

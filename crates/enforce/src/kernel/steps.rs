@@ -1,4 +1,4 @@
-//! The steps from what is there to a policy. After each step the change may stop and be undone.
+//! The steps from the present state to a policy. The change may be interrupted and undone after each step.
 
 use super::saved::BeforeKernel;
 use super::site::HostDevice;
@@ -15,13 +15,13 @@ use unisono_linux::netlink::{Refused, htb, qdisc, traffic};
 
 const ENOENT: i32 = Errno::NOENT.raw_os_error();
 const EOPNOTSUPP: i32 = Errno::OPNOTSUPP.raw_os_error();
-/// How long classes that are gone may take to empty: at a device that is down nothing ever leaves.
-const MOST_DRAIN: Duration = Duration::from_secs(3);
-/// A look at the classes is a request to the kernel, some tens of microseconds: about 1 % of the time.
-const DRAIN_LOOK: Duration = Duration::from_millis(2);
+/// The time in which removed classes must become empty: at a device that is down no packet ever leaves.
+const MAX_DRAIN: Duration = Duration::from_secs(3);
+/// The interval of checks. Each is a request to the kernel, some tens of microseconds: about 1 % of the time.
+const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 impl Kernel {
-    /// Carries out steps until one fails or somebody stops the change.
+    /// Executes steps until one fails or the change is interrupted.
     pub(super) fn carry_out(&mut self, host: &mut HostDevice, steps: Vec<KernelStep>) -> Result<(), Error> {
         for step in steps {
             self.site.go_on()?;
@@ -53,7 +53,7 @@ impl Kernel {
         self.site.go_on()
     }
 
-    /// Waits until classes that get no more packets are empty. After [`MOST_DRAIN`] the rest is dropped with
+    /// Waits until classes that get no more packets are empty. After [`MAX_DRAIN`] the rest is dropped with
     /// the classes, and counted.
     fn drain(&mut self, host: &mut HostDevice, classes: &[u32]) -> Result<(), Error> {
         let begin = Instant::now();
@@ -64,15 +64,15 @@ impl Kernel {
             if waiting == 0 {
                 return Ok(());
             }
-            if begin.elapsed() > MOST_DRAIN {
+            if begin.elapsed() > MAX_DRAIN {
                 self.site.note(format!(
                     "{waiting} packets still waited in classes that are gone after {} s, and were dropped with them",
-                    MOST_DRAIN.as_secs()
+                    MAX_DRAIN.as_secs()
                 ));
                 return Ok(());
             }
             self.site.go_on()?;
-            std::thread::sleep(DRAIN_LOOK);
+            std::thread::sleep(DRAIN_POLL_INTERVAL);
         }
     }
 }
@@ -89,7 +89,7 @@ fn lacking(refused: Refused) -> Error {
     }
 }
 
-/// As [`lacking`], for packets that come in.
+/// As [`lacking`], for incoming packets.
 fn lacking_detour(refused: Refused) -> Error {
     if !matches!(refused.errno, ENOENT | EOPNOTSUPP) {
         return Error::Refused(refused);
@@ -102,8 +102,8 @@ fn lacking_detour(refused: Refused) -> Error {
     }
 }
 
-/// The steps from what is there to a policy whose record is `then`. `now` is `None` if what is there is not
-/// ours.
+/// The steps from the present state to a policy whose record is `then`. `now` is `None` if the present
+/// discipline is not ours.
 pub(super) fn steps(
     host: &HostDevice,
     wanted: &PlannedPolicy,

@@ -1,18 +1,18 @@
-//! How the classes of a policy are described to the kernel's token buckets. Pure.
+//! Describes the classes of a policy to the kernel's token buckets. Pure.
 //!
-//! - *Rate*: what the class is sure of by weight; rounded down, so that children never have more than
-//!   their parent.
-//! - *Ceiling*: the policy's, or that of the class above, or the link's rate.
-//! - *Longest packet*: programs hand down up to 64 KiB in one piece, which takes 5 ms at 100 Mbit/s while
-//!   everybody else waits. So the device is handed at most what the link carries in [`PIECE_NS`].
-//! - *Quantum*: by share; the smallest is the longest packet. The kernel gives a class that borrows its turn
+//! - *Rate*: the guarantee of the class; rounded down, so that children never have more than their parent.
+//! - *Ceiling*: the policy's, or the parent's, or the link's rate.
+//! - *Longest packet*: programs pass down up to 64 KiB in one piece. At 100 Mbit/s this takes 5 ms, while all
+//!   other packets wait. So the device gets at most as many bytes at once as the link carries in
+//!   [`PIECE_NS`].
+//! - *Quantum*: by share; the smallest is the longest packet. The kernel gives a borrowing class its turn
 //!   however little of its quantum is left. If packets were longer than a quantum, every turn would be one
 //!   packet, and lending equal.
-//! - *Queue*: where the kernel has `fq_codel`, each flow of a class has its turn, and packets that waited too
-//!   long are marked or dropped. A class with a limit has a plain queue of that length, unless it asks for
-//!   turns or marks. On other kernels the queue is what the policy says, or else [`WAIT_NS`] at the rate
-//!   that the class is sure of. It is short because what waits there is the delay of the class, but it has
-//!   room for two of the longest packets, which would never fit otherwise.
+//! - *Queue*: if the kernel has `fq_codel`, the flows of a class take turns, and packets that waited too long
+//!   are marked or dropped. A class with a limit has a plain queue of that length, unless it asks for turns
+//!   or marks. On other kernels the queue is as long as the policy says, or else [`WAIT_NS`] at the
+//!   guaranteed rate. It is short because its backlog is the delay of the class, but it has room for two of
+//!   the longest packets, because otherwise these would never fit.
 
 use std::collections::BTreeMap;
 use unisono_fairqueue::{ClassId, Flows, Hierarchy, Limit, Order, Overflow, Policy};
@@ -24,33 +24,33 @@ use unisono_linux::netlink::qdisc::{FairCodel, Room};
 pub(super) const HANDLE: u32 = 0x556e_0000;
 /// The class of the whole link.
 const LINK: u16 = 1;
-/// What waits in a queue may take this long at the rate that its class is sure of, unless the policy says
-/// otherwise (ns).
+/// The length of a queue, unless the policy sets it, as time at the class's guaranteed rate (ns).
 const WAIT_NS: f64 = 20e6;
-/// The longest packet may take this long (ns). Lent capacity goes round in turns of some such packets, so
-/// this decides how long it takes until every class had its turn. With 1 ms, a hundredth of a link that was
-/// lent went round once in 1.5 s, and classes were off their shares by 2 % within that time.
+/// The longest packet, as time at the link's rate (ns). Lent capacity circulates in turns of some such
+/// packets, so this determines the time until every class had its turn. With 1 ms, a hundredth of a link that
+/// was lent went round once in 1.5 s, and classes were off their shares by 2 % within that time.
 const PIECE_NS: f64 = 250e3;
-/// The longest turn. With weights far apart (1:1000) the smallest class would otherwise wait for a turn of
-/// many milliseconds of the largest. Half of it limits the ratio of weights that turns can express. Chosen,
-/// not measured.
+/// The longest turn, as time at the link's rate (ns). With weights far apart (1:1000) the smallest class
+/// would otherwise wait for a turn of many milliseconds of the largest. Half of it limits the ratio of
+/// weights that turns can express. Chosen, not measured.
 const TURN_NS: f64 = 50e6;
-/// A class may have been idle, or the kernel late, for this long without losing its share: a tick, at 250 a
-/// second, which is as late as a timer of the kernel's may be. More lets a class that was idle send that much
-/// at the link's rate at once. Chosen by this, not measured.
+/// The time for which a class may be idle, or the kernel late, without losing its share: a tick at 250 Hz,
+/// the greatest delay of a kernel timer. A longer time lets a class that was idle send that much at the
+/// link's rate at once. Chosen by this argument, not measured.
 const BURST_NS: u64 = 4_000_000;
-/// How long packets may wait where flows take turns, and for how long they may wait longer than that, unless
-/// the longest packet takes longer. Both are what RFC 8289 recommends for the Internet.
+/// The target delay of packets if flows take turns, and the interval during which delays may exceed it before
+/// packets are marked. The target is longer if the longest packet takes longer. RFC 8289 recommends both
+/// values for the Internet.
 const TARGET_NS: f64 = 5e6;
 const INTERVAL_NS: f64 = 100e6;
-/// What waits may take this long at the ceiling of its class (ns): as much as one connection to the other end
-/// of the world has under way.
+/// The room of a queue with turns, as time at the class's ceiling (ns): the bytes in flight of one connection
+/// to the other end of the world.
 const CODEL_ROOM_NS: f64 = 100e6;
-/// The memory limit of `fq_codel` by default.
-const MOST_MEMORY: u64 = 32 << 20;
+/// The default memory limit of `fq_codel`.
+const MAX_MEMORY: u64 = 32 << 20;
 /// Bytes of an Ethernet frame.
 const FRAME: u64 = 1514;
-/// The quanta that `tc` accepts: a tenth of a second's bytes, within these bounds.
+/// The quanta that `tc` accepts: the bytes of a tenth of a second, within these bounds.
 const PLAIN_QUANTUM: std::ops::RangeInclusive<u64> = 1000..=200_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -58,12 +58,12 @@ pub enum Tuning {
     /// Unused capacity is lent by weight, and the longest packets are kept short.
     #[default]
     ByWeight,
-    /// What `tc` does by default: unused capacity is lent almost equally. To compare with.
+    /// The defaults of `tc`: unused capacity is lent almost equally. For comparison.
     Plain,
 }
 
 impl Tuning {
-    /// The longest packet that a device shall be handed; `present` is what it is handed now.
+    /// The longest packet that a device should get; `present` is the present limit.
     pub(super) fn longest(self, policy: &Policy, present: u64) -> u64 {
         match self {
             Self::Plain => present,
@@ -79,7 +79,7 @@ impl Tuning {
 pub(super) struct PlannedClass {
     pub(super) name: String,
     pub(super) class: htb::HtbClass,
-    /// How packets wait in it, if it is a leaf.
+    /// Its discipline, if it is a leaf.
     pub(super) leaf: Option<LeafDiscipline>,
 }
 
@@ -89,7 +89,7 @@ pub(super) enum LeafDiscipline {
     Fair(FairCodel),
 }
 
-/// The kind of a leaf's discipline. A discipline of another kind would lose what waits in this one.
+/// The kind of a leaf's discipline. Replacing it by another kind would lose the waiting packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub(super) enum LeafKind {
     #[default]
@@ -99,8 +99,8 @@ pub(super) enum LeafKind {
 }
 
 impl LeafKind {
-    /// A class with a limit has exactly the queue that it asks for. Other classes let flows take turns where
-    /// the kernel can.
+    /// A class with a limit has exactly the queue that it asks for. In other classes flows take turns if the
+    /// kernel supports it.
     fn of(policy: &Policy, id: ClassId, can: FlowTurns) -> Self {
         let asks = policy.flows(id) == Flows::Fair || policy.congestion(id).is_some();
         match policy.hierarchy.class(id).limit {
@@ -120,7 +120,7 @@ impl LeafKind {
     }
 }
 
-/// Whether this kernel knows a discipline in which flows take turns.
+/// Whether this kernel has a discipline in which flows take turns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum FlowTurns {
     Known,
@@ -130,7 +130,7 @@ pub(super) enum FlowTurns {
 /// The numbers of classes by name.
 pub(super) type ClassNumbers = BTreeMap<String, Number>;
 
-/// What cannot be changed of an existing class.
+/// The properties of an existing class that cannot be changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Number {
     pub(super) own: u16,
@@ -145,8 +145,8 @@ pub(super) fn whole(number: u16) -> u32 {
     HANDLE | u32::from(number)
 }
 
-/// Numbers the classes. Classes that exist already, and stay what they are, keep their numbers. `None`: there
-/// are too many.
+/// Numbers the classes. Existing classes with unchanged properties keep their numbers. `None`: there are too
+/// many.
 pub(super) fn number(policy: &Policy, before: &ClassNumbers, can: FlowTurns) -> Option<ClassNumbers> {
     let hierarchy = &policy.hierarchy;
     let mut numbers = ClassNumbers::new();
@@ -185,7 +185,7 @@ pub(super) fn gone(before: &ClassNumbers, now: &ClassNumbers) -> Vec<u16> {
     gone
 }
 
-/// How deep the classes are nested, the link included.
+/// The depth of the classes, including the link.
 pub(super) fn levels(hierarchy: &Hierarchy) -> usize {
     let depth = |mut id: ClassId| {
         let mut depth = 1;
@@ -198,7 +198,7 @@ pub(super) fn levels(hierarchy: &Hierarchy) -> usize {
     hierarchy.classes().map(|(id, _)| depth(id)).max().unwrap_or(0)
 }
 
-/// The classes, parents first; `longest` is the longest packet that the device is handed.
+/// The classes, parents first; `longest` is the longest packet that the device gets.
 pub(super) fn plan(
     policy: &Policy,
     numbers: &ClassNumbers,
@@ -206,7 +206,7 @@ pub(super) fn plan(
     tuning: Tuning,
 ) -> Vec<PlannedClass> {
     let tree = &policy.hierarchy;
-    // each piece is counted with the headers that it is sent with
+    // each piece is counted with the headers of its frames
     let longest = longest + longest / 16 + FRAME;
     let leaves = tree.classes().filter(|(id, _)| tree.is_leaf(*id)).map(|(id, _)| tree.share(id));
     let least = leaves.fold(f64::INFINITY, f64::min);
@@ -259,8 +259,8 @@ fn word(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// The target is no shorter than one packet takes at the rate that its class is sure of; otherwise every
-/// packet of a slow class would be marked.
+/// The target is no shorter than one packet takes at its class's guaranteed rate; otherwise every packet of a
+/// slow class would be marked.
 fn codel(
     limit: Option<Limit>,
     mark: Option<Nanos>,
@@ -271,7 +271,7 @@ fn codel(
     let target = TARGET_NS.max(longest as f64 / rate as f64 * 1e9);
     let most = limit.map_or(u64::MAX, |limit| limit.bytes);
     let memory =
-        whole_bytes(ceiling as f64 * CODEL_ROOM_NS / 1e9).clamp(4 * longest, MOST_MEMORY.max(4 * longest));
+        whole_bytes(ceiling as f64 * CODEL_ROOM_NS / 1e9).clamp(4 * longest, MAX_MEMORY.max(4 * longest));
     FairCodel {
         target_us: micros(target),
         interval_us: micros(INTERVAL_NS.max(10.0 * target)),
@@ -289,7 +289,8 @@ fn room(limit: Option<Limit>, ByteRate(rate): ByteRate, longest: u64) -> Room {
     }
 }
 
-/// What neither a kernel without `fq_codel` nor our own scheduler in the kernel does inside a class.
+/// Notes about properties inside a class that neither a kernel without `fq_codel` nor our kernel scheduler
+/// supports.
 pub(super) fn not_in_classes(policy: &Policy) -> Vec<String> {
     let mut notes = Vec::new();
     for (id, class) in policy.hierarchy.classes() {
@@ -309,7 +310,7 @@ pub(super) fn not_in_classes(policy: &Policy) -> Vec<String> {
     notes
 }
 
-/// What the policy asks for and the kernel's classes cannot do.
+/// Notes about the parts of the policy that the kernel's classes cannot enforce.
 pub(super) fn not_done(policy: &Policy, can: FlowTurns) -> Vec<String> {
     let tree = &policy.hierarchy;
     let mut notes = match can {

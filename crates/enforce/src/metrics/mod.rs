@@ -1,13 +1,13 @@
-//! Figures of all classes in the OpenMetrics format, for monitoring programs.
+//! Exports the figures of all classes in the OpenMetrics format, for monitoring programs.
 //!
 //! ```text
 //!   Scrape of each device --> text --> standard output, or the answer to a monitoring program (serve)
 //! ```
 //! Counters only grow while a policy holds, and begin at zero when another one is applied for the first time.
-//! Units are seconds, bytes, and bits a second for rates of links. A class with children counts what all
-//! classes below it got: sum the classes whose label `parent` is empty.
+//! Units are seconds, bytes, and bits a second for rates of links. A class with children counts the sum of
+//! all classes below it: for totals, sum the classes whose label `parent` is empty.
 //!
-//! Cost: one question to the place for each device and scrape. When not to use it: to watch rates (`unisono
+//! Cost: one request to the backend for each device and scrape. When not to use it: to watch rates (`unisono
 //! queue show`). Reference: the OpenMetrics specification 1.0,
 //! <https://prometheus.io/docs/specs/om/open_metrics_spec/>.
 
@@ -28,7 +28,7 @@ use unisono_fairqueue::{CpuShare, Live, LiveClass};
 #[derive(Clone, Debug)]
 pub struct Scrape {
     pub side: LinkSide,
-    /// What the place counted. `None`: it did not answer.
+    /// The backend's counters. `None`: it did not answer.
     pub figures: Option<(Live, Option<Counters>)>,
     /// Processor time of the control groups in `[cpu]`, in nanoseconds. `None`: the group does not exist.
     pub processor_time: Vec<(CpuShare, Option<u64>)>,
@@ -44,10 +44,10 @@ pub fn openmetrics(readings: Vec<Scrape>) -> String {
 
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
-/// A value with the labels that tell it from others of its family.
+/// A value with the labels that identify it in its family.
 type Sample<'a, V> = (Labels<'a>, V);
 
-/// A counter of the interposed place: its name, what it counts, and its value.
+/// A counter of the interposed backend: its name, its help text, and its value.
 type FrameCounter = (&'static str, &'static str, fn(&Counters) -> u64);
 
 #[derive(Debug)]

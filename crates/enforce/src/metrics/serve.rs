@@ -1,4 +1,4 @@
-//! Answers monitoring programs over HTTP: `GET /metrics`, nothing else.
+//! Answers monitoring programs over HTTP: only `GET /metrics`.
 //!
 //! Each connection has a thread, at most [`MAX_CONNECTIONS`] at a time. A request may take [`TIMEOUT`] and
 //! [`MAX_REQUEST`] bytes, its answer may take [`TIMEOUT`] again however slowly it is read, and each connection
@@ -32,7 +32,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The mode of a Unix socket.
 const OWNER: u32 = 0o600;
 
-/// Where monitoring programs connect. A Unix socket is removed when this is dropped.
+/// The address for monitoring programs. Dropping it removes a Unix socket.
 #[derive(Debug)]
 pub enum ScrapeListener {
     Tcp(TcpListener),
@@ -83,7 +83,7 @@ impl AsFd for ScrapeListener {
 }
 
 impl fmt::Display for ScrapeListener {
-    /// Where to connect, with the port that the system chose for port 0.
+    /// The address to connect to, with the port that the system chose for port 0.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(listener) => match listener.local_addr() {
@@ -98,13 +98,13 @@ impl fmt::Display for ScrapeListener {
 impl Drop for ScrapeListener {
     fn drop(&mut self) {
         if let Self::Unix(_, path) = self {
-            // somebody may have removed it before
+            // another process may have removed it
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-/// Answers until `is_over` says so. `text` makes an answer, or says why there is none.
+/// Answers until `is_over` returns true. `text` makes an answer, or returns the reason why there is none.
 pub fn serve(
     listener: &ScrapeListener,
     text: impl Fn() -> Result<String, String> + Sync,
@@ -279,7 +279,7 @@ fn answer(
     stream.write_until([head.as_str(), body].concat().as_bytes(), Instant::now() + TIMEOUT)
 }
 
-/// The request's first line, once the whole head has come.
+/// The request's first line, once the whole head has arrived.
 fn head(stream: &mut Scraper, until: Instant) -> io::Result<String> {
     let (mut read, mut piece) = (Vec::new(), [0; 1024]);
     while !read.windows(4).any(|end| end == b"\r\n\r\n") {

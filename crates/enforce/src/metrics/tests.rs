@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use unisono_fairqueue::{Backlog, DelayFigures, Policy, Rate, TrafficDirection};
 use unisono_linux::programs::python_with;
 
-/// Reads OpenMetrics from standard input; prints every sample as name, sorted labels, value. Fails on what is
-/// no OpenMetrics.
+/// Reads OpenMetrics from standard input; prints every sample as name, sorted labels, value. Fails on invalid
+/// OpenMetrics.
 const PARSER: &str = "
 import sys
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse
@@ -53,7 +53,7 @@ fn readings() -> Vec<Scrape> {
     vec![answers, Scrape { side: LinkSide::out("eth1"), figures: None, processor_time: Vec::new() }]
 }
 
-/// A class whose name has all that has to be escaped.
+/// A class whose name has all characters that have to be escaped.
 const NASTY: &str = "a\\b \"c\"\nd,e={f}# EOF";
 
 #[test]
@@ -96,7 +96,7 @@ fn another_program_reads_from_the_text_what_was_measured() {
     }
 }
 
-/// A line's names and its number: the reader's older versions print whole numbers without `.0`.
+/// A line's names and its number: older versions of the parser print whole numbers without `.0`.
 fn sample(line: &str) -> Option<(&str, f64)> {
     let (names, number) = line.rsplit_once('|')?;
     Some((names, number.parse().ok()?))

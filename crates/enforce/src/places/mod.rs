@@ -1,4 +1,5 @@
-//! All places: which one a device's policy is in, which one a user asks for, and what killed commands left.
+//! All backends: finds the backend of a device's policy, chooses a backend for a user, and restores the
+//! devices of killed commands.
 
 pub mod switch;
 
@@ -9,7 +10,7 @@ use crate::kernel;
 use crate::place::{BackendName, EnforcingPlace, KernelQueueName, PlaceKind};
 use switch::Finished;
 
-/// The first one that fits is taken where a user leaves the choice open.
+/// The first one that fits is the default.
 pub static ALL: [&PlaceKind; 3] = [&kernel::HTB, &kernel::BPF, &interposed::KIND];
 
 /// A device whose policy ended because its processes were killed.
@@ -21,8 +22,8 @@ pub struct Settled {
     pub notes: Vec<String>,
 }
 
-/// Waits for unfinished changes on devices of this thread's network namespace, and restores what killed
-/// processes have left. A device that could not be restored is among the answers, with the reason.
+/// Waits for unfinished changes on devices of this thread's network namespace, and restores the devices of
+/// killed processes. A device that could not be restored is in the result, with the reason.
 pub fn settle() -> Result<Vec<Settled>, Error> {
     let Some(_lock) = Journal::lock_what_is_there()? else { return Ok(Vec::new()) };
     let mut settled = Vec::new();
@@ -56,7 +57,7 @@ pub fn settle() -> Result<Vec<Settled>, Error> {
     Ok(settled)
 }
 
-/// The place that a device's policy is in. A device that was renamed is also found by its old name.
+/// The backend of a device's policy. A device that was renamed is also found by its old name.
 pub fn of(side: &LinkSide) -> Result<Box<dyn EnforcingPlace>, Error> {
     let (now, journal) = Journal::find(side)?;
     match journal.read::<serde_json::Value>()? {
@@ -71,8 +72,8 @@ fn named(backend: &str, side: &LinkSide) -> Result<Box<dyn EnforcingPlace>, Erro
     Ok((kind.ok_or_else(other)?.at)(side, Box::new(|| None)))
 }
 
-/// The place that a user asks for. What the user leaves open is as in the place in force on `side`. `None`:
-/// no place has both.
+/// The backend for a user's options. Options that the user leaves open are taken from the backend in force on
+/// `side`. `None`: no backend has both.
 pub fn choose(
     side: Option<&LinkSide>,
     backend: Option<BackendName>,

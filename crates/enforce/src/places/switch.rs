@@ -1,23 +1,23 @@
-//! Brings another place into force on a device that has a policy.
+//! Brings another backend into force on a device that has a policy.
 //!
 //! ```text
-//!   classes of the kernel <--> queue in front of the device      the new place begins beside the old one
-//!       journal of the old place put aside --> new place holds --> old place goes --> its journal goes
+//!   classes of the kernel <--> interposed queue                  the new backend begins beside the old one
+//!       journal of the old one put aside --> new one holds --> old one ends --> its journal is removed
 //!                  |                              |
-//!                  |                              +-- failed, killed: new place undone, journal of the old one back
-//!                  +-- whoever finds a journal aside: a new place that holds stays, any other is undone
+//!                  |                              +-- failed, killed: new one undone, journal of the old one back
+//!                  +-- next process that finds a journal aside: keeps a new one that holds, else undoes it
 //!
-//!   any other change      both need the same hook: old place goes --> new place begins
-//!                                                                        +-- failed: old place begins again
+//!   any other change      both need the same hook: old one ends --> new one begins
+//!                                                                        +-- failed: old one begins again
 //! ```
-//! A queue in front of a device and the device's queueing discipline do not meet, because the queue hands
-//! frames to the driver, past the discipline. So one can be set up while the other is in force, and the
-//! device always has a policy. Another [way](crate::interposed::WayName) of a queue, and our scheduler in the
-//! kernel, need the hook that the old place has. In these cases the device is without a policy for a moment,
-//! and stays without one if the command is killed then.
+//! An interposed queue and the device's queueing discipline do not interfere, because the queue passes frames
+//! to the driver, bypassing the discipline. So one can be set up while the other is in force, and the device
+//! always has a policy. A change of the queue's [way](crate::interposed::WayName), and our scheduler in the
+//! kernel, need the hook of the old backend. In these cases the device is without a policy for a moment, and
+//! stays without one if the command is killed then.
 //!
-//! The journal is put aside by a rename, which needs no room on the disk. Nothing of the old place is touched
-//! until the new one holds, so the old place keeps its policy and options if that fails.
+//! The journal is put aside by a rename, which needs no disk space. The old backend is not touched until the
+//! new one holds, so it keeps its policy and options if that fails.
 
 use super::named;
 use crate::cpu::{self, Keeping};
@@ -30,8 +30,8 @@ use std::process::Command;
 use unisono_fairqueue::{Policy, TrafficDirection};
 use unisono_linux::undo::DirectoryLock;
 
-/// Applies a policy in a place, also where another place is in force on the device. `server` starts a queue
-/// again if that is needed. Remarks for the user are added to `notes`. On an error, what was in force before
+/// Applies a policy with a backend, even if another backend is in force on the device. `server` starts a
+/// queue again if that is needed. Remarks for the user are added to `notes`. On an error, the previous policy
 /// is in force again unless the error says otherwise.
 pub fn apply(
     place: &mut dyn EnforcingPlace,
@@ -64,7 +64,7 @@ pub fn apply(
 }
 
 /// Applies a policy to the link and to processor time: both, or neither. `keeper` makes the command of a
-/// program that keeps the shares; without it nobody keeps shares of processor time for this device
+/// program that keeps the shares; without it no process keeps shares of processor time for this device
 /// afterwards.
 pub fn apply_with_shares(
     place: &mut dyn EnforcingPlace,
@@ -99,7 +99,7 @@ fn noting(
     done
 }
 
-/// The new place begins while the old one is in force.
+/// Begins the new backend while the old one is in force.
 fn beside(
     side: &LinkSide,
     journal: &Journal,
@@ -114,9 +114,9 @@ fn beside(
     }
     journal.become_that(&aside)?;
     let done = begin(&lock);
-    drop(lock); // a queue that begins gives it up for both
+    drop(lock); // a queue that begins unlocks it for both
     let _lock = journal.lock()?;
-    // another command may have done the rest meanwhile
+    // another command may have finished the change meanwhile
     let (backend, device) = (before.backend.clone(), side.device.clone());
     match (done, finish(side, &aside, notes)) {
         (Ok(()), Ok(_)) => Ok(()),
@@ -126,16 +126,16 @@ fn beside(
     }
 }
 
-/// What became of a policy whose journal was aside.
+/// The fate of a policy whose journal was aside.
 pub(crate) enum Finished {
     /// It is in force again.
     IsBack,
-    /// Another place is in force.
+    /// Another backend is in force.
     HasGone,
 }
 
-/// Finishes the change that a journal aside describes. The caller must hold the journal's lock, so nobody is
-/// at work.
+/// Finishes the change that a journal aside describes. The caller must hold the journal's lock, so no other
+/// command is at work.
 pub(crate) fn finish(side: &LinkSide, aside: &Journal, notes: &mut Vec<String>) -> Result<Finished, Error> {
     let journal = aside.before_aside();
     let Some(before) = aside.read::<Value>()? else { return Ok(Finished::HasGone) };
@@ -151,7 +151,7 @@ pub(crate) fn finish(side: &LinkSide, aside: &Journal, notes: &mut Vec<String>) 
     Ok(Finished::IsBack)
 }
 
-/// For a new place that needs what the old one has.
+/// For a new backend that needs a hook of the old one.
 fn one_after_the_other(
     place: &mut dyn EnforcingPlace,
     policy: &Policy,
@@ -172,14 +172,14 @@ fn one_after_the_other(
     }
 }
 
-/// The place of a record with its own options, and its policy.
+/// The backend of a record with its own options, and its policy.
 fn place_again(
     before: &Record<Value>,
     side: &LinkSide,
     server: ServerCommand,
 ) -> Result<(Box<dyn EnforcingPlace>, Policy), Error> {
     let mut policy = Policy::parse(&before.policy)?;
-    // which weights of control groups it had set, if any, the record says
+    // the record has the weights of control groups that it had set, if any
     if before.before["weights"].as_array().is_none_or(Vec::is_empty) {
         policy.cpu = None;
     }

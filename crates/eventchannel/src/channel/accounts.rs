@@ -1,4 +1,4 @@
-//! What inboxes have done, also those that are closed: their totals never fall.
+//! Counters of inboxes, open and closed: the totals never fall, because closed inboxes stay in them.
 
 use super::EventChannel;
 use crate::event::EventPayload;
@@ -9,27 +9,27 @@ use std::sync::Arc;
 use unisono_fairqueue::ClassId;
 use unisono_linux::clock::Nanos;
 
-/// Topics of which the misses of closed inboxes are counted apart. Others are counted as of no topic. A
-/// table or a monitoring program shows no more. Chosen, not measured.
+/// Topics with a misses counter of their own for closed inboxes; the misses of further topics are summed
+/// under the empty name. A table or a monitoring program shows no more. Chosen, not measured.
 const MOST_DEPARTED_TOPICS: usize = 256;
 
-/// What the inboxes have done that are closed.
+/// Totals of the closed inboxes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DepartedInboxes {
     pub counters: InboxCounters,
-    /// Missed deadlines by topic; under the empty name those of topics that are gone, and of the topics
-    /// beyond the first 256.
+    /// Missed deadlines by topic. The empty name stands for topics that no longer exist and for topics beyond
+    /// the first 256.
     pub misses: BTreeMap<Arc<str>, u64>,
 }
 
-/// What an inbox is and has done.
+/// State and counters of one inbox.
 #[derive(Clone, Debug)]
 pub struct InboxAccount<'a> {
     pub inbox: InboxId,
-    /// None: it belongs to one consumer.
+    /// The consumer group; `None`: the inbox of a single consumer.
     pub group: Option<&'a Arc<str>>,
     pub class: ClassId,
-    /// None: a group's inbox that waits for a consumer to come back.
+    /// Empty: a group's inbox that waits for a consumer to come back.
     pub members: Vec<ConsumerId>,
     pub counters: InboxCounters,
     pub waiting: usize,
@@ -55,7 +55,7 @@ impl<P: EventPayload> EventChannel<P> {
         &self.departed
     }
 
-    /// As [`disconnect`](Self::disconnect), for a consumer that nobody is to see: what it did is not among
+    /// As [`disconnect`](Self::disconnect), for an internal consumer: its counters are not added to
     /// [`departed`](Self::departed).
     pub fn disconnect_unseen(&mut self, now: Nanos, consumer: ConsumerId) {
         let departed = std::mem::take(&mut self.departed);
@@ -63,7 +63,7 @@ impl<P: EventPayload> EventChannel<P> {
         self.departed = departed;
     }
 
-    /// An inbox is closed.
+    /// Adds the counters of an inbox that is being closed to the totals.
     pub(super) fn keep_account(&mut self, inbox: &Inbox<P>) {
         self.departed.counters.add(&inbox.counters);
         for (topic, missed) in &inbox.misses {

@@ -1,11 +1,11 @@
-//! Delivery at least once: an event that is not acknowledged in time is delivered again.
+//! At-least-once delivery: an event that is not acknowledged in time is delivered again.
 //!
-//! The channel keeps an event that it has delivered until the consumer acknowledges it. If that takes too
-//! long, or the consumer leaves, the event returns to the inbox. Then another consumer of the group may get
-//! it. Events that are delivered again may come in another order.
+//! The channel keeps a delivered event until the consumer acknowledges it. After the timeout, or when the
+//! consumer leaves, the event returns to the inbox; then another consumer of the group may get it.
+//! Redelivered events may arrive out of order.
 //!
-//! A consumer with as many bytes unacknowledged as its queue may hold is delivered nothing more, as one with
-//! a full window. One event beyond may be among them, because its size is known when it is delivered.
+//! A consumer whose unacknowledged events take as many bytes as its queue may hold gets no further event, as
+//! with a full window. The window may be exceeded by one event, because the size is known only at delivery.
 
 use super::{AttachedConsumer, EventChannel};
 use crate::alarms::ChannelAlarm;
@@ -15,13 +15,12 @@ use crate::inbox::{Parcel, Redelivery};
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
-/// What became of an acknowledgement.
+/// Result of an acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Acknowledged {
-    /// The event is done with.
+    /// The event is acknowledged and removed.
     Done,
-    /// It was acknowledged before, never delivered, or is to be delivered again because the acknowledgement
-    /// came too late.
+    /// The delivery was acknowledged before, never existed, or timed out: then the event is delivered again.
     Unknown,
 }
 
@@ -36,7 +35,7 @@ impl<P: EventPayload> AttachedConsumer<P> {
 }
 
 impl<P: EventPayload> EventChannel<P> {
-    /// A consumer has done with an event; the number is that of the delivery.
+    /// A consumer acknowledges the delivery with this number.
     pub fn acknowledge(&mut self, consumer: ConsumerId, number: u64) -> Acknowledged {
         let Some(member) = self.consumers.get_mut(&consumer) else { return Acknowledged::Unknown };
         let Some((again, parcel)) = member.outstanding.remove(&number) else { return Acknowledged::Unknown };
@@ -47,19 +46,19 @@ impl<P: EventPayload> EventChannel<P> {
         Acknowledged::Done
     }
 
-    /// How many deliveries a consumer has not acknowledged.
+    /// Number of unacknowledged deliveries of a consumer.
     #[must_use]
     pub fn unacknowledged(&self, consumer: ConsumerId) -> usize {
         self.consumers.get(&consumer).map_or(0, |member| member.outstanding.len())
     }
 
-    /// About how many bytes the deliveries take that a consumer has not acknowledged.
+    /// Approximate bytes of a consumer's unacknowledged deliveries.
     #[must_use]
     pub fn unacknowledged_bytes(&self, consumer: ConsumerId) -> usize {
         self.consumers.get(&consumer).map_or(0, |member| member.outstanding_bytes)
     }
 
-    /// Keeps what is delivered until it is acknowledged; answers its number.
+    /// Stores a delivery until it is acknowledged; returns its number.
     pub(super) fn keep(
         &mut self,
         now: Nanos,
@@ -83,7 +82,7 @@ impl<P: EventPayload> EventChannel<P> {
         Some(member.delivered)
     }
 
-    /// A delivery was not acknowledged in time.
+    /// The acknowledgement timeout of a delivery has passed.
     pub(super) fn repeat(&mut self, now: Nanos, consumer: ConsumerId, number: u64) {
         let Some(member) = self.consumers.get_mut(&consumer) else { return };
         let inbox = member.inbox;
@@ -93,7 +92,7 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// An event that was not acknowledged goes back to its inbox.
+    /// Returns an unacknowledged event to its inbox.
     pub(super) fn give_back(&mut self, now: Nanos, inbox: InboxId, parcel: Parcel<P>) {
         let arrival = self.arrival();
         if let Some(receiver) = self.receivers.get_mut(&inbox) {

@@ -1,5 +1,5 @@
-//! Events that a supplier hands to its consumers itself. The channel stays the place where parties are
-//! admitted, compared and counted: it says who asks for a topic, and is told what was handed over.
+//! Events that a supplier sends to its consumers directly. The channel still admits, matches and counts the
+//! parties: it names the consumers of a topic, and the supplier reports the events that it sent.
 
 use super::EventChannel;
 use crate::event::EventPayload;
@@ -7,14 +7,14 @@ use crate::ids::{ConsumerId, SupplierId, TopicId};
 use crate::inbox::InboxCounters;
 
 impl<P: EventPayload> EventChannel<P> {
-    /// A number that changes whenever a subscription comes or goes, and so the answer of
-    /// [`audience_of`](Self::audience_of) may.
+    /// A number that changes whenever a subscription is added or removed, and so whenever the result of
+    /// [`audience_of`](Self::audience_of) may change.
     #[must_use]
     pub fn audiences(&self) -> u64 {
         self.audiences
     }
 
-    /// The consumers that ask for events of a topic, whatever their filters. None: a group asks for them.
+    /// The consumers subscribed to a topic, whatever their filters. `None`: a group is among the subscribers.
     #[must_use]
     pub fn audience_of(&self, topic: TopicId) -> Option<Vec<ConsumerId>> {
         let receivers = self.audience(topic).into_iter().filter_map(|inbox| self.receivers.get(&inbox));
@@ -25,20 +25,20 @@ impl<P: EventPayload> EventChannel<P> {
         alone.collect()
     }
 
-    /// Whether events of a supplier and a topic wait for a consumer.
+    /// Whether a consumer's inbox holds events of this supplier and topic.
     #[must_use]
     pub fn waits_from(&self, consumer: ConsumerId, supplier: SupplierId, topic: TopicId) -> bool {
         self.receiver(consumer).is_some_and(|receiver| receiver.inbox.holds(topic, supplier))
     }
 
-    /// The number of a supplier's last event of a topic; 0: none yet.
+    /// Sequence number of a supplier's last event of a topic; 0: no event yet.
     #[must_use]
     pub fn last_sequence(&self, supplier: SupplierId, topic: TopicId) -> u64 {
         let state = self.suppliers.get(&supplier).and_then(|state| state.offers.get(&topic));
         state.map_or(0, |state| state.sequence)
     }
 
-    /// A supplier has handed over so many events itself; their numbers are used.
+    /// A supplier has sent `events` events directly; their sequence numbers are used up.
     pub fn skip_sequences(&mut self, supplier: SupplierId, topic: TopicId, events: u64) {
         let state = self.suppliers.get_mut(&supplier).and_then(|state| state.offers.get_mut(&topic));
         if let Some(state) = state {
@@ -46,7 +46,8 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// Adds what a consumer got of a topic from suppliers themselves, and lost on the way.
+    /// Adds the events of a topic that a consumer received from suppliers directly, and those lost on the
+    /// way.
     pub fn count_direct(&mut self, consumer: ConsumerId, topic: TopicId, counted: InboxCounters) {
         let inbox = self.consumers.get(&consumer).map(|member| member.inbox);
         let Some(receiver) = inbox.and_then(|inbox| self.receivers.get_mut(&inbox)) else { return };

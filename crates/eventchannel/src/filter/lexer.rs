@@ -1,4 +1,4 @@
-//! The words of a filter, each with its place.
+//! The lexer of the filter language: lexemes with their positions.
 
 use super::FilterError;
 use crate::value::{FieldValue, Numeric};
@@ -6,10 +6,10 @@ use unisono_fairqueue::Position;
 
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Lexeme {
-    /// A name of a field or a word of the language.
+    /// The name of a field or a keyword.
     Name(String),
     Literal(FieldValue),
-    /// A comparison, an operation, a parenthesis or a comma.
+    /// A comparison, an arithmetic or logical operator, a parenthesis or a comma.
     Sign(&'static str),
     End,
 }
@@ -18,14 +18,14 @@ pub(super) enum Lexeme {
 pub(super) struct PlacedLexeme {
     pub(super) at: Position,
     pub(super) lexeme: Lexeme,
-    /// As it was written.
+    /// The text as written, for messages.
     pub(super) text: String,
 }
 
 const SIGNS: [&str; 16] =
     ["==", "!=", "<=", ">=", "&&", "||", "<", ">", "(", ")", ",", "+", "-", "*", "/", "!"];
 
-/// All words of a text, the last one [`Lexeme::End`].
+/// All lexemes of a text; the last one is [`Lexeme::End`].
 pub(super) fn words(text: &str) -> Result<Vec<PlacedLexeme>, FilterError> {
     let mut words = Vec::new();
     let (mut rest, mut at) = (text, Position { line: 1, column: 1 });
@@ -79,7 +79,7 @@ fn advance(at: &mut Position, over: &str) {
     }
 }
 
-/// A text in quotes at the beginning, and how many bytes it takes with them.
+/// Reads a quoted text at the beginning of `rest`; returns it and its length in bytes, quotes included.
 fn text_literal(rest: &str) -> Option<(Lexeme, usize)> {
     let mut text = String::new();
     let mut letters = rest.char_indices().skip(1);
@@ -93,7 +93,7 @@ fn text_literal(rest: &str) -> Option<(Lexeme, usize)> {
     None
 }
 
-/// A number at the beginning, and how many bytes it takes.
+/// Reads a number at the beginning of `rest`; returns it and its length in bytes.
 fn number(rest: &str) -> Result<(Lexeme, usize), String> {
     let digits = |from: usize| {
         rest[from..].find(|letter: char| !letter.is_ascii_digit()).map_or(rest.len(), |end| from + end)

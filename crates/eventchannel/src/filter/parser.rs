@@ -1,4 +1,4 @@
-//! From words to a [`Clause`]: recursive descent, with the kinds of values checked on the way.
+//! Parses lexemes into a [`Clause`]: recursive descent, which also checks the types of the values.
 
 use super::clause::{Clause, Comparator, Operand, Predicate};
 use super::lexer::{Lexeme, PlacedLexeme, words, wrong};
@@ -7,11 +7,11 @@ use crate::value::{FieldValue, Numeric};
 use std::sync::Arc;
 use unisono_fairqueue::Position;
 
-/// Parentheses and `not`s in one another, at most. Each takes stack: of 2 MiB, the stack of a thread, each
-/// may have 32 KiB.
+/// Maximum nesting depth of parentheses and `not`. Each level takes stack: with a thread's stack of 2 MiB, a
+/// level may take 32 KiB.
 const MOST_DEPTH: usize = 64;
-/// Operations of arithmetic in a filter, at most. A chain of them is evaluated by recursion as deep as it is
-/// long: of 2 MiB, the stack of a thread, each may have 8 KiB.
+/// Maximum number of arithmetic operations in a filter. A chain of them is evaluated by recursion as deep as
+/// the chain is long: with a thread's stack of 2 MiB, an operation may take 8 KiB.
 const MOST_CALCULATIONS: usize = 256;
 
 pub(super) fn parse(text: &str) -> Result<Clause, FilterError> {
@@ -31,7 +31,7 @@ pub(super) fn parse(text: &str) -> Result<Clause, FilterError> {
     }
 }
 
-/// What a part of a filter is.
+/// The kind of a parsed part of a filter.
 enum FilterPart {
     Condition(Clause),
     Value(Operand),
@@ -70,7 +70,7 @@ struct FilterParser {
 
 impl FilterParser {
     fn peek(&self) -> &PlacedLexeme {
-        // the last word is the end, and nothing steps over it
+        // the last word is the end, and the parser never steps over it
         &self.words[self.next.min(self.words.len() - 1)]
     }
 

@@ -1,12 +1,12 @@
-//! A queue whose keys ascend as they come, and whose items may leave from anywhere.
+//! A queue with ascending keys that supports removal from any position.
 //!
-//! Idea: a ring. What leaves from its middle leaves a hole. Holes at the ends go at once, and when half of
-//! the ring is holes, all go.
+//! Idea: a ring buffer. Removing an item from the middle leaves a hole. Holes at the ends are dropped at
+//! once; when half of the ring consists of holes, all are dropped.
 //!
-//! Cost: a few instructions to add and to take at an end, a binary search elsewhere; the holes go at constant
-//! cost for each item, amortized.
+//! Cost: a few instructions to add, or to remove at an end; a binary search to remove elsewhere; dropping the
+//! holes has a constant amortized cost per item.
 //!
-//! When not to use: if keys come in another order; that is what a `BTreeMap` is for.
+//! When not to use: for keys in any other order; use a `BTreeMap` there.
 
 use std::collections::VecDeque;
 
@@ -39,7 +39,7 @@ impl<K: Ord, V> AscendingQueue<K, V> {
         self.items.iter().filter_map(|(key, item)| Some((key, item.as_ref()?)))
     }
 
-    /// Adds an item; its key has to be above the last one's.
+    /// Adds an item; its key must be greater than the last item's key.
     pub(super) fn push(&mut self, key: K, item: V) {
         debug_assert!(self.items.back().is_none_or(|(last, _)| *last < key));
         self.items.push_back((key, Some(item)));
@@ -86,7 +86,7 @@ mod tests {
             for step in steps {
                 match step {
                     Some(which) if which % 3 > 0 => {
-                        // one that is there, or has left
+                        // a key that is in the queue, or has been removed
                         let key = u32::from(which) % (next + 1);
                         prop_assert_eq!(queue.remove(&key), map.remove(&key));
                     }

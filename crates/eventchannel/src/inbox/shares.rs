@@ -1,24 +1,23 @@
-//! What waits in an inbox whose time suppliers share: start-time fair queuing between suppliers, the earliest
-//! deadline first among the events of each.
+//! The waiting events of an inbox whose time suppliers share: start-time fair queuing between suppliers,
+//! earliest deadline first among the events of one supplier.
 //!
 //! ```text
 //!   supplier 3  share 2   [due 5] [due 9]      start tag 40   <- least tag: served next
 //!   supplier 7  share 1   [due 1]              start tag 60
 //! ```
-//! By deadlines alone a supplier that gives all its events short ones, or publishes the most, takes a
-//! consumer's time and queue from the others. Here each supplier of whom events wait gets time in proportion
-//! to its share, counted by the consumer's execution time. A full queue drops an event of the supplier that
-//! holds the most for its share.
+//! With deadlines alone, a supplier that gives all its events short deadlines, or publishes the most, takes a
+//! consumer's time and queue from the other suppliers. Here each supplier with waiting events gets time in
+//! proportion to its share, measured in the consumer's execution time. A full queue drops an event of the
+//! supplier with the most memory per share.
 //!
-//! When a supplier comes that had nothing waiting, its tag is the virtual time (the tag of the
-//! supplier served last), or its own finish tag if that is later: what it did not use before is not saved
-//! up. When nothing waits, all tags end. The scheduler of `unisono-fairqueue` does the same for classes that
-//! a policy lists;
-//! suppliers come and go with each connection, so they are a map here.
+//! When a supplier becomes backlogged, its start tag is the virtual time (the start tag of the supplier
+//! served last), or its own finish tag if that is later: unused time is not saved up. When the inbox is
+//! empty, all tags are dropped. The scheduler of `unisono-fairqueue` does the same for the classes of a
+//! policy; suppliers come and go with each connection, so they are kept in a map here.
 //!
-//! Cost: some logarithms of the number of suppliers, beside those of [`WaitingParcels`]. When not to use:
-//! where deadlines of several suppliers have to be met together; then the earliest deadline of all has
-//! to come first, as it does without shares.
+//! Cost: a few operations logarithmic in the number of suppliers, beside those of [`WaitingParcels`]. When
+//! not to use: where deadlines of several suppliers have to be met together; then the earliest deadline of
+//! all has to come first, as without shares.
 //!
 //! Reference: Goyal, Vin, Cheng, "Start-time fair queuing" (SIGCOMM 1996); for the queue, McKenney,
 //! "Stochastic fairness queueing" (INFOCOM 1990), section 3: the longest queue loses.
@@ -31,17 +30,17 @@ use crate::number_map::NumberMap;
 use std::collections::BTreeSet;
 use unisono_linux::clock::Nanos;
 
-/// Units of virtual time in a nanosecond of a supplier with share 1, so that a great share costs something.
+/// Fractional bits of virtual time, so that a charge divided by a large share does not round to zero.
 const SCALE: u32 = 32;
 
 #[derive(Debug)]
 pub(super) struct SharedParcels<P> {
     lanes: NumberMap<SupplierId, SupplierLane<P>>,
-    /// Suppliers of whom something waits, by start tag.
+    /// Suppliers with waiting events, by start tag.
     busy: BTreeSet<(u128, SupplierId)>,
-    /// The others whose finish tags are above the virtual time.
+    /// Suppliers without waiting events whose finish tags are later than the virtual time.
     idle: BTreeSet<(u128, SupplierId)>,
-    /// Suppliers of whom something waits, by what they hold for their share.
+    /// Suppliers with waiting events, by memory per share.
     loads: BTreeSet<(u128, SupplierId)>,
     /// The virtual time.
     now: u128,
@@ -51,7 +50,7 @@ pub(super) struct SharedParcels<P> {
 #[derive(Debug)]
 struct SupplierLane<P> {
     queue: WaitingParcels<P>,
-    /// The start tag of what is served next.
+    /// Start tag of the next event; the finish tag of the last one while the queue is empty.
     tag: u128,
     memory: usize,
     load: u128,
@@ -81,7 +80,7 @@ impl<P: EventPayload> SharedParcels<P> {
         self.lanes.values().flat_map(|lane| lane.queue.iter())
     }
 
-    /// The turn that comes first: the earliest of the supplier with the least start tag.
+    /// The next turn: the earliest turn of the supplier with the least start tag.
     pub(super) fn first(&self) -> Option<DueTurn> {
         self.lanes.get(&self.busy.first()?.1)?.queue.first()
     }
@@ -106,14 +105,14 @@ impl<P: EventPayload> SharedParcels<P> {
         self.weigh(supplier, share);
     }
 
-    /// Takes what is first. It costs its supplier nothing before [`charge`](Self::charge).
+    /// Takes the next event. The supplier is charged later, by [`charge`](Self::charge).
     pub(super) fn take_first(&mut self) -> Option<(DueTurn, Parcel<P>)> {
         let supplier = self.busy.first()?.1;
         let turn = self.lanes.get(&supplier)?.queue.first()?;
         Some((turn, self.take(supplier, turn)?))
     }
 
-    /// Takes what goes because the inbox is full.
+    /// Takes the event to drop from a full inbox.
     pub(super) fn take_victim(&mut self, now: Nanos, full: FullInbox) -> Option<(DueTurn, Parcel<P>)> {
         let supplier = self.loads.last()?.1;
         let turn = self.lanes.get_mut(&supplier)?.queue.victim(now, full)?;
@@ -139,7 +138,8 @@ impl<P: EventPayload> SharedParcels<P> {
         Some(parcel)
     }
 
-    /// An event that was [taken](Self::take_first) is served for so long.
+    /// Charges a supplier for an event that [`take_first`](Self::take_first) returned and that took this
+    /// long.
     pub(super) fn charge(&mut self, supplier: SupplierId, share: u32, took: Nanos) {
         let Some(lane) = self.lanes.get_mut(&supplier) else { return };
         let before = lane.tag;
@@ -148,14 +148,14 @@ impl<P: EventPayload> SharedParcels<P> {
         let set = if lane.queue.len() == 0 { &mut self.idle } else { &mut self.busy };
         set.remove(&(before, supplier));
         set.insert((lane.tag, supplier));
-        // a lane whose finish tag has passed knows nothing that a new one would not
+        // a lane whose finish tag has passed holds no more state than a new one
         while let Some((_, supplier)) = self.idle.first().copied().filter(|(tag, _)| *tag <= self.now) {
             self.idle.pop_first();
             self.lanes.remove(&supplier);
         }
     }
 
-    /// A supplier holds more or less.
+    /// Updates a supplier's memory per share after its queue changed.
     fn weigh(&mut self, supplier: SupplierId, share: u32) {
         let Some(lane) = self.lanes.get_mut(&supplier) else { return };
         self.loads.remove(&(lane.load, supplier));
@@ -204,7 +204,7 @@ mod tests {
         ) {
             let mut queue = SharedParcels::new();
             let mut naive: [Vec<(DueTurn, u64)>; SUPPLIERS] = Default::default();
-            // service in ns since both of a pair have had something waiting
+            // service in ns since both suppliers of a pair have been backlogged
             let mut since = [[[0_u64; 2]; SUPPLIERS]; SUPPLIERS];
             for (arrival, (what, due, took)) in (0..).zip(steps) {
                 if what < SUPPLIERS {

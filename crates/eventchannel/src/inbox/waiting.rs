@@ -1,12 +1,13 @@
-//! What waits in an inbox: who is next, and who goes first if it is full.
+//! The waiting events of an inbox: the next event, and the event to drop when the inbox is full.
 //!
-//! Most suppliers give all their events the same time, so turns ascend as they come. These are in one ring;
-//! only an event that is due before one that came earlier is in a tree. While all turns ascend and no event
-//! is critical, an end of the ring is what goes from a full inbox. Else a full inbox that drops the oldest
-//! looks at the first of the least critical, in a ring, too. So one that nobody empties costs its suppliers
-//! the same few instructions for each event, however much waits in it.
+//! Most suppliers give all their events the same relative deadline, so turns ascend in order of arrival. Such
+//! turns are kept in a ring; only an event with an earlier deadline than a previous one goes into a tree.
+//! While all turns ascend and no event is critical, a full inbox drops an event at one end of the ring.
+//! Otherwise, a full inbox that drops the oldest event takes the first one of the least critical, also from a
+//! ring. So a full inbox without an active consumer costs its suppliers the same few instructions per event,
+//! whatever its length.
 //!
-//! Cost: constant for events whose turns ascend, else a logarithm.
+//! Cost: constant for events with ascending turns, otherwise logarithmic.
 
 use super::ascending::AscendingQueue;
 use super::{DueTurn, FullInbox, Parcel};
@@ -17,15 +18,15 @@ use unisono_linux::clock::Nanos;
 #[derive(Debug)]
 pub(super) struct WaitingParcels<P> {
     ascending: AscendingQueue<DueTurn, Parcel<P>>,
-    /// What came with an earlier turn than the last of those.
+    /// Events with an earlier turn than the last one in `ascending` at their arrival.
     early: BTreeMap<DueTurn, Parcel<P>>,
-    /// How many of them are more than least critical.
+    /// Number of waiting events above the lowest criticality.
     critical: usize,
-    /// `None`: since it was empty, it has not been full while the ring did not say who goes.
+    /// `None`: since the inbox was last empty, each event to drop has been at an end of the ring.
     victims: Option<VictimOrder>,
 }
 
-/// Who goes when it is full: the least critical, then by arrival or by turn.
+/// The drop order of a full inbox: the least critical event first, then by arrival or by turn.
 #[derive(Debug)]
 enum VictimOrder {
     Arrival(BTreeMap<Criticality, AscendingQueue<u64, DueTurn>>),
@@ -45,7 +46,7 @@ impl<P: EventPayload> WaitingParcels<P> {
         self.ascending.iter().map(|(_, parcel)| parcel).chain(self.early.values())
     }
 
-    /// The turn that comes first.
+    /// The earliest turn.
     pub(super) fn first(&self) -> Option<DueTurn> {
         let ascending = self.ascending.first().map(|(turn, _)| *turn);
         let early = self.early.first_key_value().map(|(turn, _)| *turn);
@@ -74,7 +75,7 @@ impl<P: EventPayload> WaitingParcels<P> {
         Some(parcel)
     }
 
-    /// Who goes, if an inbox with this policy is full.
+    /// The turn of the event to drop from a full inbox with this policy.
     pub(super) fn victim(&mut self, now: Nanos, full: FullInbox) -> Option<DueTurn> {
         if self.victims.is_none() && self.critical == 0 && self.early.is_empty() {
             let (first, _) = self.ascending.first()?;
@@ -98,7 +99,7 @@ impl<P: EventPayload> WaitingParcels<P> {
             VictimOrder::Arrival(of) => of.first_key_value()?.1.first().map(|(_, turn)| *turn),
             VictimOrder::Turn(turns) => {
                 let (least, first) = *turns.first()?;
-                // without one that is late already, the one that is due last
+                // if no event is late already, drop the one with the latest deadline
                 let last = || turns.range(..=(least, (Nanos(u64::MAX), u64::MAX))).next_back();
                 if first.0 < now { Some(first) } else { last().map(|(_, turn)| *turn) }
             }
@@ -107,7 +108,7 @@ impl<P: EventPayload> WaitingParcels<P> {
 }
 
 impl VictimOrder {
-    /// Of arrivals, each has to be later than those before.
+    /// Arrival numbers must ascend from one insertion to the next.
     fn insert(&mut self, criticality: Criticality, turn: DueTurn) {
         match self {
             Self::Arrival(of) => of.entry(criticality).or_default().push(turn.1, turn),

@@ -1,16 +1,16 @@
-//! By which conditions a clause is found: its *access paths*.
+//! Access paths: the conditions through which the index finds a clause.
 //!
 //! A clause need only be evaluated for an event that meets one of its access paths. For an `and` the paths of
 //! one of its parts are enough, because the `and` holds only if that part does. For an `or` the paths of all
-//! its parts are needed. A path is found as follows: an equality in a hash table, a range in an interval
-//! tree, a prefix by a hash of each prefix of the text, anything else by the presence of the field. A
+//! its parts are needed. The index looks up an equality in a hash table, a range in an interval tree, a
+//! prefix by a hash of each prefix of the text, and any other condition by the presence of the field. A
 //! condition with `not` has no access path, because events without its field meet it. A filter that has only
 //! such conditions is evaluated for each event.
 //!
 //! Any part of an `and` will do, so a clause may have several *ways* to be found. Each way is a set of paths.
 //! The index begins with the way that has the fewest other clauses on its paths. For example, if many
 //! subscriptions ask for the roof, `site == "roof" and sensor == 17` is found by its sensor. How often events
-//! meet a way is known only later. If it is too often, `content.rs` changes to the next way.
+//! meet a way is known only later. If events meet it too often, `content.rs` changes to the next way.
 //!
 //! Reference: access predicates in Ji, Jacobsen, "A-Tree: A Dynamic Data Structure for Efficiently Indexing
 //! Arbitrary Boolean Expressions" (SIGMOD 2018), sections 3 and 4.
@@ -21,25 +21,25 @@ use crate::value::{FieldSet, FieldValue};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Ways to find one clause that are kept: each takes memory, and the first few differ most.
+/// Maximum number of ways kept for a clause: each takes memory, and the first few differ most.
 const MOST_WAYS: usize = 4;
 
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum AccessPath {
     Equal(Arc<str>, FieldValue),
-    /// Keys of numbers, from and to.
+    /// Lowest and highest order key of a numeric range, both inclusive.
     Within(Arc<str>, (u64, u64)),
     Starts(Arc<str>, Arc<str>),
     Exists(Arc<str>),
 }
 
-/// The clauses that hold on to one field.
+/// The clauses with an access path over one field.
 #[derive(Debug, Default)]
 struct FieldIndex {
     equal: HashMap<FieldValue, Vec<ClauseId>>,
     ranges: IntervalIndex,
     starts: HashMap<Arc<str>, Vec<ClauseId>>,
-    /// How many prefixes there are of each length in bytes.
+    /// Number of indexed prefixes of each length in bytes.
     lengths: BTreeMap<usize, usize>,
     exists: Vec<ClauseId>,
 }
@@ -56,8 +56,8 @@ fn take(clauses: &mut Vec<ClauseId>, clause: ClauseId) {
 }
 
 impl AccessIndex {
-    /// The ways to find a clause, the one with fewest clauses beside it first. Empty: it is evaluated for
-    /// each event.
+    /// The ways to find a clause, in ascending order of the clauses that share their paths. Empty: the clause
+    /// is evaluated for each event.
     pub(super) fn ways(&self, clause: &Clause) -> Vec<Vec<AccessPath>> {
         let mut ways = match clause {
             Clause::All(parts) => parts.iter().filter_map(|part| self.cheapest(part)).collect(),
@@ -70,7 +70,7 @@ impl AccessIndex {
 
     fn cheapest(&self, clause: &Clause) -> Option<(usize, Vec<AccessPath>)> {
         match clause {
-            // false without parts: no path meets it, so it is never evaluated
+            // an `or` without parts is false: no path leads to it, so it is never evaluated
             Clause::Always(value) => (!value).then(|| (0, Vec::new())),
             Clause::IsNot(_) => None,
             Clause::All(parts) => {
@@ -88,14 +88,15 @@ impl AccessIndex {
         }
     }
 
-    /// How many clauses an event that meets the path is likely to meet on it; a guess, to choose by.
+    /// Estimated number of clauses that an event finds on this path if it meets the path; used only to choose
+    /// a way.
     fn cost(&self, path: &AccessPath) -> usize {
         let none = FieldIndex::default();
         let field = self.fields.get(path.name()).unwrap_or(&none);
         match path {
             AccessPath::Equal(_, value) => 1 + field.equal.get(value).map_or(0, Vec::len),
             AccessPath::Starts(_, prefix) => 4 + field.starts.get(prefix).map_or(0, Vec::len),
-            // a range without an end holds every second number, one with both ends few
+            // a half-open range is assumed to hold every second number, a bounded one few
             AccessPath::Within(_, (0, _) | (_, u64::MAX)) => 8 + field.ranges.len() / 2,
             AccessPath::Within(..) => 8 + field.ranges.len() / 16,
             AccessPath::Exists(_) => 16 + field.exists.len(),
@@ -150,7 +151,7 @@ impl AccessIndex {
         }
     }
 
-    /// Hands over the clauses that the event meets a path of; some of them twice.
+    /// Passes each clause with a path that the event meets to `found`; some clauses twice.
     pub(super) fn met(&self, fields: &FieldSet, mut found: impl FnMut(ClauseId)) {
         for (name, value) in fields.iter() {
             let Some(field) = self.fields.get(name) else { continue };
@@ -190,7 +191,7 @@ impl AccessPath {
     }
 }
 
-/// One of these an event meets that meets the condition.
+/// Access paths of a condition: an event that meets the condition meets at least one of them.
 fn paths(predicate: &Predicate) -> Option<Vec<AccessPath>> {
     Some(match predicate {
         Predicate::Equal(name, value) => vec![AccessPath::Equal(Arc::clone(name), value.clone())],
@@ -207,8 +208,8 @@ fn paths(predicate: &Predicate) -> Option<Vec<AccessPath>> {
     })
 }
 
-/// The keys between the ends of a range; none if it holds no number. Rounding makes them a little wider than
-/// the range, never narrower.
+/// The lowest and highest order key of a range; `None` for an empty range. Rounding may widen the range a
+/// little, never narrow it.
 fn keys(range: &NumericRange) -> Option<(u64, u64)> {
     let low = range.low.and_then(|(number, _)| number.order_key()).unwrap_or(0);
     let high = range.high.and_then(|(number, _)| number.order_key()).unwrap_or(u64::MAX);

@@ -1,29 +1,29 @@
-//! Which of many ranges a number lies in.
+//! An interval tree: finds the ranges that contain a number.
 //!
-//! Idea: an interval tree as wide as a B+-tree. The ranges are in the order of their lower ends; each branch
-//! knows where its ranges begin, and their highest upper end. A search for a key leaves a node at the first
-//! branch that begins above the key, and passes over branches that end below it. So it enters only branches
-//! with an answer, and one more on each level.
+//! Idea: an interval tree as wide as a B+-tree. The ranges are sorted by their lower ends; each branch stores
+//! its first range and its highest upper end. A search for a key leaves a node at the first branch that
+//! begins above the key, and skips branches that end below it. So it enters only branches with a result, and
+//! one more on each level.
 //!
-//! Cost: a search visits `log(ranges) / log(16)` nodes, and a leaf for each 32 answers. Each node is one row
-//! of numbers, read from its begin, so a search takes a cache miss for each level and not for each
-//! comparison. Adding and removing take one path from the root. Nothing is rebuilt when subscriptions come
-//! and go. A node that loses ranges is not merged with another; it goes when it is empty.
+//! Cost: a search visits `log(ranges) / log(16)` nodes, and a leaf for each 32 results. Each node is a
+//! contiguous array of numbers, read from its start, so a search takes a cache miss per level and not per
+//! comparison. Adding and removing walk one path from the root. Nothing is rebuilt when subscriptions change.
+//! A node that loses ranges is not merged with another one; it is removed when it is empty.
 //!
-//! When not to use it: for equality, which a hash table finds in one step.
+//! When not to use it: for equality; a hash table finds it in one step.
 //!
 //! Reference: Cormen, Leiserson, Rivest, Stein, "Introduction to Algorithms", interval trees (a search tree
 //! by the lower end, with the maximum of the upper ends); here with the nodes of a B+-tree.
 
-/// Ranges of a leaf, and branches of another node, at most: nodes of some cache lines, as in other B-trees.
-/// Chosen, not measured. Tests have nodes so narrow that a few ranges make many levels.
+/// Maximum ranges per leaf and branches per inner node: a node of a few cache lines, as in other B-trees.
+/// Chosen, not measured. Tests use narrow nodes, so that a few ranges make many levels.
 const WIDTH: usize = if cfg!(test) { 4 } else { 32 };
 
-/// A node of the graph.
+/// Identifies a clause: a node of the graph of clauses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct ClauseId(pub(crate) u32);
 
-/// From, to, whose; both ends are within the range.
+/// Lowest key, highest key (both inclusive), clause.
 type KeyRange = (u64, u64, ClauseId);
 
 #[derive(Debug, Default)]
@@ -34,9 +34,9 @@ pub(crate) struct IntervalIndex {
 
 #[derive(Debug)]
 enum RangeNode {
-    /// In ascending order, so that a search can stop at the first range that begins above the key.
+    /// Ranges in ascending order, so that a search can stop at the first range that begins above the key.
     Leaf(Vec<KeyRange>),
-    /// For each branch its first range, the highest upper end, and what is below.
+    /// For each branch its first range, its highest upper end, and its node.
     Branches { firsts: Vec<KeyRange>, highest: Vec<u64>, nodes: Vec<RangeNode> },
 }
 
@@ -51,7 +51,7 @@ impl IntervalIndex {
         self.ranges
     }
 
-    /// Adds the keys from `low` to `high`, both within; the caller sees to `low <= high`.
+    /// Adds the keys from `low` to `high`, both inclusive; the caller guarantees `low <= high`.
     pub(crate) fn insert(&mut self, (low, high): (u64, u64), clause: ClauseId) {
         if let Some(right) = self.root.insert((low, high, clause)) {
             let left = std::mem::take(&mut self.root);
@@ -69,7 +69,7 @@ impl IntervalIndex {
         }
     }
 
-    /// Hands over each range that holds the key.
+    /// Passes the clause of each range that contains the key to `found`.
     pub(crate) fn containing(&self, key: u64, mut found: impl FnMut(ClauseId)) {
         if self.ranges > 0 {
             self.root.containing(key, &mut found);
@@ -78,7 +78,7 @@ impl IntervalIndex {
 }
 
 impl RangeNode {
-    /// A node over nodes that hold something, in order.
+    /// An inner node over non-empty nodes in ascending order.
     fn over(nodes: Vec<Self>) -> Self {
         let firsts = nodes.iter().filter_map(Self::first).collect();
         Self::Branches { firsts, highest: nodes.iter().map(Self::highest).collect(), nodes }
@@ -99,7 +99,7 @@ impl RangeNode {
         .unwrap_or(0)
     }
 
-    /// Adds a range; the right half, if the node became too wide and was cut.
+    /// Adds a range; returns the right half if the node became too wide and was split.
     fn insert(&mut self, range: KeyRange) -> Option<Self> {
         match self {
             Self::Leaf(ranges) => {
@@ -127,7 +127,7 @@ impl RangeNode {
         }
     }
 
-    /// Removes a range once; whether it was there.
+    /// Removes one copy of a range; returns whether the range was present.
     fn remove(&mut self, range: KeyRange) -> bool {
         match self {
             Self::Leaf(ranges) => match ranges.binary_search(&range) {
@@ -182,7 +182,7 @@ mod tests {
         prop_oneof![8 => 0..20_u64, 8 => 0..1000_u64, 1 => any::<u64>(), 1 => Just(u64::MAX)]
     }
 
-    /// Checks what a search relies on; how many levels there are.
+    /// Checks the invariants that a search relies on; returns the number of levels.
     fn levels(node: &RangeNode) -> usize {
         match node {
             RangeNode::Leaf(ranges) => {
@@ -207,7 +207,7 @@ mod tests {
             ranges in prop::collection::vec((key(), key(), 0..3_u8), 0..200),
             keys in prop::collection::vec(key(), 1..20),
         ) {
-            // some have been removed, some are there twice under one name
+            // some ranges are removed again, some are inserted twice for the same clause
             let ends = |(one, other, times): (u64, u64, u8)| (one.min(other), one.max(other), times);
             let ranges: Vec<_> = ranges.into_iter().map(ends).collect();
             let mut index = IntervalIndex::default();
@@ -219,7 +219,7 @@ mod tests {
             for (clause, (low, high, _)) in named() {
                 index.remove((*low, *high), clause);
             }
-            index.remove((7, 5), ClauseId(0)); // never there
+            index.remove((7, 5), ClauseId(0)); // never inserted
             prop_assert!(levels(&index.root) <= 8, "{}", levels(&index.root));
             let left = named().flat_map(|(clause, range)| (0..range.2).map(move |_| (clause, range)));
             for key in keys {

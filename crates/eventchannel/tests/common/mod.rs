@@ -1,4 +1,4 @@
-//! What the tests of the channel share: a channel of some classes, and short ways to fill it.
+//! Shared by the channel's tests: a channel with some classes, and short ways to fill it.
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use unisono_linux::clock::Nanos;
 
 pub(crate) type Bytes = Arc<[u8]>;
 
-/// Leaves of these names and weights; the last one is the default class.
+/// Leaf classes with these names and weights; the last one is the default class.
 pub(crate) fn classes(classes: &[(&str, u32)]) -> Hierarchy {
     let leaf = |(name, weight): &(&str, u32)| {
         ClassSpec::new(*name).weighing(weight.to_string().parse().expect("a weight"))
@@ -32,7 +32,7 @@ impl Bench {
         Self { channel, supplier }
     }
 
-    /// A topic that the supplier offers.
+    /// Declares a topic that the supplier offers.
     pub(crate) fn topic(&mut self, name: &str) -> TopicId {
         let topic = self.channel.declare(TopicSpec::new(name).expect("a name")).expect("room");
         self.channel.offer(self.supplier, Offer::of(topic)).expect("no type");
@@ -47,7 +47,7 @@ impl Bench {
         self.channel.subscribe(Nanos(0), consumer, all(pattern)).expect("it fits")
     }
 
-    /// A consumer of all events of a pattern.
+    /// A consumer of all events that match a pattern.
     pub(crate) fn reader(&mut self, pattern: &str, inbox: InboxSpec) -> ConsumerId {
         let consumer = self.consumer(pattern, inbox);
         self.subscribe(consumer, pattern);
@@ -62,7 +62,7 @@ impl Bench {
         self.channel.next(Nanos(now))
     }
 
-    /// The sequence number of the next event.
+    /// The sequence number of the next delivered event.
     pub(crate) fn next_number(&mut self, now: u64) -> Option<u64> {
         Some(self.next(now)?.event?.event.sequence)
     }
@@ -80,7 +80,7 @@ pub(crate) fn sized(bytes: usize) -> Publication<Bytes> {
     Publication::new(vec![0; bytes].into())
 }
 
-/// The same numbers for every run.
+/// A pseudorandom generator; a seed gives the same numbers in every run.
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {

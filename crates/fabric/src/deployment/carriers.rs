@@ -1,5 +1,5 @@
-//! What a deployment does about pulled cables: it tells the listener, routes messages around them at once,
-//! and says which barriers cannot end without them.
+//! A deployment's reaction to pulled cables: it tells the listener, reroutes messages at once, and reports
+//! the barriers that cannot end without the cables.
 
 use super::{Deployment, trees};
 use crate::cables::DeployedCable;
@@ -8,8 +8,8 @@ use unisono_btin::NodeId;
 use unisono_linux::netlink::link::Carrier;
 
 impl Deployment<'_> {
-    /// Reads what has happened to cables, tells the listener, and finds other ways for messages. Returns
-    /// whether anything has happened.
+    /// Reads the changes of cables, tells the listener, and reroutes messages. Returns whether any cable has
+    /// changed.
     pub(super) fn notice(&mut self) -> Result<bool, Error> {
         let news = self.cables.look(&mut self.fabric)?;
         for (cable, carrier) in &news {
@@ -21,7 +21,7 @@ impl Deployment<'_> {
         Ok(!news.is_empty())
     }
 
-    /// Routes messages between nodes around what has failed.
+    /// Routes messages between nodes around failed links.
     pub(super) fn find_ways(&mut self) -> Result<(), Error> {
         let failed = self.failed();
         if failed != self.avoided {
@@ -31,7 +31,7 @@ impl Deployment<'_> {
         Ok(())
     }
 
-    /// The links that cannot be used now, in the order in which they failed.
+    /// The unusable links, in the order of their failures.
     pub(super) fn failed(&self) -> Vec<u32> {
         let now: Vec<u32> = self.blamed.iter().copied().chain(self.cables.links_down()).collect();
         let mut failed = self.without.clone();
@@ -44,15 +44,15 @@ impl Deployment<'_> {
         failed
     }
 
-    /// The cables without which the barriers of these jobs do not end, in words. `None`: there are none, or
-    /// no way around them.
+    /// The cables that are down and that the barriers of these jobs need, in words. `None`: there are none,
+    /// or there is no way around them.
     pub(super) fn broken(&self, jobs: &[usize]) -> Option<String> {
         let broken = self.needed(jobs)?;
         (self.unreachable().is_none() && trees(self.network, self.jobs, &self.failed()).is_ok())
             .then_some(broken)
     }
 
-    /// Which of these jobs' cables are down, in words.
+    /// The cables that are down and that these jobs need, in words.
     pub(super) fn needed(&self, jobs: &[usize]) -> Option<String> {
         let needs = |cable: &DeployedCable, job: usize| {
             cable.serves(self.network, &self.jobs[job].group, &self.plans[job])
@@ -71,7 +71,7 @@ impl Deployment<'_> {
     }
 }
 
-/// The first of many names, and how many more there are.
+/// The first five of many names, and the number of the others.
 pub(super) fn shortened(named: &[String]) -> String {
     match named.len() {
         0 => "all registers have moved on; a member is slow".to_owned(),

@@ -1,10 +1,10 @@
-//! For `unisono tree deploy`: barriers for a given time, whatever happens to cables and processes meanwhile.
+//! For `unisono tree deploy`: runs barriers for a given time, despite failures of cables and processes.
 //!
-//! A barrier that does not end has one of four reasons. A cable was pulled: the kernel said so, and the trees
-//! are repaired without it, as often as cables are pulled. A link loses frames: the registers show it, and
-//! the trees are repaired without it. A process has ended: nothing can be repaired, and the barriers end.
-//! Otherwise a member is slow, and gets another chance. Repairs and chances are limited, so that a network
-//! that fails all the time is reported instead of repaired for ever.
+//! A barrier fails to end for four reasons. A cable was pulled: the kernel reported it, and the trees are
+//! repaired without it, however many cables are pulled. A link loses frames: the registers show it, and the
+//! trees are repaired without it. A process has ended: no repair is possible, and the barriers end. Otherwise
+//! a member is slow, and gets another chance. Repairs and chances are limited, so that a network that fails
+//! all the time is reported instead of repaired for ever.
 
 use super::{Deployment, Repaired};
 use crate::diagnose::Suspect;
@@ -15,29 +15,29 @@ use unisono_linux::clock::Nanos;
 use unisono_linux::counted::counted;
 use unisono_linux::interrupt;
 
-/// The times of this many first barriers of a run are kept, to check that no member leaves one before all
-/// have entered it.
+/// The number of first barriers of a run whose times are kept, to check that no member leaves a barrier
+/// before all have entered it.
 pub const CHECKED: u32 = 20;
-/// Barriers between two looks at the clock: at 50 us to 5 ms each, 10 ms to a second.
+/// Barriers between two readings of the clock: at 50 us to 5 ms each, 10 ms to a second.
 const ROUND: u32 = 200;
-/// Repairs around links that lose frames, and chances, of one run.
-const MOST_REPAIRS: usize = 16;
-/// This many barriers in a row may last too long though no process and no link is missing.
-const MOST_CHANCES: usize = 3;
+/// The most repairs around lossy links, and chances for slow members, in one run.
+const MAX_REPAIRS: usize = 16;
+/// The most stuck barriers in a row without a missing process or a suspected link.
+const MAX_RETRIES: usize = 3;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Endured {
     pub barriers: u64,
     pub took: Nanos,
-    /// How often the timers of members ran out.
+    /// The number of timeouts of members.
     pub repeated: u64,
     pub failed: Option<String>,
 }
 
 impl Deployment<'_> {
-    /// Runs barriers of all groups until the time is over, a signal comes, or there is no way to go on. The
-    /// [listener](Self::listen) is told what happens meanwhile. `patience` is how long a barrier may last.
-    /// Fails with those errors of [`barriers`](Self::barriers) that no repair helps against.
+    /// Runs barriers of all groups until the time is over, a signal arrives, or no repair is possible. The
+    /// [listener](Self::listen) is told of all events meanwhile. `patience` is the longest time of a barrier.
+    /// Fails with the errors of [`barriers`](Self::barriers) that no repair helps against.
     pub fn endure(&mut self, time: Duration, patience: Duration) -> Result<Endured, Error> {
         let all: Vec<usize> = (0..self.jobs.len()).collect();
         let stuck_after = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX).max(100);
@@ -107,7 +107,7 @@ impl Deployment<'_> {
 enum Setback {
     Pulled,
     Lossy,
-    /// Every member runs and no link is suspected: somebody is slow.
+    /// Every member runs and no link is suspected, so a member is slow.
     Slow,
     /// The process of a member has ended.
     Ended,
@@ -125,7 +125,7 @@ impl Setbacks {
     fn allow(&mut self, setback: Setback) -> bool {
         self.chances = if setback == Setback::Slow { self.chances + 1 } else { 0 };
         self.repairs += usize::from(setback != Setback::Pulled);
-        setback != Setback::Ended && self.chances <= MOST_CHANCES && self.repairs <= MOST_REPAIRS
+        setback != Setback::Ended && self.chances <= MAX_RETRIES && self.repairs <= MAX_REPAIRS
     }
 }
 

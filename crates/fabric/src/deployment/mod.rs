@@ -1,8 +1,7 @@
-//! A network that is up, with its groups' members as processes: the base of `unisono tree deploy` and
-//! `bench`.
+//! A running network, with its groups' members as processes: the base of `unisono tree deploy` and `bench`.
 //!
-//! Everything belongs to one value. Dropping it ends the processes and with them the namespaces. Killing the
-//! process that holds it does the same, because nothing has a name unless the user asked for names.
+//! One value owns the whole network. Dropping it ends the processes and with them the namespaces. Killing the
+//! process that holds it does the same, because namespaces have no names unless the user asked for them.
 
 mod carriers;
 mod endure;
@@ -30,23 +29,23 @@ use unisono_linux::bpf::compile::Compiling;
 use unisono_linux::clock::Nanos;
 use unisono_linux::interrupt;
 
-/// How often to look whether a signal has come.
-const LOOK: Duration = Duration::from_millis(100);
-/// How long a node may take to carry out an order.
+/// The interval between two checks for a signal.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// The most time that a node may take to carry out an order.
 const OBEDIENCE: Duration = Duration::from_secs(60);
 
-/// The distance between the first episodes of two lives. It is odd, so that all of them differ, and large, so
-/// that the episodes of one life do not reach those of the next.
+/// The distance between the first episodes of two lives. It is odd, so that all first episodes differ, and
+/// large, so that the episodes of one life do not reach the next life's.
 const SPREAD: u16 = 0x4e35;
 
 #[derive(Clone, Debug, Default)]
 pub struct BarriersRan {
     /// The longest of the members' times, for all barriers.
     pub took: Nanos,
-    /// How often a timer ran out, all members together.
+    /// The number of timeouts of all members.
     pub repeated: u64,
     /// When each member entered and left each barrier (all its groups' barriers of that number), if a trace
-    /// was asked for.
+    /// was requested.
     pub moments: BTreeMap<NodeId, Vec<(Nanos, Nanos)>>,
     groups: Vec<Vec<NodeId>>,
 }
@@ -70,42 +69,42 @@ impl BarriersRan {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Repaired {
     pub registers: usize,
-    /// How many registers differ from before.
+    /// The number of registers that differ from before.
     pub changed: usize,
     pub roots: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Times {
-    /// Namespaces and devices; the program is compiled meanwhile.
+    /// Making namespaces and devices; the program is compiled meanwhile.
     pub network: Duration,
     /// Waiting for the compiler, loading the program, attaching it.
     pub program: Duration,
-    /// Processes, until each says that it is there.
+    /// Starting the processes, until each has reported.
     pub nodes: Duration,
     /// Set-up of the registers by the members.
     pub registers: Duration,
 }
 
-/// Is told in words what happens to cables and barriers.
+/// A callback that receives the events of cables and barriers, in words.
 type NewsListener<'a> = Box<dyn FnMut(&str) + 'a>;
 
 pub struct Deployment<'a> {
-    crew: NodeProcesses, // dropped first: processes end before what they use
+    crew: NodeProcesses, // dropped first: processes end before the resources that they use
     cables: Cables,
     fabric: Fabric,
     hook: ProgramHook,
     program: SwitchProgram,
     network: &'a SwitchNetwork,
     jobs: &'a [BarrierJob],
-    /// Links that were left out because frames did not arrive.
+    /// Links that were left out because they lose frames.
     blamed: Vec<u32>,
-    /// Links that the trees leave out, in the order in which they failed.
+    /// Links that the trees leave out, in the order of their failures.
     without: Vec<u32>,
     avoided: Vec<u32>,
     listener: Option<NewsListener<'a>>,
     plans: Vec<TreePlan>,
-    /// How often registers were set up, and the episode they began with.
+    /// The number of set-ups of registers so far, and the first episode of the last one.
     lives: u16,
     first: u16,
     tag: u8,
@@ -113,7 +112,7 @@ pub struct Deployment<'a> {
 }
 
 impl<'a> Deployment<'a> {
-    /// Brings a network up and starts a process for each member of its groups. No registers are set up.
+    /// Brings a network up and starts a process for each member of its groups. Does not set up registers.
     pub fn new(network: &'a SwitchNetwork, jobs: &'a [BarrierJob]) -> Result<Self, Error> {
         let plans = trees(network, jobs, &[]).map_err(|error| Error::Input(error.to_string()))?;
         fits(network)?;
@@ -122,7 +121,7 @@ impl<'a> Deployment<'a> {
         let homes = Homes::of(&members);
         let mut times = Times::default();
         let start = Instant::now();
-        let compiling = Compiling::start(SWITCH)?; // while the kernel makes namespaces
+        let compiling = Compiling::start(SWITCH)?; // runs while the kernel makes namespaces
         let mut fabric = Fabric::new(network, &homes)?;
         times.network = start.elapsed();
         let program = SwitchProgram::load_object(network, &compiling.finish()?)?;
@@ -154,7 +153,7 @@ impl<'a> Deployment<'a> {
         Ok(deployment)
     }
 
-    /// Sets up the registers of all groups, each member by itself. Returns how many there are.
+    /// Sets up the registers of all groups, each member by itself. Returns the number of registers.
     pub fn set_up(&mut self) -> Result<usize, Error> {
         let start = Instant::now();
         self.first = self.lives.wrapping_mul(SPREAD);
@@ -165,7 +164,7 @@ impl<'a> Deployment<'a> {
         Ok(registers)
     }
 
-    /// Releases the registers of all groups. Returns how many there were.
+    /// Releases the registers of all groups. Returns the number of registers.
     pub fn release(&mut self) -> Result<usize, Error> {
         self.about_registers(&NodeOrder::Release)
     }
@@ -183,10 +182,11 @@ impl<'a> Deployment<'a> {
         Ok(registers)
     }
 
-    /// Runs barriers of some groups at once, by their positions. [`Error::Cable`] names a cable that has been
-    /// pulled, at once, if there is a way around it; if there is none, the cable may come back.
-    /// [`Error::Barrier`] says after `run.stuck_after` who is missing: a node that ended, or what the
-    /// registers wait for. The members have given up by then; [`Deployment::begin_again`] makes them usable.
+    /// Runs barriers of some groups at once, by their positions. Fails at once with [`Error::Cable`], which
+    /// names the cable, if a cable has been pulled and there is a way around it; without a way around it, the
+    /// cable may come back. Fails after `run.stuck_after` with [`Error::Barrier`], which names the cause: a
+    /// node that ended, or the ports that the registers wait for. The members have given up by then;
+    /// [`Deployment::begin_again`] makes them usable.
     pub fn barriers(&mut self, jobs: &[usize], run: BarrierRun) -> Result<BarriersRan, Error> {
         self.notice()?;
         if let Some(broken) = self.broken(jobs) {
@@ -225,8 +225,8 @@ impl<'a> Deployment<'a> {
         done.map(|()| ran)
     }
 
-    /// Waits for `expected` reports that `take` accepts. If one of them cannot come, or a cable that one of
-    /// the jobs in `standing` needs is pulled, it tells all nodes to stop.
+    /// Waits for `expected` reports that `take` accepts. If a report cannot come, or a cable that a job in
+    /// `standing` needs is pulled, it tells all nodes to stop.
     fn gather(
         &mut self,
         mut expected: usize,
@@ -237,7 +237,7 @@ impl<'a> Deployment<'a> {
         let start = Instant::now();
         while expected > 0 {
             let mut trouble = None;
-            for (node, heard) in self.crew.hear(LOOK, self.cables.as_fd())? {
+            for (node, heard) in self.crew.hear(POLL_INTERVAL, self.cables.as_fd())? {
                 match heard {
                     NodeNews::Report(NodeReport::Stuck { job, episode }) => {
                         trouble.get_or_insert_with(|| self.stuck(job, episode));
@@ -272,12 +272,12 @@ impl<'a> Deployment<'a> {
         Ok(())
     }
 
-    /// Ends what the nodes do. Each node answers once, whether or not it was doing something.
+    /// Stops the nodes. Each node answers once, even if it was idle.
     fn stop(&mut self) -> Result<(), Error> {
         let mut told = self.crew.tell(&NodeOrder::Stop, |_| true)?;
         let start = Instant::now();
         while told > 0 && start.elapsed() < OBEDIENCE {
-            for (_, heard) in self.crew.hear(LOOK, self.cables.as_fd())? {
+            for (_, heard) in self.crew.hear(POLL_INTERVAL, self.cables.as_fd())? {
                 told -=
                     usize::from(matches!(heard, NodeNews::Report(NodeReport::Stopped) | NodeNews::Ended(_)));
             }
@@ -293,7 +293,7 @@ impl<'a> Deployment<'a> {
         format!("barrier {episode} of group {group} does not end: {named}")
     }
 
-    /// `listener` is told what happens to cables and barriers.
+    /// Sets the listener for events of cables and barriers.
     pub fn listen(&mut self, listener: impl FnMut(&str) + 'a) {
         self.listener = Some(Box::new(listener));
     }
@@ -302,7 +302,7 @@ impl<'a> Deployment<'a> {
         self.listener.iter_mut().for_each(|listener| listener(text));
     }
 
-    /// The links that the trees leave out, in the order in which they failed.
+    /// The links that the trees leave out, in the order of their failures.
     pub fn without(&self) -> &[u32] {
         &self.without
     }
@@ -313,10 +313,10 @@ impl<'a> Deployment<'a> {
         suspects(self.network, &plan.tree, job.turn, state)
     }
 
-    /// Call this after a barrier was given up. It leaves these links out and those whose cable is down, finds
-    /// new ways, repairs the trees and sets everything up again. Roots stay where they can, and so does all
-    /// that was not cut off. Links whose cable is back are used again. Barriers count from 0 again. Fails if
-    /// members are cut off without these links; the error says which.
+    /// Recovers after a barrier was given up. Leaves out the links in `blamed` and the links whose cable is
+    /// down, reroutes messages, repairs the trees and sets all registers up again. Roots stay if they can,
+    /// and so do all parts of trees that were not cut off. Links whose cable is back are used again. Barriers
+    /// count from 0 again. Fails if members are cut off without these links; the error names them.
     pub fn begin_again(&mut self, blamed: &[u32]) -> Result<Repaired, Error> {
         self.notice()?;
         if let Some(unreachable) = self.unreachable() {
@@ -350,7 +350,7 @@ impl<'a> Deployment<'a> {
         &mut self.fabric
     }
 
-    /// How the switches' ports call the program.
+    /// The hook that calls the program at the switches' ports.
     pub fn hook(&self) -> &ProgramHook {
         &self.hook
     }
@@ -378,7 +378,7 @@ fn trees(network: &SwitchNetwork, jobs: &[BarrierJob], without: &[u32]) -> Resul
     jobs.iter().map(|job| around_links(network, &job.group, without)).collect()
 }
 
-/// How many switches have another register than before, or gained or lost one.
+/// The number of switches whose register differs, or that gained or lost one.
 fn changed(now: &TreePlan, before: &TreePlan) -> usize {
     let (now, before) = (&now.tree.registers, &before.tree.registers);
     let differ = now.iter().filter(|(switch, register)| before.get(switch) != Some(register)).count();

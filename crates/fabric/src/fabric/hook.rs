@@ -1,11 +1,11 @@
-//! Where a switch's ports call the switch program.
+//! The hooks that call the switch program at a switch's ports.
 //!
 //! | | since | a hop | to attach |
 //! |---|---|---|---|
-//! | tcx: the device's own list of programs | Linux 6.6 | 0.17 us | a grace period, so in a [hurry](crate::grace) |
+//! | tcx: the device's own list of programs | Linux 6.6 | 0.17 us | a grace period, so with [short ones](crate::grace) |
 //! | clsact: a queueing discipline with a filter | 4.5 | 0.25 us | two netlink requests |
 //!
-//! Both run the program at the same point of the receive path with the same meaning of its answers.
+//! Both run the program at the same point of the receive path, and its verdicts have the same meaning.
 
 use super::{Fabric, ports};
 use crate::error::Error;
@@ -24,7 +24,7 @@ use unisono_linux::network_namespace::NetworkNamespace;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ProgramHook {
     Tcx,
-    /// The text says why it is not tcx.
+    /// The text gives the reason why it is not tcx.
     Clsact(String),
 }
 
@@ -37,8 +37,8 @@ impl fmt::Display for ProgramHook {
     }
 }
 
-/// Ports whose program is detached before the devices are removed. To remove a device with its program takes
-/// a grace period, during which nobody can change a setting of any network.
+/// Ports whose program is detached before the devices are removed. Removing a device with its program takes a
+/// grace period, and during that time no process can change a setting of any network.
 #[derive(Debug)]
 pub(super) struct AttachedPorts {
     program: OwnedFd,
@@ -70,14 +70,14 @@ impl AttachedPorts {
     }
 }
 
-/// Works in a thread of its own, because the work changes the thread's namespace.
+/// Runs `work` in a thread of its own, because it changes the thread's namespace.
 fn elsewhere(work: impl FnOnce() -> io::Result<()> + Send) -> io::Result<()> {
     let done = thread::scope(|scope| scope.spawn(work).join());
     done.unwrap_or_else(|_| Err(io::Error::other("attaching panicked")))
 }
 
 impl Fabric {
-    /// Lets the switch program decide about every frame that comes in at a port of a switch. Call it once.
+    /// Attaches the switch program to all ports of all switches, for incoming frames. Call it once.
     pub fn attach(&mut self, network: &SwitchNetwork, program: &SwitchProgram) -> Result<ProgramHook, Error> {
         match self.attach_to_devices(network, program) {
             Ok(()) => Ok(ProgramHook::Tcx),
@@ -101,8 +101,8 @@ impl Fabric {
         for (switch, socket) in network.switches().zip(&mut self.sockets) {
             socket.run(&ports(network, switch).map(traffic::clsact).collect::<Vec<NetlinkRequest>>())?;
         }
-        // in a second round: the kernel waits for readers when a filter follows its queueing discipline at
-        // once
+        // in a second round: the kernel waits for a grace period when a filter immediately follows its
+        // queueing discipline
         for (switch, socket) in network.switches().zip(&mut self.sockets) {
             let attach = |device| traffic::at_ingress(device, program.descriptor(), "unisono_switch");
             socket.run(&ports(network, switch).map(attach).collect::<Vec<NetlinkRequest>>())?;
@@ -110,7 +110,7 @@ impl Fabric {
         Ok(())
     }
 
-    /// Attaches by tcx. What was done before an error is remembered, so that it can be detached.
+    /// Attaches by tcx. Records each port, so that it can be detached after an error.
     fn attach_to_devices(&mut self, network: &SwitchNetwork, program: &SwitchProgram) -> io::Result<()> {
         let program = program.descriptor().try_clone_to_owned()?;
         let attached = self.attached.insert(AttachedPorts { program, ports: Vec::new() });
@@ -119,14 +119,14 @@ impl Fabric {
         elsewhere(|| attached.all(network, switches))
     }
 
-    /// Detaches the program from the devices to which it is attached directly.
+    /// Detaches the program from all devices that it was attached to by tcx.
     pub(super) fn detach(&mut self) {
         let Some(mut attached) = self.attached.take().filter(|attached| !attached.ports.is_empty()) else {
             return;
         };
         let switches = &self.switches;
-        let _hurry = Hurry::begin(); // without it, it takes longer
-        // whatever is left goes with its device
+        let _hurry = Hurry::begin(); // without short grace periods, detaching takes longer
+        // the kernel removes remaining attachments with their device
         let _ = elsewhere(|| attached.take_back(switches));
     }
 }

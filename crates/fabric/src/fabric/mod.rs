@@ -7,12 +7,12 @@
 //!     10.0.0.4
 //! ```
 //!
-//! Namespaces have no names unless the user asks for them, so that nothing outlives the processes that hold
-//! them. All devices have the same hardware address and resolve none: a cable has two ends. IPv6 is off,
+//! Namespaces have no names unless the user asks for them, so that no namespace outlives the processes that
+//! hold it. All devices have the same hardware address and do not use ARP: a cable has two ends. IPv6 is off,
 //! because its announcements would be the only other frames on the cables.
 //!
-//! Cost: 0.5 to 1 ms for each namespace and 0.3 ms for each cable. Nearly all of it is the kernel's work,
-//! which the kernel partly does on several processors at once: one thread for each processor builds.
+//! Cost: 0.5 to 1 ms for each namespace and 0.3 ms for each cable. Nearly all of it is the kernel's work, and
+//! the kernel does a part of it on several processors at once, so one thread for each processor builds.
 
 mod hook;
 
@@ -37,10 +37,10 @@ pub const NODE_DEVICE: Index = Index(2);
 /// The hardware address of every device: locally administered.
 pub const HARDWARE: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-/// Beyond it they only wait for the one lock of all network settings.
-const MOST_BUILDERS: usize = 4;
+/// The most threads that build; more would only wait for the kernel's single lock of network settings.
+const MAX_BUILDERS: usize = 4;
 
-/// A network that is up as long as this lives.
+/// A network that is up as long as this value lives.
 #[derive(Debug)]
 pub struct Fabric {
     switches: Vec<NetworkNamespace>,
@@ -52,11 +52,11 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// Brings a network up. Switches forward nothing until they have a [program](Self::attach); nodes receive
-    /// on their home processors.
+    /// Brings a network up. Switches forward no frames until they have a [program](Self::attach); nodes
+    /// receive on their home processors.
     pub fn new(network: &SwitchNetwork, homes: &Homes) -> Result<Self, Error> {
         let count = network.switch_count() + network.nodes().len();
-        let wanted = 3 * count as u64 + 256; // a descriptor each, a socket each, a line to each node
+        let wanted = 3 * count as u64 + 256; // a namespace each, a socket each, a line to each node
         let allowed =
             resource_limit::raise_open_files(wanted).map_err(Error::io("raise the limit of open files"))?;
         if allowed < wanted {
@@ -75,7 +75,7 @@ impl Fabric {
         &self.switches
     }
 
-    /// The carrier of each device of each switch, asked from the kernel.
+    /// Asks the kernel for the carrier of each device of each switch.
     pub(crate) fn carriers(&mut self) -> Result<Vec<(End, Carrier)>, Error> {
         let mut carriers = Vec::new();
         for socket in &mut self.sockets {
@@ -89,8 +89,8 @@ impl Fabric {
         &self.nodes[node.0 as usize]
     }
 
-    /// Names the namespaces for `ip netns exec`: `PREFIX-s0` are switches, `PREFIX-n0` nodes. The names are
-    /// removed when this is dropped.
+    /// Names the namespaces for `ip netns exec`: `PREFIX-s0` are switches, `PREFIX-n0` nodes. Dropping this
+    /// value removes the names.
     pub fn publish(&mut self, prefix: &str) -> Result<(), Error> {
         let named = |kind: char, namespaces: &[NetworkNamespace], names: &mut Vec<String>| {
             for (number, namespace) in namespaces.iter().enumerate() {
@@ -122,7 +122,7 @@ impl Drop for Fabric {
     fn drop(&mut self) {
         self.detach();
         for name in &self.names {
-            let _ = network_namespace::remove(name); // somebody may have taken it away before us
+            let _ = network_namespace::remove(name); // another process may have removed it
         }
     }
 }
@@ -167,13 +167,13 @@ fn build(network: &SwitchNetwork, homes: &Homes) -> Result<Fabric, Error> {
     Ok(fabric)
 }
 
-/// Divides `count` pieces of work among threads. Returns what they made, in order. A thread may change its
+/// Divides `count` pieces of work among threads. Returns their results, in order. A thread may change its
 /// namespace.
 fn shared_out<T: Send>(
     count: usize,
     work: impl Fn(Range<usize>) -> Result<Vec<T>, Error> + Sync,
 ) -> Result<Vec<T>, Error> {
-    let threads = thread::available_parallelism().map_or(1, usize::from).clamp(1, MOST_BUILDERS);
+    let threads = thread::available_parallelism().map_or(1, usize::from).clamp(1, MAX_BUILDERS);
     let begin = |part: usize| count * part / threads;
     thread::scope(|scope| {
         let work = &work;
@@ -194,7 +194,7 @@ fn namespace() -> Result<NetworkNamespace, Error> {
             "no network namespace can be made ({error}): run as root, on a kernel with CONFIG_NET_NS"
         ))
     })?;
-    // a kernel without IPv6 has no such file, and nothing to turn off
+    // a kernel without IPv6 has no such file
     let _ = fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1");
     Ok(namespace)
 }
@@ -206,7 +206,7 @@ fn ports(network: &SwitchNetwork, switch: SwitchId) -> impl Iterator<Item = Inde
     links.chain(nodes).map(move |port| device(switch, port))
 }
 
-/// The cables that begin at a switch: those of its nodes, and the links whose first end it is.
+/// The cables that begin at a switch: the cables of its nodes, and the links whose first end is there.
 fn cables(
     network: &SwitchNetwork,
     switch: SwitchId,
@@ -222,7 +222,7 @@ fn cables(
     let links = network.neighbours(switch).iter().map(|neighbour| &network.links()[neighbour.link as usize]);
     let mut begun: Vec<&SwitchLink> = links.filter(|link| link.a.switch == switch).collect();
     begun.sort_unstable_by_key(|link| link.a.port);
-    begun.dedup(); // a self loop is seen from both its ports
+    begun.dedup(); // a self loop occurs at both its ports
     let between = begun.into_iter().map(|link| link::veth(&at(link.a), &at(link.b)));
     let to_nodes = network.locals(switch).iter().map(|(port, node)| {
         let namespace = nodes[node.0 as usize].as_fd();

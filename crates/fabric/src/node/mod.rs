@@ -1,7 +1,7 @@
-//! A node: one process in its own namespace, which sets up registers and runs barriers as it is told.
+//! A node: one process in its own namespace. It executes orders: sets up registers and runs barriers.
 //!
-//! While it has no orders it still answers: the root node of a tree is asked again when a release was lost,
-//! and a rank of a dissemination barrier when a message was lost.
+//! Between orders it still answers: the root node of a tree answers repeated arrivals when a release was
+//! lost, and a rank of a dissemination barrier answers when a message was lost.
 
 mod patience;
 mod registers;
@@ -45,13 +45,14 @@ pub(crate) struct MemberNode<'a> {
     /// Its part in each job. `None`: it is no member, or the registers are not set up.
     members: Vec<Option<GroupMember>>,
     software: Option<SoftwarePart>,
-    /// Whether somebody has given up the barrier in which it waits.
+    /// Whether another member has given up this node's current barrier.
     given_up: bool,
-    /// Frames to be sent; kept to be used again.
+    /// Frames to send; kept to reuse the memory.
     out: Vec<BarrierFrame>,
     /// Messages for a run that this node has not been told of yet.
     early: Vec<(u8, RankMessage)>,
-    /// How long barriers of the current kind take, and barriers of the kinds that ran before.
+    /// The retransmission timeout for barriers of the current kind; `learned` keeps the timeouts of earlier
+    /// kinds.
     patience: BarrierPatience,
     kind: Option<SoftwareAlgorithm>,
     learned: BTreeMap<Option<SoftwareAlgorithm>, BarrierPatience>,
@@ -60,7 +61,7 @@ pub(crate) struct MemberNode<'a> {
     life: u32,
 }
 
-/// A part in a software barrier: among which job's members, in which run.
+/// A part in a software barrier: the job whose members take part, and the run.
 struct SoftwarePart {
     part: Software,
     job: usize,
@@ -74,7 +75,7 @@ enum OrderDone {
 
 /// Serves until the orders end. The thread must be in the node's namespace.
 pub(crate) fn serve(id: NodeId, known: NodeContext<'_>, orders: UnixStream) -> Result<(), Error> {
-    // a woken node must not interrupt the node that woke it, which is about to wait itself
+    // a woken node must not preempt the node that woke it, because that one is about to wait itself
     let batch = SchedulingPolicy::Batch { nice: 0 };
     let _ = scheduling::set_own(batch, Children::Inherit); // it works without, slower
     current_cpu::stop_noting(); // a node does not ask, and is scheduled for every frame
@@ -82,8 +83,8 @@ pub(crate) fn serve(id: NodeId, known: NodeContext<'_>, orders: UnixStream) -> R
     let open =
         |ethertype| PacketSocket::open(NODE_DEVICE, ethertype).map_err(Error::io("open a packet socket"));
     let datagrams = UdpSocket::bind((address_of(id), UDP_PORT)).map_err(Error::io("open a UDP socket"))?;
-    // the root of a central barrier hears of everybody at once: without room for that it would be slow by
-    // losses
+    // the root of a central barrier receives from all members at once; without this much room it would lose
+    // messages and be slow
     force_receive_room(&datagrams, DATAGRAM_ROOM).map_err(Error::io("make room at a UDP socket"))?;
     let largest = known.jobs.iter().map(|job| job.group.members().len()).max().unwrap_or(0);
     let mut node = MemberNode {
@@ -126,7 +127,7 @@ impl MemberNode<'_> {
             NodeOrder::Software { algorithm, job, tag, run } => {
                 self.in_software(*algorithm, *job, *tag, *run)
             }
-            NodeOrder::Stop => Ok(OrderDone::Stopped), // nothing was being done
+            NodeOrder::Stop => Ok(OrderDone::Stopped), // the node was idle
         }
     }
 
@@ -137,7 +138,7 @@ impl MemberNode<'_> {
         self.orders.get_mut().write_all(&line).map_err(Error::io("report to the deployment"))
     }
 
-    /// The next order. `None`: there will be no more. Meanwhile other nodes are answered.
+    /// The next order. `None`: there will be no more. Answers other nodes while it waits.
     fn next_order(&mut self) -> Result<Option<NodeOrder>, Error> {
         loop {
             if !self.orders.buffer().is_empty() {
@@ -168,11 +169,11 @@ impl MemberNode<'_> {
         serde_json::from_str(&line).map(Some).map_err(bad)
     }
 
-    /// Whether it was told to give up; asked when a timer runs out.
+    /// Whether the deployment has told it to give up; called after a timeout.
     fn is_told_to_stop(&mut self) -> Result<bool, Error> {
         let waits = readable(&[self.orders.get_ref().as_fd()], Some(Duration::ZERO))
             .map_err(Error::io("look for orders"))?;
-        // nothing but Stop is said to a node that has not reported yet; the end of the line ends everything
+        // only Stop is sent to a node that has not reported yet; the end of the line ends the process
         Ok(waits == [true] && self.read_order()?.is_none_or(|order| order == NodeOrder::Stop))
     }
 
@@ -183,8 +184,8 @@ impl MemberNode<'_> {
         tolerate(self.barriers.send(&bytes), "send a frame")
     }
 
-    /// Remembers what was learned about barriers of the old kind, and goes on with what is known about the
-    /// new one.
+    /// Stores the timeouts learned for barriers of the old kind, and continues with the timeouts of the new
+    /// kind.
     fn turn_to(&mut self, kind: Option<SoftwareAlgorithm>, members: usize) {
         if kind != self.kind {
             let now = self.learned.remove(&kind).unwrap_or_else(|| BarrierPatience::of(members));
@@ -193,7 +194,7 @@ impl MemberNode<'_> {
         }
     }
 
-    /// Runs barriers one after the other. `once` runs one and returns whether it was told to stop.
+    /// Runs barriers one after the other. `once` runs one and returns whether the node was told to stop.
     fn repeat(
         &mut self,
         run: BarrierRun,
@@ -227,7 +228,8 @@ fn header(ethertype: u16) -> [u8; ETHERNET] {
     header
 }
 
-/// A cable that is down, or a kernel without room, loses a frame; the frame will be sent again.
+/// Ignores the loss of a frame by a cable that is down or a kernel without room; the frame will be sent
+/// again.
 fn tolerate(sent: std::io::Result<()>, what: &str) -> Result<(), Error> {
     let Err(error) = sent else { return Ok(()) };
     match Errno::from_io_error(&error) {

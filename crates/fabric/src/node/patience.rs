@@ -1,63 +1,64 @@
-//! How long a node waits before it repeats a message.
+//! The retransmission timeout of a node.
 //!
-//! A node waits eight times as long as a fast barrier takes, so that it rarely repeats anything when nothing
-//! is lost. It waits at least 30 ms, because processes that share a processor wait for each other, and
-//! doubles the time whenever nothing comes.
+//! A node waits eight times as long as a fast barrier takes, so that it rarely repeats a message when none is
+//! lost. It waits at least 30 ms, because processes that share a processor wait for each other, and doubles
+//! the time after each timeout.
 //!
-//! The estimate of a barrier's time falls at once and rises slowly: where others lose frames, barriers are
-//! slow, and waiting longer for that would make them slower. A barrier in which this node repeated something
-//! says nothing about the time of a barrier, because nobody knows which of the messages was answered (Karn's
-//! rule). But the node may have repeated because barriers are slower than it believes. So it raises the
-//! estimate a little each time, and times the next barrier: the first one without a repetition corrects the
-//! estimate. Some barriers of a thousand members on two processors take 0.2 s.
+//! The estimate of a barrier's time falls at once and rises slowly: if other members lose frames, barriers
+//! are slow, and a longer timeout would make them slower. A barrier in which this node repeated a message is
+//! no sample of the time, because the answer may belong to either message (Karn's rule). But the node may
+//! have repeated because barriers are slower than its estimate. So it raises the estimate a little each time,
+//! and times the next barrier: the first barrier without a repetition corrects the estimate. Some barriers of
+//! a thousand members on two processors take 0.2 s.
 
 use std::time::Duration;
 
 /// The estimate before the first barrier: this long, or [`A_MEMBER`] for each member if that is longer.
 const AT_FIRST: Duration = Duration::from_millis(10);
 const A_MEMBER: Duration = Duration::from_micros(50);
-const LEAST: Duration = Duration::from_millis(30);
-const MOST: Duration = Duration::from_millis(500);
-/// Barriers between two looks at the clock.
-const LOOKS: u32 = 15;
+const MIN_TIMEOUT: Duration = Duration::from_millis(30);
+const MAX_TIMEOUT: Duration = Duration::from_millis(500);
+/// Barriers between two timed ones.
+const BARRIERS_PER_CLOCK_READ: u32 = 15;
 
 #[derive(Clone, Debug)]
 pub(super) struct BarrierPatience {
     usual: Duration,
     now: Duration,
-    /// Barriers until the next look at the clock.
+    /// Barriers until the next timed one.
     unseen: u32,
 }
 
 impl BarrierPatience {
-    /// Before the first barrier of a group of `members`.
+    /// The timeout before the first barrier of a group of `members`.
     pub(super) fn of(members: usize) -> Self {
         let usual = A_MEMBER.saturating_mul(u32::try_from(members).unwrap_or(u32::MAX)).max(AT_FIRST);
-        Self { usual, now: (usual * 8).clamp(LEAST, MOST), unseen: 0 }
+        Self { usual, now: (usual * 8).clamp(MIN_TIMEOUT, MAX_TIMEOUT), unseen: 0 }
     }
 
     pub(super) fn now(&self) -> Duration {
         self.now
     }
 
-    /// Nothing came. Waits at most `left` from now on, because somebody wants to know then.
+    /// Backs off after a timeout. The next wait is at most `left`, because the member has to report then.
     pub(super) fn lost(&mut self, left: Duration) {
-        self.now = (self.now * 2).min(MOST).min(left.max(LEAST));
+        self.now = (self.now * 2).min(MAX_TIMEOUT).min(left.max(MIN_TIMEOUT));
     }
 
-    /// Waits for something other than a release now.
+    /// Shortens the timeout to wait for something other than a release.
     pub(super) fn hurry(&mut self) {
-        self.now = LEAST;
+        self.now = MIN_TIMEOUT;
     }
 
-    /// Whether to time the next barrier: one in [`LOOKS`] + 1, because looks at the clock cost time.
+    /// Whether to time the next barrier: one in [`BARRIERS_PER_CLOCK_READ`] + 1, because reading the clock
+    /// costs time.
     pub(super) fn looks(&mut self) -> bool {
-        self.unseen = self.unseen.checked_sub(1).unwrap_or(LOOKS);
-        self.unseen == LOOKS
+        self.unseen = self.unseen.checked_sub(1).unwrap_or(BARRIERS_PER_CLOCK_READ);
+        self.unseen == BARRIERS_PER_CLOCK_READ
     }
 
     /// A barrier has ended, after `took` if it was timed, with `repeated` repetitions. Returns whether the
-    /// time to wait has changed.
+    /// timeout has changed.
     pub(super) fn ended(&mut self, took: Option<Duration>, repeated: u64) -> bool {
         match (took, repeated) {
             (Some(took), 0) => {
@@ -65,12 +66,12 @@ impl BarrierPatience {
             }
             (None, 0) => {}
             _ => {
-                self.usual = (self.usual + self.usual / 4).min(MOST / 8);
+                self.usual = (self.usual + self.usual / 4).min(MAX_TIMEOUT / 8);
                 self.unseen = 0;
             }
         }
-        let wanted = (self.usual * 8).clamp(LEAST, MOST);
-        // changing it costs a system call: only where it matters
+        let wanted = (self.usual * 8).clamp(MIN_TIMEOUT, MAX_TIMEOUT);
+        // changing it costs a system call, so only large changes count
         let changes = repeated > 0 || wanted > self.now || wanted * 2 < self.now;
         if changes {
             self.now = wanted;
@@ -90,10 +91,10 @@ mod tests {
             patience.ended(Some(Duration::from_millis(10)), 0);
         });
         let usual = patience.now();
-        patience.lost(MOST);
+        patience.lost(MAX_TIMEOUT);
         assert_eq!(patience.now(), usual * 2);
-        (0..20).for_each(|_| patience.lost(MOST));
-        assert_eq!(patience.now(), MOST);
+        (0..20).for_each(|_| patience.lost(MAX_TIMEOUT));
+        assert_eq!(patience.now(), MAX_TIMEOUT);
         patience.ended(Some(Duration::from_secs(9)), 21);
         assert_eq!(
             patience.now(),
@@ -107,7 +108,7 @@ mod tests {
 
     #[test]
     fn barriers_that_are_slower_than_believed_are_believed_in_the_end() {
-        // nothing is lost, but each barrier takes longer than the patience that is left from fast ones
+        // no message is lost, but each barrier takes longer than the timeout that fast barriers have left
         let (took, mut patience) = (Duration::from_millis(200), BarrierPatience::of(8));
         patience.ended(Some(Duration::from_millis(3)), 0);
         let mut timers = 0;
@@ -137,6 +138,6 @@ mod tests {
         (0..99).for_each(|_| {
             patience.ended(Some(Duration::from_micros(20)), 0);
         });
-        assert!(patience.now() >= LEAST && patience.now() < 2 * LEAST);
+        assert!(patience.now() >= MIN_TIMEOUT && patience.now() < 2 * MIN_TIMEOUT);
     }
 }

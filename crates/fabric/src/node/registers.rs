@@ -1,6 +1,6 @@
-//! How a node sets up the registers that are its duty (`Setup_Register`, [`unisono_btin::setup`]): it sends a
-//! request to each switch and repeats it until the switch says that it is done. Requests to other switches
-//! travel through the network.
+//! Sets up the registers that are this node's duty (`Setup_Register`, [`unisono_btin::setup`]): sends a
+//! request to each switch and repeats it until the switch confirms it. Requests to other switches travel
+//! through the network.
 
 use super::{ETHERNET, MemberNode, NodeContext, OrderDone, header, tolerate};
 use crate::error::Error;
@@ -12,11 +12,11 @@ use unisono_btin::repair::around_links;
 use unisono_btin::setup::{RegisterOrder, SetupAgent, SetupAnswer, SetupReply, SetupRequest};
 use unisono_btin::{GroupMember, MemberRole, NodeId, SwitchId, SwitchNetwork, TreePlan, TurnPoint};
 
-const PATIENCE: Duration = Duration::from_millis(100);
-/// After this time a switch that does not answer is named.
-const ENOUGH: Duration = Duration::from_secs(10);
+const RETRANSMIT_AFTER: Duration = Duration::from_millis(100);
+/// After this time the error names a switch that does not answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What this node has to set up for one of its groups.
+/// The registers that this node has to set up for one group.
 pub(super) struct NodeDuty {
     agent: SetupAgent,
     job: usize,
@@ -25,8 +25,8 @@ pub(super) struct NodeDuty {
 }
 
 impl MemberNode<'_> {
-    /// Sets up the registers that are this node's duty while these links are missing, and releases those that
-    /// were its duty before and are in no tree any more.
+    /// Sets up the registers that are this node's duty while these links are missing, and releases its
+    /// earlier registers that are in no tree any more.
     pub(super) fn set_up(&mut self, without: &[u32], first: u16) -> Result<OrderDone, Error> {
         let NodeContext { network, jobs } = self.known;
         self.life += 1;
@@ -35,7 +35,7 @@ impl MemberNode<'_> {
         for (number, job) in jobs.iter().enumerate().filter(|(_, job)| job.group.contains(self.id)) {
             let mut member = GroupMember::new(job.group.id(), MemberRole::Member, job.operation);
             if is_representative(network, job, self.id) {
-                // every one of them finds the same tree by itself
+                // every representative computes the same tree by itself
                 let plan = match planned.take() {
                     Some((members, plan)) if members == job.group.members() => plan,
                     _ => around_links(network, &job.group, without)
@@ -70,9 +70,10 @@ impl MemberNode<'_> {
         self.ask_all(self.duties.len())
     }
 
-    /// Asks until everything is answered. Reports how many registers the first `counted` duties set up.
+    /// Repeats requests until all are answered. Reports the number of registers that the first `counted`
+    /// duties set up.
     fn ask_all(&mut self, counted: usize) -> Result<OrderDone, Error> {
-        self.requests.set_patience(PATIENCE).map_err(Error::io("set a timer"))?;
+        self.requests.set_patience(RETRANSMIT_AFTER).map_err(Error::io("set a timer"))?;
         let registers = self.duties[..counted].iter().map(|duty| duty.agent.duties().count()).sum();
         let start = Instant::now();
         loop {
@@ -84,7 +85,7 @@ impl MemberNode<'_> {
                 }
             }
             let Some((_, _, first)) = asked.first() else { break };
-            if start.elapsed() > ENOUGH {
+            if start.elapsed() > ANSWER_TIMEOUT {
                 return Err(Error::Barrier(format!(
                     "switch {} does not answer a request from node {}: is a link between them down?",
                     first.switch.0, self.id.0
@@ -126,7 +127,7 @@ fn on_the_wire(wish: &SetupRequest, number: u16, job: &BarrierJob, duty: &NodeDu
     RegisterRequest { asks, group: wish.group, target: wish.switch, origin: wish.from.0, number }
 }
 
-/// Whether a node is its switch's member at the lowest port; others need no tree.
+/// Whether a node is its switch's member at the lowest port; other nodes need no tree.
 fn is_representative(network: &SwitchNetwork, job: &BarrierJob, node: NodeId) -> bool {
     let here = network.switch_of(node);
     let mut members = network.locals(here).iter().filter(|(_, local)| job.group.contains(*local));

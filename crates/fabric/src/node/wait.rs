@@ -1,4 +1,4 @@
-//! Barriers from a node's side: arrive, wait, repeat the arrival when nothing comes.
+//! Barriers on a node: arrive, wait, repeat the arrival after a timeout.
 
 use super::{ETHERNET, MemberNode, OrderDone, SoftwarePart, UDP_PORT};
 use crate::error::Error;
@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use unisono_btin::{BarrierFrame, NodeId, SyncMessage};
 use unisono_linux::clock::Nanos;
 
-/// A member keeps at most this many messages for a run that it has not begun. More would be of older runs.
-const MOST_EARLY: usize = 8192;
+/// The most messages that a member keeps for a run that it has not begun. More would belong to older runs.
+const MAX_EARLY: usize = 8192;
 
 impl MemberNode<'_> {
-    /// Barriers of several groups at once.
+    /// Runs barriers of several groups at once.
     pub(super) fn in_switches(&mut self, jobs: &[usize], run: BarrierRun) -> Result<OrderDone, Error> {
         let mine: Vec<usize> =
             jobs.iter().copied().filter(|job| self.members.get(*job).is_some_and(Option::is_some)).collect();
@@ -41,7 +41,7 @@ impl MemberNode<'_> {
         self.given_up = false;
         let mut out = std::mem::take(&mut self.out); // kept: a barrier allocates nothing
         let members = &mut self.members;
-        // every member brings the same data, so that a release from another episode shows
+        // every member brings the same data, so that a release from another episode is detected
         waiting.retain(|job| {
             members[*job]
                 .as_mut()
@@ -61,7 +61,7 @@ impl MemberNode<'_> {
             *repeated += 1;
             let left = Duration::from_millis(run.stuck_after).saturating_sub(since.elapsed());
             if self.given_up || left.is_zero() {
-                self.patience.hurry(); // the word to stop will come soon
+                self.patience.hurry(); // the order to stop will come soon
             } else {
                 self.patience.lost(left);
             }
@@ -92,13 +92,13 @@ impl MemberNode<'_> {
         Ok(false)
     }
 
-    /// Receives one frame and acts on it. Returns whether one came. Removes the jobs that it releases from
+    /// Receives one frame and acts on it. Returns whether a frame came. Removes the released jobs from
     /// `waiting`.
     pub(super) fn take_frame(&mut self, waiting: &mut Vec<usize>) -> Result<bool, Error> {
         let mut bytes = [0; 64];
         let length = match self.barriers.receive(&mut bytes) {
             Ok(Some(length)) => length,
-            // a device that went down says so once
+            // a device that went down reports it once
             Ok(None) | Err(_) => return Ok(false),
         };
         let Some(payload) = bytes.get(ETHERNET..length).and_then(|bytes| bytes.first_chunk()) else {
@@ -123,7 +123,7 @@ impl MemberNode<'_> {
             }
         }
         out.drain(..).try_for_each(|frame| self.send(frame))?;
-        // as if nothing had come: somebody has given up, and we look for the word to do so too
+        // false after a failure message, so that the caller checks for the order to stop
         Ok(!self.given_up)
     }
 
@@ -131,7 +131,7 @@ impl MemberNode<'_> {
         self.barriers.set_patience(self.patience.now()).map_err(Error::io("set a timer"))
     }
 
-    /// Barriers in software among a group's members.
+    /// Runs barriers in software among a group's members.
     pub(super) fn in_software(
         &mut self,
         algorithm: SoftwareAlgorithm,
@@ -150,7 +150,7 @@ impl MemberNode<'_> {
         let mut part = Software::new(algorithm, rank as u32, members.len() as u32);
         let mut out = Vec::new();
         for (_, message) in self.early.drain(..).filter(|(of, _)| *of == tag) {
-            part.take(message, &mut out); // nobody is released before it arrives
+            part.take(message, &mut out); // releases no rank before it arrives
         }
         self.software = Some(SoftwarePart { part, job, tag });
         self.send_all(&mut out)?;
@@ -210,7 +210,7 @@ impl MemberNode<'_> {
         let released = match &mut self.software {
             Some(ranks) if ranks.tag == *of => ranks.part.take(message, &mut out),
             _ => {
-                if self.early.len() < MOST_EARLY {
+                if self.early.len() < MAX_EARLY {
                     self.early.push((*of, message));
                 }
                 false
@@ -239,5 +239,5 @@ impl MemberNode<'_> {
 }
 
 fn data_of(episode: u16) -> u8 {
-    (episode & u16::from(SyncMessage::MOST_DATA)) as u8
+    (episode & u16::from(SyncMessage::MAX_DATA)) as u8
 }

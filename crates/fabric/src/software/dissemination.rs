@@ -1,13 +1,14 @@
-//! Dissemination: in round r every rank tells the rank 2^r further and waits for the one 2^r before. After
-//! ceil(log2 n) rounds every rank has heard of all others, without a root.
+//! Dissemination: in round r every rank sends to the rank 2^r further and waits for the rank 2^r before.
+//! After ceil(log2 n) rounds every rank has heard, directly or indirectly, from all others, without a root.
 //!
-//! A rank that is released already may send messages of the next episode; they come at most one episode
-//! early, because no rank passes a barrier that this rank has not reached. A rank that waits too long asks
-//! the rank that it waits for, which may have been released long ago and would not repeat anything by itself.
+//! A rank that is released already may send messages of the next episode. They come at most one episode
+//! early, because no rank passes a barrier that this rank has not reached. After a timeout a rank asks the
+//! rank that it waits for, because that rank may have been released long ago and would not repeat its
+//! message.
 
 use super::{RankMessage, RankMessages};
 
-/// This bit of `round` asks for the message of that round to be sent again.
+/// This bit of `round` asks the receiver to send the message of that round again.
 const ASK: u8 = 0x80;
 
 #[derive(Clone, Debug)]
@@ -18,7 +19,7 @@ pub struct DisseminationRank {
     /// The current round. `None`: it has not arrived.
     round: Option<u8>,
     episode: u32,
-    /// Which rounds' messages have come, of this episode and of the next.
+    /// Bits of the rounds whose messages have come, for this episode and for the next.
     heard: [u32; 2],
 }
 

@@ -1,8 +1,8 @@
-//! Software barriers over datagrams, to compare with: central, tree and dissemination.
+//! Software barriers over datagrams, for comparison: central, tree and dissemination.
 //!
-//! They have no I/O and no clock, as [`unisono_btin::GroupMember`]: messages in, messages out, and
-//! [`Software::again`] when the caller's timer has run out. They survive loss and repetition, too, so that
-//! all barriers of a comparison promise the same.
+//! They have no I/O and no clock, like [`unisono_btin::GroupMember`]: messages in, messages out, and
+//! [`Software::again`] after a timeout of the caller. They survive loss and repetition, too, so that all
+//! compared barriers give the same guarantees.
 //!
 //! | | messages a barrier | longest chain | the busiest member handles |
 //! |---|---|---|---|
@@ -23,11 +23,11 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SoftwareAlgorithm {
-    /// Everybody tells rank 0, which answers everybody: a tree of one level.
+    /// All ranks send to rank 0, and it answers all: a tree of one level.
     Central,
-    /// Everybody tells a parent; each parent has at most this many children.
+    /// Each rank sends to its parent; each parent has at most this many children.
     Tree(u16),
-    /// In round r everybody tells the rank 2^r further; nobody answers.
+    /// In round r each rank sends to the rank 2^r further; there are no answers.
     Dissemination,
 }
 
@@ -43,9 +43,9 @@ impl fmt::Display for SoftwareAlgorithm {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RankMessage {
-    /// Which barrier, from 0.
+    /// The number of the barrier, from 0.
     pub episode: u32,
-    /// The round, or whether it is an arrival or a release.
+    /// The round of a dissemination; in a tree, whether it is an arrival or a release.
     pub round: u8,
     pub from: u32,
 }
@@ -69,7 +69,7 @@ impl RankMessage {
     }
 }
 
-/// Each with the rank that it goes to.
+/// Messages, each with its destination rank.
 pub type RankMessages = Vec<(u32, RankMessage)>;
 
 /// One rank's part in a software barrier.
@@ -100,7 +100,7 @@ impl Software {
         }
     }
 
-    /// Returns whether the message releases this rank.
+    /// Takes a message. Returns whether it releases this rank.
     pub fn take(&mut self, message: RankMessage, out: &mut RankMessages) -> bool {
         match self {
             Self::Tree(node) => node.take(message, out),
@@ -108,7 +108,7 @@ impl Software {
         }
     }
 
-    /// The timer has run out: repeats what may have been lost.
+    /// Repeats the messages that may have been lost; called after a timeout.
     pub fn again(&self, out: &mut RankMessages) {
         match self {
             Self::Tree(node) => node.again(out),

@@ -1,7 +1,7 @@
 //! The combining tree: arrivals go up, releases come down. With one level it is the central barrier.
 //!
-//! Ranks are laid out as a heap: the parent of rank r is (r - 1) / k. A rank repeats its arrival until it is
-//! released; a parent that has been released answers an old arrival with the release that was lost.
+//! Ranks form a heap: the parent of rank r is (r - 1) / k. A rank repeats its arrival until it is released; a
+//! parent that has been released answers an old arrival with the lost release.
 
 use super::{RankMessage, RankMessages};
 

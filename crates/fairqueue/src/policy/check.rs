@@ -1,7 +1,7 @@
-//! From classes as they were written to a policy: checks the rules that concern several classes.
+//! Turns the classes that were read into a policy: checks the rules that concern several classes.
 
 use super::error::{Position, Wrong, wrong};
-use super::read::{MOST_DEPTH, Placed, Written, WrittenClass, is_name};
+use super::read::{MAX_DEPTH, Placed, Written, WrittenClass, is_name};
 use super::shadow::shadows_of;
 use super::units::Rate;
 use super::{CpuPolicy, CpuShare, Flows, LeafQueue, Policy, ROOT, Rule};
@@ -10,11 +10,11 @@ use crate::weight::Weight;
 use std::collections::HashMap;
 use unisono_linux::nearest::{misspelt, nearest};
 
-/// The default class, where none is named.
+/// The name of the default class if the policy names none.
 const DEFAULT: &str = "default";
-/// The most matches that a policy may have: each is compared with each.
-const MOST_RULES: usize = 4096;
-/// Processor time: a control group's weights have this range in both versions.
+/// The most matches in a policy; each is compared with all others.
+const MAX_RULES: usize = 4096;
+/// The range of weights for processor time; control groups of both versions support it.
 const CPU_WEIGHTS: std::ops::RangeInclusive<f64> = 0.01..=100.0;
 
 pub(super) fn check(text: &str, written: Written) -> Result<Policy, Wrong> {
@@ -86,7 +86,7 @@ pub(super) fn check(text: &str, written: Written) -> Result<Policy, Wrong> {
     Ok(Policy { text: text.to_owned(), rate, hierarchy, default, ceilings, queues, rules, cpu })
 }
 
-/// The children of each class, in the order of the file; those of the root last.
+/// The children of each class, in the order of the file. The last element has the children of the root.
 fn children_of(classes: &[WrittenClass], parents: &[Option<usize>]) -> Vec<Vec<usize>> {
     let mut children = vec![Vec::new(); classes.len() + 1];
     for (child, parent) in parents.iter().enumerate() {
@@ -116,7 +116,7 @@ fn names<'a>(text: &str, classes: &'a [WrittenClass]) -> Result<HashMap<&'a str,
     Ok(names)
 }
 
-/// The parent of each class; no class is its own ancestor.
+/// The parent of each class. Fails if a class is its own ancestor.
 fn parents(classes: &[WrittenClass], names: &HashMap<&str, usize>) -> Result<Vec<Option<usize>>, Wrong> {
     let mut parents = Vec::new();
     for class in classes {
@@ -144,16 +144,16 @@ fn parents(classes: &[WrittenClass], names: &HashMap<&str, usize>) -> Result<Vec
                 );
             }
             if line.contains(&parent) {
-                break; // a cycle further up, which is found from there
+                break; // a cycle further up; the search that starts there reports it
             }
             line.push(parent);
             at = parent;
         }
-        if line.len() > MOST_DEPTH {
+        if line.len() > MAX_DEPTH {
             let class = &classes[start].name;
             return wrong(
                 class.at,
-                format!("`{}`: classes are nested more than {MOST_DEPTH} deep", class.value),
+                format!("`{}`: classes are nested more than {MAX_DEPTH} deep", class.value),
             );
         }
     }
@@ -265,7 +265,7 @@ fn specs(classes: &[WrittenClass], children: &[Vec<usize>], of: usize) -> Vec<Cl
     children[of].iter().map(spec).collect()
 }
 
-/// The rules in the order of the file; each can hit.
+/// The rules in the order of the file. Fails if earlier rules shadow one.
 fn rules(
     text: &str,
     classes: &[WrittenClass],
@@ -278,10 +278,10 @@ fn rules(
     written.sort_by_key(|(at, _, _)| *at);
     let mut rules: Vec<Rule> = Vec::new();
     for (at, class, matcher) in written {
-        if rules.len() == MOST_RULES {
+        if rules.len() == MAX_RULES {
             return wrong(
                 at,
-                format!("there are more than {MOST_RULES} matches; use networks and ranges of ports"),
+                format!("there are more than {MAX_RULES} matches; use networks and ranges of ports"),
             );
         }
         let shadows = shadows_of(matcher, &rules);

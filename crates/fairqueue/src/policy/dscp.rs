@@ -9,7 +9,7 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Dscp(u8);
 
-/// Names that are not made by a rule; `cs0` to `cs7` and `af11` to `af43` are.
+/// The names without a scheme; `cs0` to `cs7` and `af11` to `af43` are computed.
 const NAMED: [(&str, u8); 3] = [("ef", 46), ("le", 1), ("va", 44)];
 
 impl Dscp {
@@ -18,8 +18,8 @@ impl Dscp {
         (number < 64).then_some(Self(number))
     }
 
-    /// The code point in the field that IPv4 calls type of service and IPv6 traffic class. The other two bits
-    /// tell of congestion.
+    /// The code point in the field that IPv4 calls type of service and IPv6 calls traffic class. The field's
+    /// other two bits are ECN.
     pub fn of_field(field: u8) -> Self {
         Self(field >> 2)
     }
@@ -48,7 +48,7 @@ impl Dscp {
 }
 
 impl fmt::Display for Dscp {
-    /// As it is written in a policy: its name in quotes, or its number.
+    /// In the form of a policy: its name in quotes, or its number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name() {
             Some(name) => write!(f, "\"{name}\""),

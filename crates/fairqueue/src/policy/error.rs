@@ -1,19 +1,19 @@
-//! Where a policy is wrong, and what to write instead.
+//! Where a policy is wrong, and a correction.
 
 use std::fmt;
 use unisono_linux::nearest::nearest;
 
-/// A place in the text of a policy.
+/// A position in the text of a policy.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Position {
     /// The line, from 1.
     pub line: usize,
-    /// The character in it, from 1.
+    /// The character in the line, from 1.
     pub column: usize,
 }
 
 impl Position {
-    /// The place of a byte of a text.
+    /// The position of the byte at offset `at` of a text.
     #[must_use]
     pub fn of(text: &str, at: usize) -> Self {
         let before = text.get(..at).unwrap_or(text);
@@ -29,27 +29,27 @@ impl fmt::Display for Position {
     }
 }
 
-/// Why a text is no policy. All that can be done about it is to change the text there.
+/// Why a text is not a policy. The caller cannot do anything but show it to the author of the text.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{at}: {what}")]
 pub struct PolicyError {
     pub at: Position,
-    /// What is wrong, and what to write instead.
+    /// The mistake, and the text to write instead.
     pub what: String,
 }
 
-/// Something wrong at a byte of the text.
+/// A mistake at a byte offset of the text.
 pub(super) struct Wrong {
     pub(super) at: usize,
     pub(super) what: String,
 }
 
-/// Refuses what is at a byte of the text.
+/// Returns an error for the text at a byte offset.
 pub(super) fn wrong<T>(at: usize, what: impl Into<String>) -> Result<T, Wrong> {
     Err(Wrong { at, what: what.into() })
 }
 
-/// "did you mean `x`?", or all that there is.
+/// "did you mean `x`?", or all known words.
 pub(super) fn meant(word: &str, known: &[&str]) -> String {
     match nearest(word, known.iter().copied()) {
         Some(nearest) => format!("did you mean `{nearest}`?"),

@@ -1,8 +1,8 @@
-//! Which packets a class is for.
+//! Matchers: conditions that select the packets of a class.
 //!
 //! An address and a port in one match belong to the same *end* of a packet, the sender or the receiver. So `{
-//! address = "10.0.0.5", port = 80 }` means what 10.0.0.5 serves at port 80, in both directions. A control
-//! group means all groups below it, too.
+//! address = "10.0.0.5", port = 80 }` matches the traffic of the server 10.0.0.5:80, in both directions. A
+//! control group includes all groups below it.
 
 use super::dscp::Dscp;
 use std::fmt;
@@ -12,33 +12,33 @@ use std::str::FromStr;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Facts<'a> {
-    /// Who sends it; frames that are not IP have none.
+    /// The sender's address; frames that are not IP have none.
     pub source: Option<IpAddr>,
     pub destination: Option<IpAddr>,
-    /// Its port there; later fragments and protocols without ports have none.
+    /// The sender's port; later fragments and protocols without ports have none.
     pub source_port: Option<u16>,
     pub destination_port: Option<u16>,
     pub protocol: Option<IpProtocol>,
-    /// `SO_PRIORITY` of the socket, where it can be known.
+    /// `SO_PRIORITY` of the socket, if the backend knows it.
     pub priority: Option<u32>,
-    /// The mark of the packet (`SO_MARK`, nftables, iptables), where it can be known.
+    /// The mark of the packet (`SO_MARK`, nftables, iptables), if the backend knows it.
     pub mark: Option<u32>,
-    /// Its differentiated services code point; packets that are not IP have none.
+    /// The differentiated services code point; packets that are not IP have none.
     pub dscp: Option<Dscp>,
-    /// The number of its outermost VLAN tag; frames without a tag have none.
+    /// The number of the outermost VLAN tag; frames without a tag have none.
     pub vlan: Option<u16>,
-    /// The control group of the sender, from the root of its hierarchy, where it can be known.
+    /// The control group of the sender, as a path from the root of its hierarchy, if the backend knows it.
     pub cgroup: Option<&'a str>,
 }
 
-/// What a packet has to be like: every part that is given must hold.
+/// The conditions of one match. A packet must meet all that are given.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Matcher {
     /// The sender is in this control group or below it.
     pub cgroup: Option<String>,
-    /// One end is in this network.
+    /// The address of one end is in this network.
     pub address: Option<Network>,
-    /// One end has one of these ports; the same end as of `address`, if both are given.
+    /// The port of one end is in this range; the same end as for `address` if both are given.
     pub ports: Option<RangeInclusive<u16>>,
     pub protocol: Option<IpProtocol>,
     /// `SO_PRIORITY` of the socket.
@@ -66,7 +66,7 @@ impl Matcher {
             && (end(facts.source, facts.source_port) || end(facts.destination, facts.destination_port))
     }
 
-    /// Whether every packet that `other` means is meant.
+    /// Whether this matcher matches every packet that `other` matches.
     pub fn contains(&self, other: &Self) -> bool {
         fn part<T>(ours: Option<&T>, theirs: Option<&T>, contains: impl Fn(&T, &T) -> bool) -> bool {
             ours.is_none_or(|ours| theirs.is_some_and(|theirs| contains(ours, theirs)))
@@ -83,19 +83,19 @@ impl Matcher {
             && part(self.vlan.as_ref(), other.vlan.as_ref(), PartialEq::eq)
     }
 
-    /// Whether it asks nothing, so that every packet is meant.
+    /// Whether it has no condition, so that it matches every packet.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Whether a control group is another one or below it.
+/// Whether a control group is `path` or is below it.
 fn is_within(cgroup: &str, path: &str) -> bool {
     let path = path.trim_end_matches('/');
     cgroup.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Addresses with the same first bits.
+/// Addresses that have the same first bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Network {
     address: IpAddr,
@@ -109,7 +109,7 @@ pub enum NetworkError {
         "`{text}` is no address; write one as in \"10.0.0.5\" or a network as in \"10.0.0.0/8\" or \"fd00::/8\""
     )]
     Form { text: String },
-    /// An address with a prefix that is shorter than what is written.
+    /// The address has bits beyond its prefix.
     #[error(
         "`{text}` says more than its prefix; write \"{network}\" for the network, \"{address}\" for the one address"
     )]
@@ -117,7 +117,7 @@ pub enum NetworkError {
 }
 
 impl Network {
-    /// The addresses whose first `prefix` bits are those of `address`; the others are cleared.
+    /// All addresses that agree with `address` in their first `prefix` bits. The other bits are cleared.
     pub fn new(address: IpAddr, prefix: u8) -> Option<Self> {
         let address = match address {
             IpAddr::V4(address) if prefix <= 32 => {
@@ -139,7 +139,7 @@ impl Network {
         self.prefix
     }
 
-    /// Whether an address is one of them.
+    /// Whether the network contains an address.
     pub fn contains(self, address: IpAddr) -> bool {
         address.is_ipv4() == self.address.is_ipv4()
             && Self::new(address, self.prefix).is_some_and(|network| network.address == self.address)
@@ -149,7 +149,7 @@ impl Network {
         self.prefix <= other.prefix && self.contains(other.address)
     }
 
-    /// The address after the last one.
+    /// The first address after the network.
     pub(super) fn next(self) -> Option<IpAddr> {
         match self.address {
             IpAddr::V4(address) => {
@@ -202,11 +202,11 @@ impl fmt::Display for Network {
     }
 }
 
-/// What an IP packet carries, by its number.
+/// The protocol number of an IP packet.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct IpProtocol(pub u8);
 
-/// Those that have names here.
+/// The protocols that a policy can name.
 const PROTOCOLS: [(&str, IpProtocol); 8] = [
     ("icmp", IpProtocol(1)),
     ("tcp", IpProtocol::TCP),
@@ -221,7 +221,7 @@ const PROTOCOLS: [(&str, IpProtocol); 8] = [
 impl IpProtocol {
     pub const TCP: Self = Self(6);
     pub const UDP: Self = Self(17);
-    /// Those whose first four bytes are the ports of the sender and of the receiver.
+    /// Protocols whose header begins with the ports of the sender and of the receiver, two bytes each.
     pub const WITH_PORTS: [Self; 5] = [Self::TCP, Self::UDP, Self(33), Self(132), Self(136)];
 
     pub fn has_ports(self) -> bool {
@@ -247,7 +247,7 @@ impl fmt::Display for IpProtocol {
 }
 
 impl fmt::Display for Matcher {
-    /// As it is written in a policy.
+    /// In the form of a policy.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         if let Some(cgroup) = &self.cgroup {

@@ -2,33 +2,33 @@
 //! it.
 //!
 //! ```toml
-//! rate = "100mbit"            # what the link carries
-//! default = "rest"            # the class of all that no match names; made if it is not declared
+//! rate = "100mbit"            # the rate of the link
+//! default = "rest"            # the class of packets that no match names; made if it is not declared
 //!
 //! [class.video]
 //! weight = 3                  # beside its siblings; 1 if left out
-//! ceiling = "80mbit"          # never more than this, whoever is idle
+//! ceiling = "80mbit"          # never more than this, even if siblings are idle
 //!
-//! [class.video.live]          # a class in a class; or [class.live] with parent = "video"
+//! [class.video.live]          # a nested class; or [class.live] with parent = "video"
 //! limit = "64KiB"             # or packets = 100; overflow = "drop-tail" or "drop-longest"
 //! order = "deadline"          # or "fifo"
-//! ecn = "5ms"                 # what has waited longer is marked, if its sender understands marks
+//! ecn = "5ms"                 # packets that have waited longer are marked, if their sender uses ECN
 //! match = [{ cgroup = "/system.slice/video.service" }, { port = 5004, protocol = "udp" }]
 //!
-//! [class.video.archive]       # packets wait at leaves: matches belong to classes without classes in them
+//! [class.video.archive]       # packets wait at leaves: only classes without children have matches
 //! match = [{ address = "10.0.0.0/8", port = [8000, 8010] }, { priority = 6 }]
 //!
-//! [class.voice]               # by what other programs and switches write on packets
+//! [class.voice]               # by fields that other programs and switches set
 //! match = [{ dscp = "ef" }, { mark = 0x10 }, { vlan = 5 }]
 //!
 //! [cpu]                       # shares of processor time of the control groups that classes match
 //! live = 3
 //! ```
 //!
-//! The first match in the order of the file decides, over all classes. A policy that is accepted makes sense
-//! as a whole: no match is shadowed by those before it, and no ceiling is above that of a class above it. An
-//! error names line and column, and what to write instead. The module is pure. Whether the host has the
-//! device, and can do what the policy asks, is checked where the policy is enforced.
+//! The first match in the order of the file decides, over all classes. The parser accepts a policy only if it
+//! is consistent: no match is shadowed by earlier ones, and no ceiling is above the ceiling of an ancestor.
+//! An error names line, column and a correction. The module is pure. The backend that enforces a policy
+//! checks whether the host has the device and the features that the policy needs.
 
 mod check;
 mod dscp;
@@ -49,49 +49,49 @@ use error::Wrong;
 use unisono_linux::clock::Nanos;
 
 const ROOT: &str = "root";
-/// Longer texts are no policies.
-const MOST_TEXT: usize = 1 << 20;
+/// The longest text of a policy, in bytes.
+const MAX_TEXT: usize = 1 << 20;
 
-/// Which packets of a leaf wait for each other.
+/// The order among the packets of a leaf.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Flows {
-    /// All packets of the class, in its order.
+    /// One queue for all packets of the class, in the class's order.
     #[default]
     Together,
-    /// Each flow has its turn: packets wait for those of their own flow.
+    /// One queue for each flow; the flows take turns.
     Fair,
 }
 
-/// How the packets of a leaf wait.
+/// The queue of a leaf.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LeafQueue {
-    /// Who waits for whom.
+    /// Whether flows share a queue.
     pub flows: Flows,
-    /// How long a packet may wait before it is marked (ECN). `None`: for ever.
+    /// A packet that has waited longer is marked (ECN). `None`: no packet is marked.
     pub congestion: Option<Nanos>,
 }
 
 #[derive(Clone, Debug)]
 pub struct Policy {
     pub text: String,
-    /// What the link carries.
+    /// The rate of the link.
     pub rate: Rate,
     pub hierarchy: Hierarchy,
-    /// The class of what no rule names; a leaf.
+    /// The class of packets that no rule names; a leaf.
     pub default: ClassId,
-    /// The most that each class may have, by its number.
+    /// The highest rate of each class, by its number.
     pub ceilings: Vec<Option<Rate>>,
-    /// How packets wait in each class, by its number.
+    /// The queue of each class, by its number.
     pub queues: Vec<LeafQueue>,
-    /// Which packets are whose, in the order of the file: the first that matches decides.
+    /// The assignment of packets to classes, in the order of the file: the first matching rule decides.
     pub rules: Vec<Rule>,
     pub cpu: Option<CpuPolicy>,
 }
 
-/// Packets of a kind belong to a class.
+/// Assigns the packets that match to a class.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// The class; a leaf.
+    /// The class; always a leaf.
     pub class: ClassId,
     pub matcher: Matcher,
     pub at: Position,
@@ -99,26 +99,26 @@ pub struct Rule {
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct CpuPolicy {
-    /// The control groups that have one, each once.
+    /// The control groups with a share; each occurs once.
     pub shares: Vec<CpuShare>,
 }
 
-/// A control group's share of processor time, beside its siblings in the host's tree.
+/// A control group's share of processor time, relative to its siblings in the host's tree of control groups.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CpuShare {
     /// The class whose match names the control group.
     pub class: ClassId,
     pub cgroup: String,
-    /// Its weight; 1 is what a control group has that nobody gave one. From 0.01 to 100.
+    /// From 0.01 to 100; the kernel's default weight is 1.
     pub weight: Weight,
 }
 
 impl Policy {
-    /// Reads and checks a policy. The error says what is wrong first, where, and what to write instead.
+    /// Reads and checks a policy. The error names the first mistake, its position and a correction.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         let policy = match text.len() {
-            0..=MOST_TEXT => read::read(text).and_then(|written| check::check(text, written)),
-            long => error::wrong(0, format!("{long} bytes are too many for a policy; at most {MOST_TEXT}")),
+            0..=MAX_TEXT => read::read(text).and_then(|written| check::check(text, written)),
+            long => error::wrong(0, format!("{long} bytes are too many for a policy; at most {MAX_TEXT}")),
         };
         policy.map_err(|Wrong { at, what }| PolicyError { at: Position::of(text, at), what })
     }
@@ -128,17 +128,17 @@ impl Policy {
         rule.map_or(self.default, |rule| rule.class)
     }
 
-    /// Which packets of a class wait for each other.
+    /// The order among the packets of a class.
     pub fn flows(&self, class: ClassId) -> Flows {
         self.queues.get(class.index()).copied().unwrap_or_default().flows
     }
 
-    /// How long a packet of a class may wait before it is marked.
+    /// A packet of the class that has waited longer is marked (ECN).
     pub fn congestion(&self, class: ClassId) -> Option<Nanos> {
         self.queues.get(class.index())?.congestion
     }
 
-    /// The most that a class may have: its own ceiling or the least above it.
+    /// The highest rate of a class: its own ceiling, or the ceiling of the nearest ancestor that has one.
     pub fn ceiling(&self, mut class: ClassId) -> Rate {
         loop {
             match self.ceilings.get(class.index()).copied().flatten() {
@@ -149,9 +149,9 @@ impl Policy {
         }
     }
 
-    /// What a class is sure of while all others want more than their own, in bits a second: its part, by
-    /// weight, of what the class above it is sure of, and no more than its ceiling. The classes below one are
-    /// together never sure of more than that one, whose ceiling may be less than its share.
+    /// The rate in bits a second that a class gets while all other classes are backlogged: its part, by
+    /// weight, of its parent's guarantee, and no more than its ceiling. The guarantees of a class's children
+    /// never exceed the guarantee of the class, whose ceiling may be less than its share.
     pub fn guarantee(&self, class: ClassId) -> f64 {
         if class == ClassId::ROOT {
             return self.rate.bits_per_second() as f64;

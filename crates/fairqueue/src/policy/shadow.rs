@@ -1,21 +1,21 @@
-//! Whether any packet is left for a match after the matches before it.
+//! Finds matches that can never hit, because earlier matches take all their packets.
 //!
-//! A match asks for a box: a range of ports, a network, and so on. Earlier matches cut boxes out of it. If
-//! anything is left, then at least one corner is left: a place where the box itself ends, or where a box was
-//! cut out. There are finitely many corners. So each corner is tried with the ordinary matching. This also
-//! finds a match that several earlier matches shadow together.
+//! A match describes a box: a range of ports, a network, and so on. Earlier matches cut boxes out of it. If
+//! any part of the box is left, then at least one corner is left: a point where the box itself ends, or where
+//! a cut ends. There are finitely many corners, so each is tested with the ordinary matching. This also finds
+//! a match that several earlier matches shadow together.
 //!
-//! Two simplifications keep this exact and short. The packet that is tried has no property that the match did
-//! not ask for (no priority, no mark, no VLAN, no control group below the one asked for), because such a
-//! packet meets the fewest earlier matches. For the same reason its two ends are the same: another end could
-//! only meet more of them.
+//! Two simplifications keep the test exact and short. The tested packet has no property that the match does
+//! not require (no priority, no mark, no VLAN, no control group below the required one), because such a
+//! packet meets the fewest earlier matches. For the same reason both ends of the packet are the same: a
+//! different second end could only meet more of them.
 
 use super::Rule;
 use super::dscp::Dscp;
 use super::matcher::{Facts, IpProtocol, Matcher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The earlier rules that leave nothing for this one; none if it can hit.
+/// The earlier rules that together take all packets of `rule`; empty if `rule` can hit.
 pub(super) fn shadows_of<'a>(rule: &Matcher, earlier: &'a [Rule]) -> Vec<&'a Rule> {
     if let Some(one) = earlier.iter().find(|one| one.matcher.contains(rule)) {
         return vec![one];
@@ -74,7 +74,7 @@ fn protocols(rule: &Matcher, earlier: &[Rule]) -> Vec<Option<IpProtocol>> {
 fn addresses(rule: &Matcher, protocol: Option<IpProtocol>, earlier: &[Rule]) -> Vec<Option<IpAddr>> {
     let first = match (rule.address, protocol) {
         (Some(network), _) => vec![network.address()],
-        // what has a protocol is an IP packet
+        // only IP packets have a protocol
         (None, Some(_)) => vec![IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)],
         (None, None) => return vec![None],
     };
@@ -86,8 +86,8 @@ fn addresses(rule: &Matcher, protocol: Option<IpProtocol>, earlier: &[Rule]) -> 
     all
 }
 
-/// Every IP packet has one of the 64, so that earlier matches can name all of them. A packet without any
-/// stands for one that nobody names.
+/// The code points to test. Every IP packet has a code point, so 64 earlier matches can take all IP packets.
+/// `None` stands for a code point that no earlier match names.
 fn dscps(rule: &Matcher, protocol: Option<IpProtocol>, earlier: &[Rule]) -> Vec<Option<Dscp>> {
     let named = |point: &Dscp| earlier.iter().any(|one| one.matcher.dscp == Some(*point));
     match rule.dscp {

@@ -1,4 +1,4 @@
-//! Reads rates of links and lengths of queues, with their units.
+//! Reads rates of links, lengths of queues and durations, with their units.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -6,19 +6,19 @@ use std::num::NonZeroU64;
 use std::str::FromStr;
 use unisono_linux::clock::Nanos;
 
-/// How much a link or a class carries; a positive number.
+/// The rate of a link or a class; a positive number of bits a second.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Rate(NonZeroU64);
 
-/// The highest rate that a policy may name, in bits a second.
-const MOST_RATE: u128 = 1_000_000_000_000_000;
-/// The most bytes that a policy may name.
-const MOST_BYTES: u128 = 1 << 40;
+/// The highest rate in a policy, in bits a second.
+const MAX_RATE: u128 = 1_000_000_000_000_000;
+/// The greatest length of a queue in a policy, in bytes.
+const MAX_BYTES: u128 = 1 << 40;
 
 impl Rate {
     /// A rate in bits a second, at least 1.
     pub fn new(bits_per_second: u64) -> Option<Self> {
-        NonZeroU64::new(bits_per_second).filter(|rate| u128::from(rate.get()) <= MOST_RATE).map(Self)
+        NonZeroU64::new(bits_per_second).filter(|rate| u128::from(rate.get()) <= MAX_RATE).map(Self)
     }
 
     pub fn bits_per_second(self) -> u64 {
@@ -33,18 +33,18 @@ impl Rate {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RateError {
-    /// It has another form, or is no positive number.
+    /// The text has another form, or is not a positive number.
     #[error(
         "`{text}` is no rate; write a positive number and its unit: bit, kbit, mbit or gbit, as in \"100mbit\""
     )]
     Form { text: String },
-    /// The kernel's classes are counted in whole bytes a second.
-    #[error("`{text}` is less than a byte a second; write at least \"{LEAST_RATE}bit\"")]
+    /// The rate is below one byte a second; the kernel's classes count whole bytes a second.
+    #[error("`{text}` is less than a byte a second; write at least \"{MIN_RATE}bit\"")]
     TooLow { text: String },
 }
 
 /// Bits a second.
-const LEAST_RATE: u64 = 8;
+const MIN_RATE: u64 = 8;
 
 impl FromStr for Rate {
     type Err = RateError;
@@ -52,11 +52,11 @@ impl FromStr for Rate {
     fn from_str(text: &str) -> Result<Self, RateError> {
         const UNITS: [(&str, u128); 4] =
             [("kbit", 1_000), ("mbit", 1_000_000), ("gbit", 1_000_000_000), ("bit", 1)];
-        let rate = measured(text, &UNITS).filter(|rate| *rate <= MOST_RATE);
+        let rate = measured(text, &UNITS).filter(|rate| *rate <= MAX_RATE);
         let rate = rate.and_then(|rate| Self::new(u64::try_from(rate).ok()?));
         match rate {
             None => Err(RateError::Form { text: text.to_owned() }),
-            Some(rate) if rate.bits_per_second() < LEAST_RATE => {
+            Some(rate) if rate.bits_per_second() < MIN_RATE => {
                 Err(RateError::TooLow { text: text.to_owned() })
             }
             Some(rate) => Ok(rate),
@@ -76,13 +76,13 @@ impl fmt::Display for Rate {
     }
 }
 
-/// A number of bytes, with its unit.
+/// Reads a number of bytes with its unit.
 pub(super) fn bytes(text: &str) -> Option<u64> {
     const UNITS: [(&str, u128); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("B", 1)];
-    measured(text, &UNITS).filter(|bytes| *bytes <= MOST_BYTES).and_then(|bytes| u64::try_from(bytes).ok())
+    measured(text, &UNITS).filter(|bytes| *bytes <= MAX_BYTES).and_then(|bytes| u64::try_from(bytes).ok())
 }
 
-/// A duration with its unit; at most a thousand seconds.
+/// Reads a duration with its unit; at most a thousand seconds.
 pub(super) fn nanos(text: &str) -> Option<Nanos> {
     const UNITS: [(&str, u128); 3] = [("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
     measured(text, &UNITS)
@@ -90,7 +90,8 @@ pub(super) fn nanos(text: &str) -> Option<Nanos> {
         .and_then(|nanos| u64::try_from(nanos).ok().map(Nanos))
 }
 
-/// A decimal number with one of the units (the shortest last), in ones, rounded down.
+/// Reads a decimal number and its unit, from `units` (the shortest last); returns it in base units, rounded
+/// down.
 fn measured(text: &str, units: &[(&str, u128)]) -> Option<u128> {
     let (number, of) = units.iter().find_map(|(unit, of)| Some((text.strip_suffix(unit)?, of)))?;
     let number = number.trim_end();

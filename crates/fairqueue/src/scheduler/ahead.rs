@@ -1,17 +1,17 @@
-//! Service out of turn, and service that turns out longer or shorter than thought.
+//! Service out of turn, and service that turns out longer or shorter than the packet's length.
 //!
 //! Out of turn: a class may be served before its start tag is the least. It is charged as usual, and waits
-//! longer afterwards. So its share does not change, only the moment at which it gets it. The caller says by
-//! how many bytes a class may be ahead; the fairness bound grows by as many.
+//! longer afterwards. So its share stays the same, but it gets it earlier. The caller sets by how many bytes
+//! a class may be ahead; the fairness bound grows by that number.
 //!
-//! Other length: start-time fair queuing needs the length of a packet only when its service ends. So a
+//! Different length: start-time fair queuing needs the length of a packet only when its service ends. So a
 //! quantum of a processor may end early, and the caller may choose which request of a class it serves.
 //!
-//! Alone: while one leaf wants service, the next packet that comes is served whatever the tags are. Then
-//! [`serve_again`](Scheduler::serve_again) moves the tags on as usual, and asks no queue.
+//! Alone: while only one leaf wants service, its next packet is served whatever the tags are. Then
+//! [`serve_again`](Scheduler::serve_again) advances the tags as usual without touching a queue.
 
 use super::class::Leaf;
-use super::{INNER, MOST_NOW, NONE, Scheduler, Sibling};
+use super::{INNER, MAX_NOW, NONE, Scheduler, Sibling};
 use crate::discipline::Discipline;
 use crate::few::TaggedSlot;
 use crate::hierarchy::ClassId;
@@ -19,8 +19,9 @@ use crate::packet::Packet;
 use unisono_linux::clock::Nanos;
 
 impl<T> Scheduler<T> {
-    /// Takes the first packet of a leaf into service out of turn, if on each level its class is then ahead of
-    /// its parent's virtual time by at most `most` bytes beyond the packet itself.
+    /// Takes the first packet of a leaf into service out of turn. Returns `None` if the leaf has no packet,
+    /// or if on some level the class is ahead of its parent's virtual time by more than `most` bytes (not
+    /// counting the packet itself).
     pub fn dequeue_ahead(&mut self, now: Nanos, class: ClassId, most: u32) -> Option<Packet<T>> {
         self.finish(now);
         let leaf = self.slots[class.index()];
@@ -50,7 +51,7 @@ impl<T> Scheduler<T> {
         self.serve(leaf).map(|(_, packet)| packet)
     }
 
-    /// The packet in service has turned out to need this amount instead of its length.
+    /// Charges the packet in service for `length` instead of its own length.
     pub fn charge(&mut self, length: u32) {
         let Some(leaf) = self.in_service else { return };
         let charged = std::mem::replace(&mut self.charged, length);
@@ -58,10 +59,10 @@ impl<T> Scheduler<T> {
         served.bytes = served.bytes - u64::from(charged) + u64::from(length);
     }
 
-    /// Ends the service of a packet and serves the next one of its leaf, of `length` bytes, which has just
-    /// come and is not kept here. All is then as after [`enqueue`](Discipline::enqueue) and
-    /// [`dequeue`](Discipline::dequeue). False: nothing has changed, because others wait, a class is held or
-    /// limited, or siblings are many.
+    /// Ends the service of a packet and serves the next one of the same leaf. That packet has just arrived,
+    /// has `length` bytes and is not stored here. The state is then as after [`enqueue`](Discipline::enqueue)
+    /// and [`dequeue`](Discipline::dequeue). Returns false and changes nothing if other packets wait, a class
+    /// is held or limited, or a class has too many children for `few.rs`.
     #[inline]
     pub fn serve_again(&mut self, length: u32) -> bool {
         let Some(slot) = self.in_service else { return false };
@@ -73,7 +74,7 @@ impl<T> Scheduler<T> {
         let mut child = *child;
         while let Some(inner) = self.inner.get(child.parent as usize) {
             let tag = inner.last_tag.wrapping_add(due.wrapping_mul(child.cost));
-            if child.held || inner.child.many || tag > MOST_NOW || !self.nobody_waits(inner) {
+            if child.held || inner.child.many || tag > MAX_NOW || !self.nobody_waits(inner) {
                 return false;
             }
             child = inner.child;
@@ -123,12 +124,12 @@ mod tests {
         assert_eq!(ahead(&mut scheduler), None, "it is 300 bytes ahead");
         let order: Vec<u32> =
             std::iter::from_fn(|| scheduler.dequeue(Nanos::ZERO)).map(|(_, packet)| packet.item).collect();
-        // a is owed three, then they take turns; a was entered first
+        // a is owed three, then both take turns; a was entered first
         assert_eq!(order, [0, 1, 2, 13, 3, 14, 4, 15, 5]);
         assert_eq!(scheduler.dequeue_ahead(Nanos::ZERO, a, u32::MAX), None, "nothing waits");
     }
 
-    /// The order of quanta when one class uses half of each of its own.
+    /// The order of quanta when class a uses half of each of its quanta.
     fn halves(meanwhile: impl Fn(&mut Scheduler<u32>)) -> Vec<u32> {
         let (mut scheduler, [a, b]) = two();
         for item in 0..4 {

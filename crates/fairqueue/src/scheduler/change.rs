@@ -1,18 +1,17 @@
-//! Other weights, and other classes, while packets wait.
+//! Changes weights and classes while packets wait.
 //!
 //! The *lead* of a class is how far its tag is ahead of its parent's virtual time: the service that the class
-//! has had in advance of its siblings. In bytes it is at most the longest packet of the class. A change keeps
-//! the lead of each class in bytes, although weight and parent may change, and counts all virtual times from
-//! 0 again. This has three consequences. No class is further ahead than it could have come without the
-//! change. The fairness bound holds for the new weights from the change on. And nobody gains by changes. A
-//! new class has no lead.
+//! has received before its siblings. In bytes it is at most the longest packet of the class. A change keeps
+//! the lead of each class in bytes, although weight and parent may change, and restarts all virtual times
+//! from 0. So no class is further ahead than it could have been without the change; the fairness bound holds
+//! for the new weights from the change on; and no class gains from changes. A new class has no lead.
 //!
-//! Tags are whole numbers in the unit of the siblings; in a new unit a lead loses the fraction of a unit,
-//! which is less than a byte.
+//! Tags are whole numbers in the unit of the siblings. In a new unit a lead loses the fraction of a unit,
+//! less than a byte.
 //!
 //! Cost: as much as making a new scheduler, plus a move of every packet that waits.
 
-use super::{INNER, Inner, MOST_NOW, NONE, ROOT, Scheduler, Served, Sibling, number};
+use super::{INNER, Inner, MAX_NOW, NONE, ROOT, Scheduler, Served, Sibling, number};
 use crate::calendar::Calendar;
 use crate::few::TaggedSlot;
 use crate::hierarchy::{ClassId, Hierarchy};
@@ -33,7 +32,7 @@ pub struct Closed {
     pub moved: u64,
 }
 
-/// Why the classes cannot be changed. Nothing was changed.
+/// Why the classes cannot be changed. Nothing has changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChangeError {
@@ -45,8 +44,8 @@ pub enum ChangeError {
 }
 
 impl<T> Scheduler<T> {
-    /// Changes the weight of a class; nothing is lost. The class keeps its lead, in bytes: with ten times the
-    /// weight it is used up ten times as soon.
+    /// Changes the weight of a class; no packet is lost. The class keeps its lead in bytes: with ten times
+    /// the weight it uses it up ten times as fast.
     pub fn set_weight(&mut self, class: ClassId, weight: Weight) {
         self.hierarchy.class_mut(class).weight = weight;
         if class == ClassId::ROOT {
@@ -75,7 +74,7 @@ impl<T> Scheduler<T> {
         self.exact = self.numbers.iter().all(|id| self.hierarchy.scale(*id).exact);
     }
 
-    /// Takes all children of a class that wait, in their order; without the one chosen last.
+    /// Takes all waiting children of a class, in their order, without the child in service.
     fn take_all(&mut self, at: u32) -> Vec<u32> {
         let Inner { child, queue, .. } = &self.inner[at as usize];
         if child.many {
@@ -87,7 +86,7 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// Enters children of a class by their tags, equal ones in the order given.
+    /// Inserts children of a class by their tags; equal tags keep the order given.
     fn enter_all(&mut self, at: u32, slots: Vec<u32>) {
         let mut entries: Vec<TaggedSlot> =
             slots.into_iter().map(|slot| TaggedSlot::new(self.child(slot).tag, slot)).collect();
@@ -99,13 +98,13 @@ impl<T> Scheduler<T> {
     }
 
     /// Changes the classes while packets wait: weights, limits, orders, and the tree itself. Classes are
-    /// known by their names; numbers are from now on those of the new hierarchy.
+    /// matched by their names; afterwards class numbers refer to the new hierarchy.
     ///
     /// No packet is lost. A class that is still a leaf keeps its packets in their order. Packets of a class
-    /// that is a leaf no more go behind those of the default class, in their order. More packets than a limit
-    /// allows may wait then. None of them is dropped for that; but until enough have left, a packet that
-    /// arrives is dropped, or pushes out as much as it brings. The packet in service stays in service. Fails
-    /// if packets wait in a class that is gone, and the new hierarchy has no default class.
+    /// that is no longer a leaf move behind the packets of the default class, in their order. The backlog may
+    /// then exceed a new limit. No waiting packet is dropped for that; but until enough packets have left, an
+    /// arriving packet is dropped, or pushes out as many bytes as it adds. The packet in service stays in
+    /// service. Fails if packets wait in a class that is gone, and the new hierarchy has no default class.
     pub fn apply(&mut self, hierarchy: Hierarchy) -> Result<Changes, ChangeError> {
         let places = NewSlots::of(&self.hierarchy, &hierarchy);
         for (at, class) in self.named_leaves() {
@@ -132,7 +131,7 @@ impl<T> Scheduler<T> {
         Ok(changes)
     }
 
-    /// Charges the packet in service at once, so that it is charged in the new tree, too.
+    /// Charges the packet in service before its end, so that its charge is also in the tags of the new tree.
     fn pay(&mut self) {
         let due = u64::from(self.charged).wrapping_sub(u64::from(self.paid));
         let mut slot = self.in_service.unwrap_or(ROOT);
@@ -149,7 +148,7 @@ impl<T> Scheduler<T> {
         leaves.map(|(id, class)| (id.index(), class.name.as_str()))
     }
 
-    /// Takes over how far each class is ahead; answers which waited, in their order.
+    /// Copies the leads of all classes. Returns the new slots of the classes that waited, in their order.
     fn take_leads(&mut self, old: &mut Self, places: &NewSlots) -> Vec<u32> {
         let mut waited = vec![];
         let new_slot = |old: &Self, slot: u32, this: &Self| {
@@ -169,12 +168,12 @@ impl<T> Scheduler<T> {
         waited
     }
 
-    /// Takes over the packets and the accounts of all leaves.
+    /// Moves the packets and the accounts of all leaves.
     fn take_packets(&mut self, old: &mut Self, places: &NewSlots, changes: &mut Changes) {
         let leaves: Vec<(usize, String)> =
             old.named_leaves().map(|(at, name)| (at, name.to_owned())).collect();
         let stays = |at: usize| places.same[at].is_some() && places.same[at] == places.home(at);
-        // first those that keep their class, so that the others come behind them
+        // first the leaves that keep their packets; other packets queue behind these
         for (at, _) in leaves.iter().filter(|(at, _)| stays(*at)) {
             self.take_line(old, *at, places);
             if let Some(to) = places.home(*at) {
@@ -193,7 +192,7 @@ impl<T> Scheduler<T> {
         self.dropped = old.dropped.drain(..).map(|(id, packet)| (ClassId(class(id)), packet)).collect();
     }
 
-    /// Takes the packets of a leaf to its home, behind those that are there; answers how many.
+    /// Moves the packets of a leaf behind the packets of its new leaf; returns their number.
     fn take_line(&mut self, old: &mut Self, at: usize, places: &NewSlots) -> u64 {
         let Some(home) = places.home(at) else { return 0 };
         let mut packets = 0;
@@ -204,8 +203,8 @@ impl<T> Scheduler<T> {
         packets
     }
 
-    /// Enters every class that wants service beside its siblings: those that waited, in their order, before
-    /// others.
+    /// Inserts every class with packets among its siblings: first the classes that waited before, in their
+    /// order, then the others.
     fn want_service(&mut self, waited: Vec<u32>) {
         let mut slot = self.in_service.unwrap_or(ROOT);
         while slot != ROOT {
@@ -246,13 +245,13 @@ impl<T> Scheduler<T> {
     }
 }
 
-/// Where the classes of a hierarchy are in another one.
+/// The mapping of classes from the old hierarchy to the new one.
 struct NewSlots {
-    /// For each class the one of the same name.
+    /// For each old class, the number of the new class of the same name.
     same: Vec<Option<u32>>,
-    /// Which classes of the new hierarchy are leaves.
+    /// For each new class, whether it is a leaf.
     leaf: Vec<bool>,
-    /// Where packets go whose class is gone.
+    /// The new class for packets whose class is gone.
     default: Option<u32>,
 }
 
@@ -268,7 +267,7 @@ impl NewSlots {
         Self { same, leaf, default: new.default_class().or(only).map(|id| id.0) }
     }
 
-    /// Where the packets of a leaf wait from now on.
+    /// The new leaf for the packets of an old leaf.
     fn home(&self, leaf: usize) -> Option<u32> {
         self.same[leaf].filter(|at| self.leaf[*at as usize]).or(self.default)
     }
@@ -282,8 +281,8 @@ impl NewSlots {
     }
 }
 
-/// A distance between tags where a byte costs something else: the same bytes.
+/// Converts a distance between tags to another cost of a byte; the distance in bytes stays the same.
 fn in_unit(ahead: u64, cost: u64, new_cost: u64) -> u64 {
     let ahead = u128::from(ahead) * u128::from(new_cost) / u128::from(cost);
-    u64::try_from(ahead).unwrap_or(MOST_NOW).min(MOST_NOW)
+    u64::try_from(ahead).unwrap_or(MAX_NOW).min(MAX_NOW)
 }

@@ -1,13 +1,13 @@
-//! Prefetching: asks for the memory of the classes that will probably be served next, before it is needed.
+//! Prefetches the memory of the classes that will probably be served next.
 
 use super::{INNER, Scheduler};
 use unisono_sync::prefetch;
 
-/// From this number of classes on they do not fit the cache, and asking for their memory early pays.
+/// With this many classes or more, they do not fit into the cache and prefetching pays.
 const LARGE: usize = 8192;
 
 impl<T> Scheduler<T> {
-    /// Asks for the memory that the next decisions will need.
+    /// Prefetches the memory that the next decisions will need.
     #[inline]
     pub(super) fn fetch_next(&self) {
         if self.leaves.len() >= LARGE {
@@ -24,15 +24,15 @@ impl<T> Scheduler<T> {
             self.fetch_packets(first);
             self.fetch_leaf(third);
         } else {
-            // each a step further on its way: the class above the leaf, the leaf, its packets
+            // each class is one step further: an inner class, a leaf, the packets of a leaf
             self.fetch_inner(self.next_below(0, 2, 2));
             self.fetch_leaf(self.next_below(0, 1, 1));
             self.fetch_packets(self.next_below(0, 0, 1));
         }
     }
 
-    /// The class that will probably be served after `after` others, among the children of a class `height`
-    /// levels above the leaves.
+    /// The child of an inner class `height` levels above the leaves that will probably be served after
+    /// `after` others.
     #[inline]
     fn next_below(&self, root: usize, after: u32, height: u32) -> Option<u32> {
         let mut inner = &self.inner[root];
@@ -49,7 +49,7 @@ impl<T> Scheduler<T> {
         let at = slot.map_or(usize::MAX, |slot| (slot ^ INNER) as usize);
         if let (Some(inner), Some(few)) = (self.inner.get(at), self.fews.get(at)) {
             prefetch(inner);
-            few.fetch(); // its own if there are no calendars, as there rarely are
+            few.fetch(); // right if there are no calendars, which are rare
         }
     }
 

@@ -1,17 +1,16 @@
-//! Holding classes: a class at its ceiling is not served for a while. Its packets wait, and its siblings go
-//! on.
+//! Holds classes: a class at its ceiling is not served for a while. Its packets wait, and its siblings go on.
 //!
-//! A class that is held no longer counts among the children that want service, and keeps its tag. When it is
-//! released, it begins with the start tag `max(virtual time, tag)`, like a class that was idle. So it does
-//! not get the service that it missed. A class whose children are all held does not want service itself.
-//! Cost: as for dropping the class's last packet.
+//! A held class leaves the queue of its parent and keeps its tag. When it is released, it gets the start tag
+//! `max(virtual time, tag)`, like a class that was idle. So it does not catch up on the service that it
+//! missed. A class whose children are all held does not want service itself. Cost: as for dropping the
+//! class's last packet.
 
 use super::{INNER, NONE, Scheduler};
 use crate::hierarchy::ClassId;
 
 impl<T> Scheduler<T> {
-    /// From now on no packet of the class, or of a class below it, is chosen. The packet in service is served
-    /// to its end. The root cannot be held.
+    /// Until `release`, no packet of the class or of a class below it is chosen. The packet in service is
+    /// served to its end. The root cannot be held.
     pub fn hold(&mut self, class: ClassId) {
         let slot = self.slots[class.index()];
         let child = self.child(slot);
@@ -71,8 +70,8 @@ mod tests {
             assert_eq!(scheduler.dequeue(Nanos::ZERO).expect("web waits").1.item, item);
         }
         scheduler.release(video);
-        // web has its last start tag ahead of the virtual time by its packet in service: video goes on from
-        // the latter
+        // web's last start tag is ahead of the virtual time by its packet in service; video restarts from the
+        // virtual time
         let order: Vec<u32> = std::iter::from_fn(|| Some(scheduler.dequeue(Nanos::ZERO)?.1.item)).collect();
         assert_eq!(order, [0, 1, 2, 13, 3]);
     }
@@ -90,7 +89,7 @@ mod tests {
         assert!(scheduler.dequeue(Nanos::ZERO).is_none());
         scheduler.release(video);
         assert_eq!(scheduler.dequeue(Nanos::ZERO).expect("nothing is held").1.item, 1);
-        // in service, then held: the next waits
+        // in service, then held: the next packet waits
         scheduler.enqueue(Nanos::ZERO, live, Packet::new(100, 2)).expect("a leaf");
         scheduler.hold(live);
         assert!(scheduler.dequeue(Nanos::ZERO).is_none());

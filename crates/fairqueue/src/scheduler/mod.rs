@@ -1,27 +1,27 @@
 //! Hierarchical start-time fair queuing.
 //!
-//! Each class keeps a *virtual time*, the start tag of the child that it serves. A child that begins to want
-//! service gets the start tag `max(virtual time, its last finish tag)`. When it is served, its finish tag is
-//! its start tag plus the length of the packet divided by its weight. If it wants more service, that is its
-//! next start tag. The child with the least start tag is served next. If it has children itself, it chooses
-//! among them in the same way. When nothing is left to serve, the virtual time becomes the greatest finish
-//! tag.
+//! Each class keeps a *virtual time*, the start tag of the child that it serves. A child that becomes
+//! backlogged gets the start tag `max(virtual time, its last finish tag)`. When it is served, its finish tag
+//! is its start tag plus the length of the packet divided by its weight. If it has more packets, that is its
+//! next start tag. The child with the least start tag is served next. If that child has children itself, it
+//! chooses among them in the same way. When no child is left to serve, the virtual time becomes the greatest
+//! finish tag.
 //!
-//! Why start tags: the order does not depend on how fast the link is, which on a shared machine nobody knows.
-//! And a class is never punished for bandwidth that it used while nobody else wanted it.
+//! Why start tags: the order does not depend on the speed of the link; on a shared machine that speed is
+//! unknown. And a class is never punished for bandwidth that it used while its siblings were idle.
 //!
-//! Cost: on each level a packet enters one child and takes one, among few siblings (`few.rs`) or in a
-//! calendar of many (`calendar.rs`). Neither allocates. When the service of a packet ends, its tags are
-//! entered on every level. A processor does this for all levels at the same time; only the choices on the way
-//! down wait for each other. Tags are exact: whole numbers in a unit that all siblings share (`weight.rs`).
-//! Of equal tags the child that has waited longest is served first.
+//! Cost: on each level a packet inserts one child and takes one, among few siblings (`few.rs`) or in a
+//! calendar of many (`calendar.rs`). Neither allocates. When the service of a packet ends, its classes are
+//! inserted again on every level. A processor executes this for all levels in parallel; only the choices on
+//! the way down depend on each other. Tags are exact: whole numbers in a unit that all siblings share
+//! (`weight.rs`). Among equal tags the child that has waited longest is served first.
 //!
 //! Conventions: arrivals at the instant of a choice come before it, and an arrival exactly at the end of a
-//! class's last packet begins a new busy period: so call [`finish`](Discipline::finish), then
-//! [`enqueue`](Discipline::enqueue) what has arrived, then [`dequeue`](Discipline::dequeue).
+//! class's last packet begins a new busy period. So call [`finish`](Discipline::finish), then
+//! [`enqueue`](Discipline::enqueue) for each arrival, then [`dequeue`](Discipline::dequeue).
 //!
-//! Reference: Goyal, Vin, Cheng, "Start-time Fair Queueing" (SIGCOMM 1996), section 2; the hierarchy: section
-//! 3 there, and QLinux in Pruthi et al., section 2.3.1.
+//! Reference: Goyal, Vin, Cheng, "Start-time Fair Queueing" (SIGCOMM 1996), section 2; for the hierarchy
+//! section 3 there, and QLinux in Pruthi et al., section 2.3.1.
 
 mod ahead;
 mod change;
@@ -42,7 +42,7 @@ use class::{Inner, Leaf, Sibling};
 use std::collections::VecDeque;
 use unisono_linux::clock::Nanos;
 
-/// What a class has got so far.
+/// The service that a class has received so far, and its dropped packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Served {
     pub packets: u64,
@@ -58,19 +58,19 @@ impl std::ops::AddAssign for Served {
     }
 }
 
-/// A class among its siblings: a leaf by its number, an inner one by its number among the inner ones and this
-/// bit.
+/// The bit of a *slot* that marks an inner class. The slot of a leaf is its class number; the slot of an
+/// inner class is this bit plus its index among the inner classes.
 const INNER: u32 = 1 << 31;
 const ROOT: u32 = INNER;
-/// Beyond this virtual time tags are moved back, all by the same amount.
-const MOST_NOW: u64 = 1 << 62;
+/// Beyond this virtual time all tags of a class are reduced by the same amount.
+const MAX_NOW: u64 = 1 << 62;
 
 #[derive(Clone, Debug)]
 pub struct Scheduler<T> {
     hierarchy: Hierarchy,
     leaves: Vec<Leaf>,
     inner: Vec<Inner>,
-    /// For each class: itself among its siblings.
+    /// The slot of each class.
     slots: Vec<u32>,
     numbers: Vec<ClassId>,
     fews: Vec<Few>,
@@ -79,9 +79,9 @@ pub struct Scheduler<T> {
     limits: RoomLimits,
     dropped: VecDeque<(ClassId, Packet<T>)>,
     in_service: Option<u32>,
-    /// What the packet in service costs its classes when its service ends, in bytes.
+    /// The bytes that the packet in service will be charged when its service ends.
     charged: u32,
-    /// How much of that their tags have in them already.
+    /// The part of `charged` that is already in the tags.
     paid: u32,
     waiting: Backlog,
     exact: bool,
@@ -143,7 +143,7 @@ impl<T> Scheduler<T> {
             // children come after their parents
             for (place, (child, cost)) in class.children.iter().zip(scale.costs).enumerate() {
                 costs[child.index()] = cost;
-                places[child.index()] = u8::try_from(place).unwrap_or(0); // of many it is not asked
+                places[child.index()] = u8::try_from(place).unwrap_or(0); // unused if the children are many
             }
             this.inner.push(Inner {
                 child,
@@ -167,17 +167,18 @@ impl<T> Scheduler<T> {
         &self.hierarchy
     }
 
-    /// Whether costs relate exactly as weights do everywhere, so that no tag is rounded.
+    /// Whether the costs of all classes are exactly in proportion to their weights, so that no tag is
+    /// rounded.
     pub fn is_exact(&self) -> bool {
         self.exact
     }
 
-    /// What a class and all below it have got.
+    /// The service that a class and all classes below it have received.
     pub fn served(&self, class: ClassId) -> Served {
         self.sum(class, |leaf| leaf.served)
     }
 
-    /// What waits in a class and all below it. Counts the packets one by one.
+    /// The backlog of a class and all classes below it. Visits every packet.
     pub fn waiting(&self, class: ClassId) -> Backlog {
         self.sum(class, |leaf| self.lines.waiting(&leaf.line))
     }
@@ -221,7 +222,7 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// Enters a child among those of a class that wait.
+    /// Inserts a child among the waiting children of a class.
     #[inline]
     fn enter(&mut self, parent: u32, place: u8, entry: TaggedSlot) {
         let inner = &self.inner[parent as usize];
@@ -231,7 +232,7 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// Takes out one of those that wait.
+    /// Takes a child out of the waiting children of a class.
     fn remove(&mut self, parent: u32, place: u8, entry: TaggedSlot) {
         let inner = &self.inner[parent as usize];
         match inner.child.many {
@@ -248,13 +249,13 @@ impl<T> Scheduler<T> {
             false => self.fews[inner.queue as usize].take()?,
         };
         (inner.last, inner.last_tag, inner.now) = (next.slot, next.tag, next.tag);
-        if next.tag > MOST_NOW {
+        if next.tag > MAX_NOW {
             self.move_tags(at);
         }
         Some(next.slot)
     }
 
-    /// Moves all tags below a class back, so that its virtual time becomes 0.
+    /// Reduces all tags below a class, so that its virtual time becomes 0.
     #[cold]
     fn move_tags(&mut self, at: u32) {
         let inner = &mut self.inner[at as usize];
@@ -272,7 +273,7 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// A class that was idle begins to want service, and so do those it is part of.
+    /// An idle class becomes backlogged; it and its idle ancestors begin to wait.
     #[inline]
     fn wake(&mut self, mut slot: u32) {
         while slot != ROOT {
@@ -288,7 +289,8 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// A class that waited has nothing left to serve, since its packets were dropped.
+    /// Stops a class from waiting after its last packet was dropped, and each ancestor that has no packet
+    /// left.
     fn give_up(&mut self, mut slot: u32) {
         while slot != ROOT && self.child(slot).parent != NONE && self.child(slot).busy && !self.has_more(slot)
         {
@@ -299,22 +301,22 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// Takes a class that waits out of those that want service; answers whose child it is. Not if it is in
-    /// service.
+    /// Takes a class out of its parent's queue and returns the parent's slot. Returns `None` if the class is
+    /// in service.
     fn stop_waiting(&mut self, slot: u32) -> Option<u32> {
         let Sibling { tag, parent, place, .. } = *self.child(slot);
         if self.inner[parent as usize].last == slot {
             return None;
         }
         self.remove(parent, place, TaggedSlot::new(tag, slot));
-        // its start tag may stay: it is no earlier than its last finish tag, and no later than any virtual
+        // the start tag may stay: it is no earlier than the last finish tag, and no later than any virtual
         // time from now on
         self.child(slot).busy = false;
         self.end_if_empty(parent);
         Some(INNER | parent)
     }
 
-    /// Ends a class's busy period if nothing wants service and nothing is in service.
+    /// Ends a class's busy period if no child waits or is in service.
     #[inline]
     fn end_if_empty(&mut self, at: u32) {
         let inner = &self.inner[at as usize];
@@ -327,8 +329,8 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// The packet in service has been served: its classes are charged, and those that want more are entered
-    /// among their siblings.
+    /// Ends the service of the packet in service: charges its classes, and inserts each that has more packets
+    /// among its siblings.
     #[inline]
     fn settle(&mut self, leaf: u32) {
         let due = u64::from(self.charged).wrapping_sub(u64::from(self.paid));
@@ -378,7 +380,7 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// Takes the first packet of a leaf that has been chosen on every level into service.
+    /// Takes the first packet of a leaf into service. The leaf has been chosen on every level.
     #[inline]
     fn serve(&mut self, slot: u32) -> Option<(ClassId, Packet<T>)> {
         let at = slot as usize;
@@ -404,8 +406,8 @@ impl<T> Discipline<T> for Scheduler<T> {
             return Err(EnqueueError::NotALeaf { class: self.hierarchy.class(class).name.clone() });
         }
         let length = packet.length;
-        if length > Packet::<T>::MOST_LENGTH {
-            return Err(EnqueueError::TooLong { length, most: Packet::<T>::MOST_LENGTH });
+        if length > Packet::<T>::MAX_LENGTH {
+            return Err(EnqueueError::TooLong { length, most: Packet::<T>::MAX_LENGTH });
         }
         if !self.limits.is_empty() {
             if self.limits.refuse(at, length) {
@@ -442,7 +444,7 @@ impl<T> Discipline<T> for Scheduler<T> {
         self.finish(now);
         let mut slot = self.slots[0];
         while slot & INNER != 0 {
-            slot = self.choose(slot & !INNER)?; // nothing at the root only
+            slot = self.choose(slot & !INNER)?; // `None` at the root only
         }
         self.serve(slot)
     }

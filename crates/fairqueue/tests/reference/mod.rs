@@ -1,7 +1,7 @@
-//! Start-time fair queuing as it is defined, with exact fractions and no cleverness: the oracle.
+//! The oracle: start-time fair queuing by its definition, with exact fractions and without optimizations.
 //!
-//! At each choice it names every child that may be served (all those with the least start tag), is told which
-//! one was, and follows.
+//! At each choice the oracle accepts every child with the least start tag; the test then tells it the child
+//! that was served.
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
@@ -20,7 +20,7 @@ struct Class {
     waiting: VecDeque<u32>,
     /// Whether its packet is in service.
     served: bool,
-    /// Whether it wants service beside its siblings; in service it does, too.
+    /// Whether it is backlogged or in service.
     busy: bool,
 }
 
@@ -48,8 +48,8 @@ impl Reference {
         Self { classes: classes.collect(), in_service: None }
     }
 
-    /// Changes the tree: a class keeps in bytes what it is ahead of its parent's virtual time, and packets of
-    /// classes that are no leaves any more go to the default.
+    /// Changes the tree: a class keeps its lead over its parent's virtual time in bytes, and packets of
+    /// classes that are no longer leaves move to the default class.
     #[allow(dead_code, reason = "not every test changes the tree")]
     pub(crate) fn apply(&mut self, old: &Hierarchy, new: &Hierarchy) {
         let mut next = Self::new(new);
@@ -142,7 +142,7 @@ impl Reference {
         self.may_serve_within(leaf, &BigRational::zero())
     }
 
-    /// The same where tags may have been rounded by so much.
+    /// The same, where tags may have been rounded by up to `rounding`.
     pub(crate) fn may_serve_within(&self, leaf: ClassId, rounding: &BigRational) -> bool {
         let mut at = leaf.index();
         let mut may = !self.classes[at].waiting.is_empty();
@@ -156,7 +156,7 @@ impl Reference {
         may
     }
 
-    /// Serves the first packet of a leaf; answers its length.
+    /// Serves the first packet of a leaf; returns its length.
     pub(crate) fn serve(&mut self, leaf: ClassId) -> u32 {
         let length = self.classes[leaf.index()].waiting.pop_front().expect("it may be served");
         let mut at = leaf.index();

@@ -1,7 +1,8 @@
-//! What the scheduler's thread has posted for the others: who runs, where, and how long each gang ran.
+//! The state of the turns, published by the scheduler's thread: which gangs run, on which cores, and how long
+//! each gang has run.
 //!
-//! The scheduler writes once a turn. Others read when they place threads, list gangs or judge whether turns
-//! help. Cost: an uncontended lock a turn; a reader holds it for as long as it takes to copy one gang's line.
+//! The scheduler writes once a turn. Other threads read when they place threads, list gangs or judge whether
+//! turns help. Cost: an uncontended lock per turn; a reader holds the lock while it copies one gang's line.
 
 use crate::gang::GangId;
 use crate::matrix::SlotPlace;
@@ -21,21 +22,21 @@ struct Posted {
     switches: u64,
 }
 
-/// What is posted of one gang.
+/// The published state of one gang.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GangLine {
-    /// Its cores, by position among the cores that are scheduled.
+    /// The gang's cores, as indices into the list of scheduled cores.
     pub(crate) cores: Range<usize>,
     pub(crate) turns: u64,
-    /// The sum of its turns, the present one included.
+    /// Sum of the gang's turns, the present one included.
     pub(crate) had: Nanos,
     pub(crate) runs: bool,
-    /// It takes no turns.
+    /// The gang rests: it takes no turns.
     pub(crate) rests: bool,
 }
 
 impl Board {
-    /// These gangs run from `now` on, and no others.
+    /// From `now` on exactly these gangs run.
     pub(crate) fn turn(&self, now: Nanos, run: &[SlotPlace]) {
         let mut posted = self.lock();
         let had = now.since(posted.since);
@@ -58,7 +59,7 @@ impl Board {
         posted.switches += u64::from(switched);
     }
 
-    /// Whether this gang rests from now on.
+    /// Sets whether this gang rests from now on.
     pub(crate) fn rest(&self, gang: GangId, rests: bool) {
         self.lock().gangs.entry(gang).or_default().rests = rests;
     }
@@ -67,7 +68,7 @@ impl Board {
         self.lock().gangs.remove(&gang);
     }
 
-    /// `None`: the gang has had no turn yet.
+    /// The state of a gang at `now`; `None`: the gang has had no turn yet.
     pub(crate) fn line(&self, gang: GangId, now: Nanos) -> Option<GangLine> {
         let posted = self.lock();
         let mut line = posted.gangs.get(&gang)?.clone();
@@ -77,7 +78,7 @@ impl Board {
         Some(line)
     }
 
-    /// How often the gang that runs changed.
+    /// Number of switches from one gang to another.
     pub(crate) fn switches(&self) -> u64 {
         self.lock().switches
     }

@@ -1,7 +1,7 @@
-//! Puts back what a scheduler changed that was killed together with its guardian.
+//! Undoes the changes of a scheduler that was killed together with its guardian.
 //!
-//! The journals say what there is to put back. Every run does this first, and `unisono gang restore` does it
-//! on request: programs that were left frozen stay frozen until somebody does.
+//! The journals list the changes. Every run restores them first, and `unisono gang restore` does so on
+//! request: programs that were left frozen stay frozen until a restore.
 
 use crate::journal;
 
@@ -9,13 +9,14 @@ use crate::journal;
 pub struct Leftover {
     /// Killed schedulers whose changes were undone.
     pub restored: usize,
-    /// Schedulers that run, whose journals were left alone.
+    /// Running schedulers, whose journals were left alone.
     pub alive: usize,
-    /// What is still not as it was, and journals that cannot be read; in words.
+    /// Changes that could not be undone and journals that cannot be read, as texts.
     pub left: Vec<String>,
 }
 
-/// Undoes what killed schedulers of this user left. What cannot be undone does not keep the rest from it.
+/// Undoes the changes of this user's killed schedulers. A change that cannot be undone does not stop the
+/// others.
 #[must_use]
 pub fn restore() -> Leftover {
     let mut found = Leftover::default();
@@ -29,15 +30,14 @@ pub fn restore() -> Leftover {
     for path in journals {
         let entries = match journal::read(&path) {
             Ok(entries) => entries,
-            // a scheduler that ends removes its journal
+            // the journal has gone: a scheduler that ends removes its journal
             Err(_) if !path.exists() => continue,
             Err(error) => {
                 found.left.push(format!("{}: {error}", path.display()));
                 continue;
             }
         };
-        // a journal begins with its scheduler; one without has just been made, and its scheduler is about to
-        // write
+        // a journal begins with its scheduler; an empty one is new, and its scheduler is about to write
         if entries.is_empty() || journal::is_alive(&entries) {
             found.alive += 1;
             continue;

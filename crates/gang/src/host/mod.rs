@@ -1,4 +1,4 @@
-//! Gangs of real programs on this machine: groups, journal, guardian, placement, and the run itself.
+//! Gangs of real programs on this machine: control groups, journal, guardian, placement, and the run itself.
 
 pub(crate) mod board;
 mod floor;

@@ -1,4 +1,4 @@
-//! The options of a run, and the checks that refuse wrong ones before anything is started.
+//! The options of a run, and the checks that refuse invalid options before any program is started.
 
 use super::resting::BlockedGangs;
 use crate::error::{Error, Result};
@@ -14,34 +14,35 @@ use unisono_linux::counted::counted;
 
 #[derive(Debug)]
 pub struct Options {
-    /// Each gang's program and arguments.
+    /// The program and arguments of each gang.
     pub commands: Vec<Vec<OsString>>,
     /// Length of a turn of weight 1.
     pub slice: Duration,
     pub weights: Vec<GangWeight>,
-    /// The mechanism, or the recommended one.
+    /// The mechanism; `None`: the recommended one.
     pub mechanism: Option<MechanismKind>,
-    /// Keep everything else off the gangs' cores.
+    /// Keep all other programs off the gangs' cores.
     pub isolate: bool,
-    /// Do without groups.
+    /// Use no control groups.
     pub unprivileged: bool,
-    /// A core for every thread.
+    /// Give every thread a core of its own.
     pub spread: bool,
-    /// Idle cores for waiting gangs.
+    /// Whether waiting gangs may use idle cores.
     pub backfill: Backfill,
-    /// Only with groups that are frozen: real-time gangs would keep others off their cores while they rest.
+    /// Only with the freezer: a resting real-time gang would keep the other gangs off their cores.
     pub blocked: BlockedGangs,
-    /// The gangs' part of contended processor time; the rest is for others.
+    /// The gangs' part of contended processor time; the rest is for other programs.
     pub share: f64,
-    /// The most threads a gang may have.
+    /// Maximum number of threads per gang.
     pub max_threads: u32,
-    /// A file, emptied if it is there, for what ran when; see `trace.rs`.
+    /// The trace file of the run; an existing file is emptied. See `trace.rs`.
     pub trace: Option<PathBuf>,
-    /// The program that becomes the guardian; the journal's path and our process number are added.
+    /// The program that becomes the guardian; the journal's path and this process's number are appended as
+    /// arguments.
     pub guardian: Option<Command>,
 }
 
-/// Refuses what cannot be run. The error says what to write instead.
+/// Refuses options that cannot be run. The error says what to write instead.
 pub(crate) fn check(options: &Options) -> Result<()> {
     let input = |text: String| Err(Error::Input(text));
     if options.commands.is_empty() || options.commands.iter().any(Vec::is_empty) {
@@ -67,7 +68,7 @@ pub(crate) fn check(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Finds the file that a command names, as the shell would.
+/// Finds the file of a command, as the shell would.
 fn resolve(program: &OsString) -> Option<PathBuf> {
     let runs =
         |path: &Path| path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);

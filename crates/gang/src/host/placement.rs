@@ -1,30 +1,30 @@
 //! A core for every thread: unstacking the threads of a gang.
 //!
 //! Linux may put all spinning threads of a program on one core. It sees no imbalance, because each thread
-//! seems to work. Inside a gang the remedy is simple: while no more threads want to run than there are cores
-//! (plus one that manages the others), each gets a core of its own. Threads that sleep do not count and stay
-//! where they are, so a shell and a `timeout` that wait for a program do not keep its threads stacked. A
-//! thread whose affinity is neither the gang's whole set nor one that was given here was placed by its
-//! program; it is left alone for good. A program with one thread is not pinned, because runtimes count their
-//! processors when they start.
+//! seems to work. Inside a gang the remedy is simple: while the number of threads that want to run is at most
+//! the number of cores (plus one for a thread that manages the others), each gets a core of its own. Sleeping
+//! threads do not count and stay where they are, so a shell and a `timeout` that wait for a program do not
+//! keep its threads stacked. A thread whose affinity is neither the gang's whole set nor a core set here was
+//! placed by its program; it is left alone for good. A program with one thread is not pinned, because
+//! runtimes count their processors when they start.
 //!
-//! Pure: what the threads are is an argument, what to set is the answer. Cost: the caller lists threads,
-//! 20 to 200 us, only when their number changed.
+//! Pure: the state of the threads is an argument, the list of changes is the result. Cost: the caller lists
+//! threads, 20 to 200 us, only when their number changed.
 
 use std::collections::BTreeMap;
 use unisono_linux::affinity::{CpuSet, Tid};
 
-/// A thread as it is now.
+/// The present state of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Thread {
     pub thread: Tid,
     pub process: Tid,
     pub allowed: CpuSet,
-    /// Whether it wants to run, as `Width` finds out; a sleeper needs no core.
+    /// Whether the thread wants to run, as `Width` finds out; a sleeping thread needs no core.
     pub wants: bool,
 }
 
-/// A change to make: this thread, from, to.
+/// A change to make: the new affinity of one thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacementChange {
     pub thread: Tid,
@@ -33,9 +33,9 @@ pub struct PlacementChange {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KnownThread {
-    /// We gave it this core.
+    /// This module pinned the thread to this core.
     Pinned(usize),
-    /// Its program decides.
+    /// The program sets the affinity itself.
     HandsOff,
 }
 
@@ -47,24 +47,24 @@ pub struct Spread {
     looks: BTreeMap<Tid, u32>,
 }
 
-/// A process with one thread is left alone for this many looks, because it may be about to start its threads:
-/// moved at once, they would all begin on the core of the first. Chosen, not measured.
+/// A process with one thread is left alone for this many scans, because it may be about to start its threads:
+/// after an early move all of them would begin on the core of the first. Chosen, not measured.
 const PATIENCE: u32 = 5;
 
 impl Spread {
-    /// For a gang whose threads start with the affinity `whole`.
+    /// The placement of a gang whose threads start with the affinity `whole`.
     pub fn new(whole: CpuSet) -> Spread {
         Spread { home: whole.clone(), whole, known: BTreeMap::new(), looks: BTreeMap::new() }
     }
 
-    /// The cores of the gang's place in the matrix; its threads move there at the next look.
+    /// Sets the cores of the gang's place in the matrix; its threads move there at the next scan.
     pub fn set_home(&mut self, home: CpuSet) {
         if !home.is_empty() {
             self.home = home;
         }
     }
 
-    /// What to change, now that the gang has these threads.
+    /// Compares the gang's threads with their placement; returns the changes to make.
     pub fn look(&mut self, threads: &[Thread]) -> Vec<PlacementChange> {
         self.known.retain(|known, _| threads.iter().any(|t| t.thread == *known));
         self.looks.retain(|known, _| threads.iter().any(|t| t.process == *known));
@@ -86,7 +86,7 @@ impl Spread {
                 }
                 None => {
                     let ours = |cpu: &usize| thread.allowed == CpuSet::single(*cpu);
-                    // a thread inherits the core that we gave to the one that started it
+                    // a thread inherits the core that was given to its parent
                     if thread.allowed == self.whole || given.iter().any(ours) {
                         free.push(thread);
                     } else {
@@ -97,11 +97,12 @@ impl Spread {
         }
         free.retain(|thread| thread.wants);
         let fits = threads.len() > 1 && free.len() <= self.home.len() + 1;
-        // so many may share a core: more only where the home was narrower before, and then the others move
+        // the maximum of threads per core; a core with more dates from a narrower home, and the surplus
+        // threads move
         let most = free.len().div_ceil(self.home.len().max(1));
         let mut load: BTreeMap<usize, usize> = self.home.iter().map(|cpu| (cpu, 0)).collect();
         let mut changes = Vec::new();
-        // those that have a core keep it, then the others get the emptiest
+        // threads with a core in the home keep it; the others get the least loaded core
         let has_core = |thread: &&Thread| matches!(self.known.get(&thread.thread), Some(KnownThread::Pinned(cpu)) if self.home.contains(*cpu));
         let (stay, mut place): (Vec<&Thread>, Vec<&Thread>) = free.into_iter().partition(has_core);
         for thread in stay {

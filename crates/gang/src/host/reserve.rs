@@ -1,15 +1,15 @@
-//! The weight that the gangs have against other programs, steered by what those took.
+//! Steers the gangs' weight against other programs by the processor time that those programs used.
 //!
-//! A weight alone is no share: Linux counts a whole session as one program, and a program's weight is spread
-//! over the cores where it runs. And a weight that keeps a heavy build small makes a short command wait for
-//! tens of milliseconds before it is ever picked. So the weight follows the figures: as long as others take
-//! less than is reserved for them the gangs weigh little and a new process runs almost at once; when they
-//! take more the gangs weigh more, up to a bound.
+//! A weight alone is no share: Linux counts a whole session as one program, and spreads a program's weight
+//! over the cores where it runs. And a weight that keeps a heavy build small delays the first run of a short
+//! command by tens of milliseconds. So the weight follows the measured times: as long as other programs use
+//! less than their reserve, the gangs weigh little and a new process runs almost at once; when other programs
+//! use more, the gangs weigh more, up to a bound.
 //!
 //! Cost: two open files read, 60 to 100 us with cold caches, five times a second while the weight changes and
-//! two or three times a second while it does not. When not: no `cpu` controller, or real-time gangs, which
-//! the kernel's own reserve interrupts. Reference: Documentation/admin-guide/cgroup-v2.rst, `cpu.weight`;
-//! sched-design-CFS.rst, autogroups in sched(7).
+//! two or three times a second otherwise. When not to use: without a `cpu` controller, or with real-time
+//! gangs, which the kernel's own reserve interrupts. Reference: Documentation/admin-guide/cgroup-v2.rst,
+//! `cpu.weight`; sched-design-CFS.rst, autogroups in sched(7).
 
 use crate::arena::Arena;
 use crate::steering::Steering;
@@ -20,17 +20,17 @@ use std::time::{Duration, Instant};
 use unisono_linux::affinity::CpuSet;
 use unisono_linux::cgroup::GroupMeter;
 
-/// How often the figures are read while the weight changes. Others notice a weight after one period. Reading
-/// takes 60 to 100 us with cold caches, 0.05 % of one core; `/proc/stat` counts in 10 ms, so that a much
+/// Interval between two readings while the weight changes. Other programs feel a new weight after one period.
+/// A reading takes 60 to 100 us with cold caches, 0.05 % of one core; `/proc/stat` counts in 10 ms, so a much
 /// shorter period would steer by noise.
 const PERIOD: Duration = Duration::from_millis(200);
-/// And at the least. Twice as long, and a program that starts to compute would be held back by its old weight
-/// for the better part of a second. Chosen, not measured.
+/// Longest interval between two readings. With twice this, a program that starts to compute would be held
+/// back by its old weight for the better part of a second. Chosen, not measured.
 const CALM: Duration = Duration::from_millis(400);
-/// The lines of processors come first in `/proc/stat`; these bytes hold 64 of them.
+/// Bytes read from `/proc/stat`: the lines of processors come first, and this holds 64 of them.
 const ENOUGH: usize = 8192;
 
-/// Seconds of processor time at one moment.
+/// Processor times at one moment, in seconds.
 #[derive(Clone, Copy, Debug)]
 struct TimesSoFar {
     at: Instant,
@@ -39,7 +39,8 @@ struct TimesSoFar {
 }
 
 impl TimesSoFar {
-    /// Seconds that gangs, others, and all together got between `earlier` and these, on `cores` cores.
+    /// Seconds of processor time on `cores` cores since `earlier`: of the gangs, of other programs, and in
+    /// total.
     fn since(self, earlier: TimesSoFar, cores: usize) -> (f64, f64, f64) {
         let all = (self.at - earlier.at).as_secs_f64() * cores as f64;
         let gangs = self.gangs - earlier.gangs;
@@ -47,16 +48,17 @@ impl TimesSoFar {
     }
 }
 
-/// The shortest run of which it is said what others got: `/proc/stat` counts in hundredths of a second.
+/// Minimum time (s) before the other programs' part is reported: `/proc/stat` counts in hundredths of a
+/// second.
 const TELLING: f64 = 0.5;
 
-/// Reads the figures and sets the weight.
+/// Reads the processor times and sets the weight.
 #[derive(Debug)]
 pub(crate) struct Reserve {
     arena: Arc<Arena>,
     cpus: CpuSet,
     steering: Steering,
-    /// The figures at the first look and at the last.
+    /// The times at the first and at the last reading.
     first: Option<TimesSoFar>,
     before: Option<TimesSoFar>,
     period: Duration,
@@ -65,7 +67,8 @@ pub(crate) struct Reserve {
 }
 
 impl Reserve {
-    /// Nothing is measured yet; the weight is the one that the arena was built with.
+    /// Starts with the weight that the arena was built with; `None` without a weight or without readable
+    /// times.
     pub(crate) fn new(arena: Arc<Arena>, cpus: CpuSet, share: f64) -> Option<Reserve> {
         arena.scale.as_ref()?;
         let gangs = arena.control.meter().ok()?;
@@ -77,7 +80,7 @@ impl Reserve {
         Some(reserve)
     }
 
-    /// Reads the times when it is due, and sets the weight. Where they cannot be read, the weight stays.
+    /// Reads the times if a reading is due, and sets the weight. If they cannot be read, the weight stays.
     pub(crate) fn look(&mut self) {
         if self.before.is_some_and(|before| before.at.elapsed() < self.period) {
             return;
@@ -91,11 +94,11 @@ impl Reserve {
         };
         self.period = PERIOD;
         if let Some(scale) = &self.arena.scale {
-            let _ = scale.set_weight(weight * self.cpus.len() as f64); // as it was, then
+            let _ = scale.set_weight(weight * self.cpus.len() as f64); // on failure the old weight stays
         }
     }
 
-    /// Part of the processors' time that others got so far; `None` when it is too early to tell.
+    /// The part of the processors' time that other programs got so far; `None`: too early to tell.
     pub(crate) fn others(&mut self) -> Option<f64> {
         let (_, others, all) = self.figures()?.since(self.first?, self.cpus.len());
         (all > TELLING).then(|| (others / all).clamp(0.0, 1.0))
@@ -113,7 +116,7 @@ impl Reserve {
     }
 }
 
-/// Seconds in which these processors had nothing to do or were taken from this machine; from `/proc/stat`.
+/// Idle and stolen seconds of these processors, from `/proc/stat`.
 fn unused_s(stat: &str, cpus: &CpuSet) -> Option<f64> {
     let mut sum = 0.0;
     for cpu in cpus.iter() {

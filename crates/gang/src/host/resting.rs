@@ -1,17 +1,17 @@
-//! Gangs of `gang run` that block rest: they run whenever they like, and take turns again when they want
-//! their cores.
+//! Resting gangs of `gang run`: a gang that blocks runs outside the turns, and takes turns again when it
+//! wants its cores.
 //!
 //! ```text
 //!   scheduler's thread                                    main thread
-//!   watched turn: what the gang wanted -> Resting  --board-->  BlockedGang: what it uses meanwhile
+//!   watched turn: the gang's use -> Resting        --board-->  BlockedGang: its use during the rest
 //!          ^----------------------------- Notice::Wakes ------------'
 //! ```
-//! A resting gang has no turn that could be watched, so its processor time is read instead. Both judge by
-//! `worth.rs`. Without groups whose processor time the kernel counts, or without records of context switches,
+//! A resting gang has no turns to watch, so its processor time is read instead. Both threads judge by
+//! `worth.rs`. If the kernel does not count the groups' processor time, or does not record context switches,
 //! no gang rests.
 //!
-//! Cost: two small files of each resting gang, five times a second; and some turns in which it blocks, more
-//! and more rarely.
+//! Cost: two small files per resting gang, five times a second; and a few turns in which the gang blocks, at
+//! growing intervals.
 
 use super::worth::{GangTimes, TurnsVerdict, TurnsWorth, WatchedUse, WatchedVerdict, WatchedWorth};
 use crate::gang::GangId;
@@ -19,26 +19,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use unisono_linux::cgroup::{ControlGroup, GroupMeter};
 use unisono_linux::clock::Nanos;
 
-/// What becomes of a gang that blocks.
+/// The treatment of a gang that blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BlockedGangs {
-    /// It runs whenever it likes, until it wants its cores again.
+    /// It rests: it runs outside the turns, until it wants its cores again.
     Rest,
     #[default]
     TakeTurns,
 }
 
-/// The gangs that rest, as the scheduler's thread knows them.
+/// The resting gangs, as the scheduler's thread knows them.
 #[derive(Debug, Default)]
 pub(crate) struct Resting {
     blocked: BlockedGangs,
     worths: BTreeMap<GangId, WatchedWorth>,
-    /// Gangs of which one more watched turn may decide.
+    /// Gangs whose next watched turn may decide.
     unsure: BTreeSet<GangId>,
-    /// Watched turns in which a gang was awake.
+    /// Number of watched turns whose gang was awake.
     awake: u64,
     since: BTreeMap<GangId, Nanos>,
-    /// How long each gang has rested before.
+    /// Total length of each gang's earlier rests.
     rested: BTreeMap<GangId, Nanos>,
 }
 
@@ -47,7 +47,7 @@ impl Resting {
         Resting { blocked, ..Resting::default() }
     }
 
-    /// What a gang did in a watched turn of its own. Answers whether it should rest from now on.
+    /// Records a gang's use of a watched turn of its own. Returns whether the gang should rest from now on.
     pub(crate) fn saw(&mut self, gang: GangId, used: WatchedUse, cores: usize) -> bool {
         let verdict = self.worths.entry(gang).or_default().saw(used, cores);
         self.awake += u64::from(verdict != WatchedVerdict::Asleep);
@@ -63,7 +63,7 @@ impl Resting {
         self.unsure.contains(&gang)
     }
 
-    /// In how many watched turns a gang was awake.
+    /// Number of watched turns whose gang was awake.
     pub(crate) fn awake(&self) -> u64 {
         self.awake
     }
@@ -72,7 +72,7 @@ impl Resting {
         self.since.insert(gang, now);
     }
 
-    /// It takes turns again, or has ended.
+    /// The gang takes turns again, or has ended.
     pub(crate) fn ends(&mut self, gang: GangId, now: Nanos) {
         let Some(since) = self.since.remove(&gang) else { return };
         let rested = self.rested.entry(gang).or_default();
@@ -81,7 +81,7 @@ impl Resting {
         self.unsure.remove(&gang);
     }
 
-    /// How long each gang rested until now.
+    /// The total rest of each gang until now.
     pub(crate) fn rested(mut self, now: Nanos) -> BTreeMap<GangId, Nanos> {
         for gang in self.since.keys().copied().collect::<Vec<_>>() {
             self.ends(gang, now);
@@ -90,25 +90,25 @@ impl Resting {
     }
 }
 
-/// Looks at a gang that rests.
+/// Samples a resting gang.
 pub(crate) struct BlockedGang {
     worth: TurnsWorth,
     meter: GroupMeter,
     next: Nanos,
 }
 
-/// The time between two looks.
+/// The time between two samples.
 const PAUSE: Nanos = Nanos(200_000_000);
 
 impl BlockedGang {
-    /// Of a gang that has rested so often before. `None` where the kernel does not count the group's
+    /// `before`: the number of earlier rests of the gang. `None` where the kernel does not count the group's
     /// processor time.
     pub(crate) fn new(group: &ControlGroup, before: u32) -> Option<BlockedGang> {
         let meter = group.meter().ok().filter(|meter| meter.used_ns().is_ok())?;
         Some(BlockedGang { worth: TurnsWorth::resting(before), meter, next: Nanos::ZERO })
     }
 
-    /// Whether the gang, which can use `cores` at once, wants to take turns again.
+    /// Whether the gang, which can use `cores` cores at once, wants to take turns again.
     pub(crate) fn wakes(&mut self, group: &ControlGroup, cores: usize, now: Nanos) -> bool {
         if now < self.next {
             return false;
@@ -120,7 +120,8 @@ impl BlockedGang {
     }
 }
 
-/// How long some thread of the group has waited for a processor. Nothing where the kernel does not count it.
+/// Total time in which some thread of the group waited for a processor. Zero where the kernel does not count
+/// it.
 pub(crate) fn pressed(group: &ControlGroup) -> Nanos {
     let text = group.read("cpu.pressure").unwrap_or_default();
     let total =

@@ -1,4 +1,4 @@
-//! What a run was like: the figures at its end.
+//! The summary of a run: its figures, reported at the end.
 
 use super::options::Options;
 use super::program::GangProgram;
@@ -17,11 +17,11 @@ use unisono_linux::counted::counted;
 /// Median and 99th percentile of a number of samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Quantiles {
-    /// Half of the samples are below.
+    /// Half of the samples are below this value.
     pub median: f64,
-    /// 99 in 100 are below.
+    /// 99 % of the samples are below this value.
     pub p99: f64,
-    /// How many there were.
+    /// Number of samples.
     pub n: usize,
 }
 
@@ -41,12 +41,12 @@ impl Quantiles {
 #[derive(Clone, Debug, Serialize)]
 pub struct GangSummary {
     pub command: String,
-    /// Its program's exit code; 128 and the signal's number when a signal ended it.
+    /// The program's exit code; 128 plus the signal's number after a signal.
     pub exit_code: i32,
-    /// Processor time of all its processes; without groups, of those that their parents waited for.
+    /// Processor time of all its processes; without groups, only of processes that their parents waited for.
     pub cpu_s: f64,
     pub slices: u64,
-    /// How long it ran without turns, because it blocked.
+    /// Total rest: time in which the gang ran without turns, because it blocked.
     pub rested_s: f64,
     pub weight: u32,
     /// From the start of the run, just before its first program was started, to the end of this gang's
@@ -58,45 +58,45 @@ pub struct GangSummary {
 pub struct RunSummary {
     /// The gangs, in the order of the command line.
     pub gangs: Vec<GangSummary>,
-    /// How often the running gang changed.
+    /// Number of switches from one gang to another.
     pub switches: u64,
     /// From the planned moment until all cores ran the new gang, microseconds; from watched turns.
     pub switch_us: Option<Quantiles>,
-    /// From the planned moment until the mechanism had done its part; every switch.
+    /// From the planned moment until the mechanism had finished, microseconds; from every switch.
     pub enforced_us: Option<Quantiles>,
     /// Between the first and the last core, microseconds, median.
     pub skew_us: Option<f64>,
-    /// Part of the watched processor time that went to waiting gangs, switches included.
+    /// Part of the watched processor time that waiting gangs used, switches included.
     pub leak: Option<f64>,
-    /// Why there is no switch time.
+    /// The reason if no switch time was measured.
     pub not_measured: Option<String>,
     pub mechanism: MechanismKind,
     pub reason: String,
-    /// Part of contended processor time that the gangs ask for; `None` where gangs have no weight against
-    /// others.
+    /// Part of contended processor time that the gangs ask for; `None` if gangs have no weight against other
+    /// programs.
     pub share: Option<f64>,
-    /// Part of the cores' time that other programs got during the run, the scheduler included. `None`: not
+    /// Part of the cores' time that other programs and the scheduler used during the run. `None`: not
     /// measured.
     pub others: Option<f64>,
-    /// Class of the scheduler's own thread.
+    /// Scheduling class of the scheduler's own thread.
     pub scheduler_class: &'static str,
     /// Length of a turn of weight 1, milliseconds.
     pub slice_ms: f64,
     pub cores: usize,
-    /// From first start to last end.
+    /// From the start of the first program to the end of the last.
     pub elapsed_s: f64,
     pub warnings: Vec<String>,
 }
 
 impl RunSummary {
-    /// The first gang that failed: its place and its exit code.
+    /// The first gang that failed, and its exit code.
     pub fn first_failure(&self) -> Option<(GangId, i32)> {
         let failed = self.gangs.iter().position(|gang| gang.exit_code != 0)?;
         Some((GangId(failed), self.gangs[failed].exit_code))
     }
 }
 
-/// Gangs that ran into the bound on threads, in words.
+/// Warnings about gangs that reached the limit on threads.
 pub(crate) fn refused(arena: Option<&Arena>, most: u32) -> Vec<String> {
     let Some(arena) = arena else { return Vec::new() };
     let count =
@@ -114,7 +114,7 @@ pub(crate) fn refused(arena: Option<&Arena>, most: u32) -> Vec<String> {
         .collect()
 }
 
-/// What is known of a run beside its gangs.
+/// Facts about a run, beside the figures of its gangs.
 pub(crate) struct RunFacts {
     pub(crate) kind: MechanismKind,
     pub(crate) reason: String,
@@ -122,7 +122,7 @@ pub(crate) struct RunFacts {
     /// Just before the first program was started.
     pub(crate) started: Instant,
     pub(crate) others: Option<f64>,
-    /// Gangs had a weight against other programs.
+    /// Whether gangs had a weight against other programs.
     pub(crate) weighed: bool,
 }
 

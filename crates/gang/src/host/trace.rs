@@ -1,20 +1,20 @@
-//! What ran on which processors, and when, as a file for trace viewers (`--trace FILE` of `gang run` and
-//! `gang daemon`).
+//! A file for trace viewers: the gangs on each processor over time (`--trace FILE` of `gang run` and `gang
+//! daemon`).
 //!
 //! ```text
 //!   scheduler's thread (real-time)              writer's thread (fair)
 //!   TraceEvent --- at most 4096 wait ---------> one line each, in the trace event format
-//!   never waits: what does not fit is counted
+//!   never waits: events without room are counted
 //! ```
 //!
-//! The format is an array of JSON objects that need not be closed: a run that was killed leaves a file that
-//! can be read. Each processor is a row. A turn of a gang is a bar in the rows of the gang's processors. The
-//! bar begins when the switch was enforced, and ends at the next switch. `late_us` is the time from the
-//! planned moment to the enforced one. The counter `leaked_us` has a value for each turn in which the context
-//! switches were recorded; the daemon records none.
+//! The format is an array of JSON objects that need not be closed: a run that was killed leaves a readable
+//! file. Each processor is a row. A turn of a gang is a bar in the rows of the gang's processors. The bar
+//! begins when the switch was enforced, and ends at the next switch. `late_us` is the time from the planned
+//! moment to the enforced one. The counter `leaked_us` has a value for each turn in which context switches
+//! were recorded; the daemon records none.
 //!
 //! Cost: for each turn, an allocation for its gangs and a message to another thread. The file grows by about
-//! 150 bytes for each turn and processor, up to [`MOST`].
+//! 150 bytes per turn and processor, up to [`MOST`].
 //!
 //! Reference: "Trace Event Format", which ui.perfetto.dev and chrome://tracing read.
 
@@ -33,44 +33,44 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use unisono_linux::clock::{Nanos, now};
 
-/// How many events may wait for the writer: the turns of four seconds at the shortest slice.
+/// Maximum number of events that wait for the writer: the turns of four seconds at the shortest slice.
 const WAITING: usize = 4096;
-/// The largest trace in bytes; viewers in a browser take about this much.
+/// Maximum size of a trace in bytes; viewers in a browser can open about this much.
 const MOST: u64 = 256 << 20;
-/// The longest time that an event stays in the writer's memory.
+/// Maximum time that an event stays in the writer's memory.
 const FLUSH: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
 pub(crate) enum TraceEvent {
-    /// A turn is over, which had begun at `from`.
+    /// A turn that began at `from` is over.
     Turn { from: Nanos, until: Nanos, late: Nanos, run: Vec<SlotPlace>, lent: Vec<GangId> },
-    /// How long gangs ran outside their turns, in a turn that was watched.
+    /// Time that gangs ran outside their turns, in one watched turn.
     Leaked { at: Nanos, leaked: Nanos },
-    /// A gang comes; its turns begin.
+    /// A gang has joined; its turns begin.
     Joined { gang: GangId, name: String },
-    /// Nobody of the gang is left.
+    /// The gang has no threads left.
     Left { at: Nanos, gang: GangId },
     /// The gang has ended, or runs on without turns.
     Released { at: Nanos, gang: GangId },
 }
 
-/// The scheduler's end.
+/// The scheduler's end of the channel.
 #[derive(Debug)]
 pub(crate) struct Tracer {
     events: SyncSender<TraceEvent>,
     missed: Arc<AtomicU64>,
-    /// The turn that is running: enforced when, and how late.
+    /// The running turn: when it was enforced, how late, the running gangs, the backfilled gangs.
     turn: Option<(Nanos, Nanos, Vec<SlotPlace>, Vec<GangId>)>,
 }
 
 impl Tracer {
-    /// A turn was enforced, `late` after the planned moment.
+    /// Records that a turn was enforced, `late` after the planned moment.
     pub(crate) fn begin(&mut self, enforced: Nanos, late: Nanos, run: &[SlotPlace], lent: &[GangId]) {
         self.end(enforced);
         self.turn = Some((enforced, late, run.to_vec(), lent.to_vec()));
     }
 
-    /// The turn that was running, if one was, is over.
+    /// Ends the running turn, if there is one.
     pub(crate) fn end(&mut self, until: Nanos) {
         if let Some((from, late, run, lent)) = self.turn.take() {
             self.tell(TraceEvent::Turn { from, until, late, run, lent });
@@ -79,13 +79,13 @@ impl Tracer {
 
     pub(crate) fn tell(&self, event: TraceEvent) {
         if self.events.try_send(event).is_err() {
-            // Relaxed: it is read when this end is gone
+            // Relaxed: a counter, read after this end has been dropped
             self.missed.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-/// The other end: the thread that writes.
+/// The writer's end: the thread that writes the file.
 #[derive(Debug)]
 pub(crate) struct TraceWriter {
     thread: JoinHandle<io::Result<bool>>,
@@ -93,8 +93,8 @@ pub(crate) struct TraceWriter {
 }
 
 impl TraceWriter {
-    /// Starts the thread that writes into `file`. `names` are those of the gangs that are there already,
-    /// `cpus` the numbers of the processors that are scheduled; times in the file count from now.
+    /// Starts the thread that writes into `file`. `names`: the gangs that exist already; `cpus`: the numbers
+    /// of the scheduled processors. Times in the file count from now.
     pub(crate) fn start(
         file: File,
         names: BTreeMap<GangId, String>,
@@ -119,8 +119,8 @@ impl TraceWriter {
         Ok((Self { thread, missed }, tracer))
     }
 
-    /// Waits until everything is written; the scheduler's end must be gone. Answers what the file lacks, in
-    /// words.
+    /// Waits until all events are written; the [`Tracer`] must have been dropped. Returns warnings about
+    /// missing events.
     pub(crate) fn finish(self) -> Vec<String> {
         let mut lacks = Vec::new();
         match self.thread.join() {
@@ -139,7 +139,7 @@ impl TraceWriter {
     }
 }
 
-/// The file of a trace, made before anything is started, so that one that cannot be written is refused.
+/// Creates the trace file before any program is started, so that an unwritable path is refused.
 pub(crate) fn create(path: &Path) -> Result<File> {
     File::create(path).map_err(|error| {
         Error::Input(format!("cannot write the trace to {}: {error}; nothing was started", path.display()))
@@ -165,7 +165,7 @@ impl<W: Write> TraceLines<W> {
         Ok(())
     }
 
-    /// Writes until the other end is gone. Answers whether all of it had room.
+    /// Writes until the [`Tracer`] is dropped. Returns whether all events fit into the file.
     fn follow(&mut self, events: &Receiver<TraceEvent>) -> io::Result<bool> {
         loop {
             match events.recv_timeout(FLUSH) {
@@ -236,7 +236,7 @@ impl<W: Write> TraceLines<W> {
     }
 }
 
-/// The unit of the format.
+/// Converts to the format's unit, microseconds.
 fn micros(length: Nanos) -> f64 {
     length.0 as f64 / 1e3
 }
@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Vec<Value> {
-        // as viewers do: an array that is not closed
+        // as viewers read it: an array that is not closed
         let closed = format!("{}]", text.trim_end().trim_end_matches(','));
         serde_json::from_str(&closed).expect("an array")
     }
@@ -268,7 +268,7 @@ mod tests {
         tracer.begin(Nanos(1_030_000), Nanos(500), &[place(1, 1..3)], &[]);
         tracer.tell(TraceEvent::Leaked { at: Nanos(1_040_000), leaked: Nanos(250) });
         tracer.end(Nanos(1_045_000));
-        tracer.end(Nanos(9_000_000)); // nothing runs any more
+        tracer.end(Nanos(9_000_000)); // no gang runs any more
         tracer.tell(TraceEvent::Left { at: Nanos(1_050_000), gang: GangId(0) });
         tracer.tell(TraceEvent::Released { at: Nanos(1_050_000), gang: GangId(1) });
         drop(tracer);
@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(said, [Some("idle processors lent to gang 2: ./b"), goes[0], goes[1]]);
     }
 
-    /// A file on a full disk.
+    /// `/dev/full` behaves as a file on a full disk.
     #[test]
     fn what_cannot_be_written_is_said_and_the_scheduler_never_waits() {
         let full = File::options().write(true).open("/dev/full").expect("every Linux has it");

@@ -1,24 +1,22 @@
-//! Measures how fast and how completely a switch happens, without help from the programs.
+//! Measures the duration and the completeness of a switch, without help from the programs.
 //!
 //! Some turns are watched. Shortly before the switch the kernel begins to record every context switch on the
-//! gangs' processors, and it stops shortly before the turn ends. The records say when each core first ran a
-//! thread of the gang whose turn it is. The *switch* ends at the last core; the *skew* is the time between
-//! the first and the last. The *leak* is the time in which a core ran a thread of a gang that had to wait; it
-//! includes the switch. All times count from the planned moment, so a late wake-up of the scheduler is part
-//! of the switch.
+//! gangs' processors, and it stops shortly before the turn ends. The records show when each core first ran a
+//! thread of the incoming gang. The *switch* ends at the last core; the *skew* is the time between the first
+//! and the last core. The *leak* is the time in which a core ran a thread of a waiting gang; it includes the
+//! switch. All times count from the planned moment, so a late wake-up of the scheduler is part of the switch.
 //!
-//! A gang that leaves a core idle for the whole turn gives no switch time. Threads that are born and die
-//! within the turn count for no gang. Where the kernel refuses to record, nothing is measured, and the
-//! summary says so.
+//! A gang that leaves a core idle for the whole turn gives no switch time. Threads that start and exit within
+//! the turn count for no gang. If the kernel refuses to record, no turn is measured, and the summary says so.
 //!
-//! The same records say how many cores a gang could have used: the time of its threads that ran or were
-//! interrupted. Time that other programs took from a gang does not count as idle. Without records, cores are
+//! The same records show how many cores a gang could have used: the time in which its threads ran or were
+//! preempted. Time that other programs took from a gang does not count as idle. Without records, cores are
 //! lent by the number of a gang's threads alone.
 //!
-//! Cost: 0.3 to 0.6 ms of one core in a watched turn and 0.2 us a context switch. The first ten in
-//! which a gang is awake are watched, then every 17th, of short turns one in 340 ms, and after 75 turns of
-//! each gang every 51st; a gang whose last two watched turns differed, or that may be about to rest, is
-//! watched again within 85 ms.
+//! Cost: 0.3 to 0.6 ms of one core per watched turn and 0.2 us per context switch. The first ten turns with
+//! an awake gang are watched, then every 17th, with short turns one in 340 ms, and after 75 turns of each
+//! gang every 51st. A gang whose last two watched turns differed, or that may be about to rest, is watched
+//! again within 85 ms.
 
 use super::worth::WatchedUse;
 use crate::gang::GangId;
@@ -28,50 +26,52 @@ use unisono_linux::cgroup::ControlGroup;
 use unisono_linux::clock::Nanos;
 use unisono_linux::switches::{Left, Recorder, Recording, SwitchChange};
 
-/// How long after a switch what a gang uses is counted, and how long before the end recording stops.
+/// A gang's use is counted from this long after a switch, and recording stops this long before the turn's
+/// end.
 const LOOK: Nanos = Nanos(1_000_000);
-/// So many turns are watched one after the other at the beginning, not counting those in which everybody was
-/// asleep: programs may wait for each other before they begin.
+/// Number of consecutive turns watched at the beginning. Turns whose gang is asleep do not count: programs
+/// may wait for each other before they begin.
 const FIRST: u64 = 10;
-/// But no more than these, so that sleeping programs are not watched for ever: two seconds of short slices.
+/// Limit of the initial turns, so that sleeping programs are not watched for ever: two seconds of short
+/// slices.
 const FIRST_AT_MOST: u64 = 100;
-/// The least time between two watched turns after the first ten: 17 turns of the default slice. Watching
+/// Minimum time between two watched turns after the initial ones: 17 turns of the default slice. Watching
 /// costs 0.5 ms, so this is 0.15 % of one core. After [`STEADY`] turns of each gang it is three times as
 /// long.
 const OFTEN: Nanos = Nanos(340_000_000);
-/// After this many turns of each gang, most programs have begun what they will do for long. For two gangs and
-/// the default slice that is three seconds.
+/// After this many turns of each gang, most programs have reached the behavior that they keep for long. For
+/// two gangs and the default slice that is three seconds.
 const STEADY: u64 = 75;
-/// The least time before a turn is watched because the policy is unsure of its gang: watching costs 0.5 ms,
-/// so this is 0.6 % of one core at most.
+/// Minimum time between two watched turns when the policy is unsure of a gang: watching costs 0.5 ms, so this
+/// is at most 0.6 % of one core.
 const AGAIN: Nanos = Nanos(85_000_000);
-/// How long before a switch recording begins.
+/// Recording begins this long before a switch.
 const LEAD: Nanos = Nanos(500_000);
-/// The longest time after a switch that is recorded.
+/// Recording ends at most this long after a switch.
 const LONGEST: Nanos = Nanos(100_000_000);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Samples {
-    /// From the planned switch until the mechanism had done its part, in microseconds, one a switch.
+    /// From the planned switch until the mechanism had finished, in microseconds, one sample per switch.
     pub(crate) enforced_us: Vec<f64>,
     /// From the planned switch until all cores ran the new gang, in microseconds.
     pub(crate) switch_us: Vec<f64>,
-    /// Between the first and the last core.
+    /// Between the first and the last core, in microseconds.
     pub(crate) skew_us: Vec<f64>,
-    /// Processor time of waiting gangs in watched turns.
+    /// Processor time that waiting gangs used in watched turns.
     pub(crate) leaked: Nanos,
-    /// Processor time that there was in watched turns.
+    /// Total processor time of the watched turns.
     pub(crate) watched: Nanos,
-    /// Watched turns in which the gang did not run on all of its cores.
+    /// Watched turns whose gang left some of its cores idle.
     pub(crate) unfilled: usize,
-    /// Watched turns whose records say nothing.
+    /// Watched turns without usable records.
     pub(crate) unreadable: usize,
-    /// Why no turn can be watched.
+    /// The reason if no turn can be watched.
     pub(crate) refused: Option<String>,
 }
 
 impl Samples {
-    /// Why there is no switch time, if there is none.
+    /// The reason if no switch time was measured.
     pub(crate) fn not_measured(&self) -> Option<String> {
         if !self.switch_us.is_empty() {
             return None;
@@ -85,8 +85,8 @@ impl Samples {
     }
 }
 
-/// Whether turn number `turn`, which lasts `length`, is watched. `awake`: how many watched turns found their
-/// gang awake. The stride is odd, so that two gangs are watched in turns.
+/// Whether turn number `turn`, which lasts `length`, is watched. `awake`: number of watched turns whose gang
+/// was awake. The stride is odd, so that two gangs are watched alternately.
 pub(crate) fn is_watched(turn: u64, awake: u64, length: Nanos, gangs: usize) -> bool {
     let often = if turn < STEADY * gangs as u64 { 1 } else { 3 };
     let stride = (OFTEN.0 / length.0.max(1)).max(17).saturating_mul(often) | 1;
@@ -94,12 +94,12 @@ pub(crate) fn is_watched(turn: u64, awake: u64, length: Nanos, gangs: usize) -> 
     length >= LOOK.times(4) && (begins || turn.is_multiple_of(stride))
 }
 
-/// Whether a turn of this length may be watched out of its order, when the last watched one began at `last`.
+/// Whether a turn of this length may be watched out of order, if the last watched turn began at `last`.
 pub(crate) fn may_watch_again(last: Nanos, from: Nanos, length: Nanos) -> bool {
     length >= LOOK.times(4) && from.since(last) >= AGAIN
 }
 
-/// When to begin to watch a switch.
+/// Start of the recording of a switch.
 pub(crate) fn begin(switch: Nanos) -> Nanos {
     switch.since(LEAD)
 }
@@ -108,12 +108,12 @@ pub(crate) fn end(from: Nanos, until: Nanos) -> Nanos {
     until.since(LOOK).min(LONGEST.after(from))
 }
 
-/// Threads that belong to gangs; of a turn, before and after.
+/// The threads of each gang, before and after a turn.
 #[derive(Debug, Default)]
 pub(crate) struct Members(BTreeMap<GangId, BTreeSet<Tid>>);
 
 impl Members {
-    /// Adds the threads that are in these groups of gangs now.
+    /// Adds the threads that these control groups contain now.
     pub(crate) fn look(&mut self, controls: &BTreeMap<GangId, ControlGroup>) {
         for (gang, control) in controls {
             let threads = control.threads().unwrap_or_default();
@@ -126,14 +126,14 @@ impl Members {
     }
 }
 
-/// Records who runs on the gangs' processors.
+/// Records the context switches on the gangs' processors.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     recorders: Vec<Recorder>,
 }
 
 impl Watcher {
-    /// For these processors; the reason, in words, where the kernel refuses.
+    /// A watcher of these processors; the error is a text with the kernel's reason.
     pub(crate) fn new(cpus: &[usize]) -> Result<Watcher, String> {
         let recorders: std::io::Result<Vec<Recorder>> = cpus.iter().map(|cpu| Recorder::new(*cpu)).collect();
         recorders.map(|recorders| Watcher { recorders }).map_err(|error| {
@@ -141,12 +141,12 @@ impl Watcher {
         })
     }
 
-    /// Begins to record; `false` when that failed.
+    /// Begins to record; `false` on failure.
     pub(crate) fn start(&mut self) -> bool {
         self.recorders.iter_mut().all(|recorder| recorder.start().is_ok())
     }
 
-    /// Stops; what was recorded on each processor, `None` when some of it cannot be read.
+    /// Stops and returns the records of each processor; `None` if some record cannot be read.
     pub(crate) fn stop(&mut self) -> Option<TurnRecords> {
         let stopped: Vec<_> =
             self.recorders.iter_mut().map(|recorder| recorder.stop().ok().flatten()).collect();
@@ -154,12 +154,12 @@ impl Watcher {
     }
 }
 
-/// What was recorded of a turn.
+/// The records of one turn.
 #[derive(Debug)]
 pub(crate) struct TurnRecords {
     /// The context switches of each processor.
     pub(crate) changes: Vec<Vec<SwitchChange>>,
-    /// Until when all processors' records are complete, if some ring was full.
+    /// If a ring was full, the moment until which all processors' records are complete.
     pub(crate) full: Option<Nanos>,
 }
 
@@ -170,43 +170,44 @@ impl TurnRecords {
     }
 }
 
-/// What records say about one switch.
+/// The measurement of one switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SwitchRecord {
-    /// When, after the planned moment, the first and the last core ran the new gang.
+    /// Time from the planned moment until the first and until the last core ran the new gang.
     pub(crate) started: Option<(Nanos, Nanos)>,
-    /// Time of those who had to wait, on all cores.
+    /// Processor time of threads of waiting gangs, summed over all cores.
     pub(crate) leaked: Nanos,
 }
 
-/// What a switch did to the threads of the gang that came.
+/// The effect of a switch on the threads of the incoming gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SwitchEffect {
     /// It woke every thread, sleepers too, as the freezer of cgroup version 2 does: a thread that has not run
-    /// since then waits for a processor. (A thread in uninterruptible sleep is not woken and counts as
+    /// since then waits for a processor. (A thread in uninterruptible sleep is not woken, but counts as
     /// waiting, too.)
     Woken,
-    /// Sleepers slept on.
+    /// Sleeping threads stayed asleep.
     AsItWas,
 }
 
 /// One watched turn, as planned.
 #[derive(Debug)]
 pub(crate) struct WatchedTurn<'a> {
-    /// The time looked at.
+    /// The recorded interval.
     pub(crate) from: Nanos,
     pub(crate) until: Nanos,
-    /// Gangs whose turn it is, and those that wait.
+    /// Gangs whose turn it is, and gangs that wait.
     pub(crate) runs: &'a [GangId],
     pub(crate) waits: &'a [GangId],
-    /// Which of the recorded processors those that run should fill.
+    /// Indices of the recorded processors that the running gangs should fill.
     pub(crate) cores: &'a [usize],
-    /// What the switch at `from` did to the threads of `runs`.
+    /// The effect of the switch at `from` on the threads of `runs`.
     pub(crate) arrival: SwitchEffect,
 }
 
 impl WatchedTurn<'_> {
-    /// Reads the records of all processors; `None` when one has none, so that nobody knows who ran there.
+    /// Evaluates the records of all processors; `None` if a processor has no record: the thread that ran
+    /// there is unknown.
     pub(crate) fn read(&self, records: &[Vec<SwitchChange>], members: &Members) -> Option<SwitchRecord> {
         let (runs, waits) = (members.of(self.runs), members.of(self.waits));
         let (mut leaked, mut starts) = (Nanos::ZERO, Vec::new());
@@ -237,9 +238,9 @@ impl WatchedTurn<'_> {
         Some(SwitchRecord { started, leaked })
     }
 
-    /// What this gang did, on at most `cores` cores at once. It wants a core for each thread that runs, was
-    /// interrupted, or has not yet run since the switch woke it. A thread that wakes later and has to wait is
-    /// seen only when it runs.
+    /// The use of the turn by `gang`, on at most `cores` cores at once. The gang wants a core for each thread
+    /// that runs, was preempted, or has not yet run since the switch woke it. A thread that wakes later and
+    /// has to wait is seen only when it runs.
     pub(crate) fn used(
         &self,
         records: &[Vec<SwitchChange>],
@@ -313,7 +314,8 @@ mod tests {
 
     #[test]
     fn a_switch_ends_when_the_last_core_runs_the_new_gang_and_leaks_until_then() {
-        // the scheduler (5) comes before the planned moment on one core, the other goes on for 70
+        // the scheduler (5) preempts one core before the planned moment; the other core goes on with gang 0
+        // for 70 ns
         let records = [
             vec![change(990, 10, 5), change(1030, 5, 20)],
             vec![change(1070, 11, 21), change(1500, 21, 0), change(1510, 0, 21)],
@@ -345,7 +347,8 @@ mod tests {
         );
     }
 
-    /// How many of two cores the running gang wanted between 3 and 11 ms; the switch woke nobody.
+    /// Number of cores, of two, that the running gang wanted between 3 and 11 ms, if the switch wakes no
+    /// thread.
     fn wanted(records: &[Vec<SwitchChange>]) -> f64 {
         wanted_after(SwitchEffect::AsItWas, records)
     }
@@ -374,7 +377,7 @@ mod tests {
         let busy = vec![change(2_000_010, 5, 20)];
         let taken = vec![change(2_000_010, 5, 21), change(4_000_000, 21, 77), change(9_000_000, 77, 21)];
         assert!((wanted(&[busy.clone(), taken]) - 2.0).abs() < 1e-9);
-        // nor is what it leaves to others because it sleeps its own
+        // nor does time that the gang leaves to other programs while its own thread sleeps
         let sleeps = vec![change(2_000_010, 5, 21), asleep(5_000_000, 21, 77), change(9_000_000, 77, 21)];
         assert!((wanted(&[busy.clone(), sleeps]) - 1.5).abs() < 1e-9);
         assert!((wanted(&[busy, vec![asleep(2_000_010, 5, 0)]]) - 1.0).abs() < 1e-9);

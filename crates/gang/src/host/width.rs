@@ -1,28 +1,29 @@
-//! How many cores a gang can use at once: its threads that want to run.
+//! The width of a gang: the number of cores that its threads can use at once.
 //!
 //! Some threads only sleep: a shell that waits for its program, the `timeout` around it, a main thread that
-//! waits for its workers. A gang that gets a core for each of them would share its slot with no other gang
-//! and leave cores idle. So a thread counts while it runs for at least a fiftieth of the time of the gang's
-//! busiest thread. A new thread counts until it can be compared. A gang becomes wider at once, and narrower
-//! only when two comparisons in a row say so.
+//! waits for its workers. With a core for each of them, a gang would share its slot with no other gang and
+//! leave cores idle. So a thread counts only while it runs for at least a fiftieth of the time of the gang's
+//! busiest thread. A new thread counts until it can be compared. The width grows at once, and shrinks only
+//! after two smaller results in a row.
 //!
-//! Pure: what threads used is an argument. Cost: the caller reads one file a thread. When not: gangs of many
-//! threads are wider than the machine in any case; the caller counts them.
+//! Pure: the threads' processor times are an argument. Cost: the caller reads one file per thread. When not
+//! to use: gangs of many threads are wider than the machine in any case; the caller only counts their
+//! threads.
 
 use std::collections::BTreeMap;
 use unisono_linux::affinity::Tid;
 use unisono_linux::clock::Nanos;
 
-/// A comparison says something once the busiest thread got this much in between: two ticks and more, because
-/// the times of a running thread are as old as its last tick (up to 4 ms).
+/// Minimum time that the busiest thread must have gained for a comparison: more than two ticks, because the
+/// time of a running thread is as old as its last tick (up to 4 ms).
 const TELLING: Nanos = Nanos(10_000_000);
-/// A thread wants to run when it got so much less than the busiest. Freezing and thawing wakes sleepers, for
-/// a few microseconds a switch; that is not wanting to run.
+/// A thread wants to run if it gained at least one part in this of the busiest thread's time. Freezing and
+/// thawing wakes sleepers for a few microseconds per switch; those do not want to run.
 const FRACTION: u64 = 50;
 
 #[derive(Clone, Copy, Debug)]
 struct SeenThread {
-    /// Its processor time at the last comparison.
+    /// Processor time at the last comparison.
     ran: Nanos,
     wants: bool,
 }
@@ -31,12 +32,12 @@ struct SeenThread {
 pub(crate) struct Width {
     known: BTreeMap<Tid, SeenThread>,
     told: usize,
-    /// What the last comparison said, if that was less than what was told.
+    /// The result of the last comparison, if it was less than the reported width.
     less: Option<usize>,
 }
 
 impl Width {
-    /// Takes the gang's threads, each with its processor time since its birth. Answers the width if it
+    /// Updates the gang's threads, each with its processor time since its birth. Returns the width if it
     /// changed.
     pub(crate) fn look(&mut self, threads: &BTreeMap<Tid, Nanos>) -> Option<usize> {
         let first = self.known.is_empty();
@@ -69,12 +70,12 @@ impl Width {
         self.tell(next)
     }
 
-    /// Whether a thread wants to run, as far as is known.
+    /// Whether a thread wants to run; true for an unknown thread.
     pub(crate) fn wants(&self, thread: Tid) -> bool {
         self.known.get(&thread).is_none_or(|known| known.wants)
     }
 
-    /// The gang has this many threads, too many to look at each.
+    /// Sets the width of a gang with too many threads to examine each.
     pub(crate) fn count(&mut self, threads: usize) -> Option<usize> {
         self.known.clear();
         self.less = None;

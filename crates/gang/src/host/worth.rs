@@ -1,52 +1,53 @@
-//! Whether turns help a gang: one that blocks rests, and takes turns again when it wants its cores.
+//! Decides whether a gang takes turns or rests: a gang that blocks rests, and takes turns again when it wants
+//! its cores.
 //!
-//! A gang that leaves its cores idle in its own turns makes the others wait for nothing, and its threads find
-//! their turn over when they wake. So it rests: it runs whenever it likes, and the others take turns without
-//! it. What counts is the processor time that the gang used while it might run, against the cores that it can
-//! use at once. Time in which its threads waited for a processor (pressure of its group) counts as wanted,
-//! because other programs took it.
+//! A gang that leaves its cores idle in its own turns delays the other gangs without any use, and its threads
+//! find their turn over when they wake. So it rests: it runs outside the turns, and the other gangs take
+//! turns without it. The criterion is the processor time that the gang used while it was allowed to run,
+//! relative to the cores that it can use at once. Time in which its threads waited for a processor (pressure
+//! of its group) counts as wanted, because other programs used it.
 //!
-//! A gang rests after three looks in a row that say so, and takes turns again after two. Between the limits
-//! it stays as it is. Where the kernel records context switches, two watched turns are enough, because the
-//! records say what the gang wanted, and not only what it got ([`WatchedWorth`]). Pure: the figures are
-//! arguments. Cost: a few divisions a look.
+//! A gang rests after three low samples in a row, and takes turns again after two high ones. Between the
+//! limits it stays as it is. Where the kernel records context switches, two watched turns are enough, because
+//! the records show the processors that the gang wanted, and not only its share of them ([`WatchedWorth`]).
+//! Pure: the figures are arguments. Cost: a few divisions per sample.
 //!
 //! Reference: the paper's assumption that waiting tasks spin (ETH TR 745, sections 2 and 3); Wiseman and
 //! Feitelson 2003 for what idle cores cost.
 
 use unisono_linux::clock::Nanos;
 
-/// The gang rests if it used less than this part of the cores it can use.
+/// A gang rests if it used less than this part of the cores that it can use.
 const LITTLE: f64 = 0.5;
-/// It takes turns again if it uses this part.
+/// A resting gang takes turns again if it uses at least this part.
 const MUCH: f64 = 0.8;
-/// Its threads wait for a processor if one of them did so for this part of the time.
+/// A gang's threads wait for a processor if at least one waited for this part of the time.
 const PRESSED: f64 = 0.25;
-/// A gang that uses less than this part of its cores does not want them, whatever its pressure: threads that
-/// only sleep are woken by each thaw, and wait for a moment to sleep again (seen: 0.36 of their turns on a
-/// machine whose cores were busy). A gang that computes gets more than this beside twenty others.
+/// A gang that uses less than this part of its cores does not want them, whatever its pressure: each thaw
+/// wakes even threads that only sleep, and they wait for a moment to sleep again (measured: 0.36 of their
+/// turns on a machine whose cores were busy). A gang that computes gets more than this beside twenty others.
 const NEXT_TO_NOTHING: f64 = 0.05;
-/// The least time in which it might run that says something: several turns.
+/// Minimum allowed time between two samples: several turns.
 const TELLING: Nanos = Nanos(200_000_000);
-/// The shortest and the longest rest that only time ends, for a gang that is not asleep. Beside many others
-/// it may never get enough to be noticed. Four gangs need ten turns of 20 ms to find out again that they
-/// block: a tenth of the shortest, a hundredth of the longest rest. Each rest is twice as long as the one
-/// before.
+/// The shortest and the longest rest of an awake gang; after it the gang takes turns again in any case,
+/// because beside many others it may never use enough to be noticed. Four gangs need ten turns of 20 ms to
+/// find out again that they block: a tenth of the shortest, a hundredth of the longest rest. Each rest is
+/// twice as long as the one before.
 const RESTS: (Nanos, Nanos) = (Nanos(2_000_000_000), Nanos(20_000_000_000));
-/// A gang that rests is asleep below this part of its cores: nobody thaws it meanwhile. One that computes
+/// A resting gang is asleep below this part of its cores: it is not thawed meanwhile. A gang that computes
 /// gets more than this beside two hundred others.
 const RESTING_ASLEEP: f64 = 0.005;
 const LOOKS_TO_REST: u32 = 3;
 const LOOKS_TO_WAKE: u32 = 2;
 
-/// The times of a gang so far.
+/// Accumulated times of a gang.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GangTimes {
-    /// How long it might run: its turns, or all of the time while it rests.
+    /// Time during which the gang was allowed to run: its turns, or all of the time while it rests.
     pub might: Nanos,
     /// Processor time that it used.
     pub used: Nanos,
-    /// How long at least one of its threads waited for a processor while it might run.
+    /// Time in which at least one of its threads waited for a processor while the gang was allowed to run.
     pub pressed: Nanos,
 }
 
@@ -60,16 +61,16 @@ pub enum TurnsVerdict {
 pub struct TurnsWorth {
     before: Option<GangTimes>,
     rests: bool,
-    /// Looks in a row that spoke for a change.
+    /// Number of consecutive samples in favor of a change.
     looks: u32,
-    /// When the first look at the present rest was.
+    /// Time of the first sample of the present rest.
     since: Option<Nanos>,
-    /// How often it has rested before.
+    /// Number of earlier rests.
     rested: u32,
 }
 
 impl TurnsWorth {
-    /// Of a gang that rests already, and has done so this often before.
+    /// State of a gang that rests already; `rested`: the number of its earlier rests.
     pub fn resting(rested: u32) -> Self {
         Self { rests: true, rested, ..Self::default() }
     }
@@ -78,7 +79,7 @@ impl TurnsWorth {
         self.rests
     }
 
-    /// Takes a look at a gang that can use `cores` at once. Answers what to change.
+    /// Evaluates a sample of a gang that can use `cores` cores at once. Returns the change to make.
     pub fn look(&mut self, now: GangTimes, cores: usize) -> Option<TurnsVerdict> {
         let Some(before) = self.before else {
             self.before = Some(now);
@@ -103,15 +104,15 @@ impl TurnsWorth {
         self.rests = !self.rests;
         self.since = None;
         self.rested += u32::from(!self.rests);
-        // what it might use is counted from here in another way
+        // from here on the allowed time is counted in another way
         self.before = None;
         Some(if self.rests { TurnsVerdict::Rest } else { TurnsVerdict::Wake })
     }
 }
 
-/// A gang rests if it wanted less than this part of its cores in a watched turn. One of two threads that
-/// computes alone wants a half, less what the switch takes; programs that block at each barrier want a tenth
-/// (docs/decisions/0008).
+/// A gang rests if it wanted less than this part of its cores in a watched turn. A gang of two threads of
+/// which one computes wants a half, less the time of the switch; programs that block at each barrier want a
+/// tenth (docs/decisions/0008).
 const LITTLE_WANTED: f64 = 0.4;
 const WATCHED_TO_REST: u32 = 2;
 /// A gang also rests if, in a turn of its own, its threads run for less than this between two sleeps. They
@@ -119,54 +120,55 @@ const WATCHED_TO_REST: u32 = 2;
 /// that blocks at once run for 8 to 16 us. A program that spins for 50 us first does not sleep while it has
 /// its cores.
 const BRIEFLY: Nanos = Nanos(50_000);
-/// But not if it fills its cores: other threads of it use what the sleepers leave.
+/// A gang that uses this part of its cores does not rest for brief runs: its other threads use the sleepers'
+/// time.
 const FILLED: f64 = 0.9;
-/// With this many sleeps a core, one turn is enough to judge. A program that only starts sleeps less often.
+/// With this many sleeps per core, one turn is enough to judge. A program that only starts sleeps less often.
 const SLEEPS_TO_REST: u64 = 100;
-/// A gang that wanted less than this part of its cores was asleep. All of its cores are lent then, so that
-/// rest would give nobody more. A program that waits for its first input is no program that blocks.
+/// A gang that wanted less than this part of its cores was asleep. All of its cores are lent then, so resting
+/// would give the other gangs no more. A program that waits for its first input is not a blocking program.
 const ASLEEP: f64 = 0.02;
 
 impl TurnsWorth {
-    /// While a gang rests, the time in which it might run is the clock's.
+    /// While a gang rests, `now` is the time of the clock.
     fn rests_long_enough(&mut self, now: Nanos) -> bool {
         let rest = RESTS.0.times(1 << self.rested.min(10)).min(RESTS.1);
         now.since(*self.since.get_or_insert(now)) >= rest
     }
 }
 
-/// What a gang did in a watched turn of its own.
+/// A gang's use of one watched turn of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WatchedUse {
-    /// For how long its threads wanted processors, in sum.
+    /// Total time for which its threads wanted processors.
     pub wanted: Nanos,
-    /// How often they went to sleep.
+    /// Number of times that its threads went to sleep.
     pub sleeps: u64,
-    /// In how much time.
+    /// The length of the observed interval.
     pub time: Nanos,
 }
 
-/// What a watched turn says of its gang.
+/// The verdict on one watched turn of a gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchedVerdict {
-    /// Nothing: it was asleep.
+    /// None: the gang was asleep.
     Asleep,
     Computes,
-    /// One more turn like this one, and it should rest.
+    /// After one more turn like this one the gang should rest.
     Unsure,
     Rest,
 }
 
-/// The same judgement from what a gang wanted in watched turns of its own. Here it also rests if its threads
-/// fall asleep after each moment of work.
+/// The same decision as [`TurnsWorth`], from the processor time that a gang wanted in watched turns of its
+/// own. Here a gang also rests if its threads fall asleep after each short run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WatchedWorth {
-    /// Watched turns in a row in which it wanted little.
+    /// Number of consecutive watched turns with little use of the cores.
     little: u32,
 }
 
 impl WatchedWorth {
-    /// What the gang did in a turn with `cores`.
+    /// Evaluates the gang's use of a turn with `cores` cores.
     pub fn saw(&mut self, used: WatchedUse, cores: usize) -> WatchedVerdict {
         let cores = cores.max(1);
         let part = used.wanted.0 as f64 / used.time.0.max(1) as f64 / cores as f64;
@@ -192,7 +194,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Looks a second apart at a gang of two cores that uses and waits for these parts of them.
+    /// Samples a second apart of a gang of two cores that uses, and waits for, these parts of them.
     fn looks(worth: &mut TurnsWorth, parts: &[(f64, f64)]) -> Vec<Option<TurnsVerdict>> {
         let mut times = GangTimes::default();
         let mut look = |used: f64, pressed: f64| {
@@ -231,7 +233,7 @@ mod tests {
     fn one_pause_is_not_enough_and_neither_is_one_burst() {
         let (idle, busy) = ((0.1, 0.0), (1.0, 0.0));
         assert_eq!(looks(&mut TurnsWorth::default(), &[idle, idle, idle, busy, idle, idle, busy]), [None; 7]);
-        // one whose rest lasts long
+        // a gang with a long rest
         let mut worth = TurnsWorth { rested: 9, ..TurnsWorth::default() };
         looks(&mut worth, &[idle; 4]);
         assert_eq!(looks(&mut worth, &[idle, busy, idle, busy, idle]), [None; 5]);
@@ -295,14 +297,13 @@ mod tests {
             let verdicts = looks(&mut TurnsWorth::resting(rested), &[(used, 0.9); 60]);
             verdicts.iter().position(|verdict| *verdict == Some(TurnsVerdict::Wake))
         };
-        // the first look says nothing, and the second begins the rest
+        // the first sample has no predecessor, and the second one begins the rest
         assert_eq!([0, 1, 2, 9, 99].map(|rested| wakes(rested, 0.1)), [3, 5, 9, 21, 21].map(Some));
         assert_eq!(wakes(0, 0.001), None);
     }
 
     proptest! {
-        /// A gang whose use stays the same comes to one state and stays there, but that a rest ends now and
-        /// then.
+        /// A gang with constant use reaches one state and stays there, except that a rest ends now and then.
         #[test]
         fn a_steady_gang_does_not_swing(used in 0.0f64..1.0, pressed in 0.0f64..1.0, rests: bool) {
             let mut worth = TurnsWorth { rests, ..TurnsWorth::default() };

@@ -1,20 +1,21 @@
-//! The cgroup freezer: what waits is frozen, what runs is thawed.
+//! The cgroup freezer: waiting gangs are frozen, running gangs are thawed.
 //!
-//! A frozen thread stops itself when it is next about to run its program. For a gang of two that is at once;
-//! of 64 threads on two cores 62 stand in the queues, and each has to be picked once, only to stop. So such a
-//! gang also gets the least weight when its turn ends and the most when it begins: the incoming gang is
-//! picked first, and most threads of the outgoing one are thawed again before they were ever picked. What is
-//! left for every thread is a mark to set and to clear. Weights alone do not make gangs: what a gang overran
-//! it owes at the next switch (`docs/decisions/0004`); a marked thread can owe no more than the 2 us in which
-//! it stops.
+//! A frozen thread stops itself when it is next about to run its program. For a gang of two threads that is
+//! at once; of 64 threads on two cores 62 stand in the queues, and the kernel has to pick each once, only to
+//! stop it. So such a gang also gets the least weight when its turn ends and the most when it begins: the
+//! incoming gang is picked first, and most threads of the outgoing gang are thawed again before they were
+//! ever picked. The remaining cost per thread is to set and to clear a mark. Weights alone do not make gangs:
+//! the kernel makes a gang pay for its overrun at the next switch (`docs/decisions/0004`); a marked thread
+//! overruns by at most the 2 us in which it stops.
 //!
 //! Backfill: a gang that may use idle cores is stopped with the others at the switch and thawed with
 //! `cpu.idle` right after it, so that any thread of the gang whose turn it is preempts it. Without a `cpu`
 //! controller gangs are not backfilled.
 //!
-//! Cost: two to four writes; two of them walk the threads of a gang (0.2 to 0.5 us each). Made while all
-//! cores are held (`host/hold.rs`); without the right to that the cores follow one by one. When not: beside a
-//! heavy foreign load without a `cpu` controller, frozen time is not given back.
+//! Cost: two to four writes; two of them walk the threads of a gang (0.2 to 0.5 us each). The writes are made
+//! while all cores are held (`host/hold.rs`); without the right to hold them the cores switch one by one.
+//! When not to use: beside a heavy foreign load without a `cpu` controller, because frozen time is not given
+//! back.
 //!
 //! Reference: Documentation/admin-guide/cgroup-v2.rst, cgroup.freeze.
 
@@ -26,12 +27,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use unisono_linux::cgroup::{self, ControlGroup, Dial, Frozen, Valve};
 
-/// How a gang competes with its siblings.
+/// A gang's rank against its siblings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CpuRank {
     First,
     Last,
-    /// Last, and preempted by any sibling that wakes.
+    /// Last, and preempted by any waking sibling.
     Idle,
 }
 
@@ -57,17 +58,17 @@ pub struct Freeze {
     gangs: BTreeMap<GangId, Gang>,
 }
 
-/// Weight of the gang whose turn it is inside the scheduler's group; those that wait have the least.
+/// Weight of the gang whose turn it is inside the scheduler's group; waiting gangs have the least.
 const FULL: f64 = 100.0;
-/// Weight of a gang that rests. Linux gives the weight of a group to the cores on which its threads want to
-/// run. A gang that blocks mostly has one of two threads awake, which then has the weight of both. A program
-/// that spins beside three that block got 0.89 of the processor time that it gets when all threads are
-/// pinned. With half the weight for the three it got 1.10, and they 1.03 of theirs (medians of six runs of
-/// 2.5 s, two cores).
+/// Weight of a resting gang. Linux gives the weight of a group to the cores on which its threads want to
+/// run. A gang that blocks mostly has one of two threads awake, and that thread has the weight of both. A
+/// program that spins beside three that block got 0.89 of the processor time that it gets when all threads
+/// are pinned. With half the weight for the three it got 1.10, and they 1.03 of theirs (medians of six runs
+/// of 2.5 s, two cores).
 const RESTING: f64 = FULL / 2.0;
 
 impl Freeze {
-    /// Ready to freeze the gangs of this arena; nothing is frozen yet.
+    /// Prepares to freeze the gangs of this arena; no gang is frozen yet.
     pub fn new(arena: &Arena) -> Result<Freeze> {
         let mut freeze = Freeze::empty();
         for (gang, groups) in arena.gangs.iter().enumerate() {
@@ -76,7 +77,7 @@ impl Freeze {
         Ok(freeze)
     }
 
-    /// Without gangs so far.
+    /// A freezer without gangs.
     pub fn empty() -> Freeze {
         Freeze { gangs: BTreeMap::new() }
     }
@@ -94,7 +95,7 @@ impl Freeze {
     }
 }
 
-/// A group that others have removed has nobody in it who could run out of turn.
+/// Ignores the error of a removed group: it contains no thread that could run out of turn.
 fn unless_gone(result: std::result::Result<(), cgroup::Error>) -> Result<()> {
     match result {
         Err(error) if error.is_gone() => Ok(()),
@@ -116,7 +117,7 @@ impl Gang {
         match rank {
             CpuRank::First => {
                 if self.rank == CpuRank::Idle && cpu.can_idle {
-                    // this resets the weight to the default
+                    // resets the weight to the default
                     unless_gone(cpu.group.write("cpu.idle", "0"))?;
                 }
                 unless_gone(cpu.dial.set(match self.turns {
@@ -124,7 +125,7 @@ impl Gang {
                     TurnsOrRest::Rest => RESTING,
                 }))?;
             }
-            // idle is low enough
+            // `cpu.idle` is lower than the least weight
             CpuRank::Last if self.rank == CpuRank::Idle => return Ok(()),
             CpuRank::Idle if cpu.can_idle => unless_gone(cpu.group.write("cpu.idle", "1"))?,
             CpuRank::Last | CpuRank::Idle => unless_gone(cpu.dial.set(0.0))?,
@@ -140,7 +141,7 @@ impl Mechanism for Freeze {
     }
 
     fn promise(&self) -> Promise {
-        // a thread in the kernel goes on until it would return to its program
+        // a thread inside the kernel goes on until it returns to its program
         Promise { overrun: Duration::from_millis(1), leftover: 0.0, idle: Idle::Left }
     }
 
@@ -150,7 +151,7 @@ impl Mechanism for Freeze {
         self.each(standings, stops, |gang| gang.set(Frozen::Yes))?;
         self.each(standings, stops, |gang| match gang.crowd {
             Crowd::Queues => gang.rank(CpuRank::Last),
-            Crowd::Fits => Ok(()), // it has stopped by now
+            Crowd::Fits => Ok(()), // the gang has stopped by now
         })
     }
 
@@ -198,7 +199,7 @@ impl Mechanism for Freeze {
 
     fn leave(&mut self, gang: GangId) {
         if let Some(mut gone) = self.gangs.remove(&gang) {
-            let _ = gone.set(Frozen::No); // what cannot be done now is in the journal
+            let _ = gone.set(Frozen::No); // the journal has the changes that cannot be undone now
         }
     }
 
@@ -207,7 +208,7 @@ impl Mechanism for Freeze {
             standings,
             |standing| standing == Standing::Backfill,
             |gang| {
-                // without weights it would compete with the gang whose turn it is
+                // without a weight it would compete with the gang whose turn it is
                 if gang.cpu.is_none() {
                     return Ok(());
                 }
@@ -220,7 +221,7 @@ impl Mechanism for Freeze {
     fn release(&mut self) -> Result<()> {
         let mut result = Ok(());
         for gang in self.gangs.values_mut() {
-            // one that refuses must not keep the others frozen
+            // a gang whose group refuses must not keep the others frozen
             if let Err(error) = unless_gone(gang.valve.set(Frozen::No)) {
                 result = Err(error);
             }
@@ -233,6 +234,6 @@ impl Mechanism for Freeze {
 
 impl Drop for Freeze {
     fn drop(&mut self) {
-        let _ = self.release(); // what cannot be done now is in the journal
+        let _ = self.release(); // the journal has the changes that cannot be undone now
     }
 }

@@ -1,4 +1,4 @@
-//! How a decision becomes true on the machine: mechanisms behind one trait.
+//! Mechanisms, behind one trait: they stop gangs and let them run on this machine.
 //!
 //! | mechanism | file | stops the outgoing gang by | new threads | needs | leak | when not |
 //! |---|---|---|---|---|---|---|
@@ -7,16 +7,16 @@
 //! | real-time | `real_time.rs` | a more urgent incoming gang | inherit | groups, `CAP_SYS_NICE` | 0 to 5 % | other work matters |
 //! | stop | `stop.rs` | SIGSTOP to its process group | by themselves | nothing | milliseconds | anything else works |
 //!
-//! [`recommended`] chooses and says why; `docs/decisions/` has the measurements, also of what was tried and
-//! rejected (weights with a kick).
+//! [`recommended`] chooses and gives the reason; `docs/decisions/` has the measurements, also of rejected
+//! mechanisms (weights with a kick).
 //!
-//! Contract, which every mechanism mounts in `crates/host-tests/tests/mechanism.rs`: after
-//! [`Mechanism::apply`] gangs that are [`Standing::Running`] make progress and those [`Standing::Waiting`]
-//! make none but what the mechanism's [`Promise`] says, threads and children that are born later included.
-//! Gangs that end meanwhile are no error, a gang that it does not know is one and changes nothing. A gang
-//! that leaves runs freely, and where gangs can join later they wait and run as the others. After
-//! [`Mechanism::release`], and when it is dropped, all make progress in the class in which they were; a
-//! second release is harmless, and a released mechanism can be applied again.
+//! The contract, which every mechanism mounts in `host-tests/tests/mechanism.rs`: after [`Mechanism::apply`],
+//! gangs that are [`Standing::Running`] make progress, and gangs that are [`Standing::Waiting`] make none
+//! beyond the mechanism's [`Promise`], threads and children born later included. A gang that ends meanwhile
+//! is no error. An unknown gang is an error, and then no standing has changed. A gang that leaves runs
+//! freely; where gangs can join later, they wait and run as the others do. After [`Mechanism::release`], and
+//! after a drop, all gangs make progress in their original scheduling class; a second release is harmless,
+//! and a released mechanism can be applied again.
 
 mod freeze;
 mod real_time;
@@ -39,7 +39,7 @@ use unisono_linux::named::named;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     Waiting,
-    /// It runs where those with the right to run leave cores idle.
+    /// The gang runs where the gangs with the right to run leave cores idle.
     Backfill,
     Running,
 }
@@ -47,9 +47,9 @@ pub enum Standing {
 /// Whether the threads of a gang fit on the cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crowd {
-    /// Each can have a core.
+    /// Each thread can have a core.
     Fits,
-    /// Some queue for one.
+    /// Some threads queue for a core.
     Queues,
 }
 
@@ -57,22 +57,22 @@ pub enum Crowd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnsOrRest {
     Turns,
-    /// It runs whenever it likes, beside the gang whose turn it is.
+    /// The gang runs at any time, beside the gang whose turn it is.
     Rest,
 }
 
-/// What a mechanism can promise of a gang that waits, as far as it differs.
+/// The guarantees of a mechanism about a waiting gang, as far as mechanisms differ.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Promise {
-    /// Processor time on each core that a gang may still take after it was stopped.
+    /// Maximum processor time on each core that a gang may still use after it was stopped.
     pub overrun: Duration,
-    /// Part of the processor time that it gets while others keep all cores busy.
+    /// Part of the processor time that the gang gets while other programs keep all cores busy.
     pub leftover: f64,
-    /// What becomes of cores that nobody else uses.
+    /// The use of cores that are idle otherwise.
     pub idle: Idle,
 }
 
-/// Whether a waiting gang uses cores that nobody else uses.
+/// Whether a waiting gang uses cores that are idle otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
     /// It is stopped there too.
@@ -81,26 +81,26 @@ pub enum Idle {
     Used,
 }
 
-/// Makes standings true. An implementation releases all gangs when it is dropped.
+/// Enforces standings. An implementation releases all gangs when it is dropped.
 pub trait Mechanism: Send {
     fn kind(&self) -> MechanismKind;
 
-    /// What gangs that wait still get.
+    /// The processor time that waiting gangs still get.
     fn promise(&self) -> Promise;
 
-    /// Makes the standings true, for the gangs named; gangs that are not named have ended. If the host
-    /// refuses, the caller releases everybody. If a gang is unknown, nothing was changed.
+    /// Enforces the standings of the named gangs; gangs that are not named have ended. If the host refuses,
+    /// the caller releases all gangs. If a gang is unknown, no standing has changed.
     fn apply(&mut self, standings: &[(GangId, Standing)]) -> Result<()>;
 
     /// Stops the gangs that wait in these standings, shortly before they are applied: all cores are held, or
-    /// soon will be, so that this takes no time from anybody. A mechanism that stops nobody does nothing. If
-    /// the host refuses, the caller releases everybody.
+    /// soon will be, so that this takes no time from any gang. A mechanism that stops no gang does nothing.
+    /// If the host refuses, the caller releases all gangs.
     fn stop(&mut self, standings: &[(GangId, Standing)]) -> Result<()> {
         let _ = standings;
         Ok(())
     }
 
-    /// The gang has more or fewer threads than before.
+    /// The gang's number of threads has changed.
     fn crowd(&mut self, gang: GangId, crowd: Crowd) {
         let _ = (gang, crowd);
     }
@@ -110,8 +110,8 @@ pub trait Mechanism: Send {
         let _ = (gang, turns);
     }
 
-    /// Takes over one more gang, which runs until the next [`Mechanism::apply`]. Fails for a mechanism that
-    /// has to know its gangs from the start, and if the host refuses; then nothing was changed.
+    /// Adds one more gang, which runs until the next [`Mechanism::apply`]. Fails for a mechanism that has to
+    /// know its gangs from the start, and if the host refuses; then nothing has changed.
     fn join(&mut self, gang: GangId, groups: &GangGroups) -> Result<()> {
         let _ = groups;
         Err(Error::Host(format!(
@@ -120,24 +120,24 @@ pub trait Mechanism: Send {
         )))
     }
 
-    /// Lets a gang go: it runs, and standings that name it are refused from now on. One that is unknown is no
+    /// Lets a gang go: it runs, and standings that name it are refused from now on. An unknown gang is no
     /// error.
     fn leave(&mut self, gang: GangId);
 
-    /// Lets the gangs that are backfilled run, where those whose turn it is leave cores idle. Called shortly
-    /// after each [`Mechanism::apply`], which has stopped them; a mechanism that does not backfill does
-    /// nothing. If the host refuses, the caller releases everybody.
+    /// Lets the backfilled gangs run where the gangs whose turn it is leave cores idle. Called shortly after
+    /// each [`Mechanism::apply`], which has stopped them; a mechanism that does not backfill does nothing. If
+    /// the host refuses, the caller releases all gangs.
     fn lend(&mut self, standings: &[(GangId, Standing)]) -> Result<()> {
         let _ = standings;
         Ok(())
     }
 
-    /// Lets everybody run and puts classes back. If the host refuses, what the journal names can still be
-    /// restored.
+    /// Lets all gangs run and restores their scheduling classes. If the host refuses, the changes in the
+    /// journal can still be restored.
     fn release(&mut self) -> Result<()>;
 }
 
-/// Refuses standings of gangs that a mechanism does not know.
+/// Refuses standings of gangs unknown to a mechanism.
 fn known(standings: &[(GangId, Standing)], is_known: impl Fn(GangId) -> bool) -> Result<()> {
     match standings.iter().find(|(gang, _)| !is_known(*gang)) {
         Some((gang, _)) => Err(Error::Input(format!("{gang} is unknown to this mechanism"))),
@@ -171,13 +171,13 @@ impl FromStr for MechanismKind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wish {
-    /// Keep everything else off the gangs' cores.
+    /// Keep all other programs off the gangs' cores.
     pub isolate: bool,
-    /// Do without groups.
+    /// Use no control groups.
     pub unprivileged: bool,
 }
 
-/// The mechanism to use when none was asked for, and why.
+/// The mechanism to use when the user asked for none, and the reason.
 pub fn recommended(wish: Wish) -> (MechanismKind, &'static str) {
     if wish.unprivileged {
         return (

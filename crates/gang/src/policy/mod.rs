@@ -1,4 +1,4 @@
-//! Which gangs run now, and until when: the policy, as a state machine without a clock.
+//! The policy: which gangs run now, and until when, as a state machine without a clock.
 //!
 //! The caller passes the time and asks for the next [`Turn`]. Gangs join, leave and change their width in
 //! between. The slots of the [`Matrix`] take turns. The user who has had least is next, and of that user's
@@ -13,14 +13,14 @@
 //! each round, whoever's gangs are in it.
 //!
 //! A gang can rest: it has no turns and always runs, because turns would not help it (it blocks, or is
-//! asleep). With a single slot there is nothing to switch ([`Rotation::is_contended`]), and the caller needs
-//! no timer.
+//! asleep). With a single slot there is no switch ([`Rotation::is_contended`]), and the caller needs no
+//! timer.
 //!
 //! Property tests compare the policy with a slow reference. Every gang runs in each round. Over any number of
-//! rounds, gangs that have a slot alone receive time in proportion to their weights, within one slice. No
-//! core belongs to two gangs of a turn. A gang that is backfilled does not lose its turn.
+//! rounds, gangs with a slot of their own receive time in proportion to their weights, within one slice. No
+//! core belongs to two gangs of a turn. A backfilled gang does not lose its turn.
 //!
-//! Cost: a turn looks at each gang once. It does not know threads, cgroups or cores by name.
+//! Cost: a turn examines each gang once. The policy does not know threads, cgroups or cores by name.
 //!
 //! Reference: Ousterhout 1982; Peter et al., ETH TR 745, section 3.5 (GangHi).
 
@@ -34,25 +34,25 @@ use shares::UserShares;
 use std::collections::BTreeSet;
 use unisono_linux::clock::Nanos;
 
-/// A gang as the policy sees it.
+/// The policy's state of a gang.
 #[derive(Clone, Debug)]
 struct Member {
     id: GangId,
     owner: GangOwner,
     weight: GangWeight,
     width: usize,
-    /// Cores it kept busy in its own turns: an average in which the last observation counts [`NEWEST`].
+    /// Cores that it kept busy in its own turns: an average, with weight [`NEWEST`] for the last observation.
     /// All cores before the first observation.
     busy: f64,
-    /// The last observation was far from the average.
+    /// Whether the last observation was far from the average.
     unsure: bool,
-    /// The turn in which it last ran by right; 0: never.
+    /// Number of its last turn by right; 0: none yet.
     served: u64,
     turns: TakesTurns,
     quota: Option<TurnQuota>,
-    /// When its quota allows its next turn.
+    /// The earliest moment at which its quota allows its next turn.
     ready: Nanos,
-    /// By which it is ordered among the gangs of several hosts; its number orders it among those of this one.
+    /// Sort key of the gang where several hosts have to agree; on one host the number breaks ties.
     name: Box<str>,
 }
 
@@ -60,27 +60,27 @@ struct Member {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TakesTurns {
     Yes,
-    /// It always runs, beside whoever has the turn.
+    /// The gang always runs, beside the gang whose turn it is.
     Rests,
 }
 
-/// How much the newest observation of a gang counts. A single turn in which a gang kept half of two cores
+/// Weight of the newest observation in the average. One observation of a gang that kept half of two cores
 /// busy (it was starting, or another program held its core) must not be enough to lend the other half: 2
 /// becomes 1.6.
 const NEWEST: f64 = 0.4;
 /// Fewer idle cores than this are not lent. A gang on idle cores is not stopped by a switch but by the next
-/// tick, so lending what interruptions leave would cost both gangs more than it gives.
+/// tick, so lending the remains of interruptions would cost both gangs more than it gives.
 const WORTH_LENDING: f64 = 0.5;
 
-/// Which gangs run, from when to when.
+/// The gangs that run from one moment to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
     pub from: Nanos,
-    /// Planned end: ask again then, or earlier when a gang left.
+    /// Planned end: ask again then, or earlier after a gang has left.
     pub until: Nanos,
-    /// The gangs of this slot, with their cores. None: all have used their quota up for now.
+    /// The gangs of this slot, with their cores. Empty: all of them have used up their quota for now.
     pub run: Vec<SlotPlace>,
-    /// Gangs that may use what those leave idle, in order.
+    /// Gangs that may use cores left idle by the gangs in `run`, in order of precedence.
     pub backfill: Vec<GangId>,
 }
 
@@ -88,15 +88,15 @@ pub struct Turn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backfill {
     Offer,
-    /// They stay idle (or are left to others).
+    /// Idle cores stay idle, or are left to other programs.
     Never,
 }
 
-/// The state before the last turn.
+/// The state before the last turn, for [`Rotation::take_back`].
 #[derive(Clone, Debug)]
 struct Last {
     until: Option<Nanos>,
-    /// Of each gang that had the turn: the turn in which it ran before, and when its quota allowed this one.
+    /// For each gang of the last turn: the turn in which it ran before, and the earlier value of `ready`.
     served: Vec<(GangId, u64, Nanos)>,
     /// The virtual times of the users who had the turn.
     charged: Vec<(GangOwner, Nanos)>,
@@ -111,9 +111,9 @@ pub struct Rotation {
     matrix: Matrix,
     turns: u64,
     until: Option<Nanos>,
-    /// What the last turn changed, to take it back.
+    /// The changes made by the last turn, to undo them.
     last: Option<Last>,
-    /// How far the clock that decides is ahead of the caller's; `None`: waiting decides.
+    /// Difference between the shared clock and the caller's clock; `None`: turns go by waiting time.
     clock: Option<Nanos>,
     shares: UserShares,
     /// How many times as long as asked for turns are.
@@ -121,7 +121,7 @@ pub struct Rotation {
 }
 
 impl Rotation {
-    /// No gangs yet; `slice` is the length of a turn of weight 1.
+    /// A rotation without gangs; `slice` is the length of a turn of weight 1.
     pub fn new(cores: usize, slice: Nanos, backfill: Backfill) -> Self {
         let (cores, slice) = (cores.max(1), Nanos(slice.0.max(1)));
         Self {
@@ -142,7 +142,7 @@ impl Rotation {
     /// A gang arrives. Until its width is known, it gets the whole machine.
     pub fn join(&mut self, id: GangId, weight: GangWeight) {
         if self.members.iter().all(|member| member.id != id) {
-            // as if served just now: it waits for those who waited before it
+            // as if served just now: gangs that waited before it go first
             let served = if self.turns == 0 { 0 } else { self.turns };
             self.members.push(Member {
                 id,
@@ -193,8 +193,8 @@ impl Rotation {
         }
     }
 
-    /// From the next turn on a clock decides, which is `ahead` of the one that the caller's times are of.
-    /// Tell anew before each turn, because clocks are set.
+    /// From the next turn on a shared clock decides, which is `ahead` of the caller's clock. Call this before
+    /// each turn, because clocks are set.
     pub fn follow_clock(&mut self, ahead: Nanos) {
         self.clock = Some(ahead);
     }
@@ -205,14 +205,14 @@ impl Rotation {
         self.repack();
     }
 
-    /// Counts from the gang's next turn on.
+    /// Takes effect at the gang's next turn.
     pub fn set_weight(&mut self, id: GangId, weight: GangWeight) {
         if let Some(member) = self.members.iter_mut().find(|member| member.id == id) {
             member.weight = weight;
         }
     }
 
-    /// The processor time that the gang may use. Counts from its next turn on.
+    /// Sets the processor time that the gang may use. Takes effect at its next turn.
     pub fn set_quota(&mut self, id: GangId, quota: Option<TurnQuota>) {
         if let Some(member) = self.members.iter_mut().find(|member| member.id == id) {
             (member.quota, member.ready) = (quota, Nanos::ZERO);
@@ -224,12 +224,12 @@ impl Rotation {
         self.slice = Nanos(slice.0.max(1));
     }
 
-    /// The gang takes no turns until it is woken; it may always run. Answers whether that is new.
+    /// The gang takes no turns until it is woken; it may always run. Returns whether it took turns before.
     pub fn rest(&mut self, id: GangId) -> bool {
         self.take_part(id, TakesTurns::Rests)
     }
 
-    /// The gang takes turns again, as one that has just been served. Answers whether that is new.
+    /// The gang takes turns again, as if it had just been served. Returns whether it rested before.
     pub fn wake(&mut self, id: GangId) -> bool {
         self.take_part(id, TakesTurns::Yes)
     }
@@ -256,7 +256,7 @@ impl Rotation {
         self.slots() > 1 || self.turn_takers().any(|member| member.quota.is_some())
     }
 
-    /// How many cores the gang can use at once. Answers whether that changed the packing.
+    /// Sets the number of cores that the gang can use at once. Returns whether the packing changed.
     pub fn set_width(&mut self, id: GangId, width: usize) -> bool {
         let width = width.clamp(1, self.cores);
         match self.members.iter_mut().find(|member| member.id == id) {
@@ -269,7 +269,7 @@ impl Rotation {
         }
     }
 
-    /// The gang used `used` of processor time in a turn of its own that lasted `length`.
+    /// Records that the gang used `used` of processor time in a turn of its own of this length.
     pub fn observe(&mut self, id: GangId, used: Nanos, length: Nanos) {
         let Some(member) = self.members.iter_mut().find(|member| member.id == id) else { return };
         if length.0 > 0 {
@@ -279,8 +279,8 @@ impl Rotation {
         }
     }
 
-    /// Whether the last observation of this gang was far from those before it, so that one more could change
-    /// how many cores it lends.
+    /// Whether the last observation of this gang was far from the average, so that one more could change the
+    /// number of cores that it lends.
     pub fn is_unsure(&self, id: GangId) -> bool {
         self.member(id).is_some_and(|member| member.unsure)
     }
@@ -293,7 +293,7 @@ impl Rotation {
         self.matrix.slots().len()
     }
 
-    /// The next turn, or `None` when no gang takes turns.
+    /// The next turn, or `None` if no gang takes turns.
     pub fn next_turn(&mut self, now: Nanos) -> Option<Turn> {
         let from = match self.until {
             // on the grid, unless the turn was cut short or the caller slept through a slice
@@ -318,7 +318,7 @@ impl Rotation {
             },
             Some(ahead) => {
                 let (slot, left) = self.of_clock(ahead.after(from))?;
-                // a turn that a quota forbids passes unused: on the other hosts it is this gang's
+                // a turn that a quota forbids passes unused: on the other hosts it belongs to this gang
                 (self.allowed(&slot.places, from), left)
             }
         };
@@ -341,7 +341,7 @@ impl Rotation {
         Some(Turn { from, until, run, backfill })
     }
 
-    /// The slot whose turn it is at a moment of the shared clock, and how long it still lasts.
+    /// The slot that has the turn at a moment of the shared clock, and the rest of its turn.
     fn of_clock(&self, moment: Nanos) -> Option<(&Slot, Nanos)> {
         let mut slots: Vec<&Slot> = self.matrix.slots().iter().collect();
         slots.sort_by_key(|slot| self.members_of(&slot.places).map(|member| (&member.name, member.id)).min());
@@ -381,8 +381,8 @@ impl Rotation {
         places.iter().filter(may).cloned().collect()
     }
 
-    /// Takes back the last turn, which was not used; its gangs keep their place in the queue. This allows the
-    /// caller to decide a turn ahead of its time.
+    /// Takes back the last, unused turn; its gangs keep their places in the queue. This allows
+    /// the caller to plan a turn ahead of its time.
     pub fn take_back(&mut self) {
         let Some(Last { until, served, charged }) = self.last.take() else { return };
         self.until = until;

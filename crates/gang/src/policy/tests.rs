@@ -100,7 +100,7 @@ fn a_turn_that_was_taken_back_is_given_again() {
 #[test]
 fn hosts_that_follow_a_clock_give_a_gang_its_turn_at_the_same_moment() {
     let ahead = [Nanos(1_000_000_007), Nanos(5_000_003)];
-    // the gangs came in another order on the second host, whose own clock began later
+    // on the second host the gangs came in another order, and its own clock began later
     let mut hosts = [rotation(2, &[1, 2]), rotation(4, &[2, 1])];
     hosts[0].name(GangId(0), "b");
     hosts[0].name(GangId(1), "a");
@@ -229,7 +229,7 @@ fn others_have_the_time_that_a_quota_leaves_and_a_turn_taken_back_costs_none_of_
     assert_eq!(ids(&rotation.next_turn(third.until).expect("a turn")), [0]);
 }
 
-/// The slow reference: hands out single slices, always to the gang with the least time for its weight.
+/// The slow reference: assigns single slices, always to the gang with the least time for its weight.
 fn reference(weights: &[u32], slices: u64) -> Vec<u64> {
     let mut given = vec![0u64; weights.len()];
     for _ in 0..slices {
@@ -353,7 +353,7 @@ proptest! {
                         prop_assert!(!(runs && turn.backfill.contains(gang)));
                         *turns = if runs { 0 } else { *turns + 1 };
                     }
-                    // the longest wait is bounded by the gangs there are or were in this round
+                    // no gang waits for more turns than gangs have ever joined
                     prop_assert!(waited.values().all(|turns| *turns <= next));
                 }
             }

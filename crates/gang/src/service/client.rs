@@ -1,4 +1,4 @@
-//! The other end of the daemon's socket: one request, one answer.
+//! The client's end of the daemon's socket: one request, one reply.
 
 use super::request::{GangRefusal, GangRefusalKind, GangTarget, ServiceReply, ServiceRequest};
 use crate::error::{Error, Result, system};
@@ -9,12 +9,12 @@ use std::path::Path;
 use std::time::Duration;
 use unisono_linux::affinity::Tid;
 
-/// A daemon answers within milliseconds; one that moves thousands of processes takes seconds.
+/// Timeout of a request. A daemon answers within milliseconds; moving thousands of processes takes seconds.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The longest answer: a list of all gangs there may be has a tenth of it.
+/// Maximum bytes of a reply: a list of the maximum number of gangs takes a tenth of this.
 const MOST_ANSWER: u64 = 4 << 20;
 
-/// A process by its number, which is the process that has the number now.
+/// The process that has this number now.
 pub fn process(number: u32) -> Result<GangTarget> {
     let started = i32::try_from(number).ok().and_then(|number| journal::start_time(Tid(number)));
     let started =
@@ -22,7 +22,7 @@ pub fn process(number: u32) -> Result<GangTarget> {
     Ok(GangTarget::Process { number, started })
 }
 
-/// Asks the daemon that listens at this path.
+/// Sends a request to the daemon that listens at this path.
 pub fn ask(socket: &Path, request: &ServiceRequest) -> Result<ServiceReply> {
     let place = socket.display();
     let mut stream = UnixStream::connect(socket).map_err(|error| match error.kind() {

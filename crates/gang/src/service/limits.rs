@@ -1,8 +1,8 @@
-//! The quotas of the daemon's gangs: each gang keeps to its own by its turns, so that the kernel does not
-//! stop its threads one by one (`turn_quota.rs` says why).
+//! The quotas of the daemon's gangs: each gang is held to its quota by its turns, so that the kernel does not
+//! stop its threads one by one (see `turn_quota.rs`).
 //!
 //! Gangs below the same quota get equal parts of it. A quota may change while the gangs run, so it is read
-//! again from time to time. Cost: two or three small files for each group around a gang's process.
+//! again periodically. Cost: two or three small files for each group around a gang's process.
 
 use crate::gang::GangId;
 use crate::turn_quota::TurnQuota;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use unisono_linux::affinity::Tid;
 use unisono_linux::quota;
 
-/// A quota, and the group that has it.
+/// A quota and the control group that has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GangQuota {
     group: PathBuf,
@@ -19,14 +19,14 @@ pub(super) struct GangQuota {
 }
 
 impl GangQuota {
-    /// The smallest quota around a process, if there is one.
+    /// The smallest quota that applies to a process, if there is one.
     pub(super) fn of(process: Tid) -> Option<GangQuota> {
         let found = quota::limits_of(process).ok()?.quota?;
         Some(GangQuota { quota: TurnQuota::from(&found), group: found.group })
     }
 }
 
-/// What each gang may use.
+/// Each gang's part of its quota.
 pub(super) fn parts(gangs: &BTreeMap<GangId, GangQuota>) -> BTreeMap<GangId, TurnQuota> {
     let below = |group: &Path| gangs.values().filter(|other| other.group == group).count();
     gangs.iter().map(|(id, gang)| (*id, gang.quota.shared_by(below(&gang.group)))).collect()

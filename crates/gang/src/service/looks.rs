@@ -1,27 +1,27 @@
-//! When the daemon looks at its gangs.
+//! Schedules the daemon's scans of its gangs.
 //!
 //! ```text
 //!   round        reads files of every thread: births, cores, intervals; then judges
 //!   judgement    reads two small files of every gang: does it block, or want its cores again?
 //! ```
 //! A round over ten gangs of four threads computes for 5 to 9 ms on a busy machine, so rounds come 10 to 18 s
-//! apart. Gangs that sleep would take turns for all that time, and a gang that wakes would wait for them, so
+//! apart. Sleeping gangs would take turns for all that time, and a gang that wakes would wait for them, so
 //! judgements come in between. Pure: times are arguments.
 
 use unisono_linux::clock::Nanos;
 
-/// A look that took some processor time is followed by this many times as much without one of its kind. So
-/// rounds take at most a two-thousandth of a core, and judgements as much again. Processor time counts,
-/// because on a busy machine a look lasts longer than it computes.
+/// After a scan no scan of its kind begins for this many times its processor time. So rounds take at most a
+/// two-thousandth of a core, and judgements as much again. Processor time counts, because on a busy machine a
+/// scan lasts longer than it computes.
 const SELDOM: u64 = 2000;
-/// The shortest and the longest time between two looks of a kind.
+/// The shortest and the longest time between two scans of a kind.
 const PAUSES: (Nanos, Nanos) = (Nanos(1_000_000_000), Nanos(20_000_000_000));
-/// A round soon after a gang came: threads are mostly born early.
+/// Time to the next round after a gang came: threads are mostly born early.
 const SOON: Nanos = Nanos(100_000_000);
-/// And after the number of threads changed.
+/// Time to the next round after the number of threads changed.
 const CHANGED: Nanos = Nanos(500_000_000);
 
-/// How long to wait after a look that took this much processor time.
+/// Time to wait after a scan that took this much processor time.
 pub(super) fn pause(took: Nanos) -> Nanos {
     took.times(SELDOM).clamp(PAUSES.0, PAUSES.1)
 }
@@ -32,7 +32,7 @@ pub(super) enum GangLook {
     Judgement,
 }
 
-/// When the next round and the next judgement are due.
+/// The times of the next round and the next judgement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LookTimes {
     round: Nanos,
@@ -55,7 +55,7 @@ impl LookTimes {
         (now >= self.judgement).then_some(GangLook::Judgement)
     }
 
-    /// A gang has come.
+    /// A gang has come; the next round is due soon.
     pub(super) fn gang_came(&mut self, now: Nanos) {
         self.round = self.round.min(SOON.after(now));
     }

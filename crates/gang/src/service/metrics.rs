@@ -1,12 +1,12 @@
-//! The daemon's figures in the OpenMetrics format, for monitoring programs.
+//! The daemon's metrics in the OpenMetrics format.
 //!
-//! Names of gangs have only letters that need no escape in a label. Counters begin when a gang is added.
-//! Times are in seconds. Reference: the OpenMetrics specification 1.0.
+//! Names of gangs contain only characters that need no escape in a label. Counters begin when a gang is
+//! added. Times are in seconds. Reference: the OpenMetrics specification 1.0.
 
 use super::request::{GangState, GangView, ServiceView};
 use std::fmt::Write;
 
-/// The text, with its end mark.
+/// The text of all metrics, with its end mark.
 pub fn openmetrics(view: &ServiceView) -> String {
     let mut text = String::new();
     let mut family = |name: &str, kind: &str, what: &str, samples: Vec<(String, f64)>| {

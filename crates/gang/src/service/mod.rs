@@ -1,5 +1,4 @@
-//! Gangs as a service: a daemon to which programs that run already are added, and from which they are
-//! removed.
+//! Gangs as a service: running programs are added to a daemon, and removed from it.
 //!
 //! ```text
 //!   client --- a line of JSON ---> peers.rs    lines, floods                                  [pure]
@@ -19,14 +18,15 @@
 //!   client.rs, metrics.rs          the other end of the socket; OpenMetrics
 //!   unit.rs                        the daemon as a unit of systemd
 //! ```
-//! `PROTOCOL.md` beside `Cargo.toml` says what goes through the socket, and what survives which end.
+//! `PROTOCOL.md` beside `Cargo.toml` describes the messages on the socket, and the state that survives each
+//! exit.
 //!
 //! Gangs of the daemon have no weight against other programs and are not lent idle cores: both would take
-//! their processes out of the groups whose limits hold for them. So other programs keep the share that Linux
+//! their processes out of the groups whose limits apply to them. So other programs keep the share that Linux
 //! gives them.
 //!
-//! Cost: while no two gangs want the same cores, only looks at the gangs, which take at most a thousandth of
-//! a core. With turns, `host/hold.rs` says the cost of a switch.
+//! Cost: while no two gangs want the same cores, only the scans, which take at most a thousandth of a core.
+//! With turns, `host/hold.rs` gives the cost of a switch.
 
 pub mod adopt;
 pub mod client;

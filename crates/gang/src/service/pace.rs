@@ -1,14 +1,14 @@
-//! How long the daemon's slices are: as long as its gangs can do with.
+//! The length of the daemon's slices: as long as its gangs tolerate.
 //!
-//! A program that meets often needs short turns, because whoever waits for it waits for its turn. A program
-//! that meets every few milliseconds cannot answer sooner than that. Longer turns then cost less: the
+//! A program that meets often needs short turns, because a thread that waits for it waits for its turn. A
+//! program that meets every few milliseconds cannot answer sooner than that. Longer turns then cost less: the
 //! scheduler's own time falls from 0.5 % at 20 ms to a fifth of that (docs/decisions/0008). So a slice lasts
 //! `MEETINGS` times the longest interval of the gangs that take turns, from 20 to 100 ms. The paper's
 //! programs gain by gangs up to an interval of 15 ms (ETH TR 745, section 3.2); above 12.5 ms the slice does
 //! not grow any more.
 //!
 //! The interval is the time that a thread runs between two sleeps. A switch makes each thread sleep once, so
-//! that sleep is left out. Threads that only spin have no interval that could be seen, and the shortest slice
+//! that sleep is subtracted. Threads that only spin have no visible interval; for them the shortest slice
 //! stays. Pure.
 
 use crate::host::threads::ThreadSleeps;
@@ -16,24 +16,25 @@ use std::time::Duration;
 
 pub const SHORTEST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_millis(100);
-/// Meetings in a slice. With few of them, the first one after a switch, for which caches are cold, would
-/// count for much of it. Chosen, not measured.
+/// Meetings per slice. With few of them, the first meeting after a switch, with cold caches, would count for
+/// much of the slice. Chosen, not measured.
 const MEETINGS: f64 = 8.0;
-/// A slice within this factor of the one that there is stays, so that it does not follow noise.
+/// A new slice within this factor of the present one is ignored, so that the slice does not follow noise.
 const NOTEWORTHY: f64 = 1.5;
-/// Fewer sleeps than this part of a gang's turns say nothing: other programs wake threads, too.
+/// Fewer sleeps per thread than this part of the gang's turns give no interval: other programs wake threads,
+/// too.
 const TELLING: f64 = 0.5;
 
-/// What the threads of a gang that want to run have done so far.
+/// Totals over the threads of a gang that want to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GangSleeps {
     pub(crate) threads: ThreadSleeps,
-    /// Turns of the gang.
+    /// Number of turns of the gang.
     pub(crate) turns: u64,
 }
 
 impl GangSleeps {
-    /// The time that a thread ran between two sleeps since `before`. `None`: it cannot be seen.
+    /// Mean time that a thread ran between two sleeps since `before`. `None`: no interval is visible.
     pub(crate) fn interval(self, before: GangSleeps) -> Option<Duration> {
         let (now, then) = (self.threads, before.threads);
         if now.threads != then.threads || now.threads == 0 {
@@ -46,7 +47,7 @@ impl GangSleeps {
     }
 }
 
-/// The slice for gangs with these intervals, as far as they are known. `None`: the present one stays.
+/// The slice for gangs with these known intervals. `None`: the present slice stays.
 pub(crate) fn slice(now: Duration, intervals: impl Iterator<Item = Duration>) -> Option<Duration> {
     let wanted = intervals.max().map_or(SHORTEST, |longest| longest.mul_f64(MEETINGS));
     let wanted = wanted.clamp(SHORTEST, LONGEST);
@@ -69,7 +70,7 @@ mod tests {
     #[test]
     fn threads_that_sleep_every_ten_milliseconds_have_that_interval_and_spinning_ones_have_none() {
         let begin = after(1000, 500, 100);
-        // half a second each in 25 turns: 50 meetings and 25 stops each
+        // each thread ran half a second in 25 turns: 50 meetings and 25 stops each
         assert_eq!(after(2000, 650, 125).interval(begin), Some(MS * 10));
         assert_eq!(after(2000, 550, 125).interval(begin), None, "stopped 25 times, and never asleep");
         let mut more = after(2000, 650, 125);

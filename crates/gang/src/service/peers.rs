@@ -1,8 +1,7 @@
-//! What a connection may do: lines of bounded length, and a bounded number of requests a second for each
-//! user.
+//! Limits of a connection: lines of bounded length, and a bounded rate of requests per user.
 //!
-//! Who sends too fast is not refused but read later, so that the daemon has time for gangs and for others.
-//! Time is an argument. Cost: a few additions a line.
+//! Requests above the rate are not refused but read later, so that the daemon has time for gangs and for
+//! other users. Time is an argument. Cost: a few additions per line.
 
 use super::request::MAX_LINE;
 use std::collections::BTreeMap;
@@ -14,27 +13,29 @@ pub const MAX_OF_USER: usize = 8;
 /// Requests that a user may send at once, and how soon there may be one more. A request costs up to a
 /// millisecond (`/proc` is read), so a user takes at most a twentieth of a core.
 const AT_ONCE: u32 = 20;
+/// Time after which a user may send one more request. A request takes up to a millisecond, for reads of
+/// `/proc`, so a user takes at most a twentieth of a core.
 const EVERY: Nanos = Nanos(20_000_000);
 
-/// Bytes of a connection, cut into lines.
+/// Splits the bytes of a connection into lines.
 #[derive(Debug, Default)]
 pub struct LineBuffer {
     bytes: Vec<u8>,
 }
 
-/// The client has sent more without a line end than a request can have.
+/// The client sent more bytes without a line end than a request may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
 
 impl LineBuffer {
-    /// Takes bytes in. Fails once a line cannot be a request any more.
+    /// Appends bytes. Fails once a line is too long for a request.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
         self.bytes.extend_from_slice(bytes);
         let is_line = self.bytes.iter().take(MAX_LINE + 1).any(|byte| *byte == b'\n');
         if is_line || self.bytes.len() <= MAX_LINE { Ok(()) } else { Err(TooLong) }
     }
 
-    /// The next whole line, without its end.
+    /// Removes and returns the next complete line, without its line end.
     pub fn next_line(&mut self) -> Option<Vec<u8>> {
         let end = self.bytes.iter().position(|byte| *byte == b'\n')?;
         let mut line: Vec<u8> = self.bytes.drain(..=end).collect();
@@ -47,15 +48,15 @@ impl LineBuffer {
     }
 }
 
-/// How many requests each user may still send.
+/// A token bucket per user: the number of requests that the user may still send.
 #[derive(Debug, Default)]
 pub struct Floodgate {
-    /// By user: requests in hand, and since when they have been filled up.
+    /// By user: the remaining tokens, and the time of the last refill.
     users: BTreeMap<u32, (u32, Nanos)>,
 }
 
 impl Floodgate {
-    /// Whether a request of this user may be carried out now; if so, it counts.
+    /// Whether a request of this user may be carried out now; if so, it takes a token.
     pub fn admits(&mut self, user: u32, now: Nanos) -> bool {
         let (hand, since) = self.users.entry(user).or_insert((AT_ONCE, now));
         let more = now.since(*since).0 / EVERY.0;
@@ -68,7 +69,7 @@ impl Floodgate {
         admits
     }
 
-    /// Forgets users whose hand is full again.
+    /// Removes users whose bucket is full again.
     pub fn forget(&mut self, now: Nanos) {
         self.users
             .retain(|_, (hand, since)| now.since(*since).0 / EVERY.0 + u64::from(*hand) < u64::from(AT_ONCE));
@@ -95,7 +96,7 @@ mod tests {
     fn one_user_who_floods_does_not_keep_another_out() {
         let mut gate = Floodgate::default();
         let admitted = (0..10_000).filter(|i| gate.admits(5, Nanos(i * 1_000_000))).count();
-        // 20 at once, and one each 20 ms of ten seconds
+        // 20 in the burst, and one per 20 ms of ten seconds
         assert!((515..=520).contains(&admitted), "{admitted}");
         assert!(gate.admits(6, Nanos(10_000_000_000)));
         gate.forget(Nanos(10_100_000_000));

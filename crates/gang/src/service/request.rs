@@ -1,7 +1,7 @@
-//! What clients say to the daemon and what it answers: one JSON object a line. `PROTOCOL.md` has the fields.
+//! Requests to the daemon and its replies: one JSON object per line. `PROTOCOL.md` has the fields.
 //!
-//! The parser refuses what it does not know, so a misspelt field is not ignored. Everything that is read here
-//! has bounds: a line, a name, a path, a weight, a slice.
+//! The parser refuses unknown fields, so a misspelt field is not ignored. All input is bounded: lines, names,
+//! paths, weights, slices.
 
 use crate::gang::GangWeight;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ const MAX_NAME: usize = 48;
 /// The shortest and the longest slice, as of `gang run`.
 const SLICES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(10));
 
-/// The name of a gang: letters, digits, `.`, `_` and `-`, and no `-` at the beginning.
+/// The name of a gang: letters, digits, `.`, `_` and `-`, not beginning with `-`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct GangName(String);
@@ -26,7 +26,7 @@ impl GangName {
         letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-')
     }
 
-    /// A name like this text, which may be anything.
+    /// Derives a valid name from any text.
     pub fn like(text: &str) -> GangName {
         let name: String =
             text.chars().map(|c| if Self::is_letter(c) { c } else { '-' }).take(MAX_NAME - 4).collect();
@@ -34,7 +34,7 @@ impl GangName {
         GangName(if name.is_empty() { "gang".into() } else { name.into() })
     }
 
-    /// This name with a number behind it.
+    /// This name with a number appended.
     pub(super) fn numbered(&self, number: usize) -> GangName {
         let end = format!("-{number}");
         let stem: String = self.0.chars().take(MAX_NAME - end.len()).collect();
@@ -73,14 +73,14 @@ impl fmt::Display for GangName {
     }
 }
 
-/// What becomes a gang.
+/// The processes that form a gang.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum GangTarget {
-    /// A process and all that it has started. The start time, in ticks since boot, says that the number is
-    /// still the same process's.
+    /// A process and all its descendants. The start time, in ticks since boot, tells whether the number still
+    /// belongs to the same process.
     Process { number: u32, started: u64 },
-    /// Everybody in a control group that is there already, and below it.
+    /// All processes in an existing control group and below it.
     Group { path: PathBuf },
 }
 
@@ -98,7 +98,7 @@ impl fmt::Display for GangTarget {
 pub enum ServiceRequest {
     Add {
         target: GangTarget,
-        /// `None`: the program's name, or the group's.
+        /// `None`: the name of the program or of the group.
         #[serde(default)]
         name: Option<GangName>,
         #[serde(default = "one")]
@@ -121,7 +121,7 @@ fn one() -> u32 {
     1
 }
 
-/// Reads a line, without its end.
+/// Parses a line, without its line end.
 pub fn parse(line: &[u8]) -> Result<ServiceRequest, GangRefusal> {
     let bad = |text: String| GangRefusal::new(GangRefusalKind::BadRequest, text);
     if line.len() > MAX_LINE {
@@ -171,15 +171,15 @@ pub fn slice_of(milliseconds: f64) -> Result<Duration, GangRefusal> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GangRefusalKind {
-    /// The request itself is wrong.
+    /// The request is wrong.
     BadRequest,
-    /// The client's user may not do it.
+    /// The client's user lacks the permission.
     NotAllowed,
-    /// There is no such gang.
+    /// No gang has this name.
     Unknown,
-    /// It is a gang already, or the name is taken.
+    /// The target is a gang already, or the name is taken.
     InUse,
-    /// The client's user, or all together, have as many gangs as there may be.
+    /// The client's user, or all users together, have the maximum number of gangs.
     TooMany,
     /// The host refused.
     Host,
@@ -207,14 +207,14 @@ pub enum ServiceReply {
     Refused(GangRefusal),
 }
 
-/// The daemon as a client sees it.
+/// The daemon's state, as reported to a client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServiceView {
-    /// Of the daemon.
+    /// Process number of the daemon.
     pub process: u32,
     pub slice_ms: f64,
     pub cores: usize,
-    /// How often the running gang changed.
+    /// Number of switches from one gang to another.
     pub switches: u64,
     /// The part of the cores' time that switching took lately, in percent.
     pub switching_percent: f64,
@@ -227,27 +227,28 @@ pub struct ServiceView {
 pub struct GangView {
     pub name: GangName,
     pub target: GangTarget,
-    /// Who added it.
+    /// The user who added it.
     pub user: u32,
     pub weight: u32,
     pub state: GangState,
-    /// Cores that its threads can use at once.
+    /// Number of cores that its threads can use at once.
     pub width: usize,
     pub threads: usize,
-    /// How many turns it had, and how long they were together.
+    /// Number of its turns.
     pub turns: u64,
+    /// Total length of its turns.
     pub had_s: f64,
-    /// Processor time since it was added; `None` where its hierarchy does not count it.
+    /// Processor time since it was added; `None` if its cgroup hierarchy does not count it.
     pub cpu_s: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GangState {
-    /// It is its turn, or nobody else takes turns.
+    /// It has the turn, or no other gang takes turns.
     Running,
     Waiting,
-    /// It takes no turns, because it blocks: it runs when it likes.
+    /// It takes no turns, because it blocks: it runs at any time.
     Resting,
 }
 

@@ -1,21 +1,21 @@
-//! The file of rules: which programs become gangs by themselves.
+//! The file of rules: the programs that become gangs automatically.
 //!
 //! ```toml
-//! slice = "10ms"                                # of all gangs
+//! slice = "10ms"                             # of all gangs
 //!
 //! [[gang]]
-//! cgroup = "system.slice/docker-*.scope"        # each group of such a path; `*` stays within a level
+//! cgroup = "system.slice/docker-*.scope"     # each group with such a path; `*` stays within a level
 //! weight = 2
 //!
 //! [[gang]]
-//! program = "lmp*"                              # each process whose executable's name is like this
+//! program = "lmp*"                           # each process whose executable's name matches
 //! user = "alice"
-//! name = "lammps"                               # what to call the gangs
+//! name = "lammps"                            # the name of the gangs
 //! ```
-//! A process comes with all that it has started. The first rule that fits a process or a group decides.
+//! A process comes with all its descendants. The first rule that matches a process or a group decides.
 //!
-//! Pure: the caller reads the file and looks for processes and groups. An error names line and column, and
-//! what to write instead. Cost: a look at each rule for each process of the machine.
+//! Pure: the caller reads the file and finds processes and groups. An error names line and column, and the
+//! text to write instead. Cost: each process of the machine is compared with each rule.
 
 use super::request::{GangName, slice_of, weight_of};
 use crate::gang::GangWeight;
@@ -25,47 +25,47 @@ use toml::Spanned;
 use unisono_linux::nearest::nearest;
 use unisono_measure::units::duration;
 
-/// The most rules: each is compared with each process.
+/// Maximum number of rules: each is compared with each process.
 const MOST_RULES: usize = 256;
-/// The longest pattern in bytes, so that a comparison takes microseconds.
+/// Maximum length of a pattern in bytes, so that a comparison takes microseconds.
 const MOST_PATTERN: usize = 1024;
 const KEYS: [&str; 7] = ["slice", "gang", "cgroup", "program", "user", "name", "weight"];
 
-/// Why a text is no file of rules. Line and column count from 1.
+/// Why a text is not a valid file of rules. Line and column count from 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {what}")]
 pub struct GangRulesError {
     pub line: usize,
     pub column: usize,
-    /// What is wrong, and what to write instead.
+    /// The mistake, and the text to write instead.
     pub what: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GangRules {
-    /// `None`: as the daemon was started, or told since.
+    /// `None`: the slice given at the daemon's start, or set since.
     pub slice: Option<Duration>,
     pub rules: Vec<GangRule>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GangRule {
-    /// `None`: the program's name, or the group's.
+    /// `None`: the name of the program or of the group.
     pub name: Option<GangName>,
     pub weight: GangWeight,
     pub fits: RuleFits,
 }
 
-/// What a rule makes a gang.
+/// The targets that a rule makes gangs of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleFits {
-    /// Each control group whose path has names like these, from the mount down.
+    /// Each control group whose path matches these patterns level by level, from the mount point down.
     Groups(Vec<NamePattern>),
-    /// Each process of such an executable and such a user.
+    /// Each process with such an executable and such a user.
     Programs { program: Option<NamePattern>, user: Option<u32> },
 }
 
-/// A name in which `*` stands for any letters, also none.
+/// A name in which `*` matches any number of characters, zero included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamePattern(String);
 
@@ -74,7 +74,7 @@ impl NamePattern {
         let Some((first, rest)) = self.0.split_once('*') else { return self.0 == name };
         let Some(mut name) = name.strip_prefix(first) else { return false };
         let mut parts: Vec<&str> = rest.split('*').collect();
-        // the last part is at the end, and the others may be as early as they can
+        // the last part must be at the end; each other part may match as early as possible
         let last = parts.pop().unwrap_or_default();
         for part in parts {
             let Some(at) = name.find(part) else { return false };
@@ -103,10 +103,10 @@ struct WrittenGangRule {
 }
 
 impl GangRules {
-    /// Reads the rules of a file; `user` finds the number of a user by its name.
+    /// Parses a file of rules; `user` finds the number of a user by its name.
     ///
     /// # Errors
-    /// Something in it is wrong.
+    /// The file is not valid.
     pub fn parse(text: &str, user: &dyn Fn(&str) -> Option<u32>) -> Result<GangRules, GangRulesError> {
         let written: WrittenGangRules = toml::from_str(text).map_err(|error| {
             wrong(text, error.span().map_or(0, |span| span.start), with_hint(error.message()))
@@ -123,12 +123,12 @@ impl GangRules {
         Ok(GangRules { slice: slice.transpose()?, rules: rules.collect::<Result<_, _>>()? })
     }
 
-    /// Whether processes have to be looked at.
+    /// Whether processes have to be scanned.
     pub fn name_programs(&self) -> bool {
         self.rules.iter().any(|rule| matches!(rule.fits, RuleFits::Programs { .. }))
     }
 
-    /// The first rule for a process of this executable and this user, by its place.
+    /// The index of the first rule for a process with this executable and this user.
     pub fn of_process(&self, executable: &str, owner: u32) -> Option<usize> {
         self.rules.iter().position(|rule| match &rule.fits {
             RuleFits::Groups(_) => false,
@@ -215,7 +215,7 @@ fn wrong(text: &str, at: usize, what: String) -> GangRulesError {
     GangRulesError { line, column: before[start..].chars().count() + 1, what }
 }
 
-/// What the parser of TOML says, and which key was probably meant.
+/// The TOML parser's message, with a guess at a misspelt key.
 fn with_hint(message: &str) -> String {
     let key = message.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next());
     match key.and_then(|key| nearest(key, KEYS)) {
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(error.line, 2 * MOST_RULES + 1);
     }
 
-    /// The slow model: a star is left out, or takes one letter and stays.
+    /// The slow model: a star matches no character and ends, or takes one character and stays.
     fn slowly(pattern: &[char], name: &[char]) -> bool {
         match (pattern.split_first(), name.split_first()) {
             (None, None) => true,

@@ -1,14 +1,16 @@
-//! Which gangs there are, whose they are, and who may change them: the rules of the service, without sockets,
+//! The gangs of the service, their owners and the permissions: the rules of the service, without sockets,
 //! processes or a clock.
 //!
 //! The rules:
 //! - Root may do everything.
-//! - Another user may add processes that are all that user's own, and control groups that were handed to that
-//!   user and hold nobody else's processes. Only who added a gang may change or remove it.
-//! - A weight above 1 takes time from the gangs of others, and the slice is everybody's: both are root's.
+//! - Another user may add processes that all belong to that user, and control groups that were delegated to
+//!   that user and contain only that user's processes. Only the user who added a gang may change or remove
+//!   it.
+//! - A weight above 1 takes time from the gangs of other users, and the slice applies to all gangs: only root
+//!   may set either.
 //! - A process is in one gang: a target inside another gang's group, or around it, is refused.
 //!
-//! Cost: a look at each gang for a request. A property test compares it with a slow list of rules.
+//! Cost: a request examines each gang. A property test compares the result with a slow list of rules.
 
 use super::request::{GangName, GangRefusal, GangRefusalKind, GangTarget};
 use crate::gang::{GangId, GangWeight};
@@ -27,16 +29,16 @@ pub const MAX_BY_RULES: usize = MAX_GANGS / 2;
 pub const KEPT_FOR_ROOT: usize = 16;
 pub(super) const ROOT: u32 = 0;
 
-/// What the host says of a target.
+/// The host's description of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundTarget {
-    /// The group that the target is, or that its processes are in.
+    /// The group that the target is, or that contains its processes.
     pub group: PathBuf,
-    /// Users whose processes they are.
+    /// The users whose processes they are.
     pub owners: BTreeSet<u32>,
-    /// Who may move processes into the group: the user to whom it was handed.
+    /// The user who may move processes into the group: the user to whom it was delegated.
     pub group_owner: u32,
-    /// What to call it if the client does not say.
+    /// The gang's name if the client gives none.
     pub name: GangName,
 }
 
@@ -50,18 +52,18 @@ pub struct ServedGang {
     pub owner: u32,
     pub weight: u32,
     pub target: GangTarget,
-    /// The group that the target is, or that its processes were in.
+    /// The group that the target is, or that contained its processes.
     pub group: PathBuf,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct ServiceState {
     gangs: BTreeMap<GangId, ServedGang>,
-    /// How many there ever were; numbers are not used again.
+    /// Number of gangs ever added; identifiers are not used again.
     next: usize,
 }
 
-/// What a client asks to be added.
+/// A client's request to add a gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddWish {
     pub target: GangTarget,
@@ -88,7 +90,7 @@ impl ServiceState {
         self.gangs.get(&id)
     }
 
-    /// Takes a gang in. The caller then makes it one, or calls [`ServiceState::end`].
+    /// Adds a gang to the state. The caller then sets up the gang, or calls [`ServiceState::end`].
     pub fn add(&mut self, user: u32, wish: AddWish, found: &FoundTarget) -> Result<GangId, GangRefusal> {
         let refuse = |kind, text: String| Err(GangRefusal::new(kind, text));
         if user != ROOT {
@@ -156,7 +158,8 @@ impl ServiceState {
         Ok(id)
     }
 
-    /// Which gang this user may remove by that name. The caller lets it go and calls [`ServiceState::end`].
+    /// The gang of this name, if this user may remove it. The caller releases it and calls
+    /// [`ServiceState::end`].
     pub fn removable(&self, user: u32, name: &GangName) -> Result<GangId, GangRefusal> {
         let missing = || {
             let text = format!("there is no gang {name}; list them: unisono gang list");
@@ -186,7 +189,7 @@ impl ServiceState {
         Ok(id)
     }
 
-    /// Whether this user may set what counts for all gangs.
+    /// Whether this user may change settings that apply to all gangs.
     pub fn may_set_slice(user: u32) -> Result<(), GangRefusal> {
         if user == ROOT {
             return Ok(());
@@ -195,7 +198,7 @@ impl ServiceState {
         Err(GangRefusal::new(GangRefusalKind::NotAllowed, text))
     }
 
-    /// It is no gang any more.
+    /// Removes a gang from the state.
     pub fn end(&mut self, id: GangId) -> Option<ServedGang> {
         self.gangs.remove(&id)
     }
@@ -209,7 +212,7 @@ impl ServiceState {
             return name.clone();
         }
         let mut number = 2;
-        // one of these is free, because there are fewer gangs than numbers
+        // some number is free, because there are fewer gangs than numbers
         while self.named(&name.numbered(number)).is_some() {
             number += 1;
         }
@@ -235,12 +238,12 @@ fn may_weigh(user: u32, weight: GangWeight) -> Result<(), GangRefusal> {
     Err(GangRefusal::new(GangRefusalKind::NotAllowed, text))
 }
 
-/// Whether a process could be in both: in a gang that is there, and in what is asked for.
+/// Whether some process could be in both an existing gang and the requested target.
 fn overlap(there: &ServedGang, target: &GangTarget, found: &FoundTarget) -> bool {
     let inside = |inner: &Path, outer: &Path| inner.starts_with(outer);
     match (&there.target, target) {
         (GangTarget::Process { .. }, GangTarget::Process { .. }) => there.target == *target,
-        // the processes of one are in a group below the other, or in it
+        // the process's group is the other target's group, or below it
         (GangTarget::Process { .. }, GangTarget::Group { .. }) => inside(&there.group, &found.group),
         (GangTarget::Group { .. }, GangTarget::Process { .. }) => inside(&found.group, &there.group),
         (GangTarget::Group { .. }, GangTarget::Group { .. }) => {
@@ -345,7 +348,7 @@ mod tests {
     }
 
     proptest! {
-        /// The slow rule: walk up from each process to see which gangs it would be in.
+        /// The slow rule: walk up from each process to find the gangs that would contain it.
         #[test]
         fn no_process_is_in_two_gangs_and_no_name_or_number_is_used_twice(
             steps in proptest::collection::vec((0u8..4, 0usize..6, 0u32..4, 0u32..3), 1..80)

@@ -1,7 +1,8 @@
 //! A systemd unit that starts the daemon at boot, and again when it fails.
 //!
-//! This module makes only text and files; the program calls systemd. Whatever ends the daemon, `ExecStopPost`
-//! restores what was left, also if its guardian was killed with it. Reference: systemd.service(5).
+//! This module makes only text and files; the program calls systemd. After any end of the daemon,
+//! `ExecStopPost` undoes the remaining changes, also if its guardian was killed with it. Reference:
+//! systemd.service(5).
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -11,9 +12,9 @@ use unisono_linux::unit_file::{argument, program};
 
 /// The unit's name.
 pub const NAME: &str = "unisono-gang.service";
-/// Where the daemon of the unit looks for its rules.
+/// The rules file of the unit's daemon.
 pub const RULES: &str = "/etc/unisono/gangs.toml";
-/// The first line of our unit. Another file is neither replaced nor removed.
+/// The first line of units that this module writes. Any other file is neither replaced nor removed.
 const MARK: &str = "# Written by `unisono gang install`; removed by `unisono gang uninstall`.";
 /// The directory of an administrator's units.
 const DIRECTORY: &str = "etc/systemd/system";
@@ -94,8 +95,8 @@ pub fn text(path: &str, options: &[String]) -> String {
     )
 }
 
-/// Writes the unit below a root directory and enables it. Answers where it is. On an error an older unit is
-/// still there.
+/// Writes the unit below a root directory and enables it. Returns its path. On an error an older unit is
+/// still in place.
 pub fn install(root: &Path, text: &str) -> Result<PathBuf, GangUnitError> {
     let (path, link) = places(root);
     match is_ours(&path) {
@@ -105,7 +106,7 @@ pub fn install(root: &Path, text: &str) -> Result<PathBuf, GangUnitError> {
     for directory in [&path, &link].into_iter().filter_map(|file| file.parent()) {
         fs::create_dir_all(directory).map_err(failed("make", directory))?;
     }
-    // whole or not at all
+    // atomically: the complete file or none
     let beside = path.with_extension("service.new");
     fs::write(&beside, text).map_err(failed("write", &beside))?;
     fs::rename(&beside, &path).map_err(failed("write", &path))?;
@@ -115,7 +116,7 @@ pub fn install(root: &Path, text: &str) -> Result<PathBuf, GangUnitError> {
     }
 }
 
-/// Removes the unit below a root directory. Answers where it was.
+/// Removes the unit below a root directory. Returns its former path.
 pub fn uninstall(root: &Path) -> Result<PathBuf, GangUnitError> {
     let (path, link) = places(root);
     is_ours(&path)?;
@@ -128,7 +129,7 @@ pub fn uninstall(root: &Path) -> Result<PathBuf, GangUnitError> {
     Ok(path)
 }
 
-/// Fails unless the unit is there and was written by us.
+/// Fails unless the unit exists and was written by this module.
 pub fn installed(root: &Path) -> Result<(), GangUnitError> {
     is_ours(&places(root).0)
 }
@@ -144,7 +145,7 @@ fn is_ours(path: &Path) -> Result<(), GangUnitError> {
     }
 }
 
-/// The unit, and the link that enables it.
+/// The paths of the unit, and of the link that enables it.
 fn places(root: &Path) -> (PathBuf, PathBuf) {
     let directory = root.join(DIRECTORY);
     (directory.join(NAME), directory.join("multi-user.target.wants").join(NAME))

@@ -1,14 +1,14 @@
-//! What threads do one after the other: compute, pause, meet at a barrier, take the next job.
+//! The actions of a thread in sequence: compute, pause, meet at a barrier, take the next job.
 
 use super::model::{Meets, Sharing, SimulatedWait};
 use super::state::{CoreSimulation, Doing, Event};
 use rand::Rng;
 
-/// Threads of a program start this far apart where the kernel places them (ns): about a clone(2).
+/// Time between the starts of a program's threads where the kernel places them (ns): about a clone(2).
 const START: u64 = 20_000;
 
 impl CoreSimulation<'_> {
-    /// A program comes. Its threads start one after the other, or wait for a turn or a job.
+    /// A program arrives. Its threads start one after the other, or wait for a turn or a job.
     pub(super) fn arrive(&mut self, p: usize) {
         let cores = self.machine.cores;
         let takes_turns = self.turns.decides();
@@ -22,7 +22,7 @@ impl CoreSimulation<'_> {
                 Sharing::Partition => (p * cores / count, (p + 1) * cores / count - p * cores / count),
                 _ => (number % cores, 1),
             };
-            // where it was born, or slept before the work began: anywhere
+            // the core where the thread was born, or slept before the work began: any core
             let core = allowed.0 + self.chance.random_range(0..allowed.1);
             let thread = &mut self.threads[t];
             (thread.allowed, thread.core, thread.held) = (allowed, core, takes_turns);
@@ -59,7 +59,7 @@ impl CoreSimulation<'_> {
         now
     }
 
-    /// The thread that runs on `c` has come to an end of something.
+    /// The thread that runs on `c` has finished its present action.
     pub(super) fn done(&mut self, c: usize, t: usize) {
         let thread = &self.threads[t];
         match thread.doing {
@@ -110,20 +110,20 @@ impl CoreSimulation<'_> {
         self.plan(c);
     }
 
-    /// Leaves the processor until somebody wakes it.
+    /// Leaves the processor until another thread wakes it.
     fn block(&mut self, c: usize, t: usize) {
         self.programs[self.threads[t].program].blocks += 1;
         self.take(t);
         (self.threads[t].doing, self.threads[t].wants) = (Doing::Wait, false);
         self.choose(c);
-        // to block costs the core a third of the whole
+        // a third of the cost of blocking falls on this core
         if let Some(next) = self.cores[c].current {
             self.threads[next].overhead += self.machine.costs.block.0 / 3;
             self.plan(c);
         }
     }
 
-    /// The last thread has arrived on core `c`: all go on.
+    /// The last thread has arrived on core `c`: all threads continue.
     fn release(&mut self, c: usize, last: usize) {
         let p = self.threads[last].program;
         let program = &mut self.programs[p];
@@ -204,7 +204,7 @@ impl CoreSimulation<'_> {
         program.job.is_some()
     }
 
-    /// The program's last barrier is passed. Whether it goes on at once, with the next job.
+    /// The program has passed its last barrier. Returns whether it continues at once with the next job.
     fn next_job(&mut self, p: usize) -> bool {
         let program = &mut self.programs[p];
         let Some(since) = program.job else {

@@ -1,4 +1,4 @@
-//! A set of cores as bits, to find an idle one among a thousand.
+//! A set of cores as a bit set, to find an idle core among a thousand.
 
 #[derive(Clone, Debug)]
 pub(super) struct CoreSet {
@@ -33,7 +33,7 @@ impl CoreSet {
         self.words.iter().all(|word| *word == 0)
     }
 
-    /// The first member from `start` up to, without, `end`.
+    /// The first member in `start..end`.
     pub(super) fn first(&self, start: usize, end: usize) -> Option<usize> {
         let mut c = start;
         while c < end {

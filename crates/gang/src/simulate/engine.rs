@@ -1,17 +1,16 @@
-//! The event loop: cores, threads, and what happens when.
+//! The event loop of the simulation: cores, threads and events.
 //!
 //! ```text
-//!   event          what it does                                              rules in
-//!   Core           the running thread has done what it was doing             barrier.rs
-//!   Tick           the running threads may give way, cores balance           queue.rs, place.rs
-//!   Wake           a thread is woken, finds a core, may preempt              place.rs, queue.rs
-//!   Together       a program whose threads all ran together needs a look     together.rs
-//!   Turn           the next gang, or the next of a batch                     turns.rs
-//!   Period         a quota begins anew                                       quota.rs
+//!   event       effect                                                 rules in
+//!   Core        the running thread has finished its present action     barrier.rs
+//!   Tick        the running threads may give way, cores balance        queue.rs, place.rs
+//!   Wake        a thread is woken, finds a core, may preempt           place.rs, queue.rs
+//!   Together    the episodes computed ahead for a program are over     together.rs
+//!   Turn        the next gang, or the next of a batch                  turns.rs
+//!   Period      a new period of a quota begins                         quota.rs
 //! ```
 //!
-//! Every nanosecond of every core is charged once: to a program (computing, spinning, overhead) or to
-//! nobody (idle).
+//! Every nanosecond of every core is charged once: to a program (computing, spinning, overhead) or as idle.
 
 use super::cores::CoreSet;
 use super::kernel::{Tunables, weight_of};
@@ -78,7 +77,7 @@ impl<'a> CoreSimulation<'a> {
             idle_since: 0,
             // sched_init: twice the migration cost
             average_idle: 2 * tunables.migration_cost,
-            // not all at once
+            // the cores balance at different times
             next_balance: tunables.balance_busy * c as u64 / machine.cores as u64,
         };
         let mut engine = Self {
@@ -107,8 +106,8 @@ impl<'a> CoreSimulation<'a> {
         engine
     }
 
-    /// Runs until the end, or until all programs have ended. `progress` hears the time now and then and
-    /// answers whether to go on.
+    /// Runs until the end, or until all programs have ended. `progress` is called with the time now and then;
+    /// false stops the run.
     pub(super) fn run(&mut self, progress: &mut dyn FnMut(u64) -> bool) -> bool {
         while let Some(Reverse((time, _, event))) = self.queue.pop() {
             if time > self.end || self.programs.iter().all(|program| program.ended.is_some()) {
@@ -202,7 +201,7 @@ impl<'a> CoreSimulation<'a> {
             match thread.doing {
                 Doing::Compute(left) => begin.saturating_add(left),
                 Doing::Spin(until) => until.max(begin),
-                // it has slept, and goes on to the barrier
+                // the thread has slept and proceeds to the barrier
                 Doing::Pause => begin,
                 _ => NEVER,
             }
@@ -216,7 +215,7 @@ impl<'a> CoreSimulation<'a> {
         }
     }
 
-    /// The running thread has done what it was doing, or its core's share of a quota is used up.
+    /// The running thread has finished its present action, or its core's share of a quota is used up.
     fn core_event(&mut self, c: usize) {
         self.charge(c);
         let Some(t) = self.cores[c].current else { return };
@@ -241,7 +240,7 @@ impl<'a> CoreSimulation<'a> {
         self.look_where();
     }
 
-    /// The core looks who is to run. A thread that leaves it stays in the queue if it still wants to run.
+    /// Chooses the thread to run. The previous thread stays in the queue if it still wants to run.
     pub(super) fn choose(&mut self, c: usize) {
         self.charge(c);
         let mut next = self.pick(c);
@@ -288,7 +287,7 @@ impl<'a> CoreSimulation<'a> {
         self.plan(c);
     }
 
-    /// Takes a thread off its core or queue. The core has to [`choose`](Self::choose) afterwards.
+    /// Takes a thread off its core or queue. The caller has to [`choose`](Self::choose) afterwards.
     pub(super) fn take(&mut self, t: usize) {
         if !self.threads[t].queued {
             return;
@@ -310,7 +309,7 @@ impl<'a> CoreSimulation<'a> {
         self.note_load(c);
     }
 
-    /// Puts a thread that wants to run into the queue of `c`, if nothing holds it.
+    /// Puts a thread that wants to run into the queue of `c`, unless it is held or throttled.
     pub(super) fn give(&mut self, c: usize, t: usize, why: Joining) -> bool {
         let thread = &mut self.threads[t];
         thread.core = c;
@@ -323,7 +322,7 @@ impl<'a> CoreSimulation<'a> {
         true
     }
 
-    /// Keeps the sets of idle and of crowded cores.
+    /// Updates the sets of idle and of crowded cores.
     pub(super) fn note_load(&mut self, c: usize) {
         self.idle.set(c, self.cores[c].running() == 0);
         self.crowded.set(c, self.cores[c].running() > 1);

@@ -1,4 +1,4 @@
-//! Two kernels' schedulers as numbers. The rules are in `queue.rs` and `place.rs`.
+//! The parameters of two kernels' schedulers. The rules are in `queue.rs` and `place.rs`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -34,7 +34,7 @@ impl fmt::Display for KernelModel {
     }
 }
 
-/// A kernel's constants on a machine of some size.
+/// A kernel's constants on a machine of a given size; times in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tunables {
     pub(super) kernel: KernelModel,
@@ -42,18 +42,19 @@ pub(super) struct Tunables {
     pub(super) tick: u64,
     /// CFS: each thread runs once in this time (sysctl_sched_latency).
     pub(super) latency: u64,
-    /// CFS: the least share of the latency that a thread gets (sysctl_sched_min_granularity).
+    /// CFS: the minimum share of the latency that a thread gets (sysctl_sched_min_granularity).
     pub(super) min_granularity: u64,
-    /// CFS: a woken thread preempts when it is behind by more (sysctl_sched_wakeup_granularity).
+    /// CFS: a woken thread preempts if it is behind by more than this (sysctl_sched_wakeup_granularity).
     pub(super) wakeup_granularity: u64,
-    /// EEVDF: what a thread asks for at a time (sysctl_sched_base_slice).
+    /// EEVDF: the length of a thread's request (sysctl_sched_base_slice).
     pub(super) slice: u64,
     /// sysctl_sched_migration_cost: 0.5 ms in both kernels.
     pub(super) migration_cost: u64,
-    /// Percent by which the busiest core's load exceeds this core's before a thread is moved.
+    /// Percentage of this core's load that the busiest core's load must exceed before a thread is moved.
     pub(super) imbalance: u64,
-    /// Distance of two periodic balances of a busy core, and of an idle one.
+    /// Interval between two periodic balances of a busy core.
     pub(super) balance_busy: u64,
+    /// Interval between two periodic balances of an idle core.
     pub(super) balance_idle: u64,
 }
 
@@ -115,5 +116,5 @@ pub(super) fn weight_of(nice: i8) -> i64 {
     WEIGHTS[(i32::from(nice) + 20).clamp(0, 39) as usize].into()
 }
 
-/// sysctl_sched_cfs_bandwidth_slice: what a core takes from the quota at a time.
+/// sysctl_sched_cfs_bandwidth_slice: the amount that a core takes from the quota at a time.
 pub(super) const QUOTA_SLICE: Nanos = Nanos(5_000_000);

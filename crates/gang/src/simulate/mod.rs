@@ -1,4 +1,4 @@
-//! Programs on simulated cores: what would a machine of another size, kernel or scheduler do?
+//! Programs on simulated cores: predicts the effect of another machine size, kernel or scheduler.
 //!
 //! A discrete-event simulation of threads that compute, spin, block, pause and meet at barriers, under the
 //! schedulers of two kernels and under this crate's own [`Rotation`](crate::policy::Rotation), unchanged.
@@ -23,13 +23,13 @@
 //! # Ok::<(), unisono_gang::Error>(())
 //! ```
 //!
-//! Read `model.rs` (what goes in), `state.rs` (what is known), `engine.rs` (events), `queue.rs` and
-//! `place.rs` (the kernels), `barrier.rs` and `together.rs` (the programs), `turns.rs` (gangs) and
-//! `outcome.rs` (what comes out). `spec.rs` reads a machine and programs from JSON.
+//! Read `model.rs` (the input), `state.rs` (the state), `engine.rs` (events), `queue.rs` and `place.rs` (the
+//! kernels), `barrier.rs` and `together.rs` (the programs), `turns.rs` (gangs) and `outcome.rs` (the
+//! results). `spec.rs` reads a machine and programs from JSON.
 //!
-//! The same seed gives the same answer. Cost: an event each time a thread begins to wait or to run, about
-//! 0.2 us; none while all threads of a program run at the same time. When not: where caches, memory
-//! bandwidth, interrupts or a hypervisor matter. docs/simulator.md lists what is not simulated.
+//! The same seed gives the same result. Cost: an event each time a thread begins to wait or to run, about 0.2
+//! us; none while all threads of a program run at the same time. When not to use: where caches, memory
+//! bandwidth, interrupts or a hypervisor matter. docs/simulator.md lists the effects that are not simulated.
 //!
 //! Reference: Peter et al., "Gang scheduling isn't worth it... yet", ETH TR 745, sections 3 and 4.
 
@@ -59,8 +59,8 @@ pub use spec::{GangSpec, Simulation, SimulationSpec};
 use state::CoreSimulation;
 use unisono_linux::clock::Nanos;
 
-/// Runs programs on a machine for `length`, or until all of them have done their work.
-/// [`Error::Input`] names what is wrong.
+/// Runs programs on a machine for `length`, or until all of them have done their work. [`Error::Input`] names
+/// the mistake in the input.
 pub fn simulate(
     machine: &SimulatedMachine,
     programs: &[SimulatedProgram],
@@ -71,7 +71,8 @@ pub fn simulate(
     simulate_with(machine, programs, sharing, length, seed, &mut |_| true)
 }
 
-/// The same; `progress` hears the simulated time now and then, and answers whether to go on.
+/// As [`simulate`]; `progress` is called with the simulated time now and then, and false stops the
+/// simulation.
 pub fn simulate_with(
     machine: &SimulatedMachine,
     programs: &[SimulatedProgram],

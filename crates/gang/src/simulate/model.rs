@@ -1,4 +1,4 @@
-//! What a simulation is given: a machine, programs, and how the programs share the machine.
+//! The input of a simulation: a machine, programs, and the sharing of the machine between them.
 
 use super::kernel::KernelModel;
 use crate::error::{Error, Result};
@@ -6,39 +6,40 @@ use crate::gang::GangWeight;
 use crate::policy::Backfill;
 use unisono_linux::clock::Nanos;
 
-/// The most cores and the most threads of a simulation; they bound its memory.
+/// Maximum number of cores of a simulation; bounds its memory.
 pub const MOST_CORES: usize = 1024;
+/// Maximum number of threads of a simulation; bounds its memory.
 const MOST_THREADS: usize = 200_000;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct SimulatedMachine {
-    /// 1 to [`MOST_CORES`].
+    /// Number of cores, 1 to [`MOST_CORES`].
     pub cores: usize,
-    /// Cores that share a last-level cache. A waking thread looks for an idle core among them.
+    /// Number of cores that share a last-level cache. A waking thread looks for an idle core among them.
     pub cache_cores: usize,
     pub kernel: KernelModel,
     pub costs: WaitCosts,
 }
 
-/// What waiting and switching cost a core.
+/// The costs of waiting and switching, charged to a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitCosts {
-    /// A barrier that all threads pass while they run, without the wait for the last. At least 1 ns.
+    /// A barrier that all threads pass while they run, without the wait for the last thread. At least 1 ns.
     pub barrier: Nanos,
-    /// To block and to be woken, all parts together: a third each at the thread that blocks, the thread
-    /// that wakes it, and the thread that was woken.
+    /// Blocking and waking, all parts together: a third each for the thread that blocks, the thread that
+    /// wakes it, and the thread that was woken.
     pub block: Nanos,
-    /// From one thread to another on a core.
+    /// A switch from one thread to another on a core.
     pub switch: Nanos,
-    /// From one gang to another, on each core of the new gang.
+    /// A switch from one gang to another, on each core of the new gang.
     pub gang_switch: Nanos,
 }
 
 impl WaitCosts {
     /// The paper's machine: 4 processors of 4 cores (AMD Shanghai, 2.5 GHz) under Linux 2.6.32.
     pub const PAPER: Self = Self {
-        // TR 745, section 3: 40 ns a turn of a busy wait. A line that 16 threads write passes through 16
-        // caches, at about one turn each.
+        // TR 745, section 3: 40 ns per iteration of a busy wait. A cache line that 16 threads write passes
+        // through 16 caches, at about one iteration each.
         barrier: Nanos(640),
         // TR 745, section 3: the cost of blocking
         block: Nanos(7_400),
@@ -54,7 +55,7 @@ impl WaitCosts {
         // plain, interval 0: 16,900 barriers/s are 59 us: 50 us of spinning, one blocking, one switch
         block: Nanos(7_400),
         switch: Nanos(1_500),
-        // the `switch_us` of its gang runs
+        // the `switch_us` of the study's gang runs
         gang_switch: Nanos(50_000),
     };
 }
@@ -74,24 +75,24 @@ pub struct SimulatedProgram {
     pub threads: usize,
     /// Computation between barriers (or pauses). `None`: the threads compute and never wait.
     pub interval: Option<Nanos>,
-    /// Additional computation: normal in `[0, variance]`, each thread and each time its own.
+    /// Additional computation: normal in `[0, variance]`, drawn anew for each thread and each time.
     pub variance: Nanos,
-    /// Barriers without computation that follow each one with computation.
+    /// Number of barriers without computation that follow each barrier with computation.
     pub light_barriers: u32,
-    /// How long a thread sleeps after each computation, as for a disk or a network.
+    /// Sleep of a thread after each computation, as for a disk or a network.
     pub pause: Nanos,
     /// Whether the threads meet at barriers.
     pub meets: Meets,
     pub wait: SimulatedWait,
     /// Computation of each thread, after which the program ends. `None`: to the end of the simulation.
     pub work: Option<Nanos>,
-    /// Work that arrives in bursts. `None`: there is always work.
+    /// Work that arrives in bursts. `None`: the program always has work.
     pub jobs: Option<JobArrivals>,
-    /// As a gang.
+    /// The weight of the program as a gang.
     pub weight: GangWeight,
     /// -20 to 19.
     pub nice: i8,
-    /// Fixed priority (SCHED_FIFO), 1 to 99: it runs before everything with less.
+    /// Fixed priority (SCHED_FIFO), 1 to 99: it runs before all threads with a lower priority.
     pub priority: Option<u8>,
     pub quota: Option<CpuQuota>,
     pub arrives: Nanos,
@@ -103,36 +104,36 @@ pub enum Meets {
     Never,
 }
 
-/// Jobs of a program: `together` of them arrive at once, so that the mean distance stays `every`.
+/// Jobs of a program: `together` of them arrive at once; `every` is the mean interval between jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobArrivals {
-    /// Barriers of a job.
+    /// Number of barriers of a job.
     pub barriers: u64,
     pub every: Nanos,
     pub together: u32,
 }
 
-/// Processor time in each period, as `cpu.max` gives.
+/// Processor time per period, as in `cpu.max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuQuota {
     pub quota: Nanos,
     pub period: Nanos,
 }
 
-/// Who decides which program runs.
+/// The scheduler that decides which program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// The kernel, and it places the threads.
+    /// The kernel, which also places the threads.
     Linux,
     /// The kernel, but thread i stays on core i.
     Spread,
-    /// The policy of this crate; threads of the gang that runs stay on cores of their own.
+    /// The policy of this crate; threads of the running gang stay on cores of their own.
     Gang { slice: Nanos, backfill: Backfill },
-    /// The same, but a program that leaves cores idle shares its turn with one that fills them.
+    /// As `Gang`, but a program that leaves cores idle shares its turn with a program that fills them.
     PairedGang { slice: Nanos },
     /// Each program on its share of the cores.
     Partition,
-    /// One after the other: each to its end, or for its share of the time.
+    /// One program after the other: each to its end, or for its share of the time.
     Batch,
 }
 
@@ -168,7 +169,7 @@ impl SimulatedProgram {
     }
 }
 
-/// Whether a simulation of these can run; the error names the program.
+/// Checks the input of a simulation; the error names the program.
 pub(super) fn check(machine: &SimulatedMachine, programs: &[SimulatedProgram], how: Sharing) -> Result<()> {
     let bad = |text: String| Err(Error::Input(text));
     if !(1..=MOST_CORES).contains(&machine.cores) {

@@ -1,41 +1,44 @@
-//! What a simulation found.
+//! The results of a simulation.
 
 use super::model::SimulatedMachine;
 use super::state::CoreSimulation;
 use serde::Serialize;
 
-/// What a program did. Times of processors are sums over its threads, in seconds.
+/// The results of one program. Processor times are sums over its threads, in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Fate {
     pub name: String,
     pub threads: usize,
     pub arrived_s: f64,
-    /// When it had done its work. `None`: it ran to the end of the simulation.
+    /// When it had done its work, in seconds. `None`: it ran to the end of the simulation.
     pub finished_s: Option<f64>,
-    /// How much longer it took than alone on the machine.
+    /// Run time relative to a run alone on the machine.
     pub stretch: Option<f64>,
-    /// Turns as a gang.
+    /// Number of turns as a gang.
     pub slices: u64,
-    /// Processor time it got as backfill.
+    /// Processor time that it got as backfill.
     pub backfilled_s: f64,
-    /// Barriers, or rounds of threads that meet nobody, for each second it was there.
+    /// Barriers per second of its presence; for threads that never meet, rounds per second.
     pub barriers_per_s: f64,
     pub barriers: u64,
     pub work_s: f64,
-    /// Spinning at barriers.
+    /// Time spent spinning at barriers.
     pub spin_s: f64,
-    /// Barriers themselves, switches, blocking and waking.
+    /// Time spent in barriers themselves, switches, blocking and waking.
     pub overhead_s: f64,
     pub blocks: u64,
-    /// The part of the cores that its threads could use on which they were, on average: less than 1 where
-    /// they were stacked.
+    /// Mean number of cores on which its threads were, as a part of the cores that they could use: less than
+    /// 1 if they were stacked.
     pub unstacked: f64,
-    /// Jobs done, and their latencies in seconds.
+    /// Number of finished jobs.
     pub jobs: u64,
+    /// Latencies of the jobs, in seconds.
     pub latency_s: Option<Latencies>,
-    /// Of a program with a quota: periods in which it was stopped, all periods, and the most it used in one.
+    /// With a quota: number of periods with a stop of the program.
     pub throttled_periods: u64,
+    /// With a quota: number of all periods.
     pub periods: u64,
+    /// With a quota: maximum processor time used in one period.
     pub most_in_period_s: f64,
 }
 
@@ -46,20 +49,20 @@ pub struct Latencies {
     pub max: f64,
 }
 
-/// What a simulation found.
+/// The results of a simulation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     pub cores: usize,
     pub kernel: String,
-    /// When the last program was done, or the end of the simulation.
+    /// The end of the last program, or the end of the simulation.
     pub makespan_s: f64,
-    /// Part of all processor time that did work.
+    /// Part of all processor time that was used for computation.
     pub utilization: f64,
-    /// Part that nobody used.
+    /// Idle part of all processor time.
     pub idle: f64,
-    /// Part spent at barriers without computing.
+    /// Part spent spinning at barriers.
     pub spinning: f64,
-    /// Part spent to switch, to block, to wake and to pass barriers.
+    /// Part spent switching, blocking, waking and passing barriers.
     pub overhead: f64,
     pub turns: u64,
     pub switches: u64,

@@ -1,11 +1,11 @@
-//! Which core a thread runs on: at a wake-up, when a core is idle, and now and then.
+//! Chooses the core of a thread: at a wake-up, when a core is idle, and at periodic balances.
 //!
-//! These rules keep up the state that ruins plain Linux: the threads of a program share one core. If they
+//! These rules preserve the state that ruins plain Linux: the threads of a program share one core. If they
 //! start so, and every core has such a program, no core is idle and all loads are equal. No rule moves a
 //! thread then.
 //!
-//! Left out: scheduling domains above the last-level cache (all cores balance with one another), decayed
-//! load averages (loads are those of the moment), and wake_wide.
+//! Left out: scheduling domains above the last-level cache (all cores balance with one another), decayed load
+//! averages (the present loads are used), and wake_wide.
 //!
 //! References: select_task_rq_fair, wake_affine, select_idle_sibling, load_balance and idle_balance of
 //! kernel/sched_fair.c (2.6.32) and of kernel/sched/fair.c (6.18).
@@ -14,7 +14,7 @@ use super::kernel::KernelModel;
 use super::state::{CoreSimulation, Joining};
 
 impl CoreSimulation<'_> {
-    /// A thread that waited wants to run.
+    /// A waiting thread wants to run.
     pub(super) fn wake(&mut self, t: usize) {
         if self.programs[self.threads[t].program].ended.is_some() || self.threads[t].wants {
             return;
@@ -51,22 +51,22 @@ impl CoreSimulation<'_> {
         }
         let before = if may(thread.core) { thread.core } else { first + thread.core % count };
         if thread.priority > 0 {
-            // select_task_rq_rt: where the least urgent thread runs, best where it ran before
+            // select_task_rq_rt: the core with the least urgent thread, preferably the thread's previous core
             let urgency = |c: usize| {
                 let current = self.cores[c].current.into_iter();
                 current.chain(self.cores[c].queue.iter().copied()).map(|t| self.threads[t].priority).max()
             };
             return (first..first + count).min_by_key(|c| (urgency(*c), *c != before)).unwrap_or(before);
         }
-        // the core of the thread that woke it
+        // the core of the waker
         let waker = thread.woken_from.filter(|c| may(*c));
         let load = thread.load();
         let target = match (waker, self.tunables.kernel) {
             (None, _) => before,
             (Some(waker), _) if waker == before => before,
             (Some(waker), KernelModel::Cfs) => {
-                // wake_affine; SYNC_MORE: threads that wake each other often count as synchronous, so
-                // that the waker's own load does not count
+                // wake_affine; SYNC_MORE: threads that wake each other often count as synchronous, so that
+                // the waker's own load does not count
                 let own = self.cores[waker].current.map_or(0, |t| self.threads[t].load());
                 let here = self.cores[waker].load - own;
                 let there = self.cores[before].load;
@@ -84,7 +84,7 @@ impl CoreSimulation<'_> {
         self.idle_sibling(target, before, (first, first + count))
     }
 
-    /// select_idle_sibling: an idle core that shares the cache with `target`, else `target`.
+    /// select_idle_sibling: an idle core that shares the cache with `target`, otherwise `target`.
     fn idle_sibling(&self, target: usize, before: usize, (first, end): (usize, usize)) -> usize {
         let cache = self.machine.cache_cores.max(1);
         let (low, high) = (target / cache * cache, ((target / cache + 1) * cache).min(self.cores.len()));
@@ -102,8 +102,8 @@ impl CoreSimulation<'_> {
         found.unwrap_or(target)
     }
 
-    /// A core without work takes a thread that waits elsewhere (idle_balance). Not if its idle times are
-    /// shorter than what a migration costs.
+    /// An idle core takes a waiting thread from another core (idle_balance), unless its idle times are
+    /// shorter than the cost of a migration.
     pub(super) fn pull_when_idle(&mut self, c: usize) -> bool {
         if self.crowded.is_empty() || self.cores[c].average_idle < self.tunables.migration_cost {
             return false;
@@ -111,7 +111,7 @@ impl CoreSimulation<'_> {
         self.pull(c)
     }
 
-    /// The balance of a tick: busy cores seldom, idle cores often.
+    /// The periodic balance at a tick: busy cores seldom, idle cores often.
     pub(super) fn balance(&mut self) {
         if self.crowded.is_empty() {
             return;
@@ -153,7 +153,7 @@ impl CoreSimulation<'_> {
             (first..first + count).contains(&c)
                 && !hot
                 && !program.is_throttled(c)
-                // the other core is then no less loaded than this one
+                // after the move the other core has at least the load of this one
                 && (own + thread.load() < busiest || is_idle)
         };
         let Some(t) = self.cores[from].queue.iter().copied().find(movable) else { return false };
@@ -163,7 +163,7 @@ impl CoreSimulation<'_> {
         true
     }
 
-    /// Notes how many cores each program's threads are spread over.
+    /// Samples the spread of each program's threads over the cores.
     pub(super) fn look_where(&mut self) {
         let mut seen = vec![usize::MAX; self.cores.len()];
         for p in 0..self.programs.len() {

@@ -1,4 +1,4 @@
-//! A program while it is simulated: how far it is, and what its threads do.
+//! The simulated state of a program: its progress, and the computations of its threads.
 
 use super::model::{Meets, SimulatedProgram};
 use super::state::{ProgramState, QuotaState};
@@ -14,7 +14,7 @@ impl<'a> ProgramState<'a> {
         generator: Pcg64Mcg,
     ) -> Self {
         let interval = description.interval.map_or(0, |interval| interval.0);
-        // the mean of the variance's distribution is its half
+        // the mean of the variance's distribution is half of the variance
         let mean = (interval + description.variance.0 / 2).max(1);
         let barriers = description
             .work
@@ -49,12 +49,12 @@ impl<'a> ProgramState<'a> {
         }
     }
 
-    /// A thread's next computation.
+    /// Draws a thread's next computation.
     pub(super) fn draw(&mut self) -> u64 {
         draw(self.description, self.phase, &mut self.generator)
     }
 
-    /// The phase of the next barrier.
+    /// Advances to the phase of the next barrier.
     pub(super) fn next_phase(&mut self) {
         self.phase = (self.phase + 1) % (self.description.light_barriers + 1);
     }
@@ -73,7 +73,7 @@ pub(super) fn draw(description: &SimulatedProgram, phase: u32, generator: &mut P
         return interval.0;
     }
     // The sum of three uniform numbers is nearly normal, within [0, 1] after division by three; its deviation
-    // is a sixth, as that of the measured workload (truncated at three deviations).
+    // is a sixth, as in the measured workload (truncated at three deviations).
     let bits: u64 = generator.random();
     let sum = (bits & 0x1f_ffff) + (bits >> 21 & 0x1f_ffff) + (bits >> 42 & 0x1f_ffff);
     let fraction = sum as f64 / (3.0 * f64::from(0x1f_ffff));

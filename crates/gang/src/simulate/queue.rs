@@ -1,13 +1,12 @@
-//! The run queue of a core: which thread is next, and when the one that runs gives way.
+//! The run queue of a core: chooses the next thread, and when the running thread gives way.
 //!
-//! Classes come first: fixed priorities run before everything, then the fair class. Inside the fair class the
-//! kernel decides:
+//! Classes come first: fixed priorities run before the fair class. Inside the fair class the kernel decides:
 //!
 //! | | CFS (2.6.32) | EEVDF (6.18) |
 //! |---|---|---|
-//! | next | least virtual run time | earliest virtual deadline of those with lag >= 0 |
-//! | at a tick | its part of the latency is used up | its slice is used up |
-//! | at a wake-up | it is behind by the wake-up granularity | the slice of the running thread is used up |
+//! | next | least virtual run time | earliest virtual deadline among threads with lag >= 0 |
+//! | gives way at a tick | its part of the latency is used up | its slice is used up |
+//! | gives way at a wake-up | it is behind by the wake-up granularity | its slice is used up |
 //! | a sleeper returns | half a latency before the least | with the lag it left with |
 //!
 //! Left out: buddies and adaptive granularity of 2.6.32, delayed dequeue of 6.12 and later, and groups (every
@@ -19,7 +18,7 @@
 use super::kernel::{IDLE_WEIGHT, KernelModel, NICE_0};
 use super::state::{CoreSimulation, CoreState, Joining, ThreadState};
 
-/// Time on a core as virtual time of a thread.
+/// Converts time on a core to virtual time of a thread.
 fn virtual_time(time: i64, weight: i64) -> i64 {
     if weight == NICE_0 { time } else { (i128::from(time) * i128::from(NICE_0) / i128::from(weight)) as i64 }
 }
@@ -31,12 +30,12 @@ impl ThreadState {
 }
 
 impl CoreSimulation<'_> {
-    /// The running thread and those that wait.
+    /// The running thread and the waiting threads.
     fn members(core: &CoreState) -> impl Iterator<Item = usize> + '_ {
         core.current.into_iter().chain(core.queue.iter().copied())
     }
 
-    /// EEVDF: the weighted mean of the virtual times (avg_vruntime); CFS: the least one ever.
+    /// EEVDF: the weighted mean of the virtual times (avg_vruntime); CFS: the queue's minimum (min_vruntime).
     fn zero_lag(&self, c: usize) -> i64 {
         let core = &self.cores[c];
         let base = core.least;
@@ -51,7 +50,7 @@ impl CoreSimulation<'_> {
         if weights == 0 { base } else { base + (sum.div_euclid(weights)) as i64 }
     }
 
-    /// The thread that runs on `c` has run for `time` more.
+    /// Charges the thread that runs on `c` for `time` more.
     pub(super) fn charge_virtual(&mut self, c: usize, t: usize, time: u64) {
         let thread = &mut self.threads[t];
         thread.virtual_time += virtual_time(time as i64, thread.load());
@@ -75,13 +74,13 @@ impl CoreSimulation<'_> {
         match tunables.kernel {
             KernelModel::Cfs => {
                 let thread = &mut self.threads[t];
-                // kept relative to the least of a queue while it is in none
+                // a thread in no queue keeps its virtual time relative to the queue's minimum
                 let back = least + thread.virtual_time;
                 thread.virtual_time = match why {
                     Joining::Moved => back,
-                    // GENTLE_FAIR_SLEEPERS: half a latency before the least, but no time gained
+                    // GENTLE_FAIR_SLEEPERS: half a latency before the minimum, but no time gained
                     Joining::Woken => back.max(least - tunables.latency as i64 / 2),
-                    // START_DEBIT: behind those that are there
+                    // START_DEBIT: behind the threads that are in the queue
                     Joining::New => {
                         let all = self.cores[c].load + weight;
                         let period = tunables.latency.max(tunables.min_granularity * (nr + 1)) as i64;
@@ -113,7 +112,7 @@ impl CoreSimulation<'_> {
         self.note_load(c);
     }
 
-    /// Remembers the thread's place in virtual time. Call it before the thread leaves the queue.
+    /// Saves the thread's place in virtual time. Call it before the thread leaves the queue.
     pub(super) fn leave_virtual(&mut self, c: usize, t: usize) {
         match self.tunables.kernel {
             KernelModel::Cfs => self.threads[t].virtual_time -= self.cores[c].least,
@@ -129,17 +128,17 @@ impl CoreSimulation<'_> {
         self.cores[c].load -= self.threads[t].load();
     }
 
-    /// The thread that is to run: one in the queue, or the one that runs.
+    /// The thread to run next: a queued thread, or the running one.
     pub(super) fn pick(&self, c: usize) -> Option<usize> {
         let core = &self.cores[c];
         let urgent = |t: &usize| self.threads[*t].priority;
-        // the running one comes first, so that equals do not preempt it
+        // the running thread comes first, so that a thread of equal priority does not preempt it
         let highest = Self::members(core).map(|t| urgent(&t)).max()?;
         if highest > 0 {
             return Self::members(core).find(|t| urgent(t) == highest);
         }
         match self.tunables.kernel {
-            // of equals, the one that ran comes last, as in the kernel's trees
+            // among equals the running thread comes last, as in the kernel's trees
             KernelModel::Cfs => {
                 Self::members(core).min_by_key(|t| (self.threads[*t].virtual_time, Some(*t) == core.current))
             }
@@ -156,7 +155,7 @@ impl CoreSimulation<'_> {
         }
     }
 
-    /// RUN_TO_PARITY: a thread that was chosen runs until its deadline, also when others wake up.
+    /// RUN_TO_PARITY: a chosen thread runs until its deadline, even if other threads wake up.
     fn is_protected(&self, t: usize) -> bool {
         let thread = &self.threads[t];
         thread.virtual_time < thread.protected_until
@@ -169,7 +168,7 @@ impl CoreSimulation<'_> {
         thread.protected_until = thread.deadline;
     }
 
-    /// A tick, or the end of something: whether the running thread gives way.
+    /// At a tick, or at the end of a thread's action: whether the running thread gives way.
     pub(super) fn gives_way(&mut self, c: usize) -> bool {
         let Some(t) = self.cores[c].current else { return false };
         let tunables = self.tunables;

@@ -1,8 +1,9 @@
-//! The quota of a program (`cpu.max`): a pool that is filled in each period, and what cores took from it.
+//! The quota of a program (`cpu.max`): a pool that is refilled in each period, and the parts that cores took
+//! from it.
 //!
 //! A core takes 5 ms at a time. When the pool is empty, the program's threads on that core stop until the
-//! next period. The kernel notices at a tick and takes the excess from the next period; here a core stops
-//! in the moment, so that no period exceeds the quota.
+//! next period. The kernel notices this at a tick and takes the excess from the next period; here a core
+//! stops at once, so that no period exceeds the quota.
 //!
 //! Reference: Turner, Rao, Rao, "CPU bandwidth control for CFS", 2010; kernel/sched/fair.c.
 
@@ -41,7 +42,7 @@ impl ProgramState<'_> {
         self.quota.as_ref().is_some_and(|quota| quota.throttled[c])
     }
 
-    /// How long its threads may still run on `c` without asking. `None`: there is no quota.
+    /// The time for which its threads may still run on `c` without taking from the pool. `None`: no quota.
     pub(super) fn quota_left(&self, c: usize) -> Option<u64> {
         self.quota.as_ref().map(|quota| quota.taken[c])
     }
@@ -56,7 +57,8 @@ impl ProgramState<'_> {
 }
 
 impl CoreSimulation<'_> {
-    /// The running thread needs more of its program's quota: it gets it, or its core's threads stop.
+    /// The running thread needs more of its program's quota: either `c` takes from the pool, or its threads
+    /// stop.
     pub(super) fn ask_quota(&mut self, c: usize, t: usize) {
         let p = self.threads[t].program;
         let Some(quota) = &mut self.programs[p].quota else { return };
@@ -76,8 +78,8 @@ impl CoreSimulation<'_> {
         self.choose(c);
     }
 
-    /// A new period: the pool is full, and stopped threads go on. Cores keep nothing of the old period, so
-    /// that a period never exceeds the quota; the kernel lets a core keep 1 ms.
+    /// A new period: the pool is refilled, and stopped threads continue. Cores keep no rest of the old
+    /// period, so that a period never exceeds the quota; the kernel lets a core keep 1 ms.
     pub(super) fn period(&mut self, p: usize) {
         if self.programs[p].ended.is_some() {
             return;

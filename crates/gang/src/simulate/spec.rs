@@ -1,4 +1,4 @@
-//! A simulation as people write it: JSON with durations like `20ms`.
+//! The text form of a simulation: JSON with durations like `20ms`.
 
 use super::kernel::KernelModel;
 use super::model::{
@@ -13,7 +13,7 @@ use std::str::FromStr;
 use unisono_linux::clock::Nanos;
 use unisono_measure::units;
 
-/// A machine and its programs. Only `cores` and `gangs` are needed.
+/// A machine and its programs. Only `cores` and `gangs` are required.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SimulationSpec {
@@ -24,24 +24,24 @@ pub struct SimulationSpec {
     pub scheduler: Option<String>,
     /// Length of a turn of weight 1, for example `20ms`.
     pub slice: Option<String>,
-    /// What a switch of gangs costs every core.
+    /// Cost of a switch of gangs, on every core.
     pub switch: Option<String>,
     /// Whether waiting gangs get idle cores.
     pub backfill: Option<bool>,
-    /// Simulated time; without it until all work is done.
+    /// Simulated time; `None`: until all work is done.
     pub seconds: Option<f64>,
     pub seed: Option<u64>,
-    /// What blocking costs, all parts together.
+    /// Cost of blocking and waking, all parts together.
     pub block: Option<String>,
-    /// What a barrier costs whose threads all run.
+    /// Cost of a barrier whose threads all run.
     pub barrier: Option<String>,
-    /// Cores that share a last-level cache.
+    /// Number of cores that share a last-level cache.
     pub cache_cores: Option<usize>,
     #[serde(alias = "programs")]
     pub gangs: Vec<GangSpec>,
 }
 
-/// A program of a simulation. Only `threads` is needed.
+/// A program of a simulation. Only `threads` is required.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GangSpec {
@@ -49,33 +49,35 @@ pub struct GangSpec {
     pub threads: usize,
     /// Processor time that each thread needs.
     pub work: Option<String>,
-    /// Computation between barriers; without it, threads never wait.
+    /// Computation between barriers; `None`: threads never wait.
     pub interval: Option<String>,
     pub variance: Option<String>,
-    /// Barriers without computation after each with computation.
+    /// Number of barriers without computation after each barrier with computation.
     pub light_barriers: u32,
     /// Sleep after each computation.
     pub pause: Option<String>,
-    /// `spin`, `block`, or how long to spin before blocking: `50us`.
+    /// `spin`, `block`, or the time to spin before blocking: `50us`.
     pub wait: Option<String>,
-    /// `false`: the threads meet nobody.
+    /// `false`: the threads never meet.
     pub barriers: Option<bool>,
     pub weight: Option<u32>,
     pub nice: i8,
-    /// 1 to 99: the threads run before all without one (SCHED_FIFO).
+    /// 1 to 99: the threads run before all threads without a priority (SCHED_FIFO).
     pub priority: Option<u8>,
-    /// Cores' worth of processor time, in periods of 100 ms.
+    /// Processor time in cores, in periods of 100 ms.
     pub quota: Option<f64>,
     pub arrives: Option<String>,
-    /// Barriers of a job, and the distance of jobs; `together` of them arrive at once.
+    /// Number of barriers of a job.
     pub job: Option<u64>,
+    /// Mean interval between jobs.
     pub every: Option<String>,
+    /// Number of jobs that arrive at once.
     pub together: Option<u32>,
-    /// How many of these programs there are.
+    /// Number of copies of this program.
     pub count: Option<usize>,
 }
 
-/// A specification that was understood.
+/// A checked specification.
 #[derive(Clone, Debug)]
 pub struct Simulation {
     pub machine: SimulatedMachine,
@@ -85,7 +87,7 @@ pub struct Simulation {
     pub seed: u64,
 }
 
-/// The longest time that a simulation without `seconds` may take: a day.
+/// Limit for a simulation without `seconds`: a day of simulated time.
 const LONGEST: Nanos = Nanos(86_400_000_000_000);
 
 impl SimulationSpec {
@@ -223,7 +225,7 @@ impl GangSpec {
 }
 
 impl Simulation {
-    /// Runs it; `progress` as for [`super::simulate_with`].
+    /// Runs the simulation; `progress` as for [`super::simulate_with`].
     pub fn run(&self, progress: &mut dyn FnMut(Nanos) -> bool) -> Result<Report> {
         super::simulate_with(&self.machine, &self.programs, self.sharing, self.length, self.seed, progress)
     }

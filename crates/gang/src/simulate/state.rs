@@ -1,7 +1,7 @@
-//! All that a simulation knows: its cores, its threads and its programs.
+//! The state of a simulation: its cores, its threads and its programs.
 //!
-//! The other files hold the rules, each the methods of one concern. They change this state and know nothing
-//! of one another's types.
+//! The other files hold the rules: each adds the methods of one concern. They change this state and use no
+//! types of one another.
 
 use super::cores::CoreSet;
 use super::kernel::Tunables;
@@ -17,7 +17,7 @@ pub(super) const NEVER: u64 = u64::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Event {
     Arrive(usize),
-    /// The number is that of the core's last change; an older one says nothing.
+    /// A core, and the number of its last change; an event with an older number is stale.
     Core(usize, u64),
     Wake(usize),
     Job(usize),
@@ -30,31 +30,31 @@ pub(super) enum Event {
 #[derive(Clone, Debug)]
 pub(super) struct ThreadState {
     pub(super) program: usize,
-    /// The core it runs on, waits for, or ran on last.
+    /// The core where it runs, waits, or ran last.
     pub(super) core: usize,
     /// First core and number of cores that it may use.
     pub(super) allowed: (usize, usize),
     pub(super) weight: i64,
     /// 0: the fair class.
     pub(super) priority: u8,
-    /// A gang that uses cores which another's turn leaves idle: it gives way to all others.
+    /// Its gang uses cores that another gang's turn leaves idle; the thread gives way to all others.
     pub(super) is_filler: bool,
-    /// It does not wait for anything.
+    /// The thread is runnable: it waits for no event.
     pub(super) wants: bool,
     /// Its gang waits for a turn.
     pub(super) held: bool,
     pub(super) queued: bool,
     pub(super) doing: Doing,
-    /// Overhead that it has to pay before it goes on.
+    /// Overhead to be paid before the thread continues.
     pub(super) overhead: u64,
     pub(super) woken_from: Option<usize>,
     pub(super) virtual_time: i64,
     pub(super) lag: i64,
     pub(super) deadline: i64,
     pub(super) protected_until: i64,
-    /// Time since it was chosen.
+    /// Run time since it was chosen.
     pub(super) run: u64,
-    /// When it last ran, for "is it still in the cache".
+    /// When it last ran; tells whether its data is still in the cache.
     pub(super) ran_until: u64,
 }
 
@@ -63,11 +63,11 @@ pub(super) struct CoreState {
     pub(super) current: Option<usize>,
     pub(super) last: Option<usize>,
     pub(super) queue: Vec<usize>,
-    /// Sum of the weights, with the running thread's.
+    /// Sum of the weights, the running thread's included.
     pub(super) load: i64,
-    /// The least virtual time of its threads, which never goes back (CFS: min_vruntime).
+    /// The minimum virtual time of its threads, which never decreases (CFS: min_vruntime).
     pub(super) least: i64,
-    /// Up to when its time is charged.
+    /// Moment until which the core's time is charged.
     pub(super) charged: u64,
     pub(super) change: u64,
     pub(super) idle: u64,
@@ -82,10 +82,10 @@ impl CoreState {
     }
 }
 
-/// What a thread does while it runs, or why it does not.
+/// The action of a running thread, or the reason why a thread does not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doing {
-    /// The time left.
+    /// Computes for this remaining time.
     Compute(u64),
     /// Spins at a barrier up to this moment, then blocks.
     Spin(u64),
@@ -93,34 +93,34 @@ pub(super) enum Doing {
     Wait,
     /// Sleeps between two computations.
     Pause,
-    /// Has not come, or has ended.
+    /// Has not arrived yet, or has ended.
     Absent,
 }
 
 pub(super) struct ProgramState<'a> {
     pub(super) description: &'a SimulatedProgram,
-    /// Its first thread; the others follow.
+    /// Index of its first thread; the others follow.
     pub(super) first: usize,
     pub(super) generator: Pcg64Mcg,
     /// 0 before a barrier with computation, then one for each light barrier.
     pub(super) phase: u32,
-    /// Threads that are at the barrier.
+    /// Number of threads at the barrier.
     pub(super) arrived: usize,
-    /// Barriers passed; of threads that meet nobody: rounds.
+    /// Number of barriers passed; for threads that never meet, rounds.
     pub(super) barriers: u64,
-    /// To the end of the program or of the job. `None`: no end.
+    /// Barriers left to the end of the program or of the job. `None`: no end.
     pub(super) barriers_left: Option<u64>,
-    /// Computation left for each thread, if they meet nobody.
+    /// Remaining computation of each thread, if the threads never meet.
     pub(super) to_do: Vec<u64>,
     pub(super) threads_ended: usize,
-    /// Moments at which jobs arrived that have not begun.
+    /// Arrival times of jobs that have not begun.
     pub(super) jobs: VecDeque<u64>,
     pub(super) job: Option<u64>,
     pub(super) latencies: Vec<u64>,
     pub(super) quota: Option<QuotaState>,
     pub(super) together: Option<Together>,
     pub(super) together_number: u64,
-    /// Processor time in this turn.
+    /// Processor time used in this turn.
     pub(super) used: u64,
     pub(super) filled: u64,
     pub(super) work: u64,
@@ -130,8 +130,9 @@ pub(super) struct ProgramState<'a> {
     pub(super) slices: u64,
     pub(super) is_here: bool,
     pub(super) ended: Option<u64>,
-    /// Looks at how many of the cores it could use its threads are on, and the sum of these parts.
+    /// Number of samples of the spread of its threads over the cores.
     pub(super) looks: u64,
+    /// Sum of the samples: the number of cores with its threads, as a part of the cores that it could use.
     pub(super) unstacked: f64,
 }
 
@@ -139,27 +140,27 @@ pub(super) struct ProgramState<'a> {
 pub(super) struct QuotaState {
     pub(super) rule: CpuQuota,
     pub(super) pool: u64,
-    /// What each core has taken and not used.
+    /// For each core, the time that it took from the pool and has not used.
     pub(super) taken: Vec<u64>,
     pub(super) throttled: Vec<bool>,
     pub(super) periods: u64,
-    /// Periods in which some core was stopped.
+    /// Number of periods in which some core was stopped.
     pub(super) stopped: u64,
     pub(super) stopped_now: bool,
     pub(super) used: u64,
-    /// The most that was used in a period.
+    /// Maximum time used in a period.
     pub(super) most: u64,
 }
 
-/// A row of episodes that follow one another.
+/// A sequence of consecutive episodes.
 #[derive(Clone, Debug)]
 pub(super) struct EpisodeRow {
-    /// The end of the last one.
+    /// The end of the last episode.
     pub(super) end: u64,
     pub(super) generator: Pcg64Mcg,
     pub(super) phase: u32,
     pub(super) count: u64,
-    /// Computation of all threads.
+    /// Total computation of all threads.
     pub(super) work: u64,
 }
 
@@ -182,7 +183,7 @@ pub(super) enum Part {
 pub(super) struct GangTurns {
     pub(super) rotation: Option<Rotation>,
     pub(super) is_batch: bool,
-    /// By program: who takes its turns, itself or its partner.
+    /// For each program: the program whose turns it shares, itself or its partner.
     pub(super) leader: Vec<usize>,
     pub(super) parts: Vec<Part>,
     /// Batch: programs that had their share of the time.
@@ -194,7 +195,7 @@ pub(super) struct GangTurns {
     pub(super) taken: u64,
 }
 
-/// Why a thread joins a queue.
+/// The reason why a thread joins a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Joining {
     New,
@@ -212,8 +213,9 @@ pub(super) struct CoreSimulation<'a> {
     pub(super) programs: Vec<ProgramState<'a>>,
     pub(super) threads: Vec<ThreadState>,
     pub(super) cores: Vec<CoreState>,
-    /// Cores that run nothing, and cores on which somebody waits.
+    /// Cores that run no thread.
     pub(super) idle: CoreSet,
+    /// Cores with a waiting thread.
     pub(super) crowded: CoreSet,
     pub(super) turns: GangTurns,
     pub(super) chance: Pcg64Mcg,

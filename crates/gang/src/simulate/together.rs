@@ -1,23 +1,22 @@
-//! A program whose threads all run at the same time is computed, not stepped.
+//! Computes the episodes of a program in one step while all its threads run at the same time.
 //!
 //! While no thread of it is stopped, a barrier lasts as long as the slowest thread computes. So the episodes
-//! are added up without an event for each thread, up to the first in which a thread would block. When a
-//! thread is stopped in between, [`settle`](CoreSimulation::settle) computes the same episodes again, up to
-//! that moment, and says where every thread is. The draws are the same, so the answer does not depend on who
-//! looks.
+//! are added up without an event for each thread, up to the first episode in which a thread would block. If a
+//! thread is stopped before that, [`settle`](CoreSimulation::settle) computes the same episodes again, up to
+//! that moment, and sets the state of every thread. The random draws are the same, so the result does not
+//! depend on when `settle` is called.
 //!
-//! Cost: with variance, one random draw for each thread at each barrier. Without variance, a barrier costs
-//! nothing.
+//! Cost: with variance, one random draw per thread and barrier. Without variance, a barrier costs nothing.
 
 use super::model::{Meets, SimulatedWait};
 use super::program::draw;
 use super::state::{CoreSimulation, Doing, EpisodeRow, Event, NEVER, ProgramState, Together};
 
-/// Episodes with variance that are computed ahead. This bounds how many are computed twice.
+/// Maximum number of episodes with variance that are computed ahead; bounds the work done twice.
 const AHEAD: u64 = 4096;
 
 impl ProgramState<'_> {
-    /// How long a thread spins before it blocks.
+    /// Time for which a thread spins before it blocks.
     fn patience(&self) -> u64 {
         match self.description.wait {
             SimulatedWait::Spin => NEVER,
@@ -26,7 +25,7 @@ impl ProgramState<'_> {
         }
     }
 
-    /// Adds whole episodes that end by `until`, at most `most`.
+    /// Adds whole episodes that end by `until`, at most `most` of them.
     fn add_up(&self, mut row: EpisodeRow, until: u64, most: u64, barrier: u64) -> EpisodeRow {
         let description = self.description;
         let threads = description.threads as u64;
@@ -35,7 +34,7 @@ impl ProgramState<'_> {
         let has_chance = description.variance.0 > 0;
         while row.count < most {
             if !has_chance && row.phase == 0 {
-                // whole rounds at once
+                // several rounds in one step
                 let work = description.interval.map_or(0, |interval| interval.0);
                 let round = barrier * phases + work;
                 let rounds = ((until - row.end) / round).min((most - row.count) / phases);
@@ -66,7 +65,8 @@ impl ProgramState<'_> {
 }
 
 impl CoreSimulation<'_> {
-    /// All threads of the program have just met, and none is blocked. Whether they go on together.
+    /// All threads of the program have just met, and none is blocked. Returns whether their episodes are
+    /// computed ahead.
     pub(super) fn go_together(&mut self, p: usize) -> bool {
         let program = &self.programs[p];
         let description = program.description;
@@ -115,7 +115,8 @@ impl CoreSimulation<'_> {
         }
     }
 
-    /// If the program's threads ran together: works out where each of them is now.
+    /// Ends the joint computation of a program's threads, if there is one: sets the present state of each
+    /// thread.
     pub(super) fn settle(&mut self, p: usize) {
         if self.programs[p].together.is_none() {
             return;

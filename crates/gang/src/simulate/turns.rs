@@ -4,8 +4,8 @@
 //! gang has the i-th core of the gang's place. A program that only fills idle cores gives way to all others.
 //!
 //! Pairs: a program that leaves cores idle (it pauses, or its threads have unequal work) shares its turns
-//! with one, if both together need no more than the machine; the kernel shares the cores between the two.
-//! Reference: Wiseman and Feitelson, "Paired gang scheduling", 2003.
+//! with another one, if both together need no more than the machine; the kernel shares the cores between the
+//! two. Reference: Wiseman and Feitelson, "Paired gang scheduling", 2003.
 
 use super::model::Sharing;
 use super::state::{CoreSimulation, Event, GangTurns, Joining, Part};
@@ -13,10 +13,10 @@ use crate::gang::GangId;
 use crate::policy::{Backfill, Rotation};
 use unisono_linux::clock::Nanos;
 
-/// The part of the machine that both programs of a pair together may want: a program that uses all cores can
-/// be paired with one that uses at most a tenth of them.
+/// Maximum part of the machine that the two programs of a pair may want together: a program that uses all
+/// cores can be paired with a program that uses at most a tenth of them.
 const PAIR_FITS: f64 = 1.1;
-/// Turns of a program after which its use of the cores is known.
+/// Number of turns of a program after which its use of the cores is known.
 const TURNS_BEFORE_PAIRING: u64 = 2;
 
 impl GangTurns {
@@ -99,7 +99,7 @@ impl CoreSimulation<'_> {
         self.apply(&parts);
     }
 
-    /// Tells the policy how much of its turn each gang used.
+    /// Reports each gang's use of its turn to the policy.
     fn observe(&mut self) {
         let length = self.now - self.turns.since;
         let capacity = (length * self.machine.cores as u64).max(1) as f64;
@@ -118,7 +118,7 @@ impl CoreSimulation<'_> {
         }
     }
 
-    /// Finds a partner for a program that leaves cores idle: the one that fills them best.
+    /// Finds a partner for a program that leaves cores idle: the program that fills them best.
     fn pair(&mut self) {
         let known = |p: &usize| {
             let state = &self.programs[*p];
@@ -157,8 +157,8 @@ impl CoreSimulation<'_> {
         parts
     }
 
-    /// The first that came and has not had its share: all of a program that ends, or an equal part of the
-    /// time that is left.
+    /// The first program to arrive that has not had its share: all of a program that ends, or an equal part
+    /// of the remaining time.
     fn next_of_batch(&mut self) -> Vec<Part> {
         for p in 0..self.programs.len() {
             let was_running = self.turns.parts[p] != Part::Held;

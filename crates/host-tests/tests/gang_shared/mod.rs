@@ -1,6 +1,5 @@
 //! What the tests of `unisono gang run` share: starting it, finding its groups and programs, reading its
 //! summary.
-#![allow(dead_code, reason = "each test program uses a part of it")]
 
 pub(crate) mod served;
 

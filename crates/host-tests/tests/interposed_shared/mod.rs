@@ -1,6 +1,5 @@
 //! What the tests of the interposed place share: two hosts, a queue at the device of one, and connections
 //! through it.
-#![allow(dead_code, reason = "each test file uses a part")]
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};

@@ -1,6 +1,5 @@
 //! What the tests of policies on a device share: two hosts, a policy on a device of one, and how others see
 //! it.
-#![allow(dead_code, reason = "each list of tests uses a part of it")]
 
 use std::fs;
 use std::net::UdpSocket;

@@ -1,16 +1,17 @@
-//! Programs of a few dozen instructions, written as such, so that nobody needs a compiler for them.
+//! An assembler for programs of a few dozen instructions, so that these programs need no compiler.
 //!
-//! Small on purpose: what classifiers need, and no more. Labels are places to jump to, set once, used before
-//! or after. Reference: Documentation/bpf/standardization/instruction-set.rst.
+//! It is deliberately small: it has only the instructions that classifiers need. Labels are jump targets;
+//! each is set once, before or after the jumps to it. Reference:
+//! Documentation/bpf/standardization/instruction-set.rst.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// A register: 0 is the answer, 1 to 5 the arguments of a call (and gone after it), 6 to 9 stay, 10 is the
-/// end of the stack.
+/// A register: 0 holds the result, 1 to 5 hold the arguments of a call (which destroys them), calls preserve
+/// 6 to 9, and 10 points to the end of the stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BpfRegister(pub u8);
 
-/// The answer of a call, and of the program.
+/// The result of a call, and of the program.
 pub const R0: BpfRegister = BpfRegister(0);
 /// The first argument of a call, and of the program.
 pub const R1: BpfRegister = BpfRegister(1);
@@ -18,10 +19,10 @@ pub const R2: BpfRegister = BpfRegister(2);
 pub const R3: BpfRegister = BpfRegister(3);
 pub const R4: BpfRegister = BpfRegister(4);
 pub const R5: BpfRegister = BpfRegister(5);
-/// The end of the stack, from which a program counts down.
+/// The end of the stack; the program's stack slots have negative offsets from it.
 pub const STACK: BpfRegister = BpfRegister(10);
 
-/// How much memory an instruction reads.
+/// The number of bytes that an instruction reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LoadSize {
     One = 0x71,
@@ -30,31 +31,31 @@ pub enum LoadSize {
     Eight = 0x79,
 }
 
-/// When a jump is taken; on all 64 bits but for [`JumpWhen::Not32`].
+/// The condition of a jump; compares all 64 bits except for [`JumpWhen::Not32`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JumpWhen {
     Equal = 0x15,
     Not = 0x55,
-    /// The first is greater, as numbers without sign.
+    /// The first operand is greater, unsigned.
     Above = 0x25,
-    /// The first is less, as numbers without sign.
+    /// The first operand is less, unsigned.
     Below = 0xa5,
-    /// The first is less, as numbers with a sign.
+    /// The first operand is less, signed.
     SignedBelow = 0xc5,
-    /// Their lower 32 bits are not the same.
+    /// The lower 32 bits differ.
     Not32 = 0x56,
 }
 
-/// What is done to a register with a number.
+/// An operation on a register and a constant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AluOperation {
     Set = 0xb7,
-    /// Its lower 32 bits become the number, the others zero.
+    /// Sets the lower 32 bits to the constant and the upper bits to zero.
     Set32 = 0xb4,
     Add = 0x07,
-    /// Bits that the number has not are cleared.
+    /// Bitwise AND with the constant.
     And = 0x57,
-    /// The same of the lower 32 bits; the others become zero.
+    /// Bitwise AND of the lower 32 bits with the constant; the upper bits become zero.
     And32 = 0x54,
     Left = 0x67,
     Right = 0x77,
@@ -67,7 +68,7 @@ pub struct Label(usize);
 pub struct Assembler {
     code: Vec<u64>,
     labels: Vec<Option<usize>>,
-    /// Where a jump stands and where it leads.
+    /// The position of each jump and its target.
     jumps: Vec<(usize, Label)>,
 }
 
@@ -83,17 +84,17 @@ impl Assembler {
         self.push(0xbf, to, from, 0, 0)
     }
 
-    /// A register is added to another one.
+    /// Adds a register to another.
     pub fn add(&mut self, to: BpfRegister, from: BpfRegister) -> &mut Self {
         self.push(0x0f, to, from, 0, 0)
     }
 
-    /// Bits of a register are added to another one.
+    /// Bitwise OR of a register into another.
     pub fn or(&mut self, to: BpfRegister, from: BpfRegister) -> &mut Self {
         self.push(0x4f, to, from, 0, 0)
     }
 
-    /// Something is done to a register.
+    /// Applies an operation with a constant to a register.
     pub fn number(&mut self, operation: AluOperation, to: BpfRegister, number: i32) -> &mut Self {
         self.push(operation as u8, to, R0, 0, number)
     }
@@ -102,54 +103,56 @@ impl Assembler {
         self.number(AluOperation::Set, to, number)
     }
 
-    /// A register becomes a number of 64 bits.
+    /// Loads a 64-bit constant into a register.
     pub fn set_long(&mut self, to: BpfRegister, number: u64) -> &mut Self {
         self.wide(to, 0, number)
     }
 
-    /// A register becomes a map, for calls that take one. It must still be open when the program is loaded.
+    /// Loads a map into a register, for calls that take a map. The map must still be open when the program is
+    /// loaded.
     pub fn map(&mut self, to: BpfRegister, map: BorrowedFd<'_>) -> &mut Self {
         self.wide(to, 1, u64::from(map.as_raw_fd().cast_unsigned()))
     }
 
-    /// A register becomes the address of an array's first element.
+    /// Loads the address of an array's first element into a register.
     pub fn array(&mut self, to: BpfRegister, array: BorrowedFd<'_>) -> &mut Self {
         self.wide(to, 2, u64::from(array.as_raw_fd().cast_unsigned()))
     }
 
-    /// An instruction of two, with a number of 64 bits or what the kernel makes one of.
+    /// A double instruction with a 64-bit constant, or with a value that the kernel replaces by such a
+    /// constant.
     fn wide(&mut self, to: BpfRegister, meaning: u8, number: u64) -> &mut Self {
         self.push(0x18, to, BpfRegister(meaning), 0, (number as u32).cast_signed());
         self.code.push(number >> 32 << 32);
         self
     }
 
-    /// A register becomes what is in memory.
+    /// Loads from memory into a register.
     pub fn load(&mut self, size: LoadSize, to: BpfRegister, from: BpfRegister, offset: i16) -> &mut Self {
         self.push(size as u8, to, from, offset, 0)
     }
 
-    /// Eight bytes of memory become what is in a register.
+    /// Stores a register's eight bytes to memory.
     pub fn store(&mut self, to: BpfRegister, offset: i16, from: BpfRegister) -> &mut Self {
         self.push(0x7b, to, from, offset, 0)
     }
 
-    /// Four bytes of memory become what is in a register.
+    /// Stores a register's lower four bytes to memory.
     pub fn store_four(&mut self, to: BpfRegister, offset: i16, from: BpfRegister) -> &mut Self {
         self.push(0x63, to, from, offset, 0)
     }
 
-    /// Four bytes of memory become a number.
+    /// Stores a constant of four bytes to memory.
     pub fn store_number(&mut self, to: BpfRegister, offset: i16, number: i32) -> &mut Self {
         self.push(0x62, to, R0, offset, number)
     }
 
-    /// Eight bytes of memory become zero.
+    /// Stores eight zero bytes to memory.
     pub fn clear(&mut self, to: BpfRegister, offset: i16) -> &mut Self {
         self.push(0x7a, to, R0, offset, 0)
     }
 
-    /// Two bytes in a register change from the network's order to the machine's.
+    /// Converts the lower two bytes of a register from network byte order to host byte order.
     pub fn swap_from_network(&mut self, register: BpfRegister) -> &mut Self {
         self.push(0xdc, register, R0, 0, 16)
     }
@@ -178,13 +181,13 @@ impl Assembler {
         self.push(0x05, R0, R0, 0, 0)
     }
 
-    /// Jumps if a register is as said beside a number.
+    /// Jumps if the comparison of a register with a constant holds.
     pub fn jump_if(&mut self, when: JumpWhen, register: BpfRegister, number: i32, to: Label) -> &mut Self {
         self.jumps.push((self.code.len(), to));
         self.push(when as u8, register, R0, 0, number)
     }
 
-    /// Jumps if a register is as said beside another one.
+    /// Jumps if the comparison of two registers holds.
     pub fn jump_if_registers(
         &mut self,
         when: JumpWhen,
@@ -196,10 +199,10 @@ impl Assembler {
         self.push(when as u8 | 0x08, one, other, 0, 0)
     }
 
-    /// The instructions; none if a jump is too far for one instruction.
+    /// The instructions; `None` if a jump is too far for its instruction.
     ///
     /// # Panics
-    /// If a label was jumped to and never set.
+    /// If a jump's label was never set.
     #[must_use]
     pub fn finish(mut self) -> Option<Vec<u64>> {
         for (at, label) in &self.jumps {

@@ -1,5 +1,5 @@
-//! Programs that run when this process calls them (`BPF_PROG_TYPE_SYSCALL`), for what only the kernel may do
-//! to its own objects.
+//! Programs that run when this process calls them (`BPF_PROG_TYPE_SYSCALL`), for actions on kernel objects
+//! that only code in the kernel may take.
 
 use super::{Attributes, NotLoaded, PROGRAM_TEST_RUN, SLEEPABLE, bpf, load};
 use std::io;
@@ -11,15 +11,15 @@ const SYSTEM_CALL: u32 = 31;
 pub struct Callable(OwnedFd);
 
 impl Callable {
-    /// Loads one; as [`super::ClassifierProgram::load`]. Needs Linux 5.14.
+    /// Loads a program, as [`super::ClassifierProgram::load`] does. Needs Linux 5.14.
     pub fn load(name: &str, instructions: &[u64]) -> Result<Self, NotLoaded> {
         load(Attributes::new().word(0, SYSTEM_CALL).word(44, SLEEPABLE), name, instructions).map(Self)
     }
 
-    /// Runs it once, without arguments, on this processor; answers what it returns.
+    /// Runs the program once, without arguments, on this processor; returns its result.
     pub fn call(&self) -> io::Result<u32> {
         let mut attributes = Attributes::new().word(0, self.0.as_raw_fd() as u32);
-        // SAFETY: the command follows no pointers when no data and no context are given.
+        // SAFETY: without data and context the command follows no pointers.
         unsafe { bpf(PROGRAM_TEST_RUN, &mut attributes)? };
         Ok(attributes.answer(4))
     }

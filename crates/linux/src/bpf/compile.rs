@@ -1,7 +1,8 @@
-//! Our programs as instructions: compiled by the host's clang when they are wanted.
+//! Compiles our BPF programs with the host's clang when they are needed.
 //!
-//! The sources lie in the program, so that an installed `unisono` needs no source tree, and building Unisono
-//! needs no clang: only running them does (docs/decisions/0009). Cost: a tenth of a second a program.
+//! The sources are embedded in the program, so an installed `unisono` needs no source tree. Building Unisono
+//! needs no clang; only running these programs does (docs/decisions/0009). Cost: a tenth of a second per
+//! program.
 
 use super::NotLoaded;
 use std::fs;
@@ -13,25 +14,25 @@ const OBJECT: &str = "program.o";
 
 #[derive(Clone, Copy, Debug)]
 pub struct CSource {
-    /// What an error calls the program.
+    /// The program's description in error messages.
     pub what: &'static str,
-    /// Name and text of the file to compile, and then of those that it includes.
+    /// Name and text of the file to compile, followed by the files that it includes.
     pub files: &'static [(&'static str, &'static str)],
 }
 
-/// Why a program does not run in the kernel.
+/// The reason why a program cannot run in the kernel.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProgramError {
-    /// This host lacks something; says what, and how to get it.
+    /// This host lacks a requirement; the text names it and how to get it.
     #[error("{0}")]
     Host(String),
-    /// clang made something that is not understood.
+    /// clang's output is not understood.
     #[error("what clang made of a program is not understood: {0}; please report this as a bug")]
     Object(String),
     #[error(transparent)]
     Refused(#[from] NotLoaded),
-    /// The system refused something else.
+    /// Another system call failed.
     #[error("cannot {what}: {error}")]
     System {
         what: String,
@@ -41,22 +42,22 @@ pub enum ProgramError {
 }
 
 impl ProgramError {
-    /// Says what was tried when the system refused.
+    /// Makes an error that describes the failed action.
     pub fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |error| Self::System { what, error }
     }
 }
 
-/// A file for programs that loop (`repeat(i, n)`); they list it among their files.
+/// A header for programs with loops (`repeat(i, n)`); such a program lists it among its files.
 pub const REPEAT: (&str, &str) = ("repeat.h", include_str!("repeat.h"));
 
-/// Where object files are that were compiled elsewhere, for machines that may not have a compiler.
+/// Names a directory of object files that were compiled elsewhere, for machines that may not have a compiler.
 const OBJECTS: &str = "UNISONO_BPF_OBJECTS";
 
-/// Compiles a program; answers an object file. Where the environment names a directory of object files that
-/// were compiled elsewhere (`UNISONO_BPF_OBJECTS`), it is taken from there. Without clang or the headers of
-/// libbpf, [`ProgramError::Host`] says what to install.
+/// Compiles a program and returns the object file. If the environment variable `UNISONO_BPF_OBJECTS` names a
+/// directory of object files that were compiled elsewhere, the object file is read from there. Without clang
+/// or the headers of libbpf, [`ProgramError::Host`] names the packages to install.
 pub fn compile(source: CSource) -> Result<Vec<u8>, ProgramError> {
     let Some(directory) = std::env::var_os(OBJECTS) else {
         return Compiling::start(source)?.finish();
@@ -65,7 +66,7 @@ pub fn compile(source: CSource) -> Result<Vec<u8>, ProgramError> {
     fs::read(&path).map_err(ProgramError::io(format!("read {} ({OBJECTS})", path.display())))
 }
 
-/// clang at work, while others do theirs.
+/// A running clang; the caller can do other work in the meantime.
 #[derive(Debug)]
 pub struct Compiling {
     what: &'static str,
@@ -74,7 +75,7 @@ pub struct Compiling {
 }
 
 impl Compiling {
-    /// Starts clang. Without clang, [`ProgramError::Host`] says what to install.
+    /// Starts clang. Without clang, [`ProgramError::Host`] names the packages to install.
     pub fn start(source: CSource) -> Result<Self, ProgramError> {
         let CSource { what, files } = source;
         let Some(clang) = crate::programs::clang() else {
@@ -87,7 +88,7 @@ impl Compiling {
             fs::write(place.path().join(name), text).map_err(ProgramError::io(format!("write {what}")))?;
         }
         let mut command = Command::new(clang);
-        // v3 has compare-and-swap; no debugging information, because nothing reads it
+        // v3 has compare-and-swap; no debugging information, because no tool reads it
         command.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g0", "-Wall", "-Werror", "-c", files[0].0]);
         command.args(["-o", OBJECT]).current_dir(place.path());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -98,8 +99,8 @@ impl Compiling {
         Ok(Self { what, clang, place })
     }
 
-    /// Waits for it; answers an object file. Without the headers of libbpf, [`ProgramError::Host`] says what
-    /// to install.
+    /// Waits for clang and returns the object file. Without the headers of libbpf, [`ProgramError::Host`]
+    /// names the packages to install.
     pub fn finish(self) -> Result<Vec<u8>, ProgramError> {
         let output = self.clang.wait_with_output().map_err(ProgramError::io("wait for clang"))?;
         if !output.status.success() {
@@ -115,7 +116,8 @@ impl Compiling {
     }
 }
 
-/// Where Debian keeps `asm/types.h`, which clang looks for only when it compiles for the host itself.
+/// The directories where Debian keeps `asm/types.h`; clang searches them only when it compiles for the host
+/// itself.
 fn architectures() -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir("/usr/include") else { return Vec::new() };
     let directories = entries.filter_map(|entry| Some(entry.ok()?.path()));

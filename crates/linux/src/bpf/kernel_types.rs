@@ -2,8 +2,8 @@
 //! members.
 //!
 //! Linux describes itself in `/sys/kernel/btf/vmlinux`: a list of types, numbered from 1, that refer to each
-//! other by number. A program calls a function of the kernel by such a number, and the offset of a member
-//! differs from one kernel to the next. Cost: one pass over five megabytes, ten milliseconds.
+//! other by number. A program calls a kernel function by such a number, and the offset of a member differs
+//! between kernels. Cost: one pass over five megabytes, ten milliseconds.
 //!
 //! Reference: Documentation/bpf/btf.rst.
 
@@ -18,15 +18,15 @@ const STRUCTURE: u8 = 4;
 const UNION: u8 = 5;
 const FUNCTION: u8 = 12;
 const MAGIC: u16 = 0xeb9f;
-/// Structures without a name are nested less deeply than this.
-const MOST_DEPTH: usize = 8;
+/// Anonymous structures are nested less deeply than this.
+const MAX_DEPTH: usize = 8;
 
-/// Where the description of a type begins.
+/// The position of a type's description.
 #[derive(Clone, Copy, Debug)]
 struct BtfType {
     at: usize,
     kind: u8,
-    /// Where its name begins among the names.
+    /// The offset of its name in the string section.
     name: u32,
 }
 
@@ -49,12 +49,12 @@ pub struct BtfMember {
     pub offset: u32,
     /// The number of its type.
     pub kind: u32,
-    /// Its position in the innermost structure that has it.
+    /// Its position in the innermost structure that contains it.
     pub position: u32,
 }
 
 impl KernelTypes {
-    /// [`ProgramError::Host`]: this kernel does not describe its types.
+    /// Fails with [`ProgramError::Host`] if this kernel does not describe its types.
     pub fn of_this_kernel() -> Result<Self, ProgramError> {
         let types = fs::read(PATH).and_then(|bytes| {
             let unknown = || io::Error::new(io::ErrorKind::InvalidData, "it is not understood");
@@ -67,7 +67,7 @@ impl KernelTypes {
         })
     }
 
-    /// `None`: this is no such description.
+    /// `None` if the bytes are no such description.
     pub fn parse(bytes: Vec<u8>) -> Option<Self> {
         if u16::from_ne_bytes(*bytes.first_chunk()?) != MAGIC {
             return None;
@@ -84,7 +84,7 @@ impl KernelTypes {
             let (kind, members) = ((information >> 24 & 31) as u8, (information & 0xffff) as usize);
             let more = match kind {
                 1 | 14 | 17 => 4,                // an integer, a variable, a tag of a declaration
-                2 | 7..=12 | 16 | 18 => 0,       // whatever only names another type
+                2 | 7..=12 | 16 | 18 => 0,       // kinds that only name another type
                 3 => 12,                         // an array
                 4 | 5 | 15 | 19 => 12 * members, // structures, unions, sections, large enumerations
                 6 | 13 => 8 * members,           // enumerations, prototypes
@@ -105,7 +105,7 @@ impl KernelTypes {
         self.find(FUNCTION, name)
     }
 
-    /// A member by its name, or by the names of the structures around it and its own.
+    /// A member by its name, or by a path: the names of the structures around it and its own.
     pub fn member(&self, structure: Structure, path: &[&str]) -> Option<BtfMember> {
         let mut found = BtfMember { offset: 0, kind: structure.id, position: 0 };
         for name in path {
@@ -115,8 +115,8 @@ impl KernelTypes {
         Some(found)
     }
 
-    /// What a name in a program means to this kernel: `offset_of__STRUCT__MEMBER__MEMBER` is where a member
-    /// is; every other name is a function.
+    /// The meaning of a symbol for this kernel: `offset_of__STRUCT__MEMBER__MEMBER` is the offset of a
+    /// member; every other name is a function.
     pub fn symbol(&self, name: &str) -> Option<Meaning> {
         let Some(place) = name.strip_prefix("offset_of__") else {
             return self.function(name).map(Meaning::Function);
@@ -136,10 +136,10 @@ impl KernelTypes {
         u32::try_from(at + 1).ok()
     }
 
-    /// Where a name begins among the names, each of which is there once.
+    /// The offset of a name in the string section, which holds each name once.
     fn name(&self, name: &str) -> Option<u32> {
         let (names, wanted) = (self.bytes.get(self.names..)?, [b"\0", name.as_bytes(), b"\0"].concat());
-        // the standard library searches in text alone, and this is three megabytes of bytes
+        // the standard library cannot search in bytes, and this section has three megabytes
         // SAFETY: both are valid for reads of their lengths.
         let found =
             unsafe { libc::memmem(names.as_ptr().cast(), names.len(), wanted.as_ptr().cast(), wanted.len()) };
@@ -154,9 +154,9 @@ impl KernelTypes {
         text.starts_with(name.as_bytes()) && text.get(name.len()) == Some(&0)
     }
 
-    /// Members of a structure without a name count as members of the structure around it.
+    /// Members of an anonymous structure count as members of the structure around it.
     fn direct_member(&self, id: u32, name: &str, depth: usize) -> Option<BtfMember> {
-        let BtfType { at, kind, .. } = *self.get(id).filter(|_| depth < MOST_DEPTH)?;
+        let BtfType { at, kind, .. } = *self.get(id).filter(|_| depth < MAX_DEPTH)?;
         if kind != STRUCTURE && kind != UNION {
             return None;
         }

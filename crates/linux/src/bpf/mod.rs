@@ -1,11 +1,11 @@
 //! BPF maps and programs: bpf(2).
 //!
-//! Maps here are arrays of plain bytes, so that nothing about their layout is decided twice: the crate that
-//! loads a program knows its structures. Programs are instructions as a compiler made them, with the numbers
-//! of their maps filled in; the kernel's verifier checks each before it runs, and its log is in the error.
+//! Maps here are arrays of plain bytes, so their layout is defined in one place: in the crate that loads a
+//! program. Programs are instructions from a compiler, with the descriptors of their maps filled in. The
+//! kernel's verifier checks each program before it runs; its log is part of the error.
 //!
-//! Cost: a system call each; loading takes the verifier about a millisecond for a thousand instructions.
-//! Reference: bpf(2), Documentation/bpf/.
+//! Cost: a system call each; the verifier takes about a millisecond for a thousand instructions. Reference:
+//! bpf(2), Documentation/bpf/.
 
 pub mod assembler;
 mod callable;
@@ -44,12 +44,13 @@ const INFORMATION: i32 = 15;
 const TCX_INGRESS: u32 = 46;
 const ARRAY: u32 = 2;
 const SCHEDULER_CLASSIFIER: u32 = 3;
-/// Flag of a program that may sleep.
+/// The flag of a program that may sleep.
 const SLEEPABLE: u32 = 1 << 4;
 const LOG: usize = 256 * 1024;
-/// As much of `struct __sk_buff` as is given to a program that is tried.
+/// The bytes of `struct __sk_buff` that a test run passes to the program.
 const CONTEXT: usize = 64;
-/// Fields that this kernel does not know must be zero, so that the longest form serves all.
+/// The longest form of `bpf_attr` works on all kernels, because fields that a kernel does not know need only
+/// be zero.
 const ATTRIBUTES: usize = 128;
 
 /// `union bpf_attr`, filled in field by field.
@@ -84,21 +85,21 @@ impl Attributes {
 }
 
 /// # Safety
-/// What the attributes point to must be valid for what the command does with it.
+/// The pointers in the attributes must be valid for the command's reads and writes.
 unsafe fn bpf(command: i32, attributes: &mut Attributes) -> io::Result<i32> {
-    // SAFETY: the attributes are valid for reads and writes of their size; what they point to is the caller's
-    // part.
+    // SAFETY: the attributes are valid for reads and writes of their size; the caller guarantees the pointers
+    // in them.
     let result =
         unsafe { libc::syscall(libc::SYS_bpf, command, (&raw mut attributes.0).cast::<u8>(), ATTRIBUTES) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
 }
 
 fn owned(descriptor: i32) -> OwnedFd {
-    // SAFETY: the callers pass what the kernel just made for them alone; it is close-on-exec.
+    // SAFETY: the callers pass a descriptor that the kernel just made for them alone; it is close-on-exec.
     unsafe { OwnedFd::from_raw_fd(descriptor) }
 }
 
-/// An array in the kernel, of elements of one size, all of them there and zero from the beginning.
+/// An array in the kernel, of elements of equal size. All elements exist and are zero from the beginning.
 #[derive(Debug)]
 pub struct Array {
     descriptor: OwnedFd,
@@ -106,7 +107,7 @@ pub struct Array {
 }
 
 impl Array {
-    /// Makes one of so many elements of so many bytes. Fails with `EPERM` without `CAP_BPF`.
+    /// Makes an array of `elements` elements of `value_size` bytes. Fails with `EPERM` without `CAP_BPF`.
     pub fn new(name: &str, value_size: u32, elements: u32) -> io::Result<Self> {
         let mut attributes =
             Attributes::new().word(0, ARRAY).word(4, 4).word(8, value_size).word(12, elements).name(28, name);
@@ -115,9 +116,9 @@ impl Array {
         Ok(Self { descriptor: owned(descriptor), value_size: value_size as usize })
     }
 
-    /// Makes one whose elements hold what the kernel has to know about, such as its own objects: as these
-    /// types of the information say for the key (a number of four bytes) and the value. Fails as
-    /// [`new`](Self::new) does, or if the kernel does not know such elements.
+    /// Makes an array whose elements hold data that the kernel has to know about, such as its own objects.
+    /// `key` and `value` are the numbers of their types in `types`; the key is a number of four bytes. Fails
+    /// as [`new`](Self::new) does, or if the kernel does not support such elements.
     pub fn with_types(
         name: &str,
         value_size: u32,
@@ -138,8 +139,8 @@ impl Array {
         Ok(Self { descriptor: owned(descriptor), value_size: value_size as usize })
     }
 
-    /// Opens one that a program in the kernel still uses, by the number that [`id`](Self::id) said. Fails if
-    /// the map is gone, or is of another kind or size.
+    /// Opens an array that a program in the kernel still uses, by its [`id`](Self::id). Fails if the map is
+    /// gone, or has another type or size.
     pub fn open(id: u32, value_size: u32) -> io::Result<Self> {
         let mut attributes = Attributes::new().word(0, id);
         // SAFETY: the command follows no pointers.
@@ -151,7 +152,7 @@ impl Array {
         }
     }
 
-    /// Its number in the kernel. Needs Linux 4.13.
+    /// The kernel's number of the map. Needs Linux 4.13.
     pub fn id(&self) -> io::Result<u32> {
         Ok(self.information()?[1])
     }
@@ -163,7 +164,7 @@ impl Array {
             .word(0, self.descriptor.as_raw_fd() as u32)
             .word(4, size_of_val(&words) as u32)
             .pointer(8, words.as_mut_ptr());
-        // SAFETY: the words are valid for writes of the length that is given.
+        // SAFETY: the words are valid for writes of the given length.
         unsafe { bpf(INFORMATION, &mut attributes)? };
         Ok(words)
     }
@@ -178,7 +179,7 @@ impl Array {
             .word(0, self.descriptor.as_raw_fd() as u32)
             .pointer(8, &raw const at)
             .pointer(16, value.as_mut_ptr());
-        // SAFETY: the key is four bytes and the value as long as the map says, as was checked.
+        // SAFETY: the key has four bytes, and the value has the map's element size, as checked above.
         unsafe { bpf(MAP_LOOKUP, &mut attributes)? };
         Ok(())
     }
@@ -193,7 +194,7 @@ impl Array {
             .word(0, self.descriptor.as_raw_fd() as u32)
             .pointer(8, &raw const at)
             .pointer(16, value.as_ptr());
-        // SAFETY: the key is four bytes and the value as long as the map says, as was checked.
+        // SAFETY: the key has four bytes, and the value has the map's element size, as checked above.
         unsafe { bpf(MAP_UPDATE, &mut attributes)? };
         Ok(())
     }
@@ -215,34 +216,36 @@ pub struct NotLoaded {
 }
 
 impl NotLoaded {
-    /// Whether the verifier refused it, rather than this user's rights or the kernel's configuration.
+    /// Whether the verifier refused the program. Other causes are this user's rights or the kernel's
+    /// configuration.
     pub fn is_refused_by_verifier(&self) -> bool {
         self.log.is_some()
     }
 }
 
-/// A program in the kernel that decides about frames (`BPF_PROG_TYPE_SCHED_CLS`).
+/// A program in the kernel that classifies frames (`BPF_PROG_TYPE_SCHED_CLS`).
 #[derive(Debug)]
 pub struct ClassifierProgram(OwnedFd);
 
 impl ClassifierProgram {
-    /// Loads one. Instructions that load a map hold its descriptor, and the map must still be open. Fails
-    /// with `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`; a refusal of the verifier comes with the end of
-    /// its log.
+    /// Loads a classifier. Instructions that load a map contain the map's descriptor; the map must still be
+    /// open. Fails with `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`; a refusal by the verifier includes the
+    /// end of its log.
     pub fn load(name: &str, instructions: &[u64]) -> Result<Self, NotLoaded> {
         let kind = Attributes::new().word(0, SCHEDULER_CLASSIFIER);
         load(kind, name, instructions).map(Self)
     }
 
-    /// Runs it once over a frame as if it had come in through device 1 of this namespace; answers what it
-    /// decided. What it sends is sent. Fails if the frame is shorter than an Ethernet header.
+    /// Runs the program once on a frame as if the frame had arrived at device 1 of this namespace; returns
+    /// the program's result. Frames that the program sends are really sent. Fails if the frame is shorter
+    /// than an Ethernet header.
     pub fn test(&self, frame: &[u8]) -> io::Result<u32> {
         self.test_with(frame, 0, 0)
     }
 
-    /// The same for a frame of a socket with this `SO_PRIORITY` and `SO_MARK`.
+    /// Like [`test`](Self::test), for a frame of a socket with this `SO_PRIORITY` and `SO_MARK`.
     pub fn test_with(&self, frame: &[u8], priority: u32, mark: u32) -> io::Result<u32> {
-        // struct __sk_buff, of which the priority and the mark may be set here
+        // struct __sk_buff: the caller may set its priority and mark
         let mut context = [0_u8; CONTEXT];
         context[8..12].copy_from_slice(&mark.to_ne_bytes());
         context[32..36].copy_from_slice(&priority.to_ne_bytes());
@@ -252,7 +255,7 @@ impl ClassifierProgram {
             .pointer(16, frame.as_ptr())
             .word(40, CONTEXT as u32)
             .pointer(48, context.as_ptr());
-        // SAFETY: the frame and the context are valid for reads of their lengths; no output is asked for.
+        // SAFETY: the frame and the context are valid for reads of their lengths; no output buffer is given.
         unsafe { bpf(PROGRAM_TEST_RUN, &mut attributes)? };
         Ok(attributes.answer(4))
     }
@@ -264,7 +267,7 @@ impl AsFd for ClassifierProgram {
     }
 }
 
-/// Loads a program of the kind that the attributes say.
+/// Loads a program of the type in the attributes.
 fn load(kind: Attributes, name: &str, instructions: &[u64]) -> Result<OwnedFd, NotLoaded> {
     let kind = kind
         .word(4, instructions.len() as u32)
@@ -276,7 +279,7 @@ fn load(kind: Attributes, name: &str, instructions: &[u64]) -> Result<OwnedFd, N
         if !log.is_empty() {
             attributes = attributes.word(24, 1).word(28, log.len() as u32).pointer(32, log.as_mut_ptr());
         }
-        // SAFETY: the instructions, the licence and the log are valid for their lengths, and outlive the
+        // SAFETY: the instructions, the license and the log are valid for their lengths, and outlive the
         // call.
         unsafe { bpf(PROGRAM_LOAD, &mut attributes) }
     };
@@ -284,7 +287,8 @@ fn load(kind: Attributes, name: &str, instructions: &[u64]) -> Result<OwnedFd, N
         Ok(descriptor) => Ok(owned(descriptor)),
         Err(error) => {
             let mut log = vec![0; LOG];
-            // what is asked for is the reason; if it loads now, memory was short before
+            // repeat the call with a log, which holds the reason; if the program loads now, memory was short
+            // before
             if let Ok(descriptor) = load(&mut log) {
                 return Ok(owned(descriptor));
             }
@@ -293,15 +297,15 @@ fn load(kind: Attributes, name: &str, instructions: &[u64]) -> Result<OwnedFd, N
     }
 }
 
-/// Has a classifier decide about each frame that comes in through a device of the calling thread's namespace,
-/// without a queueing discipline (tcx). It stays as long as the device, whoever closes the program. Fails
-/// with `EINVAL`: the kernel is older than 6.6. `ENODEV`: there is no such device. `EEXIST`: it is attached
-/// there.
+/// Attaches a classifier to the frames that arrive at a device of the calling thread's namespace, without a
+/// queueing discipline (tcx). The kernel keeps the program attached as long as the device exists, even if the
+/// program is closed. Fails with `EINVAL` if the kernel is older than 6.6, with `ENODEV` if the device does
+/// not exist, and with `EEXIST` if the program is already attached there.
 pub fn attach(program: BorrowedFd<'_>, device: Index) -> io::Result<()> {
     at_device(PROGRAM_ATTACH, program, device)
 }
 
-/// Takes a classifier away from a device to which [`attach`] gave it.
+/// Detaches a classifier that [`attach`] attached to a device.
 pub fn detach(program: BorrowedFd<'_>, device: Index) -> io::Result<()> {
     at_device(PROGRAM_DETACH, program, device)
 }
@@ -313,7 +317,7 @@ fn at_device(command: i32, program: BorrowedFd<'_>, device: Index) -> io::Result
     unsafe { bpf(command, &mut attributes) }.map(|_| ())
 }
 
-/// The end of the verifier's log says why.
+/// The last lines of the verifier's log, which give the reason.
 fn last_lines(log: &[u8]) -> Option<String> {
     let length = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
     let text = String::from_utf8_lossy(&log[..length]);
@@ -363,7 +367,7 @@ mod tests {
             }
         };
         assert_eq!(program.test(&[0; 64]).expect("a frame"), 2);
-        // exit without an answer
+        // exit without a result
         let error = ClassifierProgram::load("unisono_test", &[0x95]).expect_err("it answers nothing");
         assert!(error.is_refused_by_verifier() && error.to_string().contains("R0"), "{error}");
     }

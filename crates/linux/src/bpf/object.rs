@@ -1,9 +1,9 @@
-//! From clang's object file to instructions that the kernel takes: what was left open is filled in.
+//! Converts clang's object file to instructions for the kernel, and resolves their symbols.
 //!
-//! A program is one function in one section. What it does not contain it names as external symbols, and the
-//! caller says what each means: a map, a function of the kernel, or a number that is known only when it is
-//! loaded, such as the place of a member in a structure of this kernel. Everything else that a BPF loader
-//! does (maps and relocations described by type information, global data) is not needed. Reference:
+//! A program is a single function in a single section. It refers to other objects by external symbols, and
+//! the caller supplies the meaning of each: a map, a kernel function, or a number that is known only at load
+//! time, such as the offset of a member in a structure of this kernel. The other features of a BPF loader
+//! (maps and relocations described by type information, global data) are not needed. Reference:
 //! Documentation/bpf/standardization/instruction-set.rst, and for relocations llvm_reloc.rst.
 
 use super::compile::ProgramError;
@@ -14,20 +14,20 @@ const LOAD_CONSTANT: u64 = 0x18;
 /// In that instruction's source register: the constant is a map's descriptor.
 const IS_MAP: u64 = 1 << 12;
 const CALL: u64 = 0x85;
-/// In that instruction's source register: what is called is a function of the kernel, by its type's number.
+/// In that instruction's source register: the called function is a kernel function, given by its type number.
 const IS_FUNCTION: u64 = 2 << 12;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Meaning {
     Map(i32),
-    /// A number; the address of the symbol becomes it.
+    /// A number; it replaces the address of the symbol.
     Number(u32),
     /// A function of the kernel, by the number of its type.
     Function(u32),
 }
 
-/// The instructions of a section, with what its symbols mean in place of their names. Fails if the bytes are
-/// no such object, or name what has no meaning.
+/// The instructions of a section, with the meanings of symbols filled in. Fails if the bytes are no such
+/// object, or contain a symbol without a meaning.
 pub fn link(
     object: &[u8],
     section: &str,
@@ -52,7 +52,7 @@ pub fn link(
             return Err(bad(format!("{name} is used at {offset}, where no instruction is")));
         };
         let opcode = *instruction & 0xff;
-        // the rest but the source register and the immediate value
+        // all bits except the source register and the immediate value
         let kept = *instruction & 0xffff_0fff;
         *instruction = match meaning {
             Meaning::Map(descriptor) if opcode == LOAD_CONSTANT => {

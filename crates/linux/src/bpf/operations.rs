@@ -1,8 +1,8 @@
-//! Programs that stand in for functions of the kernel (`BPF_PROG_TYPE_STRUCT_OPS`).
+//! Programs that implement kernel operations (`BPF_PROG_TYPE_STRUCT_OPS`).
 //!
 //! Many parts of the kernel call their variants through a structure of functions: congestion controls,
 //! schedulers, queueing disciplines. Such a structure can be filled with programs, one for each function, and
-//! registered; from then on it can be named like any other variant. The numbers of types are those of the
+//! registered; from then on users can select it by name like any other variant. Type numbers refer to the
 //! kernel's own type information.
 //!
 //! Reference: Documentation/bpf/, `bpf_struct_ops` in include/linux/bpf.h.
@@ -18,7 +18,7 @@ const STRUCT_OPS_LINK: u32 = 44;
 const REGISTERED_BY_LINK: u32 = 1 << 13;
 const LINK_CREATE: i32 = 28;
 
-/// Whether a program calls functions of the kernel that may sleep.
+/// Whether a program calls kernel functions that may sleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MaySleep {
     Yes,
@@ -29,8 +29,8 @@ pub enum MaySleep {
 pub struct LoadedOperations(OwnedFd);
 
 impl LoadedOperations {
-    /// Loads a program as the n-th member of a structure of the kernel. Fails with `EPERM` without `CAP_BPF`;
-    /// a refusal of the verifier comes with the end of its log.
+    /// Loads a program as the n-th member of a kernel structure. Fails with `EPERM` without `CAP_BPF`; a
+    /// refusal by the verifier includes the end of its log.
     pub fn load(
         name: &str,
         instructions: &[u64],
@@ -53,17 +53,17 @@ impl AsFd for LoadedOperations {
     }
 }
 
-/// A structure of functions that the kernel knows by its name as long as this is there. What uses it by then
-/// goes on using it.
+/// A registered structure of functions. The kernel knows its name as long as this value exists. Existing
+/// users continue to use it afterwards.
 #[derive(Debug)]
 pub struct Operations {
     _link: OwnedFd,
 }
 
 impl Operations {
-    /// Registers a structure: `value` is laid out as the kernel's type `wrapper`, which wraps it, with
-    /// descriptors of programs in place of functions. Fails if a function that must be there is not, the name
-    /// is taken, or the kernel knows no such structure.
+    /// Registers a structure: `value` has the layout of the kernel's type `wrapper`, which wraps the
+    /// structure, with descriptors of programs in place of functions. Fails if a required function is
+    /// missing, if the name is taken, or if the kernel has no such structure.
     pub fn register(name: &str, wrapper: u32, value: &[u8], types: &TypeInformation) -> io::Result<Self> {
         let mut attributes = Attributes::new()
             .word(0, STRUCT_OPS_MAP)
@@ -81,7 +81,7 @@ impl Operations {
             .word(0, map.as_raw_fd() as u32)
             .pointer(8, &raw const first)
             .pointer(16, value.as_ptr());
-        // SAFETY: the key is four bytes, and the map was made with the length of the value.
+        // SAFETY: the key has four bytes, and the map was made with the length of the value.
         unsafe { bpf(MAP_UPDATE, &mut attributes)? };
         let mut attributes = Attributes::new().word(0, map.as_raw_fd() as u32).word(8, STRUCT_OPS_LINK);
         // SAFETY: the command follows no pointers.

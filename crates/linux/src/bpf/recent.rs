@@ -1,5 +1,4 @@
-//! A map from short keys to numbers that programs in the kernel fill, and that forgets what was used longest
-//! ago.
+//! A map from short keys to numbers that programs in the kernel fill. It evicts the least recently used key.
 
 use super::{Attributes, MAP_CREATE, bpf, owned};
 use std::io;
@@ -12,7 +11,7 @@ const LEAST_RECENTLY_USED: u32 = 9;
 pub struct Recent(OwnedFd);
 
 impl Recent {
-    /// Makes one with keys of so many bytes, which keeps about so many of them. Fails with `EPERM` without
+    /// Makes a map with keys of `key_bytes` bytes that keeps about `keys` of them. Fails with `EPERM` without
     /// `CAP_BPF`, and with `EINVAL` before Linux 4.10.
     pub fn new(name: &str, key_bytes: u32, keys: u32) -> io::Result<Self> {
         let mut attributes = Attributes::new()

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT */
 /*
- * repeat(i, n): a loop whose `i` goes from 0 to n - 1, by the kernel's own iterator. Each body is verified
- * once, not as often as it runs. The user of this file defines u32, u64 and bool.
+ * repeat(i, n): a loop over `i` from 0 to n - 1 that uses the kernel's iterator. The verifier checks each
+ * body once and not once per iteration. A file that includes this one defines u32, u64 and bool.
  */
 #ifndef UNISONO_REPEAT_H
 #define UNISONO_REPEAT_H

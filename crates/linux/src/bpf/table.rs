@@ -1,4 +1,4 @@
-//! A map from numbers of 64 bits to numbers of 32, which this process fills and programs in the kernel read.
+//! A map from 64-bit to 32-bit numbers that this process fills and programs in the kernel read.
 
 use super::{Attributes, MAP_CREATE, MAP_UPDATE, bpf, owned};
 use std::io;
@@ -11,7 +11,7 @@ const HASH: u32 = 1;
 pub struct Table(OwnedFd);
 
 impl Table {
-    /// Makes one with room for so many numbers. Fails with `EPERM` without `CAP_BPF`.
+    /// Makes a map with room for `most` keys. Fails with `EPERM` without `CAP_BPF`.
     pub fn new(name: &str, most: u32) -> io::Result<Self> {
         let mut attributes =
             Attributes::new().word(0, HASH).word(4, 8).word(8, 4).word(12, most).name(28, name);
@@ -19,13 +19,13 @@ impl Table {
         Ok(Self(owned(unsafe { bpf(MAP_CREATE, &mut attributes)? })))
     }
 
-    /// Maps `key` to `value`. Fails with `E2BIG` if there is no more room.
+    /// Maps `key` to `value`. Fails with `E2BIG` if the map is full.
     pub fn insert(&self, key: u64, value: u32) -> io::Result<()> {
         let mut attributes = Attributes::new()
             .word(0, self.0.as_raw_fd() as u32)
             .pointer(8, &raw const key)
             .pointer(16, &raw const value);
-        // SAFETY: the key is eight bytes and the value four, as the map was made.
+        // SAFETY: the key has eight bytes and the value four, the sizes that the map was made with.
         unsafe { bpf(MAP_UPDATE, &mut attributes)? };
         Ok(())
     }

@@ -1,6 +1,6 @@
-//! Type information that goes with our own maps (BTF).
+//! Type information (BTF) for our own maps.
 //!
-//! Only as much as the kernel has to be told: a map's values that own kernel objects say so by their types.
+//! It holds only the types that the kernel requires: the types of map values that own kernel objects.
 
 use super::{Attributes, bpf, owned};
 use std::io;
@@ -10,8 +10,8 @@ const LOAD: i32 = 18;
 const HEAD: u32 = 24;
 const MAGIC: u32 = 0x0001_eb9f;
 
-/// Types as the kernel reads them: `names` are the names that `types` refers to, each ended by a zero, and
-/// the first is empty.
+/// Encodes types for the kernel: `names` holds the names that `types` refers to, each terminated by a zero;
+/// the first name is empty.
 #[must_use]
 pub fn encode(names: &[u8], types: &[u32]) -> Vec<u8> {
     let length = types.len() as u32 * 4;
@@ -20,24 +20,24 @@ pub fn encode(names: &[u8], types: &[u32]) -> Vec<u8> {
     words.chain(names.iter().copied()).collect()
 }
 
-/// Types in the kernel. Maps made with them keep them.
+/// Type information in the kernel. Maps made with it keep it alive.
 #[derive(Debug)]
 pub struct TypeInformation(OwnedFd);
 
 impl TypeInformation {
-    /// Gives the kernel encoded types (Documentation/bpf/btf.rst). Fails if the kernel does not understand
-    /// them, and with `EPERM` without `CAP_BPF`.
+    /// Loads encoded types into the kernel (Documentation/bpf/btf.rst). Fails if the kernel does not
+    /// understand them, and with `EPERM` without `CAP_BPF`.
     pub fn load(encoded: &[u8]) -> io::Result<Self> {
         let mut attributes = Attributes::new().pointer(0, encoded.as_ptr()).word(16, encoded.len() as u32);
-        // SAFETY: the bytes are valid for their length; no log is asked for.
+        // SAFETY: the bytes are valid for their length; no log buffer is given.
         let descriptor = unsafe { bpf(LOAD, &mut attributes)? };
         Ok(Self(owned(descriptor)))
     }
 
-    /// The least that the kernel takes, one number, for maps whose values own nothing. Fails as
-    /// [`load`](Self::load) does.
+    /// Minimal type information that the kernel accepts, with a single integer type, for maps whose values
+    /// own no objects. Fails as [`load`](Self::load) does.
     pub fn least() -> io::Result<Self> {
-        // an integer of four bytes that is called `int`
+        // an integer of four bytes with the name `int`
         Self::load(&encode(b"\0int\0", &[1, 1 << 24, 4, 32]))
     }
 }

@@ -17,10 +17,11 @@ pub struct Words {
 }
 
 impl Words {
-    /// Makes an array of so many words. Fails with `EPERM` without `CAP_BPF`, and with `EINVAL` before Linux
+    /// Makes an array of `count` words. Fails with `EPERM` without `CAP_BPF`, and with `EINVAL` before Linux
     /// 5.5.
     pub fn new(name: &str, count: u32) -> io::Result<Self> {
-        // one element with all of them: programs can have the address of a single element alone
+        // a single element holds all words, because programs can only get the address of one element at a
+        // time
         let mut attributes = Attributes::new()
             .word(0, ARRAY)
             .word(4, 4)
@@ -35,8 +36,8 @@ impl Words {
     }
 
     pub fn all(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping has so many aligned words and lives as long as `self`; others change them
-        // atomically.
+        // SAFETY: the mapping has that many aligned words and lives as long as `self`; other users change
+        // them atomically.
         unsafe { std::slice::from_raw_parts(self.mapping.start().as_ptr().cast(), self.mapping.bytes() / 8) }
     }
 }

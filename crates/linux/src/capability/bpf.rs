@@ -1,4 +1,4 @@
-//! BPF: the system call, the compiler behind it, type information.
+//! BPF: the system call, the JIT compiler behind it, type information.
 //!
 //! Reference: bpf(2), Documentation/admin-guide/sysctl/net.rst (bpf_jit_enable).
 
@@ -26,8 +26,7 @@ struct Load {
     flags: u32,
 }
 
-/// Loads a classifier that asks for the sender's control group (`bpf_skb_ancestor_cgroup_id`), and lets it
-/// go.
+/// Loads a classifier that reads the sender's control group (`bpf_skb_ancestor_cgroup_id`), and drops it.
 pub(super) fn classifier(_: &ProbedHost) -> TrialFinding {
     // mov r2, 1; call 83; mov r0, 0; exit
     let instructions = [0x1_0000_02b7, 0x53_0000_0085, 0xb7, 0x95];
@@ -43,7 +42,7 @@ pub(super) fn classifier(_: &ProbedHost) -> TrialFinding {
     }
 }
 
-/// Loads `return 0` as a socket filter and lets it go.
+/// Loads `return 0` as a socket filter and drops it.
 pub(super) fn syscall(host: &ProbedHost) -> TrialFinding {
     // mov r0, 0; exit
     let instructions: [u64; 2] = [0xb7, 0x95];
@@ -54,7 +53,7 @@ pub(super) fn syscall(host: &ProbedHost) -> TrialFinding {
         license: c"GPL".as_ptr() as u64,
         ..Load::default()
     };
-    // SAFETY: `attributes` and what it points to are valid for reads; the size is its own.
+    // SAFETY: `attributes` and its pointers are valid for reads; the size is its own.
     let program =
         unsafe { libc::syscall(libc::SYS_bpf, PROG_LOAD, &raw const attributes, size_of::<Load>()) };
     match errno_of(program) {
@@ -103,7 +102,7 @@ pub(super) fn btf(host: &ProbedHost) -> TrialFinding {
     }
 }
 
-/// Whether programs can be queueing disciplines: the kernel describes the structure that they fill in.
+/// Whether programs can be queueing disciplines: the kernel's types include the structure that they fill in.
 pub(super) fn qdisc(host: &ProbedHost) -> TrialFinding {
     const STRUCTURE: &[u8] = b"\0bpf_struct_ops_Qdisc_ops\0";
     const REMEDY: &str = "use Linux 6.16 or later with CONFIG_NET_SCH_BPF for fair queuing inside the kernel; HTB \

@@ -1,7 +1,7 @@
-//! Control groups: which controllers are mounted where, and whether this user may make groups.
+//! Control groups: the mount points of controllers, and whether this user may make groups.
 //!
-//! A trial makes a group called `unisono-doctor-PID` below the group of this process (or below the
-//! root of the hierarchy), looks at it, and removes it.
+//! A trial makes a group called `unisono-doctor-PID` below the group of this process (or below the root of
+//! the hierarchy), examines it, and removes it.
 //!
 //! Reference: cgroups(7), Documentation/admin-guide/cgroup-v1, cgroup-v2.rst.
 
@@ -49,7 +49,7 @@ pub(super) fn v2(host: &ProbedHost) -> TrialFinding {
     }
 }
 
-/// Makes a group and asks it to freeze and to thaw.
+/// Makes a group, then freezes and thaws it.
 pub(super) fn v2_freeze(host: &ProbedHost) -> TrialFinding {
     let Some(mount) = v2_mount(host) else { return v2(host) };
     writable(&mount, own(host, &mount, ""), |group| {
@@ -91,7 +91,7 @@ pub(super) fn v2_controller(host: &ProbedHost, controller: &str) -> TrialFinding
     }
 }
 
-/// Tries to make a group below the mount or below `own`; `look` examines it before it is removed.
+/// Tries to make a group below the mount or below `own`; `look` examines the group before it is removed.
 fn writable(
     mount: &Path,
     own: Option<PathBuf>,
@@ -131,12 +131,12 @@ fn writable(
     )
 }
 
-/// What `/proc/cgroups` says of a controller.
+/// The state of a controller in `/proc/cgroups`.
 #[derive(Debug, PartialEq, Eq)]
 enum KnownGroups {
     Absent,
     Disabled,
-    /// 0 is the v2 hierarchy, or none.
+    /// The number of its hierarchy; 0 is the v2 hierarchy, or none.
     Hierarchy(u32),
 }
 
@@ -182,7 +182,7 @@ impl Mount<'_> {
     }
 }
 
-/// The first mount point of `/proc/self/mounts` that fits.
+/// The first mount point in `/proc/self/mounts` that satisfies `fits`.
 fn mount(host: &ProbedHost, fits: impl Fn(&Mount<'_>) -> bool) -> Option<PathBuf> {
     let table = host.read("proc/self/mounts")?;
     table.lines().find_map(|line| {

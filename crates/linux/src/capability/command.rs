@@ -1,4 +1,4 @@
-//! Runs a program, but not for long.
+//! Runs a program with a time limit.
 
 use super::TrialFinding;
 use std::io::Read;
@@ -8,19 +8,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-/// What a probe may take; compilers on a loaded machine are slow.
+/// The time limit of a probe; compilers on a loaded machine are slow.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Why a trial brought no answer, in one line.
+/// The reason why a trial gave no result, in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Trial {
     Failed(String),
-    /// The program was ended before it had answered.
+    /// The program was killed before it finished.
     Unfinished(String),
 }
 
 impl Trial {
-    /// What the trial says of the capability that it tried.
+    /// Converts a failed trial to a finding about its capability.
     pub(super) fn finding(self, remedy: &str) -> TrialFinding {
         match self {
             Trial::Failed(reason) => TrialFinding::missing(reason, remedy),
@@ -35,7 +35,7 @@ impl From<String> for Trial {
     }
 }
 
-/// Runs `program` and answers what it printed (both streams).
+/// Runs `program` and returns its output (both streams).
 pub(super) fn run(program: impl AsRef<Path>, arguments: &[&str]) -> Result<String, Trial> {
     run_within(DEADLINE, program, arguments)
 }
@@ -53,7 +53,7 @@ fn run_within(deadline: Duration, program: impl AsRef<Path>, arguments: &[&str])
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|error| format!("{name} cannot be started: {error}"))?;
-    // both pipes are drained while it runs, so that it cannot block on a full one
+    // both pipes are drained while the program runs, so that it cannot block on a full pipe
     let streams = [child.stdout.take().map(drain), child.stderr.take().map(drain)];
     let success = wait(&mut child, deadline)
         .ok_or_else(|| Trial::Unfinished(format!("{name} did not end within {deadline:?}")))?;
@@ -68,7 +68,7 @@ fn run_within(deadline: Duration, program: impl AsRef<Path>, arguments: &[&str])
 fn drain(mut stream: impl Read + Send + 'static) -> thread::JoinHandle<String> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        // what came before an error is good enough for a probe
+        // output before a read error is good enough for a probe
         let _ = stream.read_to_end(&mut bytes);
         String::from_utf8_lossy(&bytes).into_owned()
     })
@@ -81,7 +81,7 @@ fn wait(child: &mut Child, deadline: Duration) -> Option<bool> {
             Ok(Some(status)) => return Some(status.success()),
             Ok(None) if start.elapsed() < deadline => thread::sleep(Duration::from_millis(2)),
             _ => {
-                // an error means that it ended meanwhile
+                // an error means that the program ended in the meantime
                 let _ = child.kill();
                 let _ = child.wait();
                 return None;
@@ -98,7 +98,7 @@ impl ScratchDirectory {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("unisono-doctor-{}-{number}", std::process::id()));
-        // fails if it exists: nobody else's directory is used
+        // fails if it exists, so another user's directory is never used
         fs::create_dir(&path)?;
         Ok(Self(path))
     }

@@ -1,14 +1,14 @@
-//! What this host can do and, if not, the exact reason and the remedy.
+//! The capabilities of this host; for each missing capability the exact reason and the remedy.
 //!
-//! Each probe answers one [`Capability`]. Where it is cheap and harmless a probe tries the real thing rather
-//! than conclude from a version number: a real-time class is asked for by a thread that ends at once, a
-//! queueing discipline is installed in a network namespace that vanishes with its process, a control group is
-//! made and removed. A trial that does not end in time, as on a machine under load, says nothing: its
+//! Each probe determines a [`Capability`]. If a real trial is cheap and harmless, a probe makes the trial
+//! instead of concluding from a version number: a thread requests a real-time class and ends at once; a
+//! queueing discipline is installed in a network namespace that vanishes with its process; a control group is
+//! made and removed. A trial that does not end in time, as on a loaded machine, gives no result: its
 //! capability is [`ProbeStatus::Unknown`], not missing. A probe never loads a kernel module, never needs root
-//! to answer, and never leaves anything behind.
+//! to give a result, and never leaves anything behind.
 //!
-//! Cost: a few milliseconds together, except the compilers, which are asked to compile (up to 2 s;
-//! [`Effort::WithoutCompiling`] leaves them out). Not for hot paths: ask once and keep the answer.
+//! Cost: a few milliseconds together, except for trial compilations (up to 2 s; [`Effort::WithoutCompiling`]
+//! skips them). Not for hot paths: probe once and keep the result.
 //!
 //! Reference: the manual pages named in each probe.
 
@@ -28,34 +28,34 @@ use serde::Serialize;
 use std::fs;
 use std::path::PathBuf;
 
-/// One thing that a host may be able to do.
+/// A feature that a host may or may not have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Capability {
     /// Stable name, for example `real-time`.
     pub name: &'static str,
-    /// The heading under which it is listed.
+    /// The heading of its group in the list.
     pub group: &'static str,
-    /// Whether it can be used, here and now, by this user. False as well where that is unknown.
+    /// Whether this user can use it here and now; false if that is unknown.
     pub found: bool,
     pub status: ProbeStatus,
-    /// What exactly was found; empty if nothing was.
+    /// Details of the finding; empty if nothing was found.
     pub detail: String,
     pub reason: Option<String>,
-    /// What to do about it, or what it matters for.
+    /// How to get it, or a note about its relevance.
     pub remedy: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProbeStatus {
-    /// It was tried, or read, and it is there.
+    /// A trial or a file shows that it exists.
     Found,
     Missing,
-    /// The trial did not end in time or could not begin: it may be there.
+    /// The trial did not end in time or could not begin: the capability may exist.
     Unknown,
 }
 
-/// What a probe says; the table of probes adds name and group.
+/// The result of a probe; the table of probes adds name and group.
 struct TrialFinding {
     status: ProbeStatus,
     detail: String,
@@ -73,7 +73,7 @@ impl TrialFinding {
         Self { status: ProbeStatus::Missing, detail: String::new(), reason, remedy }
     }
 
-    /// The trial says nothing about the capability.
+    /// The trial gave no result about the capability.
     fn unknown(reason: impl Into<String>) -> Self {
         let remedy = "a busy machine may be the cause: run unisono doctor again when it is idle";
         Self { status: ProbeStatus::Unknown, ..Self::missing(reason, remedy) }
@@ -83,7 +83,7 @@ impl TrialFinding {
         self.status == ProbeStatus::Found
     }
 
-    /// Found, but something about it deserves a hint.
+    /// Adds a hint to a capability that was found.
     fn but(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
         self
@@ -92,13 +92,13 @@ impl TrialFinding {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// Everything, compilers included.
+    /// All probes, including trial compilations.
     Everything,
-    /// Only what takes milliseconds.
+    /// Only probes that take milliseconds.
     WithoutCompiling,
 }
 
-/// Where the files of the kernel are: `/`, or a made-up root in tests.
+/// The root of the kernel's files: `/`, or a made-up root in tests.
 struct ProbedHost {
     root: PathBuf,
 }
@@ -112,7 +112,7 @@ impl ProbedHost {
         self.root.join(below_root.trim_start_matches('/'))
     }
 
-    /// The text of a file without the white space around it; none if it cannot be read.
+    /// The text of a file without surrounding white space; `None` if it cannot be read.
     fn read(&self, path: &str) -> Option<String> {
         Some(fs::read_to_string(self.path(path)).ok()?.trim().to_owned())
     }
@@ -136,7 +136,7 @@ const fn compiling(name: &'static str, run: fn(&ProbedHost) -> TrialFinding) -> 
     Probe { name, effort: Effort::Everything, run }
 }
 
-/// All probes, in the order in which they are listed. Names are a stable surface: add, don't rename.
+/// All probes, in the order of the list. Names are a stable interface: add, don't rename.
 const PROBES: &[(&str, &[Probe])] = &[
     (
         "processors",
@@ -218,7 +218,7 @@ const PROBES: &[(&str, &[Probe])] = &[
     ),
 ];
 
-/// Probes everything that `effort` allows, several things at a time, in the order of the table.
+/// Runs all probes that `effort` allows, several at a time; the results are in the order of the table.
 pub fn all(effort: Effort) -> Vec<Capability> {
     let host = &ProbedHost::here();
     let wanted = PROBES
@@ -240,7 +240,7 @@ pub fn all(effort: Effort) -> Vec<Capability> {
     })
 }
 
-/// Probes one capability by name; none if there is no such name.
+/// Probes a capability by name; `None` if the name is unknown.
 pub fn one(name: &str) -> Option<Capability> {
     PROBES.iter().find_map(|(group, probes)| {
         let probe = probes.iter().find(|probe| probe.name == name)?;

@@ -1,6 +1,6 @@
-//! The MPIs whose libraries are where programs find them, and which bridge of `unisono mpi` serves each.
+//! The installed MPIs, found by their libraries, and the `unisono mpi` bridge for each.
 //!
-//! Only names of files are looked at: which MPI a program really has is found out in its process.
+//! Only file names are examined. Which MPI a program really uses is determined in its process.
 
 use super::TrialFinding;
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The bridge for a library of this name; `None` in place of a bridge: none is made for that version.
+/// The bridge for a library of this name. `Some(None)`: no bridge exists for that version.
 fn bridge(name: &str) -> Option<Option<&'static str>> {
     let version = |stem: &str| name.strip_prefix(stem).filter(|version| version.parse::<u32>().is_ok());
     if version("libmpi_abi.so.").is_some() {
@@ -22,8 +22,8 @@ fn bridge(name: &str) -> Option<Option<&'static str>> {
     }
 }
 
-/// Where the dynamic linker looks by itself, and beside the programs on `PATH`: an MPI in a directory of its
-/// own (a virtual environment, /opt) has its `mpiexec` there.
+/// The directories that the dynamic linker searches by default, and the `lib` directories beside those on
+/// `PATH`: an MPI in a directory of its own (a virtual environment, /opt) has its `mpiexec` there.
 fn directories() -> Vec<PathBuf> {
     let paths =
         |name: &str| env::var_os(name).map(|value| env::split_paths(&value).collect()).unwrap_or_default();
@@ -83,7 +83,7 @@ mod tests {
         {
             file(name);
         }
-        // the same directory twice is listed once
+        // a directory that occurs twice is listed once
         let finding =
             among(&[directory.path().to_owned(), directory.path().join("."), "/nonexistent".into()]);
         let detail = finding.detail;

@@ -1,7 +1,7 @@
 //! The few rtnetlink messages that the network probes send.
 //!
-//! Messages are encoded before the scratch process is forked, because that process may not allocate;
-//! it only sends them and reads the acknowledgements. This is not a netlink library.
+//! Messages are encoded before the scratch process is forked, because that process may not allocate memory;
+//! it only sends them and reads the acknowledgments. This is not a netlink library.
 //!
 //! Reference: netlink(7), rtnetlink(7).
 
@@ -11,8 +11,8 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::os::fd::BorrowedFd;
 
 const CREATE: u16 = 0x400;
-/// Without it the kernel takes a second discipline for a change of the first, and never looks up
-/// its kind.
+/// Without this flag the kernel treats a second discipline as a change of the first, and never looks up its
+/// kind.
 const REPLACE: u16 = 0x100;
 const NEW_LINK: u16 = 16;
 const NEW_QDISC: u16 = 36;
@@ -21,10 +21,10 @@ const LINK_INFO: u16 = 18;
 const LINK_KIND: u16 = 1;
 const ROOT: u32 = 0xffff_ffff;
 const INGRESS: u32 = 0xffff_fff1;
-/// In a new network namespace the loopback device is always the first.
+/// In a new network namespace the loopback device always has number 1.
 const LOOPBACK: u32 = 1;
 
-/// Asks for a queueing discipline on the loopback device.
+/// A request for a queueing discipline on the loopback device.
 pub(super) fn new_qdisc(kind: &str) -> Vec<u8> {
     let parent = if matches!(kind, "ingress" | "clsact") { INGRESS } else { ROOT };
     // struct tcmsg: family, interface, handle, parent, info
@@ -33,7 +33,7 @@ pub(super) fn new_qdisc(kind: &str) -> Vec<u8> {
     encoded(request.text(QDISC_KIND, kind))
 }
 
-/// Asks for a device of a kind; the kernel chooses its name.
+/// A request for a device of a kind; the kernel chooses its name.
 pub(super) fn new_link(kind: &str) -> Vec<u8> {
     // struct ifinfomsg, all zero
     let mut request = NetlinkRequest::new(String::new(), NEW_LINK, CREATE, &[0; 16]);
@@ -46,8 +46,8 @@ fn encoded(request: &NetlinkRequest) -> Vec<u8> {
     bytes
 }
 
-/// Sends one request and answers the `errno` of its acknowledgement, 0 for success. Makes only
-/// async-signal-safe calls.
+/// Sends a request and returns the `errno` of its acknowledgment, 0 for success. Makes only async-signal-safe
+/// calls.
 pub(super) fn ask(socket: BorrowedFd<'_>, message: &[u8]) -> i32 {
     let mut answer = [0_u8; 4096];
     let answered = send(socket, message, SendFlags::empty())

@@ -1,11 +1,11 @@
 //! Namespaces, queueing disciplines, devices, and ways around the network stack.
 //!
-//! Everything is tried in a forked process with a network namespace of its own; what was made there
-//! vanishes with it. A kind that exists as a module is reported as such and not tried, because trying
-//! would load the module into the running kernel and leave it there.
+//! All trials run in a forked process with a network namespace of its own, and their effects vanish with it.
+//! A kind that is an unloaded module is reported as such and not tried, because a trial would load the module
+//! into the running kernel and leave it there.
 //!
-//! Reference: namespaces(7), network_namespaces(7), tc(8), packet(7),
-//! Documentation/networking/af_xdp.rst, tuntap.rst.
+//! Reference: namespaces(7), network_namespaces(7), tc(8), packet(7), Documentation/networking/af_xdp.rst,
+//! tuntap.rst.
 
 use super::scratch::{errno, in_child, words};
 use super::{ProbedHost, TrialFinding, netlink};
@@ -16,7 +16,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::os::fd::AsFd;
 
-/// What `tc qdisc add` may be asked for.
+/// Kinds for `tc qdisc add`.
 const QDISCS: [&str; 13] = [
     "htb", "tbf", "hfsc", "fq", "fq_codel", "sfq", "pfifo", "prio", "netem", "etf", "drr", "ingress",
     "clsact",
@@ -25,7 +25,7 @@ const LINKS: [&str; 5] = ["veth", "dummy", "ifb", "bridge", "macvlan"];
 
 /// Makes a user namespace, which vanishes with its process.
 pub(super) fn user_namespaces(host: &ProbedHost) -> TrialFinding {
-    // SAFETY: unshare is async-signal-safe, and the body does nothing else.
+    // SAFETY: unshare is async-signal-safe, and the body makes no other call.
     let tried = unsafe { in_child::<1>(|answer| answer[0] = unshare(UnshareFlags::NEWUSER)) };
     let errno = match tried {
         Ok([errno]) => errno,
@@ -55,7 +55,7 @@ pub(super) fn user_namespaces(host: &ProbedHost) -> TrialFinding {
 
 /// Makes a network namespace, as root or inside a user namespace.
 pub(super) fn network_namespaces(_: &ProbedHost) -> TrialFinding {
-    // SAFETY: unshare is async-signal-safe, and the body does nothing else.
+    // SAFETY: unshare is async-signal-safe, and the body makes no other call.
     match unsafe { in_child::<1>(|answer| answer[0] = unshare(own_network())) } {
         Ok([0]) if is_root() => TrialFinding::found("can be made"),
         Ok([0]) => TrialFinding::found("can be made inside a user namespace"),
@@ -68,7 +68,7 @@ pub(super) fn network_namespaces(_: &ProbedHost) -> TrialFinding {
 }
 
 pub(super) fn qdiscs(host: &ProbedHost) -> TrialFinding {
-    // a discipline that needs options is refused with another errno than one that is unknown
+    // the kernel refuses a discipline that needs options with another errno than an unknown discipline
     let finding = kinds(host, "sch", &QDISCS, netlink::new_qdisc, |errno| errno != libc::ENOENT);
     let present = finding.detail.split("; not ").next().unwrap_or_default();
     let has = |wanted: &str| present.split(", ").any(|kind| kind.split(' ').next() == Some(wanted));
@@ -85,7 +85,7 @@ pub(super) fn link_kinds(host: &ProbedHost) -> TrialFinding {
     kinds(host, "", &LINKS, netlink::new_link, |errno| errno != libc::EOPNOTSUPP)
 }
 
-/// Tries each kind by netlink in a namespace of its own, except those that would load a module.
+/// Tries each kind by netlink in a namespace of its own, except kinds that would load a module.
 fn kinds<const N: usize>(
     host: &ProbedHost,
     prefix: &str,
@@ -99,8 +99,7 @@ fn kinds<const N: usize>(
         modules.would_be_loaded(&module)
     });
     let messages = names.map(message);
-    // SAFETY: the body makes system calls only and writes to its array; the messages were
-    // allocated before.
+    // SAFETY: the body only makes system calls and writes to its array; the messages were allocated before.
     let tried = unsafe {
         in_child::<N>(|answers| {
             let refused = unshare(own_network());
@@ -158,7 +157,7 @@ pub(super) fn tun(host: &ProbedHost) -> TrialFinding {
         return TrialFinding::unknown("no name for it");
     };
     request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
-    // SAFETY: the body makes system calls only and writes to its array.
+    // SAFETY: the body only makes system calls and writes to its array.
     let tried = unsafe {
         in_child::<2>(|answers| {
             let refused = unshare(own_network());
@@ -206,7 +205,7 @@ fn unshare(what: UnshareFlags) -> i32 {
     errno(unsafe { unshare_unsafe(what) })
 }
 
-/// Which modules the kernel could load, and which it has loaded.
+/// The modules that the kernel can load, and the loaded modules.
 struct Modules {
     loadable: String,
     loaded: String,
@@ -221,7 +220,7 @@ impl Modules {
         }
     }
 
-    /// Whether using `name` would load it.
+    /// Whether using `name` would load its module.
     fn would_be_loaded(&self, name: &str) -> bool {
         let file = format!("/{name}.ko");
         let loadable =
@@ -265,7 +264,7 @@ mod tests {
         if finding.is_found() {
             assert_eq!(finding.detail, "pfifo; not unisono_made_up");
         } else {
-            // without a namespace to try it in there must be a reason
+            // without a namespace for the trial there must be a reason
             assert!(finding.reason.is_some());
         }
     }

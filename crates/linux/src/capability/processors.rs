@@ -1,4 +1,4 @@
-//! Processors, clocks, counters, and who stands between this system and the hardware.
+//! Processors, clocks, counters, and virtualization.
 //!
 //! Reference: perf_event_open(2), proc(5) on `/proc/stat`,
 //! Documentation/ABI/testing/sysfs-devices-system-clocksource.
@@ -60,7 +60,7 @@ pub(super) fn perf_counters(host: &ProbedHost) -> TrialFinding {
     // struct perf_event_attr, first version: type 0 (hardware) and size, config 0 (cycles), ..., flags
     let attributes: [u64; 8] =
         [FIRST_SIZE << 32, 0, 0, 0, 0, DISABLED | EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR, 0, 0];
-    // SAFETY: `attributes` is valid for reads of the size it carries; pid 0 is this thread.
+    // SAFETY: `attributes` is valid for reads of the size that it contains; pid 0 is this thread.
     let counter =
         unsafe { libc::syscall(libc::SYS_perf_event_open, attributes.as_ptr(), 0, -1, -1, CLOSE_ON_EXEC) };
     match errno_of(counter) {
@@ -86,7 +86,7 @@ pub(super) fn perf_counters(host: &ProbedHost) -> TrialFinding {
     }
 }
 
-/// Found means: something stands between this system and the hardware.
+/// Found means: this system runs in a virtual machine or a container.
 pub(super) fn virtualization(host: &ProbedHost) -> TrialFinding {
     match kind(host) {
         Some(what) => TrialFinding::found(what)
@@ -118,7 +118,7 @@ fn kind(host: &ProbedHost) -> Option<String> {
     }
 }
 
-/// Found means: the kernel can tell how much time the hypervisor took.
+/// Found means: the kernel reports how much time the hypervisor took.
 pub(super) fn steal(host: &ProbedHost) -> TrialFinding {
     let ticks = ProcessorTicks::parse(&host.read("proc/stat").unwrap_or_default()).unwrap_or_default();
     let Some(stolen) = ticks.steal else {

@@ -1,4 +1,4 @@
-//! Scheduling classes and what limits them.
+//! Scheduling classes and their limits.
 //!
 //! Reference: sched(7), sched_setattr(2), Documentation/scheduler/sched-rt-group.rst, sched-ext.rst.
 
@@ -10,9 +10,9 @@ use crate::process::is_root;
 use crate::scheduling::{self, Children, SchedulingPolicy, Urgency};
 use std::time::Duration;
 
-/// Asks for `SCHED_FIFO` at priority 1 in a thread that ends at once.
+/// Requests `SCHED_FIFO` at priority 1 in a thread that ends at once.
 pub(super) fn real_time(host: &ProbedHost) -> TrialFinding {
-    let first = SchedulingPolicy::Fifo(Urgency::LEAST);
+    let first = SchedulingPolicy::Fifo(Urgency::MIN);
     let errno = in_thread(|| errno(scheduling::set(Tid::SELF, first, Children::Inherit)));
     match errno {
         0 => TrialFinding::found("SCHED_FIFO and SCHED_RR, priorities 1 to 99"),
@@ -21,7 +21,8 @@ pub(super) fn real_time(host: &ProbedHost) -> TrialFinding {
     }
 }
 
-/// Why the kernel says EPERM to a real-time class: no privilege, or a control group without a share.
+/// The reason why the kernel refuses a real-time class with EPERM: no privilege, or a control group without a
+/// share.
 fn refused(host: &ProbedHost) -> TrialFinding {
     if let Some(group) = cgroups::own_v1(host, "cpu") {
         let budget = group.join("cpu.rt_runtime_us");
@@ -67,7 +68,7 @@ pub(super) fn throttling(host: &ProbedHost) -> TrialFinding {
     ))
 }
 
-/// Asks for 1 ms in 100 ms by `SCHED_DEADLINE` in a thread that ends at once.
+/// Requests 1 ms in 100 ms with `SCHED_DEADLINE` in a thread that ends at once.
 pub(super) fn deadline(_: &ProbedHost) -> TrialFinding {
     let policy = SchedulingPolicy::Deadline {
         runtime: Duration::from_millis(1),
@@ -98,7 +99,8 @@ pub(super) fn autogroup(host: &ProbedHost) -> TrialFinding {
         Some("0") => {
             TrialFinding::missing("switched off", "nothing to do: nice then works across terminal sessions")
         }
-        // MPICH starts each rank in a session of its own: ranks that share a processor then cannot yield it.
+        // MPICH starts each rank in a session of its own, so ranks that share a processor cannot yield it to
+        // each other.
         Some(_) => TrialFinding::found("on").but(
             "nice and yielding have no effect across sessions, and MPICH's ranks are one each; \
              sysctl kernel.sched_autogroup_enabled=0",

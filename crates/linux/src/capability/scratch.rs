@@ -1,4 +1,4 @@
-//! Places for trying things that must not touch this process: a thread, or a forked child.
+//! Runs trials that must not affect this process: in a thread, or in a forked child.
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, WaitOptions, waitpid};
@@ -6,8 +6,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::thread;
 
-/// Runs `body` in a thread that ends afterwards; for what the kernel keeps per thread (scheduling
-/// class). Its answer is 0 or an `errno`.
+/// Runs `body` in a thread that ends afterwards, for state that the kernel keeps per thread (scheduling
+/// class). The result is 0 or an `errno`.
 pub(super) fn in_thread(body: impl FnOnce() -> i32 + Send) -> i32 {
     thread::scope(|scope| scope.spawn(body).join()).unwrap_or(libc::EAGAIN)
 }
@@ -22,19 +22,19 @@ pub(super) fn errno_of(result: i64) -> i32 {
     if result >= 0 { 0 } else { io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) }
 }
 
-/// The words for an `errno`, without the number that `std` appends.
+/// The text of an `errno`, without the number that `std` appends.
 pub(super) fn words(errno: i32) -> String {
     let text = io::Error::from_raw_os_error(errno).to_string();
     text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }
 
-/// Runs `body` in a forked child and brings back what it filled in; for what the kernel keeps per
-/// process (namespaces), all of which vanishes with the child. A child that does not end within
-/// two seconds is killed by its alarm.
+/// Runs `body` in a forked child and returns the array that it filled in. This is for state that the kernel
+/// keeps per process (namespaces), which vanishes with the child. A child that does not end within two
+/// seconds is killed by its alarm.
 ///
 /// # Safety
-/// The child of a process with several threads may only make async-signal-safe calls: `body` must
-/// not allocate, lock or panic.
+/// The child of a process with several threads may only make async-signal-safe calls: `body` must not
+/// allocate, lock or panic.
 pub(super) unsafe fn in_child<const N: usize>(body: impl FnOnce(&mut [i32; N])) -> io::Result<[i32; N]> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
     // SAFETY: the child below makes only async-signal-safe calls, by this function's contract.
@@ -47,7 +47,7 @@ pub(super) unsafe fn in_child<const N: usize>(body: impl FnOnce(&mut [i32; N])) 
         for answer in answers {
             let _ = rustix::io::write(&writer, &answer.to_ne_bytes());
         }
-        // SAFETY: ends the child without running anything of the parent's.
+        // SAFETY: ends the child without running code of the parent.
         unsafe { libc::_exit(0) };
     }
     let child = Pid::from_raw(child).filter(|_| child > 0).ok_or_else(io::Error::last_os_error)?;

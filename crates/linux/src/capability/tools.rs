@@ -1,5 +1,5 @@
-//! Programs beside Unisono: compilers, OpenMP runtimes, MPIs. Compilers are asked to compile, link and
-//! run a few lines, because a driver is often there without its library.
+//! Other programs that Unisono uses: compilers, OpenMP runtimes, MPIs. Trials compile, link and run a few
+//! lines, because a compiler driver is often installed without its library.
 
 use super::TrialFinding;
 use super::command::{ScratchDirectory, Trial, run};
@@ -12,7 +12,7 @@ pub(super) enum MpiTools {
 }
 
 impl MpiTools {
-    /// Names of its compiler and starter, in the order in which they are looked for; Debian adds suffixes.
+    /// The names of its compiler and launcher, in search order; Debian adds suffixes.
     fn programs(self) -> [(&'static str, &'static str); 2] {
         match self {
             MpiTools::Mpich => [("mpicc.mpich", "mpiexec.mpich"), ("mpicc", "mpiexec")],
@@ -31,7 +31,7 @@ impl MpiTools {
         }
     }
 
-    /// The version in what `mpiexec --version` prints, if that is this implementation's.
+    /// The version in the output of `mpiexec --version`, if the output is this implementation's.
     fn version(self, printed: &str) -> Option<String> {
         let line = |wanted: &str| printed.lines().find(|line| line.contains(wanted));
         match self {
@@ -131,7 +131,7 @@ pub(super) fn switch_program() -> TrialFinding {
         let source =
             scratch.file("trial.bpf.c", SWITCH).map_err(|error| format!("no temporary file: {error}"))?;
         let (source, out) = (source.display().to_string(), scratch.path("trial.o").display().to_string());
-        // where Debian keeps asm/types.h
+        // the directory where Debian keeps asm/types.h
         let include = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
         run(&clang, &["-target", "bpf", "-O2", "-idirafter", &include, "-c", &source, "-o", &out]).map(|_| ())
     };

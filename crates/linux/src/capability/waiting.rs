@@ -1,4 +1,4 @@
-//! What waiting stands on: futex2, membarrier, restartable sequences and what grew from them.
+//! Kernel features for waiting: futex2, membarrier, restartable sequences and their extension.
 //!
 //! Reference: futex_waitv (Documentation/userspace-api/futex2.rst), membarrier(2), rseq(2), and for longer
 //! slices Documentation/userspace-api/rseq.rst.
@@ -9,7 +9,7 @@ use crate::current_cpu::area_in_use;
 use rustix::thread::futex::{ClockId, WaitvFlags, waitv};
 
 pub(super) fn futex_waitv(_: &ProbedHost) -> TrialFinding {
-    // no words to wait for: the kernel refuses with EINVAL
+    // with no words to wait for, the kernel refuses with EINVAL
     match errno(waitv(&[], WaitvFlags::empty(), None, ClockId::Monotonic)) {
         0 | libc::EINVAL => TrialFinding::found("waits for several words at once"),
         errno => TrialFinding::missing(
@@ -41,8 +41,8 @@ pub(super) fn membarrier(_: &ProbedHost) -> TrialFinding {
 }
 
 pub(super) fn rseq(_: &ProbedHost) -> TrialFinding {
-    // SAFETY: a null area of length 0 is refused with EINVAL (or EPERM, EBUSY where one is
-    // registered) and registers nothing.
+    // SAFETY: a null area of length 0 is refused with EINVAL (or EPERM, EBUSY where an area is registered)
+    // and registers nothing.
     let result = unsafe { libc::syscall(libc::SYS_rseq, std::ptr::null::<u8>(), 0, 0, 0) };
     match errno_of(result) {
         errno @ libc::ENOSYS => TrialFinding::missing(
@@ -56,10 +56,10 @@ pub(super) fn rseq(_: &ProbedHost) -> TrialFinding {
 /// `PR_RSEQ_SLICE_EXTENSION` and its request for the present state, which changes nothing.
 const SLICE_EXTENSION: i32 = 79;
 const ASK_FOR_STATE: libc::c_ulong = 1;
-/// What the kernel answers if it was built without longer slices, or started with `rseq_slice_ext=0`. It is
-/// the kernel's own ENOTSUPP, not the EOPNOTSUPP of programs.
+/// The kernel's error if it was built without longer slices, or started with `rseq_slice_ext=0`. It is the
+/// kernel's own ENOTSUPP, not the EOPNOTSUPP of programs.
 const SWITCHED_OFF: i32 = 524;
-/// The word by which a thread asks for a longer slice is the last of these bytes of its area.
+/// A thread's rseq area needs this many bytes; the last of them hold the word that requests a longer slice.
 const AREA_WITH_SLICES: u32 = 32;
 
 /// Whether a thread may keep its processor for some microseconds after its slice is over (Linux 7.0).
@@ -70,7 +70,8 @@ pub(super) fn slice_extension(_: &ProbedHost) -> TrialFinding {
     longer_slices(errno_of(result.into()), area_in_use())
 }
 
-/// What an answer of the kernel (0: it can) and the part of its area that the C library uses mean together.
+/// The finding from the kernel's result (0: supported) and the number of rseq area bytes that the C library
+/// uses.
 fn longer_slices(errno: i32, in_use: u32) -> TrialFinding {
     let kernel = match errno {
         0 | libc::ENXIO => None,

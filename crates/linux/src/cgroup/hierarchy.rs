@@ -1,4 +1,4 @@
-//! Where control groups are mounted: proc_pid_mountinfo(5).
+//! The mount points of control groups: proc_pid_mountinfo(5).
 
 use super::{ControlGroup, Error, wrong};
 use crate::affinity::Tid;
@@ -17,19 +17,20 @@ pub enum CgroupVersion {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupHierarchy {
     pub root: PathBuf,
-    /// The group that `root` shows: `/`, or in a container without a cgroup namespace the container's own.
+    /// The group that `root` shows: `/`, or the container's own group in a container without a cgroup
+    /// namespace.
     pub base: PathBuf,
     pub version: CgroupVersion,
-    /// What it controls: `cpu`, `freezer`, `pids`, ...
+    /// Its controllers: `cpu`, `freezer`, `pids`, ...
     pub controllers: Vec<String>,
 }
 
-/// The trees that are mounted for this process.
+/// The hierarchies that are mounted for this process.
 pub fn hierarchies() -> Result<Vec<CgroupHierarchy>, Error> {
     hierarchies_below(Path::new("/"))
 }
 
-/// The trees that `ROOT/proc/self/mountinfo` names; `ROOT` is `/`, or holds recorded files.
+/// The hierarchies in `ROOT/proc/self/mountinfo`; `ROOT` is `/`, or holds recorded files.
 pub fn hierarchies_below(root: &Path) -> Result<Vec<CgroupHierarchy>, Error> {
     let mounts = root.join("proc/self/mountinfo");
     let text = fs::read_to_string(&mounts).map_err(wrong("read", &mounts))?;
@@ -42,7 +43,7 @@ pub fn hierarchies_below(root: &Path) -> Result<Vec<CgroupHierarchy>, Error> {
     Ok(found)
 }
 
-/// Lines as `30 23 0:28 BASE ROOT OPTIONS [TAG...] - KIND SOURCE OPTIONS`: proc_pid_mountinfo(5).
+/// Parses lines `30 23 0:28 BASE ROOT OPTIONS [TAG...] - KIND SOURCE OPTIONS`: proc_pid_mountinfo(5).
 fn parse_mounts(text: &str, below: &Path) -> Vec<CgroupHierarchy> {
     let unescaped = |path: &str| path.replace("\\040", " ");
     text.lines()
@@ -65,19 +66,20 @@ fn parse_mounts(text: &str, below: &Path) -> Vec<CgroupHierarchy> {
 }
 
 impl CgroupHierarchy {
-    /// The first tree of this version, if one is mounted.
+    /// The first hierarchy of this version, if any is mounted.
     pub fn of_version(all: &[CgroupHierarchy], version: CgroupVersion) -> Option<&CgroupHierarchy> {
         all.iter().find(|h| h.version == version)
     }
 
-    /// The tree that has this controller, version 2 first.
+    /// The hierarchy with this controller, version 2 first.
     pub fn with<'a>(all: &'a [CgroupHierarchy], controller: &str) -> Option<&'a CgroupHierarchy> {
         let has = |h: &&CgroupHierarchy| h.controllers.iter().any(|name| name == controller);
         let second = all.iter().filter(|h| h.version == CgroupVersion::V2).find(has);
         second.or_else(|| all.iter().filter(|h| h.version == CgroupVersion::V1).find(has))
     }
 
-    /// The group in this tree that a process is in now. Fails if `/proc/PID/cgroup` does not name this tree.
+    /// The group in this hierarchy that a process is in now. Fails if `/proc/PID/cgroup` does not name this
+    /// hierarchy.
     pub fn group_of(&self, process: Tid) -> Result<ControlGroup, Error> {
         let who = if process == Tid::SELF { "self".to_owned() } else { process.to_string() };
         let path = PathBuf::from(format!("/proc/{who}/cgroup"));
@@ -88,7 +90,7 @@ impl CgroupHierarchy {
         }
     }
 
-    /// What a text like `/proc/PID/cgroup` names as the group in this tree.
+    /// The path of the group in this hierarchy, from a text like `/proc/PID/cgroup`.
     pub(crate) fn path_in<'a>(&self, text: &'a str) -> Option<&'a Path> {
         text.lines().find_map(|line| {
             let mut fields = line.splitn(3, ':');
@@ -103,8 +105,8 @@ impl CgroupHierarchy {
         })
     }
 
-    /// Whether the mount shows this group: a container may see only its own, and a process may be outside of
-    /// the cgroup namespace (`/../..`).
+    /// Whether the mount shows this group: a container may see only its own groups, and a process may be
+    /// outside of the cgroup namespace (`/../..`).
     pub(crate) fn shows(&self, path: &Path) -> bool {
         self.below_base(path).is_some()
     }
@@ -114,7 +116,7 @@ impl CgroupHierarchy {
         inside.components().all(|part| part != Component::ParentDir).then_some(inside)
     }
 
-    /// The group of this path; the topmost that the mount shows where the group itself is not to be seen.
+    /// The group with this path; if the mount does not show the group, the topmost group that it shows.
     pub(crate) fn group_at(&self, path: &Path) -> ControlGroup {
         let inside = self.below_base(path).unwrap_or(Path::new(""));
         ControlGroup { dir: self.root.join(inside), version: self.version }

@@ -1,10 +1,10 @@
-//! Control groups, version 1 and version 2: where they are mounted, making and removing groups, moving
-//! processes, freezing, processor weights, limits on the number of tasks.
+//! Control groups, version 1 and version 2: mount points, making and removing groups, moving processes,
+//! freezing, processor weights, limits on the number of tasks.
 //!
-//! A [`CgroupHierarchy`] is one mounted tree; a [`ControlGroup`] is a directory in it. Version 2 has one tree
-//! whose `cgroup.controllers` lists what it can do, and every group can be frozen (kernels from 5.2 on);
-//! version 1 has a tree for each controller. Cost: a write is about 1.3 us with warm caches and 5 to 20 us
-//! after another program ran; freezing walks every task of the group.
+//! A [`CgroupHierarchy`] is a mounted hierarchy; a [`ControlGroup`] is a directory in it. Version 2 has a
+//! single hierarchy, with its controllers in `cgroup.controllers`, and every group can be frozen (kernels
+//! from 5.2 on). Version 1 has a hierarchy for each controller. Cost: a write takes about 1.3 us with warm
+//! caches and 5 to 20 us after another program ran; freezing walks every task of the group.
 //!
 //! A process is moved through a [`ProcessMover`], which says why its number alone would not do.
 //!
@@ -36,7 +36,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// Whether the group was removed meanwhile: an open file of it answers `ENODEV`, its path `ENOENT`.
+    /// Whether the group was removed in the meantime: an open file of it returns `ENODEV`, its path `ENOENT`.
     pub fn is_gone(&self) -> bool {
         self.source.kind() == ErrorKind::NotFound || self.source.raw_os_error() == Some(libc::ENODEV)
     }
@@ -50,7 +50,7 @@ fn wrong(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frozen {
     No,
-    /// They stop at the next return to their program, and new ones do not start.
+    /// They stop at the next return to user space, and new tasks do not start.
     Yes,
 }
 
@@ -61,7 +61,7 @@ pub struct ControlGroup {
 }
 
 impl ControlGroup {
-    /// The group at a path that was recorded earlier; nothing is checked.
+    /// The group at a path that was recorded earlier; the path is not checked.
     pub fn at(dir: PathBuf, version: CgroupVersion) -> Self {
         Self { dir, version }
     }
@@ -85,8 +85,8 @@ impl ControlGroup {
         }
     }
 
-    /// Removes the group; one that is gone already is no error. Fails with `EBUSY` while processes or groups
-    /// are in it.
+    /// Removes the group; it is no error if the group is gone already. Fails with `EBUSY` while it contains
+    /// processes or groups.
     pub fn remove(&self) -> Result<(), Error> {
         match fs::remove_dir(&self.dir) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(wrong("remove", &self.dir)(error)),
@@ -94,8 +94,8 @@ impl ControlGroup {
         }
     }
 
-    /// Writes one of its files. Fails if the hierarchy has no such file (no such controller), or the kernel
-    /// refuses the value.
+    /// Writes a file of the group. Fails if the hierarchy has no such file (no such controller), or if the
+    /// kernel refuses the value.
     pub fn write(&self, file: &str, value: &str) -> Result<(), Error> {
         let path = self.dir.join(file);
         let written =
@@ -103,18 +103,19 @@ impl ControlGroup {
         written.map_err(wrong("write", &path))
     }
 
-    /// Reads one of its files. Fails if the hierarchy has no such file (no such controller).
+    /// Reads a file of the group. Fails if the hierarchy has no such file (no such controller).
     pub fn read(&self, file: &str) -> Result<String, Error> {
         let path = self.dir.join(file);
         fs::read_to_string(&path).map_err(wrong("read", &path))
     }
 
-    /// Whether it has this file, that is, the controller and the kernel version that bring it.
+    /// Whether the group has this file, which depends on the controller and the kernel version.
     pub fn has(&self, file: &str) -> bool {
         self.dir.join(file).exists()
     }
 
-    /// The open file whose write of `0` moves the writing process in (see [`crate::process::start`]).
+    /// Opens `cgroup.procs`: a process that writes `0` to it moves into the group (see
+    /// [`crate::process::start`]).
     pub fn door(&self) -> Result<File, Error> {
         let path = self.dir.join("cgroup.procs");
         OpenOptions::new().write(true).open(&path).map_err(wrong("open", &path))
@@ -131,19 +132,19 @@ impl ControlGroup {
         Ok(numbers(&self.read("cgroup.procs")?))
     }
 
-    /// The threads in this group itself; one read, also for many processes.
+    /// The threads in this group itself; one read, even for many processes.
     pub fn threads(&self) -> Result<Vec<Tid>, Error> {
         let file = if self.version == CgroupVersion::V2 { "cgroup.threads" } else { "tasks" };
         Ok(numbers(&self.read(file)?))
     }
 
-    /// Processor time in nanoseconds that the group has used, if its hierarchy counts it. Fails where the
-    /// hierarchy does not count processor time.
+    /// The processor time in nanoseconds that the group has used. Fails if the hierarchy does not count
+    /// processor time.
     pub fn used_ns(&self) -> Result<u64, Error> {
         self.meter()?.used_ns()
     }
 
-    /// A file of this group that holds one number, opened once for many reads. Fails if the hierarchy has no
+    /// A file of this group that holds a number, opened once for many reads. Fails if the hierarchy has no
     /// such file (no such controller).
     pub fn gauge(&self, file: &str) -> Result<Gauge, Error> {
         let path = self.dir.join(file);
@@ -153,7 +154,7 @@ impl ControlGroup {
         }
     }
 
-    /// What [`ControlGroup::used_ns`] reads, opened once for many reads. Fails where the hierarchy does not
+    /// The file behind [`ControlGroup::used_ns`], opened once for many reads. Fails if the hierarchy does not
     /// count processor time.
     pub fn meter(&self) -> Result<GroupMeter, Error> {
         Ok(match self.version {
@@ -162,15 +163,15 @@ impl ControlGroup {
         })
     }
 
-    /// Gives the group a weight against its siblings, in units of one default task (1.0). Fails where the
+    /// Sets the group's weight relative to its siblings, in units of a default task (1.0). Fails if the
     /// hierarchy has no `cpu` controller.
     pub fn set_weight(&self, weight: f64) -> Result<(), Error> {
         let (file, value) = weight_words(self.version, weight);
         self.write(file, &value)
     }
 
-    /// The file that gives this group a weight, opened once for many writes. Fails where the hierarchy has no
-    /// `cpu` controller.
+    /// The weight file of this group, opened once for many writes. Fails if the hierarchy has no `cpu`
+    /// controller.
     pub fn dial(&self) -> Result<Dial, Error> {
         let path = self.dir.join(weight_words(self.version, 1.0).0);
         match OpenOptions::new().write(true).open(&path) {
@@ -212,7 +213,7 @@ fn numbers(text: &str) -> Vec<Tid> {
     text.split_whitespace().filter_map(|n| n.parse().ok().map(Tid)).collect()
 }
 
-/// An open file that freezes and thaws one group.
+/// An open file that freezes and thaws a group (`cgroup.freeze`, `freezer.state`).
 #[derive(Debug)]
 pub struct Valve {
     file: File,
@@ -221,15 +222,15 @@ pub struct Valve {
 }
 
 impl Valve {
-    /// Freezes or thaws. Threads that run stop within a few microseconds; those that wait for a processor
-    /// stop when they would get one.
+    /// Freezes or thaws the group. Running threads stop within a few microseconds; threads that wait for a
+    /// processor stop when they would get it.
     pub fn set(&self, frozen: Frozen) -> Result<(), Error> {
         let word = self.words[usize::from(frozen == Frozen::Yes)];
         self.file.write_all_at(word.as_bytes(), 0).map_err(wrong("write", &self.path))
     }
 }
 
-/// An open file that gives one group its weight.
+/// An open file that sets the weight of a group.
 #[derive(Debug)]
 pub struct Dial {
     file: File,
@@ -238,14 +239,15 @@ pub struct Dial {
 }
 
 impl Dial {
-    /// The weight against its siblings, in units of one default task (1.0); 0 is the least there is.
+    /// Sets the weight relative to the group's siblings, in units of a default task (1.0); 0 selects the
+    /// smallest weight.
     pub fn set(&self, weight: f64) -> Result<(), Error> {
         let (_, value) = weight_words(self.version, weight);
         self.file.write_all_at(value.as_bytes(), 0).map_err(wrong("write", &self.path))
     }
 }
 
-/// An open file of a group that holds one number.
+/// An open file of a group that holds a number.
 #[derive(Debug)]
 pub struct Gauge {
     file: File,
@@ -253,7 +255,7 @@ pub struct Gauge {
 }
 
 impl Gauge {
-    /// The number now; 0 when the file says something else (`max`).
+    /// The current number; 0 if the file holds another word (`max`).
     pub fn read(&self) -> Result<u64, Error> {
         Ok(self.start()?.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0))
     }
@@ -265,12 +267,12 @@ impl Gauge {
     }
 }
 
-/// The open file that says how much processor time a group and those in it have used.
+/// The open file that counts the processor time of a group and its descendants.
 #[derive(Debug)]
 pub enum GroupMeter {
-    /// Version 1: one number.
+    /// Version 1: a single number.
     Nanoseconds(Gauge),
-    /// Version 2: the first of several lines with names.
+    /// Version 2: the first of several named lines.
     Microseconds(Gauge),
 }
 

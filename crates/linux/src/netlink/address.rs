@@ -9,7 +9,7 @@ const CREATE_NEW: u16 = 0x400 | 0x200;
 const ADDRESS: u16 = 1;
 const LOCAL: u16 = 2;
 
-/// Gives a device an address, and with it a route to everybody whose first `prefix` bits are the same.
+/// Gives a device an address, and a route to all addresses with the same first `prefix` bits.
 pub fn add(device: Index, address: Ipv4Addr, prefix: u8) -> NetlinkRequest {
     // struct ifaddrmsg: family, prefix length, flags, scope, index
     let mut fixed = [libc::AF_INET as u8, prefix, 0, 0, 0, 0, 0, 0];

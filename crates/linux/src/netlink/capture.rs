@@ -1,7 +1,6 @@
-//! Devices that take frames in for a process and that the network must not notice: without addresses of their
-//! own.
+//! Devices that capture frames for a process, invisible to the network: without addresses of their own.
 //!
-//! They are made switched off, and before they are switched on the kernel is told not to make up an IPv6
+//! They are made switched off. Before they are switched on, the kernel is told not to generate an IPv6
 //! address for them: otherwise it would send frames of its own through them. Reference: rtnetlink(7),
 //! include/uapi/linux/if_link.h.
 
@@ -24,8 +23,8 @@ pub fn pair(near: &Device<'_>, far: &Device<'_>) -> NetlinkRequest {
     link::pair(near, far, WITHOUT_ARP, link::name)
 }
 
-/// Has the kernel make up no IPv6 address for a device. Where there is no IPv6 it refuses, which does no
-/// harm.
+/// Stops the kernel from generating an IPv6 address for a device. A kernel without IPv6 refuses this request;
+/// ignore that.
 pub fn without_address(device: Index) -> NetlinkRequest {
     let what = format!("keep device {} without an address", device.0);
     let mut request = NetlinkRequest::new(what, NEW_LINK, 0, &head(Some(device), 0, 0));
@@ -37,8 +36,8 @@ pub fn without_address(device: Index) -> NetlinkRequest {
     request
 }
 
-/// Switches a device on that answers no address resolution, takes frames of so many bytes, and queues so
-/// many.
+/// Switches on a device that answers no ARP requests, takes frames of up to `mtu` bytes, and queues up to
+/// `queue` frames.
 pub fn switch_on(device: Index, mtu: u32, queue: u32) -> NetlinkRequest {
     let what = format!("switch on device {} for {mtu} bytes a frame", device.0);
     let flags = UP | WITHOUT_ARP;
@@ -47,7 +46,7 @@ pub fn switch_on(device: Index, mtu: u32, queue: u32) -> NetlinkRequest {
     request
 }
 
-/// Has a program see every frame that comes in through a device.
+/// Attaches an XDP program that sees every frame arriving at a device.
 pub fn redirect(device: Index, program: BorrowedFd<'_>) -> NetlinkRequest {
     let what = format!("attach an XDP program to device {}", device.0);
     let mut request = NetlinkRequest::new(what, NEW_LINK, 0, &head(Some(device), 0, 0));
@@ -57,7 +56,7 @@ pub fn redirect(device: Index, program: BorrowedFd<'_>) -> NetlinkRequest {
     request
 }
 
-/// Removes a device, and the other end of its cable.
+/// Removes a device, and the other end of its pair.
 pub fn remove(device: Index) -> NetlinkRequest {
     NetlinkRequest::new(format!("remove device {}", device.0), DELETE_LINK, 0, &head(Some(device), 0, 0))
 }

@@ -1,9 +1,9 @@
 //! A BPF program that decides about every frame that a device is about to send: at the `clsact` queueing
 //! discipline, before the device's own.
 //!
-//! The program is attached in direct-action mode, at a place that it can be replaced in at once and taken
-//! away from without touching what others have attached. Frames that are sent past the queueing disciplines
-//! (`PACKET_QDISC_BYPASS`, `AF_XDP`) do not come by. Reference: tc-bpf(8),
+//! The program is attached in direct-action mode, with a handle of its own: it can be replaced in one step,
+//! and removed without touching filters of other programs. Frames that bypass the queueing disciplines
+//! (`PACKET_QDISC_BYPASS`, `AF_XDP`) do not reach it. Reference: tc-bpf(8),
 //! include/uapi/linux/{pkt_sched,pkt_cls}.h.
 
 use super::link::Index;
@@ -19,7 +19,7 @@ const DELETE_QDISC: u16 = 37;
 const READ_FILTERS: u16 = 46;
 const CLSACT_EGRESS: u32 = 0xffff_fff3;
 
-/// Has a program decide about each frame that is to be sent, in place of ours that did so before; needs
+/// Attaches a program that decides about each frame to be sent, and replaces our earlier program; needs
 /// [`clsact`](super::traffic::clsact).
 pub fn attach(device: Index, program: BorrowedFd<'_>, name: &str) -> NetlinkRequest {
     let what = format!("attach the program {name} where device {} sends", device.0);
@@ -27,7 +27,7 @@ pub fn attach(device: Index, program: BorrowedFd<'_>, name: &str) -> NetlinkRequ
     deciding(what, CREATE_OR_REPLACE, &fixed, program, name)
 }
 
-/// Takes ours away.
+/// Removes our program.
 pub fn detach(device: Index) -> NetlinkRequest {
     let what = format!("take our program away from where device {} sends", device.0);
     let mut request =
@@ -36,7 +36,8 @@ pub fn detach(device: Index) -> NetlinkRequest {
     request
 }
 
-/// Takes the place for programs away unless somebody has a filter there, coming or going; whether it is gone.
+/// Removes the clsact discipline unless another program has a filter there, in either direction. Returns
+/// whether it was removed.
 pub fn remove_unused_clsact(socket: &mut NetlinkSocket, device: Index) -> Result<bool, Refused> {
     for place in [CLSACT_INGRESS, CLSACT_EGRESS] {
         let what = format!("list the filters of device {}", device.0);

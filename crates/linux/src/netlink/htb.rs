@@ -1,13 +1,14 @@
-//! Hierarchical token buckets: classes with a rate that each is sure of and a ceiling up to which it borrows.
+//! Hierarchical token buckets: classes with a guaranteed rate, and a ceiling for borrowed bandwidth.
 //!
 //! ```text
 //!   discipline 556e:     the root class       classes in classes       queues at the leaves
 //!        |------------- 556e:1 rate=ceiling --- 556e:2 ------------------ 556e:3 --- bfifo
 //! ```
-//! A class within its rate sends at once; above it, it borrows from the class above while that one is within
-//! its own. Those that borrow from the same class take turns, each turn a quantum of bytes. Rates count the
-//! frame as the device gets it, with its Ethernet header. Cost: about a microsecond a packet, most of it a
-//! lock.
+//!
+//! A class below its rate sends at once. Above its rate, it borrows from its parent class while the parent is
+//! below its own rate. Classes that borrow from the same parent take turns; in each turn a class sends a
+//! quantum of bytes. Rates count frames as the device gets them, with their Ethernet headers. Cost: about a
+//! microsecond per packet, most of it for a lock.
 //!
 //! Reference: tc-htb(8), include/uapi/linux/pkt_sched.h, net/sched/sch_htb.c.
 
@@ -32,32 +33,32 @@ const VERSION: u32 = 3;
 const ETHERNET: u8 = 1;
 /// The kernel counts the time of a burst in units of this many nanoseconds (`PSCHED_SHIFT`).
 const TICK_NS: u64 = 64;
-/// The most levels of classes, one in another (`TC_HTB_MAXDEPTH`).
-pub const MOST_LEVELS: usize = 8;
+/// The maximum number of nested levels of classes (`TC_HTB_MAXDEPTH`).
+pub const MAX_LEVELS: usize = 8;
 
-/// Bytes a second, as the kernel counts rates. Policies count bits.
+/// Bytes per second, as the kernel counts rates. Policies count bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ByteRate(pub u64);
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HtbClass {
-    /// Its number: the discipline's and its own.
+    /// Its number: the discipline's in the upper half, its own in the lower.
     pub number: u32,
-    /// The class above it, or the discipline.
+    /// The parent class, or the discipline.
     pub parent: u32,
-    /// What it is sure of; at least 1.
+    /// The guaranteed rate; at least 1.
     pub rate: ByteRate,
-    /// Up to where it borrows.
+    /// The maximum rate including borrowed bandwidth.
     pub ceiling: ByteRate,
-    /// How long it may have been idle without losing what it was sure of meanwhile.
+    /// The time that it may be idle without losing its guaranteed rate for that time.
     pub burst_ns: u64,
-    /// The same for its ceiling.
+    /// The time that it may be idle without losing bandwidth up to its ceiling.
     pub ceiling_burst_ns: u64,
-    /// How many bytes it sends in its turn while it borrows.
+    /// The number of bytes that it sends in its turn while it borrows.
     pub quantum: u32,
 }
 
-/// What a class has got until now.
+/// The counters of a class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HtbStatistics {
     pub number: u32,
@@ -68,7 +69,8 @@ pub struct HtbStatistics {
     pub waiting_bytes: u64,
 }
 
-/// Makes a device begin with classes; what no filter names goes to the class `default`.
+/// Gives a device a root discipline with classes; packets that no filter classifies go to the class
+/// `default`.
 pub fn root(device: Index, handle: u32, default: u16) -> NetlinkRequest {
     let what = format!("add the queueing discipline htb to device {}", device.0);
     let mut request = NetlinkRequest::new(what, NEW_QDISC, CREATE_OR_REPLACE, &head(device, handle, ROOT, 0));
@@ -80,7 +82,7 @@ pub fn root(device: Index, handle: u32, default: u16) -> NetlinkRequest {
     request
 }
 
-/// Makes a class, or changes it, without touching what waits in it.
+/// Makes or changes a class. Its queued packets stay.
 pub fn class(device: Index, class: &HtbClass) -> NetlinkRequest {
     let what = format!("add class {:x} to device {}", class.number & 0xffff, device.0);
     let fixed = head(device, class.number, class.parent, 0);
@@ -103,7 +105,7 @@ pub fn class(device: Index, class: &HtbClass) -> NetlinkRequest {
     request
 }
 
-/// `struct tc_ratespec`: cell, link layer, overhead, alignment, least packet, rate.
+/// `struct tc_ratespec`: cell, link layer, overhead, alignment, minimum packet, rate.
 fn rate(ByteRate(bytes): ByteRate) -> [u8; 12] {
     let rate = u32::try_from(bytes).unwrap_or(u32::MAX);
     let mut bytes = [0, ETHERNET, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -111,13 +113,13 @@ fn rate(ByteRate(bytes): ByteRate) -> [u8; 12] {
     bytes
 }
 
-/// Takes a class away, and drops what waits in it; not while it has classes below it.
+/// Removes a class and drops its queued packets; fails while it has child classes.
 pub fn remove_class(device: Index, number: u32) -> NetlinkRequest {
     let what = format!("remove class {:x} from device {}", number & 0xffff, device.0);
     NetlinkRequest::new(what, DELETE_CLASS, 0, &head(device, number, 0, 0))
 }
 
-/// What the classes of a device have got until now.
+/// The counters of a device's classes.
 pub fn statistics(socket: &mut NetlinkSocket, device: Index) -> Result<Vec<HtbStatistics>, Refused> {
     let what = format!("list the classes of device {}", device.0);
     let entries =

@@ -1,8 +1,8 @@
 //! Devices: pairs of virtual Ethernet devices (veth), each end in a namespace of its own.
 //!
-//! Both ends are made where they belong, by one request: no name is ever visible in a namespace in which it
-//! is not wanted, and nothing has to be moved. The caller may choose the numbers of the devices too; a number
-//! that says what the device is for saves whoever sees it a table.
+//! A single request makes both ends in their namespaces: no name ever appears in another namespace, and no
+//! device has to be moved. The caller may also choose the devices' numbers; a number with a meaning saves its
+//! reader a table.
 //!
 //! Reference: veth(4), rtnetlink(7), include/uapi/linux/{if_link,veth}.h.
 
@@ -16,8 +16,8 @@ const CREATE_NEW: u16 = 0x400 | 0x200;
 const ADDRESS: u16 = 1;
 const NAME: u16 = 3;
 const MTU: u16 = 4;
-const MOST_AT_ONCE: u16 = 41;
-const MOST_AT_ONCE_4: u16 = 63;
+const MAX_PER_REQUEST: u16 = 41;
+const MAX_PER_REQUEST_IPV4: u16 = 63;
 const LINK_INFO: u16 = 18;
 const NAMESPACE: u16 = 28;
 const TRANSMIT_QUEUES: u16 = 31;
@@ -45,14 +45,14 @@ pub struct Device<'a> {
     pub namespace: BorrowedFd<'a>,
     /// Its name, at most 15 bytes.
     pub name: String,
-    /// Its number, if it matters.
+    /// Its number, if the caller chooses it.
     pub index: Option<Index>,
     pub address: [u8; 6],
 }
 
-/// Makes a pair of devices that resolve no addresses (`IFF_NOARP`): between two ends of a cable there is only
-/// one to talk to. The near one is up; the far one is not, because the kernel makes it before it has a peer:
-/// [`set`] it.
+/// Makes a pair of devices without address resolution (`IFF_NOARP`): each end of a cable has a single peer.
+/// The near device is up. The far one is down, because the kernel makes it before it has a peer: [`set`] it
+/// up.
 pub fn veth(near: &Device<'_>, far: &Device<'_>) -> NetlinkRequest {
     pair(near, far, UP | WITHOUT_ARP, |request, device| {
         name(request, device);
@@ -62,7 +62,7 @@ pub fn veth(near: &Device<'_>, far: &Device<'_>) -> NetlinkRequest {
     })
 }
 
-/// A pair whose far end is off, and whose ends are described alike.
+/// A pair with the far end down, and the same attributes for both ends.
 pub(super) fn pair(
     near: &Device<'_>,
     far: &Device<'_>,
@@ -83,7 +83,7 @@ pub(super) fn pair(
     request
 }
 
-/// Says what a device is called, in both ways, and where it shall be.
+/// Appends a device's name, hardware address and namespace.
 pub(super) fn name(request: &mut NetlinkRequest, device: &Device<'_>) {
     let namespace = device.namespace.as_raw_fd();
     request
@@ -106,20 +106,21 @@ pub fn set(device: Index, state: LinkState) -> NetlinkRequest {
     )
 }
 
-/// Has a device ask for the hardware addresses of its neighbours, as Ethernet does.
+/// Makes a device resolve its neighbors' hardware addresses, as Ethernet does.
 pub fn resolving(device: Index) -> NetlinkRequest {
     let what = format!("have device {} resolve addresses", device.0);
     NetlinkRequest::new(what, NEW_LINK, 0, &head(Some(device), 0, WITHOUT_ARP))
 }
 
-/// Whether a device is on.
+/// Whether a device is switched on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LinkState {
     Up,
     Down,
 }
 
-/// Whether a device can give and take frames: it is on, its cable is plugged in, and so is the other end.
+/// Whether a device can send and receive frames: it is on, its cable is plugged in, and the other end is on
+/// too.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Carrier {
     Present,
@@ -137,13 +138,13 @@ impl Carrier {
 pub struct NetworkDevice {
     pub index: Index,
     pub name: String,
-    /// Whether anything can travel.
+    /// Whether it can carry frames.
     pub carrier: Carrier,
     /// The longest packet that it carries in a frame, in bytes.
     pub mtu: u32,
-    /// The longest packet that the kernel hands it to cut into pieces, in bytes.
+    /// The longest packet that the kernel passes to it for segmentation, in bytes.
     pub most_at_once: u64,
-    /// The same for IPv4, where the kernel knows them apart (6.3 and later).
+    /// The limit for IPv4, if the kernel distinguishes them (6.3 and later).
     pub most_at_once_4: Option<u64>,
 }
 
@@ -156,15 +157,15 @@ pub fn all(socket: &mut NetlinkSocket) -> Result<Vec<NetworkDevice>, Refused> {
             name: text(entry.attribute(NAME)?),
             carrier: Carrier::of(entry.word(8)),
             mtu: entry.attribute(MTU).and_then(number).and_then(|mtu| u32::try_from(mtu).ok())?,
-            // kernels before 4.16 do not say, and have this one
-            most_at_once: entry.attribute(MOST_AT_ONCE).and_then(number).unwrap_or(65_536),
-            most_at_once_4: entry.attribute(MOST_AT_ONCE_4).and_then(number),
+            // kernels before 4.16 do not report it, and use this value
+            most_at_once: entry.attribute(MAX_PER_REQUEST).and_then(number).unwrap_or(65_536),
+            most_at_once_4: entry.attribute(MAX_PER_REQUEST_IPV4).and_then(number),
         })
     };
     Ok(entries.iter().filter_map(link).collect())
 }
 
-/// How many packets a device was to send and has dropped.
+/// The number of packets that a device should have sent but dropped.
 pub fn dropped(socket: &mut NetlinkSocket, device: Index) -> Result<u64, Refused> {
     const STATISTICS: u16 = 23;
     /// `tx_dropped` in `struct rtnl_link_stats64`.
@@ -178,19 +179,19 @@ pub fn dropped(socket: &mut NetlinkSocket, device: Index) -> Result<u64, Refused
     Ok(dropped.unwrap_or_default())
 }
 
-/// Limits the longest packet that the kernel hands a device to cut into pieces; connections that are open
-/// already may hand down longer ones, which are cut before they reach the device.
+/// Limits the longest packet that the kernel passes to a device for segmentation. Connections that are
+/// already open may still produce longer packets; the kernel segments them before they reach the device.
 pub fn limit(device: Index, most_at_once: u32, most_at_once_4: Option<u32>) -> NetlinkRequest {
     let what = format!("limit packets of device {} to {most_at_once} bytes", device.0);
     let mut request = NetlinkRequest::new(what, NEW_LINK, 0, &head(Some(device), 0, 0));
-    request.attribute(MOST_AT_ONCE, &most_at_once.to_ne_bytes());
+    request.attribute(MAX_PER_REQUEST, &most_at_once.to_ne_bytes());
     if let Some(most) = most_at_once_4 {
-        request.attribute(MOST_AT_ONCE_4, &most.to_ne_bytes());
+        request.attribute(MAX_PER_REQUEST_IPV4, &most.to_ne_bytes());
     }
     request
 }
 
-/// `struct ifinfomsg`: family, padding, type, index, flags, which flags to change.
+/// `struct ifinfomsg`: family, padding, type, index, flags, mask of the flags to change.
 pub(super) fn head(index: Option<Index>, flags: u32, change: u32) -> [u8; 16] {
     let mut head = [0; 16];
     head[4..8].copy_from_slice(&index.map_or(0, |index| index.0).to_ne_bytes());

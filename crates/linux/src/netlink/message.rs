@@ -1,6 +1,6 @@
-//! Messages: attributes in attributes on the way out, acknowledgements on the way back.
+//! Messages: nested attributes in requests, acknowledgments in answers.
 //!
-//! Every length that comes back is checked against what is there: the kernel is trusted to mean well, the
+//! Every received length is checked against the received bytes: the kernel is trusted to mean well, the
 //! parser is not trusted to be right. Reference: netlink(7), include/uapi/linux/netlink.h.
 
 const HEADER: usize = 16;
@@ -13,12 +13,12 @@ const ERROR: u16 = 2;
 const DONE: u16 = 3;
 /// In an entry's flags: the table changed while it was read.
 const INTERRUPTED: u16 = 0x10;
-/// In an acknowledgement's flags: the original message was not repeated, attributes follow.
+/// In an acknowledgment's flags: the original message was not repeated, attributes follow.
 const CAPPED: u16 = 0x100;
 const HAS_ATTRIBUTES: u16 = 0x200;
 const EXPLANATION: u16 = 1;
 
-/// One request, without the header that the socket puts before it.
+/// A request, without the header that the socket puts before it.
 #[derive(Clone, Debug)]
 #[must_use = "a request does nothing until a socket sends it"]
 pub struct NetlinkRequest {
@@ -29,7 +29,7 @@ pub struct NetlinkRequest {
 }
 
 impl NetlinkRequest {
-    /// A request of a kind, with a fixed structure first; `what` names it in errors.
+    /// A request of a kind, with a fixed structure first; `what` describes it in errors.
     pub(crate) fn new(what: String, kind: u16, flags: u16, fixed: &[u8]) -> Self {
         let mut request = Self { what, kind, flags, body: fixed.to_vec() };
         request.pad();
@@ -45,12 +45,12 @@ impl NetlinkRequest {
         self
     }
 
-    /// Appends a text with its zero.
+    /// Appends a text with its terminating zero.
     pub(crate) fn text(&mut self, kind: u16, value: &str) -> &mut Self {
         self.attribute(kind, &[value.as_bytes(), &[0]].concat())
     }
 
-    /// Appends an attribute that holds what `fill` appends.
+    /// Appends an attribute that contains the attributes that `fill` appends.
     pub(crate) fn nest(&mut self, kind: u16, fill: impl FnOnce(&mut Self)) -> &mut Self {
         let start = self.body.len();
         self.attribute(kind | NESTED, &[]);
@@ -60,7 +60,7 @@ impl NetlinkRequest {
         self
     }
 
-    /// Appends bytes that are no attribute, as a structure inside an attribute is.
+    /// Appends bytes without an attribute header, such as a structure inside an attribute.
     pub(super) fn raw(&mut self, bytes: &[u8]) -> &mut Self {
         self.body.extend(bytes);
         self.pad();
@@ -80,7 +80,8 @@ impl NetlinkRequest {
         HEADER + self.body.len()
     }
 
-    /// Appends it as it is sent; only the last of a batch asks for an answer, errors come anyway.
+    /// Appends the encoded request. Only the last request of a batch asks for an answer; errors arrive
+    /// anyway.
     pub(crate) fn write(&self, sequence: u32, last: bool, bytes: &mut Vec<u8>) {
         let length = u32::try_from(self.len()).expect("short for the same reason");
         let flags = self.flags | REQUEST | if last { ACKNOWLEDGE } else { 0 };
@@ -88,27 +89,27 @@ impl NetlinkRequest {
         bytes.extend(self.kind.to_ne_bytes());
         bytes.extend(flags.to_ne_bytes());
         bytes.extend(sequence.to_ne_bytes());
-        bytes.extend([0; 4]); // the kernel knows who asks
+        bytes.extend([0; 4]); // the kernel knows the sender
         bytes.extend(&self.body);
     }
 }
 
-/// What the kernel says about a request.
+/// The kernel's answer to a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KernelAnswer {
     pub sequence: u32,
-    /// 0 if it was carried out.
+    /// 0 for success.
     pub errno: i32,
-    /// Why not, in the kernel's words, where it has some.
+    /// The kernel's text about the error, if it sent one.
     pub explanation: Option<String>,
 }
 
-/// The acknowledgements in what a netlink socket received; anything else in it is passed over.
+/// The acknowledgments among the received bytes of a netlink socket; skips other messages.
 pub fn answers(mut bytes: &[u8]) -> impl Iterator<Item = KernelAnswer> {
     std::iter::from_fn(move || {
         while let Some(header) = bytes.get(..HEADER) {
             let length = usize::try_from(word(header, 0)).unwrap_or(usize::MAX);
-            let message = bytes.get(HEADER..length)?; // a length that is too short or too long ends the walk
+            let message = bytes.get(HEADER..length)?; // an invalid length ends the iteration
             let (kind, flags, sequence) = (half(header, 4), half(header, 6), word(header, 8));
             bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
             if kind == ERROR && message.len() >= 4 {
@@ -120,7 +121,7 @@ pub fn answers(mut bytes: &[u8]) -> impl Iterator<Item = KernelAnswer> {
     })
 }
 
-/// The news in what a socket received from the kernel: each with its kind, without its header.
+/// The notices among the received bytes of a socket: each with its kind, without its header.
 pub(super) fn notices(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let header = bytes.get(..HEADER)?;
@@ -131,7 +132,7 @@ pub(super) fn notices(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// One message of a table, without its header.
+/// A message of a table, without its header.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Entry {
     body: Vec<u8>,
@@ -139,7 +140,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// The structure at its beginning, as long as its kind of message has it.
+    /// A word of the fixed structure at its beginning.
     pub(super) fn word(&self, at: usize) -> u32 {
         self.body.get(at..at + 4).map_or(0, |bytes| word(bytes, 0))
     }
@@ -149,12 +150,12 @@ impl Entry {
     }
 }
 
-/// The first attribute of a kind among some.
+/// The first attribute of a kind.
 pub(super) fn attribute(bytes: &[u8], kind: u16) -> Option<&[u8]> {
     attributes(bytes).find(|(found, _)| *found == kind).map(|(_, value)| value)
 }
 
-/// Attributes one after the other; what is too short or too long ends the walk.
+/// Consecutive attributes; an invalid length ends the iteration.
 fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = usize::from(half(rest.get(..4)?, 0));
@@ -178,18 +179,18 @@ pub(crate) fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(value).trim_end_matches('\0').to_owned()
 }
 
-/// What a piece of a table means for its reader.
+/// A part of a table, as its reader has to handle it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Piece {
     Entry(Entry),
-    /// The table ends, or never came: the error's number.
+    /// The end of the table, or an error instead of it: the error's number, 0 for none.
     End(i32),
-    /// It changed while it was read: read it again.
+    /// The table changed while it was read: read it again.
     Changed,
 }
 
-/// The pieces of a table in what a socket received; `fixed` is the length of the structure that begins each
-/// entry.
+/// The parts of a table among the received bytes of a socket; `fixed` is the length of the structure at the
+/// beginning of each entry.
 pub(super) fn pieces(mut bytes: &[u8], sequence: u32, fixed: usize) -> impl Iterator<Item = Piece> {
     std::iter::from_fn(move || {
         loop {
@@ -211,7 +212,7 @@ pub(super) fn pieces(mut bytes: &[u8], sequence: u32, fixed: usize) -> impl Iter
     })
 }
 
-/// The text behind an error: after its number and the header, or the whole, of the request.
+/// The text of an error: it follows the error number and the header, or all, of the request.
 fn explanation(message: &[u8], flags: u16) -> Option<String> {
     if flags & HAS_ATTRIBUTES == 0 {
         return None;

@@ -1,17 +1,17 @@
 //! Route netlink: devices, addresses and queueing disciplines, without starting `ip` and `tc`.
 //!
 //! ```text
-//!   link::veth(..)  traffic::clsact(..)   --->  Request (bytes)  --->  NetlinkSocket::run  --->  the kernel
-//!                                                                          ^ the first refusal, in words
+//!   link::veth(..)  traffic::clsact(..)   --->  NetlinkRequest  --->  NetlinkSocket::run  --->  the kernel
+//!                                                                          ^ the first error, in words
 //! ```
 //!
-//! Requests are encoded as plain bytes and sent in batches: the kernel answers each request that fails, and
-//! of the others only the last, so that a thousand requests cost few system calls. The kernel carries them
-//! out in order; the others of a batch are carried out even if one fails.
+//! Requests are encoded as plain bytes and sent in batches. The kernel answers each request that fails, and
+//! of the others only the last, so a thousand requests need few system calls. The kernel executes them in
+//! order; if a request fails, it still executes the others of the batch.
 //!
-//! A socket belongs to the network namespace in which it was opened. Cost: some microseconds a request above
-//! what the kernel does. When not to use it: this is not a netlink library (docs/decisions/0013 says why none
-//! is used); of the kernel's tables it reads the few that are needed here.
+//! A socket belongs to the network namespace of the thread that opened it. Cost: some microseconds per
+//! request in addition to the kernel's work. When not to use it: this is not a netlink library
+//! (docs/decisions/0013 explains why none is used); it reads only the few kernel tables that are needed here.
 //!
 //! Reference: netlink(7), rtnetlink(7), tc(8).
 
@@ -35,12 +35,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// How much is sent at a time; the kernel queues the answers meanwhile.
+/// The number of bytes sent at a time; the kernel queues the answers in the meantime.
 const BATCH: usize = 16 * 1024;
-/// How long the kernel may take for a batch before we stop believing in an answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The time limit for the kernel's answer to a batch.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often a table is read that changes meanwhile.
+/// The number of times that a table is read again if it changes during the reading.
 const TRIES: usize = 20;
 
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +48,7 @@ const TRIES: usize = 20;
 pub struct Refused {
     pub what: String,
     pub errno: i32,
-    /// The kernel's own explanation, where it has one.
+    /// The kernel's own explanation, if it sent one.
     pub explanation: Option<String>,
 }
 
@@ -71,7 +71,7 @@ impl Refused {
     }
 }
 
-/// A route netlink socket of the namespace in which it was opened.
+/// A route netlink socket, in the namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct NetlinkSocket {
     descriptor: OwnedFd,
@@ -79,18 +79,18 @@ pub struct NetlinkSocket {
 }
 
 impl NetlinkSocket {
-    /// Opens one in the calling thread's namespace.
+    /// Opens a socket in the calling thread's namespace.
     pub fn open() -> io::Result<Self> {
         let descriptor = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
-        // explanations are a comfort; an old kernel without them still works
+        // explanations are optional: old kernels lack them
         let _ = crate::socket::set_option(&descriptor, libc::SOL_NETLINK, libc::NETLINK_EXT_ACK, &1_i32);
         let _ = crate::socket::set_option(&descriptor, libc::SOL_NETLINK, libc::NETLINK_CAP_ACK, &1_i32);
-        set_socket_timeout(&descriptor, Timeout::Recv, Some(PATIENCE))?;
+        set_socket_timeout(&descriptor, Timeout::Recv, Some(ANSWER_TIMEOUT))?;
         Ok(Self { descriptor, sequence: 0 })
     }
 
-    /// Has requests carried out, in order. Fails at the first operation that the kernel refuses; it may have
-    /// carried out later ones of the same batch.
+    /// Executes requests in order. Fails at the first request that the kernel refuses; the kernel may have
+    /// executed later requests of the same batch.
     pub fn run(&mut self, requests: &[NetlinkRequest]) -> Result<(), Refused> {
         let mut rest = requests;
         while !rest.is_empty() {
@@ -141,8 +141,8 @@ impl NetlinkSocket {
         Ok(&buffer[..length])
     }
 
-    /// Reads a table: the entries that the kernel answers a request with, as they were at one moment. Fails
-    /// if the kernel refuses, or if the table changes faster than it can be read.
+    /// Reads a table: the entries of the kernel's answer to a request, as a consistent snapshot. Fails if the
+    /// kernel refuses, or if the table changes faster than it can be read.
     fn table(&mut self, request: &NetlinkRequest, fixed: usize) -> Result<Vec<message::Entry>, Refused> {
         for _ in 0..TRIES {
             if let Some(entries) = self.try_table(request, fixed)? {

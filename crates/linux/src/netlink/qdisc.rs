@@ -1,9 +1,10 @@
-//! Queueing disciplines of a device: which there are, making them as others had made them, short
+//! Queueing disciplines of a device: listing them, restoring them as another program made them, and short
 //! first-in-first-out queues.
 //!
-//! What a discipline was told is kept as the kernel tells it, byte for byte, so that one that nobody here
-//! knows can be made again. A discipline with the handle 0 is one that the kernel put there itself, and puts
-//! there again when what replaced it goes. Reference: tc(8), rtnetlink(7), include/uapi/linux/pkt_sched.h.
+//! A discipline's options are kept byte for byte as the kernel reports them, so that even a discipline of an
+//! unknown kind can be made again. A discipline with the handle 0 was made by the kernel itself; the kernel
+//! makes it again when its replacement is removed. Reference: tc(8), rtnetlink(7),
+//! include/uapi/linux/pkt_sched.h.
 
 use super::link::Index;
 use super::message::{NetlinkRequest, TABLE, attribute, number, text};
@@ -13,15 +14,15 @@ use serde::{Deserialize, Serialize};
 
 const DELETE_QDISC: u16 = 37;
 const READ_QDISCS: u16 = 38;
-/// `TC_H_ROOT`: the parent of the discipline that a device begins with.
+/// `TC_H_ROOT`: the parent of a device's root discipline.
 pub const ROOT: u32 = 0xffff_ffff;
 
 /// A queueing discipline as the kernel describes it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Qdisc {
-    /// Its number: what is before the colon, in the upper half. 0 if the kernel made it itself.
+    /// Its number: the part before the colon, in the upper half. 0 if the kernel made it itself.
     pub handle: u32,
-    /// Where it stands: [`ROOT`], or a class.
+    /// Its parent: [`ROOT`], or a class.
     pub parent: u32,
     /// `pfifo`, `htb`, ...
     pub kind: String,
@@ -43,7 +44,7 @@ pub fn of_device(socket: &mut NetlinkSocket, device: Index) -> Result<Vec<Qdisc>
     Ok(entries.filter_map(qdisc).collect())
 }
 
-/// How many packets the first discipline of a device has dropped.
+/// The number of packets that the root discipline of a device has dropped.
 pub fn dropped(socket: &mut NetlinkSocket, device: Index) -> Result<u64, Refused> {
     const STATISTICS: u16 = 7;
     const QUEUE: u16 = 3;
@@ -55,7 +56,7 @@ pub fn dropped(socket: &mut NetlinkSocket, device: Index) -> Result<u64, Refused
     Ok(queue.and_then(|queue| number(queue.get(8..12)?)).unwrap_or_default())
 }
 
-/// Makes a discipline as it was, in the place of what is there.
+/// Makes a discipline again, in place of the present one.
 pub fn make(device: Index, qdisc: &Qdisc) -> NetlinkRequest {
     let what = format!("add the queueing discipline {} to device {}", qdisc.kind, device.0);
     let fixed = head(device, qdisc.handle, qdisc.parent, 0);
@@ -67,14 +68,14 @@ pub fn make(device: Index, qdisc: &Qdisc) -> NetlinkRequest {
     request
 }
 
-/// Gives a device a discipline that needs no telling in the place of the one it begins with. One that
-/// replaces another of another kind needs another number.
+/// Gives a device a root discipline that needs no options. A discipline that replaces another kind needs
+/// another number.
 pub fn root(device: Index, kind: &str, major: u16) -> NetlinkRequest {
     let handle = u32::from(major) << 16;
     make(device, &Qdisc { handle, parent: ROOT, kind: kind.to_owned(), options: Vec::new() })
 }
 
-/// Takes a device's first discipline away, and with it all its classes; the kernel puts its own one there.
+/// Removes a device's root discipline with all its classes; the kernel then makes its default discipline.
 pub fn remove_root(device: Index) -> NetlinkRequest {
     let what = format!("remove the queueing discipline of device {}", device.0);
     NetlinkRequest::new(what, DELETE_QDISC, 0, &head(device, 0, ROOT, 0))
@@ -83,27 +84,27 @@ pub fn remove_root(device: Index) -> NetlinkRequest {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Room {
     Bytes(u32),
-    /// Packets (`pfifo`), however long.
+    /// Packets (`pfifo`) of any length.
     Packets(u32),
 }
 
-/// What a discipline whose flows take turns (`fq_codel`) is told. Packets are marked (ECN) instead of dropped
-/// where their senders understand marks.
+/// Options of a discipline whose flows take turns (`fq_codel`). If a packet's sender understands marks (ECN),
+/// the packet is marked instead of dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FairCodel {
-    /// How long packets may wait, in microseconds, without one being marked or dropped.
+    /// The delay that packets may have, in microseconds, without being marked or dropped.
     pub target_us: u32,
-    /// How long they may wait longer than that, in microseconds; at least ten times as much.
+    /// The time that the delay may exceed the target, in microseconds; at least ten times the target.
     pub interval_us: u32,
-    /// How many packets may wait; 10,240 if `None`.
+    /// The maximum number of waiting packets; 10,240 if `None`.
     pub packets: Option<u32>,
-    /// How much memory they may take, in bytes.
+    /// The maximum memory of waiting packets, in bytes.
     pub memory: u32,
-    /// Every packet that waited longer than this, in microseconds, is marked.
+    /// A packet with a longer delay than this, in microseconds, is marked.
     pub mark_us: Option<u32>,
 }
 
-/// A discipline at a class whose flows take turns. Reference: tc-fq_codel(8), RFC 8290.
+/// Makes a discipline whose flows take turns, at a class. Reference: tc-fq_codel(8), RFC 8290.
 pub fn fq_codel(device: Index, class: u32, codel: &FairCodel) -> NetlinkRequest {
     const MARK: u32 = 1;
     let told = [
@@ -122,9 +123,9 @@ pub fn fq_codel(device: Index, class: u32, codel: &FairCodel) -> NetlinkRequest 
     make(device, &Qdisc { handle: 0, parent: class, kind: "fq_codel".to_owned(), options })
 }
 
-/// Whether this kernel knows a kind of discipline whose first option is a number. Changes nothing: the
-/// discipline is asked for with an option that is too short. Fails if the kernel does not let this process
-/// ask.
+/// Whether this kernel knows a kind of discipline whose first option is a number. Changes nothing: it
+/// requests the discipline with an option that is too short. Fails if the kernel does not permit this process
+/// to ask.
 pub fn knows(socket: &mut NetlinkSocket, kind: &str) -> Result<bool, Refused> {
     let options = [&5_u16.to_ne_bytes()[..], &1_u16.to_ne_bytes(), &[0; 4]].concat();
     let qdisc = Qdisc { handle: 0, parent: ROOT, kind: kind.to_owned(), options };
@@ -136,7 +137,7 @@ pub fn knows(socket: &mut NetlinkSocket, kind: &str) -> Result<bool, Refused> {
     }
 }
 
-/// A first-in-first-out queue at a class.
+/// Makes a first-in-first-out queue at a class.
 pub fn fifo(device: Index, class: u32, room: Room) -> NetlinkRequest {
     let (kind, limit) = match room {
         Room::Bytes(limit) => ("bfifo", limit),
@@ -151,7 +152,7 @@ mod tests {
     use super::*;
 
     /// As `tc qdisc replace dev DEV parent 556e:2 fq_codel target 5ms interval 100ms ecn ce_threshold 1ms
-    /// memory_limit 4096` says it on a machine whose numbers begin with their lowest byte.
+    /// memory_limit 4096` encodes it on a little-endian machine.
     #[test]
     #[cfg(target_endian = "little")]
     fn a_discipline_with_turns_for_flows_is_told_in_the_kernels_bytes() {

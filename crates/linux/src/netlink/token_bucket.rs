@@ -1,8 +1,7 @@
-//! A link of a rate on a device: the token bucket queueing discipline (TBF), first in first out behind a
-//! bucket.
+//! Limits a device's rate: the token bucket queueing discipline (TBF), first in first out behind a bucket.
 //!
-//! Packets larger than the bucket (several segments in one) are cut before they pass. Cost: a timer a packet
-//! while the link is full. When not to use: for shares; it knows no classes. Reference: tc-tbf(8),
+//! Packets larger than the bucket (of several segments) are segmented before they pass. Cost: a timer per
+//! packet while the link is full. When not to use: for shares; it has no classes. Reference: tc-tbf(8),
 //! include/uapi/linux/pkt_sched.h.
 
 use super::link::Index;
@@ -22,15 +21,15 @@ const ETHERNET: u8 = 1;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TokenBucket {
-    /// Bits a second.
+    /// Bits per second.
     pub bits_per_s: u64,
-    /// How many bytes may pass at once after a pause.
+    /// The number of bytes that may pass at once after a pause.
     pub burst: u32,
-    /// How many bytes may wait.
+    /// The maximum number of waiting bytes.
     pub limit: u32,
 }
 
-/// Gives a device this link, in place of what its packets waited in before.
+/// Gives a device this link, in place of its previous root discipline.
 pub fn set(device: Index, link: TokenBucket) -> NetlinkRequest {
     let what = format!("give device {} a link of {} bit/s", device.0, link.bits_per_s);
     // struct tcmsg: family, device, handle, parent, info

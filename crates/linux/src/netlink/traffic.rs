@@ -1,10 +1,10 @@
-//! BPF programs that decide about frames: about every one that comes in through a device (the `clsact`
-//! queueing discipline with a `bpf` filter in direct-action mode, where the program's answer is what
-//! happens), or about the class of every one that goes out (a `bpf` filter of a queueing discipline with
-//! classes, where the answer is the class).
+//! BPF programs that decide about frames. At ingress, the `clsact` queueing discipline with a `bpf` filter in
+//! direct-action mode runs the program on every frame that arrives at a device; the program's result is the
+//! action. At egress, a `bpf` filter of a classful queueing discipline runs the program on every frame; the
+//! result is the frame's class.
 //!
-//! Cost: some 50 ns a frame above the program itself. A filter holds on to its program: it goes on when the
-//! process that loaded it has ended, as long as the device is there. Reference: tc-bpf(8),
+//! Cost: some 50 ns per frame in addition to the program itself. A filter keeps its program: it continues to
+//! work after the process that loaded it has ended, as long as the device exists. Reference: tc-bpf(8),
 //! include/uapi/linux/{pkt_sched,pkt_cls}.h.
 
 use super::link::Index;
@@ -25,12 +25,12 @@ const DIRECT_ACTION: u32 = 1;
 pub(super) const CLSACT: u32 = 0xffff_fff1;
 pub(super) const CLSACT_INGRESS: u32 = 0xffff_fff2;
 pub(super) const CLSACT_HANDLE: u32 = 0xffff_0000;
-/// The handle of our filters, which tells them from what others may have attached.
+/// The handle of our filters; it distinguishes them from filters of other programs.
 pub(super) const OURS: u32 = 0x756e_6973;
 /// The priority in the upper half, the protocol (all) in network byte order in the lower.
 pub(super) const FIRST_OF_ALL: u32 = 1 << 16 | (libc::ETH_P_ALL as u16).to_be() as u32;
 
-/// Gives a device a place for programs, which costs nothing as long as there are none.
+/// Adds a clsact discipline to a device. It costs nothing as long as it has no programs.
 pub fn clsact(device: Index) -> NetlinkRequest {
     let what = format!("add a clsact queueing discipline to device {}", device.0);
     let mut request =
@@ -39,13 +39,13 @@ pub fn clsact(device: Index) -> NetlinkRequest {
     request
 }
 
-/// Has a program decide about each frame that comes in; needs [`clsact`].
+/// Attaches a program that decides about each arriving frame; needs [`clsact`].
 pub fn at_ingress(device: Index, program: BorrowedFd<'_>, name: &str) -> NetlinkRequest {
     let what = format!("attach the program {name} to device {}", device.0);
     deciding(what, CREATE_NEW, &head(device, 0, CLSACT_INGRESS, FIRST_OF_ALL), program, name)
 }
 
-/// A filter whose answer is what happens to the frame.
+/// A filter whose program's result is the action for the frame.
 pub(super) fn deciding(
     what: String,
     flags: u16,
@@ -63,8 +63,8 @@ pub(super) fn deciding(
     request
 }
 
-/// Has a program choose the class of each frame that is queued: what it answers is the class's number. Put in
-/// the place of the program that was there, in one step.
+/// Attaches a program that chooses the class of each queued frame: its result is the class's number. Replaces
+/// the earlier program in one step.
 pub fn classify(device: Index, handle: u32, program: BorrowedFd<'_>, name: &str) -> NetlinkRequest {
     let what = format!("attach the program {name} to the queueing discipline of device {}", device.0);
     let fixed = head(device, 1, handle, FIRST_OF_ALL);

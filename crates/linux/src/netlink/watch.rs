@@ -1,21 +1,21 @@
-//! What happens to devices, as soon as it happens: a cable that is pulled in any of several namespaces.
+//! Notifies of changes to devices at once: for example a cable that is pulled in any of several namespaces.
 //!
 //! ```text
-//!   namespace A   namespace B   namespace C        every device's news (RTNLGRP_LINK)
+//!   namespace A   namespace B   namespace C        notices about every device (RTNLGRP_LINK)
 //!        \_____________|_____________/
 //!                      v
-//!        one socket in a namespace of its own, to which the others have numbers
+//!        one socket in a namespace of its own, with a number for each of the others
 //! ```
 //!
-//! One socket hears of all namespaces (`NETLINK_LISTEN_ALL_NSID`), because the kernel walks every listener of
-//! the whole host for each change of any device: a socket a namespace would make taking down a network of
-//! hundreds of switches quadratic. The socket's namespace has to have a number for each that it hears of, and
-//! is one of its own because such numbers stay as long as it does. News carry the device's number alone:
-//! whoever watches several namespaces gives their devices different numbers.
+//! A single socket receives the notices of all namespaces (`NETLINK_LISTEN_ALL_NSID`). The kernel walks all
+//! listeners of the whole host for each change of any device, so a socket for each namespace would make the
+//! removal of a network of hundreds of switches quadratic. The socket's namespace needs a number for each
+//! watched namespace. It is a separate namespace, because such numbers last as long as it does. Notices hold
+//! only the device's number, so devices of different watched namespaces need different numbers.
 //!
-//! Cost: nothing until something changes; opening takes 1 ms and 10 us a namespace. When not to use it: to
-//! know how things are now ([`link::all`] reads that), or whether a frame arrived. A reader that is too slow
-//! is told that it has missed something. Reference: rtnetlink(7), netlink(7).
+//! Cost: nothing until a change; opening takes 1 ms and 10 us per namespace. When not to use it: to read the
+//! current state ([`link::all`] does that), or to learn whether a frame arrived. A reader that is too slow is
+//! told that it has missed notices. Reference: rtnetlink(7), netlink(7).
 
 use super::link::{Carrier, Index};
 use super::message::{NetlinkRequest, notices, word};
@@ -30,7 +30,7 @@ const NUMBER: u16 = 1;
 const OF_DESCRIPTOR: u16 = 3;
 const DELETE_LINK: u16 = 17;
 const DEVICES: libc::c_int = 1;
-/// A storm of some thousand changes fits; beyond it the kernel says that something was missed.
+/// Room for some thousand changes; beyond that the kernel reports that notices were missed.
 const ROOM: usize = 4 << 20;
 
 /// A listener to the devices of some namespaces.
@@ -41,9 +41,9 @@ pub struct DeviceWatch {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum News {
-    /// How a device is now; perhaps as before.
+    /// The present state of a device; perhaps unchanged.
     Device(Index, Carrier),
-    /// More happened than there was room for: look at everything.
+    /// There was no room for more notices: read the state of all devices.
     Missed,
 }
 
@@ -55,7 +55,7 @@ impl DeviceWatch {
         socket.run(
             &namespaces.iter().map(|namespace| number(namespace.as_fd())).collect::<Vec<NetlinkRequest>>(),
         )?;
-        // without it less fits, and one hears that something was missed
+        // with less room, notices are missed earlier, and the listener is told so
         let _ = crate::socket::force_receive_room(&socket, ROOM);
         let listen = [(libc::NETLINK_LISTEN_ALL_NSID, 1), (libc::NETLINK_ADD_MEMBERSHIP, DEVICES)];
         for (option, value) in listen {
@@ -64,18 +64,18 @@ impl DeviceWatch {
         Ok(Self { socket })
     }
 
-    /// Listens to the calling thread's namespace alone, from now on, by a socket in it.
+    /// Listens only to the calling thread's namespace, from now on, by a socket in it.
     pub fn here() -> Result<Self, Refused> {
         let mut socket = NetlinkSocket::open().map_err(Refused::local)?;
-        // the kernel tells nothing to a socket without a number, and gives it one when something is first
-        // sent
+        // the kernel sends no notices to a socket without a number, and assigns the number at the first send
         link::all(&mut socket)?;
         crate::socket::set_option(&socket, libc::SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP, &DEVICES)
             .map_err(Refused::local)?;
         Ok(Self { socket })
     }
 
-    /// A socket in a new namespace, which lasts as long as the socket; the calling thread stays where it is.
+    /// A socket in a new namespace, which lasts as long as the socket; the calling thread stays in its
+    /// namespace.
     fn elsewhere() -> io::Result<NetlinkSocket> {
         let open = || {
             let _inside = NetworkNamespace::create()?;
@@ -85,7 +85,7 @@ impl DeviceWatch {
         opened.unwrap_or_else(|_| Err(io::Error::other("opening a socket panicked")))
     }
 
-    /// What has been heard since; nothing if there is nothing. Poll the descriptor to wait.
+    /// The notices since the last call; empty if there are none. Poll the descriptor to wait.
     pub fn news(&mut self) -> io::Result<Vec<News>> {
         let (mut heard, mut buffer) = (Vec::new(), vec![0; 32 * 1024]);
         loop {
@@ -116,7 +116,7 @@ fn news((kind, body): (u16, &[u8])) -> Option<News> {
     Some(News::Device(Index(word(index, 0)), carrier))
 }
 
-/// Has the socket's namespace give another a number of the kernel's choice.
+/// Assigns another namespace a number of the kernel's choice in the socket's namespace.
 fn number(namespace: BorrowedFd<'_>) -> NetlinkRequest {
     let mut request = NetlinkRequest::new("give a namespace a number".to_owned(), NEW_NUMBER, 0, &[0]);
     request
@@ -154,7 +154,7 @@ mod tests {
         (namespaces, sockets)
     }
 
-    /// How the devices are according to what is heard, until it is as expected.
+    /// Applies notices to the devices' states until they are as expected.
     fn heard(watch: &mut DeviceWatch, expected: [Carrier; 2]) {
         let (mut seen, end) = ([None; 2], Instant::now() + Duration::from_secs(30));
         while seen != expected.map(Some) {

@@ -1,4 +1,4 @@
-//! Rings of a power of two entries, written by one side and read by the other.
+//! Rings with a power of two entries, written by one side and read by the other.
 
 use crate::mapping::Mapping;
 use rustix::mm::MapFlags;
@@ -8,26 +8,26 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A ring in memory shared with the kernel. `T` is what an entry holds: plain numbers.
+/// A ring in memory shared with the kernel. `T` is the type of an entry: plain numbers.
 #[derive(Debug)]
 pub(super) struct XdpRing<T> {
-    /// What the pointers lead into.
+    /// The memory that the pointers refer to.
     _memory: Mapping,
     producer: NonNull<AtomicU32>,
     consumer: NonNull<AtomicU32>,
     flags: NonNull<AtomicU32>,
     entries: NonNull<T>,
     mask: u32,
-    /// How far this process has got; the other side sees it when it is published.
+    /// This process's position; the other side sees it after `publish`.
     mine: u32,
-    /// How far the other side had got when we last looked.
+    /// The other side's position when it was last read.
     theirs: u32,
 }
 
 // SAFETY: the mapping belongs to the process; a ring is used through one exclusive reference at a time.
 unsafe impl<T: Send> Send for XdpRing<T> {}
 
-/// Where the parts lie, as the kernel says.
+/// The offsets of a ring's parts, as reported by the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RingLayout {
     pub(super) producer: u64,
@@ -51,7 +51,7 @@ impl<T: Copy> XdpRing<T> {
         let memory = Mapping::shared(socket.as_fd(), page, bytes, MapFlags::POPULATE)?;
         let at = |offset: u64| {
             // SAFETY: the kernel's offsets lie within the mapping, whose length was computed from the
-            // greatest.
+            // greatest offset.
             unsafe { memory.start().add(offset as usize) }
         };
         Ok(Self {
@@ -92,7 +92,7 @@ impl<T: Copy> Producer<T> {
         XdpRing::map(socket, page, layout, size).map(Self)
     }
 
-    /// How many entries there is room for; asks the kernel's side only when fewer are known.
+    /// The number of free entries; reads the kernel's position only if fewer than `wanted` are known.
     pub(super) fn room(&mut self, wanted: u32) -> u32 {
         let ring = &mut self.0;
         let size = ring.mask + 1;
@@ -100,28 +100,27 @@ impl<T: Copy> Producer<T> {
         if room >= wanted {
             return room;
         }
-        // SYNC(xdp-ring) acquire: the kernel has read the entries that we are about to overwrite
+        // SYNC(xdp-ring) acquire: the kernel has read the entries that this side is about to overwrite
         ring.theirs = ring.consumer().load(Ordering::Acquire);
         size - ring.mine.wrapping_sub(ring.theirs)
     }
 
-    /// Puts an entry where the kernel will find it after [`publish`](Self::publish); there must be room.
+    /// Puts an entry for the kernel, visible after [`publish`](Self::publish); there must be room.
     pub(super) fn put(&mut self, entry: T) {
         let ring = &mut self.0;
         assert!(ring.mine.wrapping_sub(ring.theirs) <= ring.mask, "the caller has looked for room");
         let at = ring.entry(ring.mine);
-        // SAFETY: an entry between the kernel's position and ours is not read by the kernel until we publish
-        // it.
+        // SAFETY: the kernel does not read an entry between its own position and ours before it is published.
         unsafe { at.write_volatile(entry) };
         ring.mine = ring.mine.wrapping_add(1);
     }
 
     pub(super) fn publish(&mut self) {
-        // SYNC(xdp-ring) release: the entries were written before the kernel sees that they are there
+        // SYNC(xdp-ring) release: the entries were written before the kernel sees the new position
         self.0.producer().store(self.0.mine, Ordering::Release);
     }
 
-    /// Whether the kernel sleeps until it is called.
+    /// Whether the kernel sleeps until this process calls it.
     pub(super) fn needs_wakeup(&self) -> bool {
         self.0.flags().load(Ordering::Relaxed) & XdpRingFlags::XDP_RING_NEED_WAKEUP.bits() != 0
     }
@@ -142,13 +141,14 @@ impl<T: Copy> Consumer<T> {
         let ready = ring.theirs.wrapping_sub(ring.mine).min(ring.mask + 1) as usize;
         let count = ready.min(most);
         for _ in 0..count {
-            // SAFETY: the kernel has published this entry and does not write it again until we move on.
+            // SAFETY: the kernel has published this entry and does not write it again until our position
+            // moves on.
             let entry = unsafe { ring.entry(ring.mine).read_volatile() };
             ring.mine = ring.mine.wrapping_add(1);
             each(entry);
         }
         if count > 0 {
-            // SYNC(xdp-ring) release: we have read the entries before the kernel may overwrite them
+            // SYNC(xdp-ring) release: this side has read the entries before the kernel may overwrite them
             ring.consumer().store(ring.mine, Ordering::Release);
         }
         count

@@ -13,16 +13,16 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
-/// Room for the frames of a burst; more than a network's device holds.
+/// Room for the frames of a burst; more than a network device holds.
 const RING: u32 = 4096;
 
-/// How frames get from the device to the memory and back.
+/// The transfer of frames between the device and the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum XdpMode {
-    /// The kernel copies them: every device can do that.
+    /// The kernel copies them; every device supports that.
     #[default]
     Copy,
-    /// The device reads and writes the memory itself; few drivers can.
+    /// The device reads and writes the memory itself; few drivers support that.
     ZeroCopy,
 }
 
@@ -37,16 +37,16 @@ pub struct DeviceQueue {
 #[derive(Debug)]
 pub struct ReceivedFrame {
     pub chunk: Chunk,
-    /// Where in the chunk it begins.
+    /// The frame's offset in the chunk.
     pub offset: usize,
-    /// How long it is; within the chunk.
+    /// The frame's length; it ends within the chunk.
     pub length: usize,
 }
 
-/// What the kernel counted, for ever.
+/// The kernel's counters since the socket was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct XdpStatistics {
-    /// Frames dropped, because they were too long or for reasons unknown.
+    /// Frames dropped because they were too long or for unknown reasons.
     pub dropped: u64,
     /// Frames dropped because the receive ring was full.
     pub ring_full: u64,
@@ -64,9 +64,10 @@ pub struct XdpSocket {
 }
 
 impl XdpSocket {
-    /// Opens one and binds it: it receives, into memory that no other socket uses. Fails with `EPERM` without
-    /// `CAP_NET_RAW`, `EAFNOSUPPORT` if the kernel has no such sockets, `ENODEV` without the device, `EBUSY`
-    /// if the queue belongs to another such socket, and `EOPNOTSUPP` if the device cannot do that mode.
+    /// Opens and binds a socket that receives into memory that no other socket uses. Fails with `EPERM`
+    /// without `CAP_NET_RAW`, `EAFNOSUPPORT` if the kernel has no such sockets, `ENODEV` without the device,
+    /// `EBUSY` if the queue belongs to another such socket, and `EOPNOTSUPP` if the device does not support
+    /// the mode.
     pub fn open(umem: &Rc<Umem>, place: DeviceQueue, mode: XdpMode) -> io::Result<Self> {
         let descriptor = socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
         let memory = XdpUmemReg {
@@ -80,7 +81,7 @@ impl XdpSocket {
         sockopt::set_xdp_umem_reg(&descriptor, memory)?;
         sockopt::set_xdp_rx_ring_size(&descriptor, RING)?;
         sockopt::set_xdp_umem_fill_ring_size(&descriptor, RING)?;
-        // the kernel wants to have somewhere to put what was sent, even if nothing is
+        // the kernel requires a completion ring, even if nothing is sent
         sockopt::set_xdp_umem_completion_ring_size(&descriptor, RING)?;
         let offsets = sockopt::xdp_mmap_offsets(&descriptor)?;
         let socket = Self {
@@ -101,7 +102,7 @@ impl XdpSocket {
         Ok(bind(&self.descriptor, &SocketAddrXdp::new(how, place.device.0, place.queue))?)
     }
 
-    /// Gives chunks to be received into, from the end of the list, as many as fit.
+    /// Moves chunks from the end of the list into the fill ring, as many as fit.
     pub fn fill(&mut self, chunks: &mut Vec<Chunk>) {
         let wanted = u32::try_from(chunks.len()).unwrap_or(RING).min(RING);
         let room = self.fill.room(wanted).min(wanted);
@@ -113,7 +114,7 @@ impl XdpSocket {
         }
     }
 
-    /// Takes at most `most` frames that came. Returns how many.
+    /// Takes at most `most` received frames. Returns their number.
     pub fn receive(&mut self, most: usize, mut each: impl FnMut(ReceivedFrame)) -> usize {
         let umem = &self.umem;
         self.receive.take(most, |entry| {
@@ -123,12 +124,12 @@ impl XdpSocket {
         })
     }
 
-    /// Whether a frame waits to be taken.
+    /// Whether a frame is waiting.
     pub fn is_ready(&mut self) -> bool {
         self.receive.is_ready()
     }
 
-    /// Whether receiving needs a call of the kernel to go on.
+    /// Whether receiving needs a system call to continue.
     pub fn needs_wakeup(&self) -> bool {
         self.fill.needs_wakeup()
     }
@@ -149,7 +150,7 @@ impl AsFd for XdpSocket {
     }
 }
 
-/// Fails with `EOPNOTSUPP` before Linux 5.4, whose rings cannot say that they want to be woken.
+/// Fails with `EOPNOTSUPP` before Linux 5.4, whose rings have no wake-up flag.
 fn layout(offsets: &XdpRingOffset) -> io::Result<RingLayout> {
     Ok(RingLayout {
         producer: offsets.producer,

@@ -1,21 +1,21 @@
-//! The memory behind the rings, and who owns which part of it.
+//! The memory behind the rings, and the ownership of its chunks.
 
 use crate::mapping::Mapping;
 use rustix::mm::{Advice, madvise};
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Memory in chunks of one size. The kernel keeps the pages as long as a socket uses them.
+/// Memory in chunks of equal size. The kernel keeps the pages as long as a socket uses them.
 #[derive(Debug)]
 pub struct Umem {
     memory: Mapping,
     chunk: usize,
     count: u32,
-    /// Tells chunks of this memory from those of another.
+    /// Distinguishes this memory's chunks from another's.
     id: u32,
 }
 
-/// A chunk that belongs to this process at the moment: there is at most one such value a chunk.
+/// A chunk that belongs to this process at the moment: at most one such value exists per chunk.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Chunk {
     number: u32,
@@ -25,8 +25,8 @@ pub struct Chunk {
 static NEXT_ID: AtomicU32 = AtomicU32::new(0);
 
 impl Umem {
-    /// Takes memory for `count` chunks, and hands them out. Fails with `InvalidInput` if the chunk's size is
-    /// neither 2,048 nor 4,096 bytes, or if there are no chunks.
+    /// Allocates memory for `count` chunks, and returns them. Fails with `InvalidInput` if the chunk size is
+    /// neither 2,048 nor 4,096 bytes, or if `count` is 0.
     pub fn new(chunk: usize, count: u32) -> io::Result<(Self, Vec<Chunk>)> {
         if !matches!(chunk, 2048 | 4096) || count == 0 {
             return Err(io::Error::new(
@@ -35,7 +35,7 @@ impl Umem {
             ));
         }
         let memory = Mapping::populated(chunk * count as usize)?;
-        // after a fork the child would share the pages or not, depending on who writes first: it gets none
+        // after a fork the first writer would get a copy, so the child gets none of these pages
         // SAFETY: the range is the mapping just made.
         let _ = unsafe { madvise(memory.start().as_ptr().cast(), memory.bytes(), Advice::LinuxDontFork) };
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
@@ -47,12 +47,12 @@ impl Umem {
         self.chunk
     }
 
-    /// How many bytes there are in all.
+    /// The total number of bytes.
     pub fn len(&self) -> usize {
         self.chunk * self.count as usize
     }
 
-    /// Whether there are none, which never is.
+    /// Always false: there is at least one chunk.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -61,21 +61,21 @@ impl Umem {
         self.memory.start().as_ptr() as u64
     }
 
-    /// What a chunk holds.
+    /// The contents of a chunk.
     ///
     /// # Panics
-    /// If the chunk is of another memory.
+    /// If the chunk belongs to another memory.
     pub fn bytes(&self, chunk: &Chunk) -> &[u8] {
         let start = self.pointer(chunk);
-        // SAFETY: the chunk lies within the mapping, which lives as long as `self`; the kernel does not write
-        // to it and nobody here can meanwhile, because there is one value a chunk and it is borrowed.
+        // SAFETY: the chunk lies within the mapping, which lives as long as `self`. The kernel does not write
+        // to it, and no code here can in the meantime, because the chunk's only value is borrowed.
         unsafe { std::slice::from_raw_parts(start, self.chunk) }
     }
 
-    /// The same, to be changed.
+    /// The mutable contents of a chunk.
     ///
     /// # Panics
-    /// If the chunk is of another memory.
+    /// If the chunk belongs to another memory.
     #[must_use]
     pub fn bytes_mut<'a>(&'a self, chunk: &'a mut Chunk) -> &'a mut [u8] {
         let start = self.pointer(chunk);
@@ -95,8 +95,7 @@ impl Umem {
         u64::from(chunk.number) * self.chunk as u64
     }
 
-    /// The chunk that the kernel gives back, and where in it the address points; none if the kernel made it
-    /// up.
+    /// The chunk that the kernel returns, and the offset of the address in it; `None` for an invalid address.
     pub(super) fn take(&self, address: u64) -> Option<(Chunk, usize)> {
         let address = usize::try_from(address).ok()?;
         let number = u32::try_from(address / self.chunk).ok().filter(|number| *number < self.count)?;

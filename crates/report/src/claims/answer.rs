@@ -7,26 +7,27 @@ use crate::study::Study;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use unisono_measure::bootstrap::Estimate;
-use unisono_measure::paired::FEWEST_PAIRS;
+use unisono_measure::paired::MIN_PAIRS;
 use unisono_measure::record::{Outcome, RunLine, Verdict};
 use unisono_measure::verdict::{self, Answer};
 
-/// A value of a paper is met within a tenth: machines differ more, and figures have two digits.
+/// A measured value meets a paper's value if they differ by at most a tenth: machines differ by more, and a
+/// paper's figures have two digits.
 const VALUE_TOLERANCE: f64 = 0.1;
 
 pub(super) enum ClaimAnswer {
-    /// Why there is nothing; empty: the study has no such runs.
+    /// The reason why there is no result; empty if the study has no such runs.
     Missing(String),
     Found {
         result: ClaimResult,
         found: Estimate,
         here: String,
-        /// How far it is from the paper's number, if that is one.
+        /// The distance from the paper's number, if the claim has a number.
         distance: Option<String>,
     },
 }
 
-/// What a claim asks for, as found.
+/// The value that a claim asks for, as measured.
 struct FoundFigure {
     found: Estimate,
     words: String,
@@ -42,7 +43,7 @@ impl PaperClaim {
             Err(reason) => return ClaimAnswer::Missing(reason),
         };
         let FoundFigure { found, words, is_ratio } = figure;
-        let result = if found.n < FEWEST_PAIRS && !study.is_simulated() {
+        let result = if found.n < MIN_PAIRS && !study.is_simulated() {
             ClaimResult::Undecided
         } else {
             self.result(&found, is_ratio)
@@ -67,7 +68,7 @@ impl PaperClaim {
                 } else {
                     found.contains(near) || (found.value / near).ln().abs() <= VALUE_TOLERANCE
                 };
-                // an end that just misses it decides nothing either
+                // an interval whose end just misses the number does not refute it either
                 let is_near = is_near || (found.low * 0.98 <= near && near <= found.high * 1.02);
                 match (is_near, is_wide(found, near)) {
                     (true, true) => ClaimResult::Undecided,
@@ -143,7 +144,7 @@ impl PaperClaim {
         }
     }
 
-    /// A figure, or the quotient of two, over all runs.
+    /// A figure, or the quotient of two figures, over all runs.
     fn value(&self, study: &Study<'_>, variant: &str, only: &Place) -> Result<FoundFigure, String> {
         let is_asked =
             |run: &&&RunLine| run.variant == variant && run.outcome == Outcome::Measured && run.has(only);
@@ -176,7 +177,7 @@ impl PaperClaim {
     }
 }
 
-/// Whether an interval is so wide that it would hold nearly any number: wider than the effect, and than half.
+/// Whether an interval is too wide to decide: wider than the effect, and wider than a factor of 1.5.
 fn is_wide(found: &Estimate, near: f64) -> bool {
     let width = (found.high / found.low).ln();
     !width.is_finite() || width > near.ln().abs().max(1.5_f64.ln())
@@ -230,7 +231,7 @@ mod tests {
         }
     }
 
-    /// A run a value, at the place `at`.
+    /// A run for each value, with the parameter `at`.
     fn records(of: &[(&str, u32, f64)]) -> Vec<Line> {
         let head = StudyLine { study: "s".into(), topic: "t".into(), ..StudyLine::default() };
         let mut counts: BTreeMap<(&str, u32), u32> = BTreeMap::new();
@@ -297,7 +298,8 @@ mod tests {
     }
 
     proptest! {
-        /// A bound is reproduced, or not, or open; never both for the two directions.
+        /// For every set of runs, "at least 1" is reproduced if and only if "at most 1" differs, and both are
+        /// undecided together.
         #[test]
         fn a_bound_and_its_opposite_do_not_both_hold(values in prop::collection::vec(0.1_f64..10.0, 3..6)) {
             let runs: Vec<_> = values.iter().map(|value| ("ours", 0, *value)).collect();

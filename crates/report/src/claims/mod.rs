@@ -1,10 +1,11 @@
-//! What the papers say, claim by claim, beside what these runs found.
+//! The papers' claims, each beside the result of these runs.
 //!
 //! `claims.toml` has an entry for each figure and statement of the four papers. An entry names the study that
-//! answers it and what to read there: a figure (`variant`), a ratio (`against`: within a repetition;
-//! `of_figure`: of two figures of a run), or how one of them grows (`from`, `from_variant`: where it begins).
-//! `only` says at which parameters. The claim holds if that is `near` a number, or at `least`, or at `most`.
-//! `why` is the likely reason if it does not. `open` is the reason why nothing here can answer it.
+//! answers it and the value to read there: a figure (`variant`), a ratio (`against`: to another variant
+//! within a repetition; `of_figure`: to another figure of the same run), or the growth of a value (`from`,
+//! `from_variant`: its start). `only` selects parameter values. The claim holds if the value is `near` a
+//! number, or `at least` or `at most` a number. `why` is the likely reason if the claim does not hold. `open`
+//! is the reason why no study here can answer it.
 
 mod answer;
 mod table;
@@ -71,7 +72,7 @@ struct PaperClaim {
     only: BTreeMap<String, Value>,
     from: Option<BTreeMap<String, Value>>,
     from_variant: Option<String>,
-    /// What makes a run long enough to answer it, if the usual one is not.
+    /// The profile with runs long enough to answer the claim, if the default profile's are too short.
     profile: Option<String>,
     near: Option<f64>,
     least: Option<f64>,
@@ -91,17 +92,17 @@ static CLAIMS: LazyLock<Vec<PaperClaim>> = LazyLock::new(|| {
     file.claim
 });
 
-/// What became of a claim.
+/// The result of comparing a claim with the runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClaimResult {
     Reproduced,
     Differs,
-    /// Measured, but the runs scatter too much to tell.
+    /// Measured, but the runs scatter too much to decide.
     Undecided,
-    /// The records do not have it.
+    /// The records do not have the runs.
     NotMeasured,
-    /// Nothing here can answer it.
+    /// No study here can answer the claim.
     Open,
 }
 
@@ -125,7 +126,7 @@ impl ClaimResult {
     }
 }
 
-/// A claim of a paper, and what these records say about it.
+/// A claim of a paper, and the result of these records.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClaimSummary {
     pub paper: ClaimPaper,
@@ -140,15 +141,15 @@ pub struct ClaimSummary {
     pub low: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub high: Option<f64>,
-    /// Whether it was found in a simulation.
+    /// Whether the value comes from a simulation.
     pub simulated: bool,
-    /// What was found.
+    /// The result of these records, in words.
     pub here: String,
-    /// How far from the paper, and why; or why there is nothing.
+    /// The distance from the paper's number with its likely reason, or why there is no result.
     pub remark: String,
 }
 
-/// Each claim of the papers, in the order of the file.
+/// All claims of the papers, in the order of the file.
 pub(crate) fn claims(studies: &[Study<'_>]) -> Vec<ClaimSummary> {
     CLAIMS.iter().map(|claim| claim.summary(studies)).collect()
 }

@@ -1,4 +1,4 @@
-//! The table of claims, in the page and as a document.
+//! The table of claims, for the page and as a Markdown document.
 
 use super::{ClaimPaper, ClaimResult, ClaimSummary, claims};
 use crate::facts::{facts, machines};
@@ -25,7 +25,7 @@ fn papers(claims: &[ClaimSummary]) -> Vec<PaperClaims> {
     ClaimPaper::ALL.into_iter().map(of_paper).collect()
 }
 
-/// Empty where these records answer no claim.
+/// Empty if these records answer no claim.
 pub(crate) fn html(studies: &[Study<'_>]) -> String {
     let claims = claims(studies);
     if claims.iter().all(|claim| claim.found.is_none()) {
@@ -34,7 +34,7 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     ClaimsSection { tally: tally(&claims), papers: papers(&claims) }.to_string()
 }
 
-/// `41 reproduced, 30 differ`.
+/// For example `41 reproduced, 30 differ`.
 fn tally(claims: &[ClaimSummary]) -> String {
     let counts = ClaimResult::ALL.into_iter().filter_map(|result| {
         let n = claims.iter().filter(|claim| claim.result == result).count();

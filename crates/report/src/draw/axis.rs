@@ -1,4 +1,4 @@
-//! Axes: grid lines, ticks with units, and a label that says what is measured.
+//! Axes: grid lines, ticks with units, and a label that names the quantity.
 
 use super::scale::PixelScale;
 use super::svg::{Anchor, Canvas};
@@ -26,7 +26,8 @@ impl Plot {
 
 pub(crate) type Says<'a> = &'a dyn Fn(f64) -> String;
 
-/// A horizontal axis below the plot, with vertical grid lines through it. Answers where the drawing ends.
+/// Draws a horizontal axis below the plot, with vertical grid lines through it. Returns the y of the
+/// drawing's lower end.
 pub(crate) fn below(canvas: &mut Canvas, plot: Plot, scale: &PixelScale, says: Says<'_>, label: &str) -> f64 {
     let ticks = scale.ticks(((plot.width() / 64.0) as usize).clamp(2, 9));
     let texts: Vec<String> = ticks.iter().map(|tick| says(*tick)).collect();
@@ -39,7 +40,7 @@ pub(crate) fn below(canvas: &mut Canvas, plot: Plot, scale: &PixelScale, says: S
     for ((tick, text), kept) in ticks.iter().zip(&texts).zip(thin(&boxes, 8.0)) {
         let x = scale.place(*tick);
         if kept {
-            // the outermost labels stay on the page
+            // the outermost labels stay within the canvas
             let half = width(text, SIZE) / 2.0;
             let x =
                 x.clamp(half.min(canvas.width() / 2.0), (canvas.width() - half).max(canvas.width() / 2.0));
@@ -60,7 +61,7 @@ pub(crate) fn below(canvas: &mut Canvas, plot: Plot, scale: &PixelScale, says: S
     plot.bottom + 42.0 + beyond_first(&label)
 }
 
-/// Horizontal grid lines with their values at the left of the plot.
+/// Draws horizontal grid lines with their values at the left of the plot.
 pub(crate) fn left(canvas: &mut Canvas, plot: Plot, scale: &PixelScale, says: Says<'_>) {
     let ticks = scale.ticks(((plot.height() / 38.0) as usize).clamp(2, 8));
     let places: Vec<f64> = ticks.iter().map(|tick| scale.place(*tick)).collect();
@@ -73,7 +74,7 @@ pub(crate) fn left(canvas: &mut Canvas, plot: Plot, scale: &PixelScale, says: Sa
     canvas.end();
 }
 
-/// The width that the texts of [`left`] take.
+/// The width of the texts that [`left`] draws.
 pub(crate) fn room(scale: &PixelScale, height: f64, says: Says<'_>) -> f64 {
     let ticks = scale.ticks(((height / 38.0) as usize).clamp(2, 8));
     ticks.iter().map(|tick| width(&says(*tick), SIZE)).fold(0.0, f64::max) + 8.0

@@ -1,8 +1,8 @@
-//! Horizontal bars from zero: a group for each variant, a bar for each figure, a whisker from the least to
-//! the greatest run.
+//! Horizontal bars from zero: a group for each variant, a bar for each figure, a whisker from the least run
+//! to the greatest.
 //!
-//! Horizontal bars keep their names readable on a phone. A bar that did not start at zero would mislead, so a
-//! logarithmic axis has only the dots, the median and the whisker.
+//! Horizontal bars keep their names readable on a phone. A bar that does not start at zero would mislead, so
+//! on a logarithmic axis only the dots, the median and the whisker are drawn.
 
 use super::axis::{self, Plot};
 use super::legend;
@@ -35,7 +35,7 @@ pub(crate) struct Bars<'a> {
     pub(crate) legend: &'a [(VariantLook, &'a str)],
     pub(crate) label: &'a str,
     pub(crate) scale: record::Scale,
-    /// Further values that the axis must reach, so that charts have the same axis.
+    /// Further values that the axis must include, so that charts have the same axis.
     pub(crate) also: &'a [f64],
     pub(crate) says: &'a dyn Fn(f64) -> String,
     pub(crate) reference: Option<(f64, &'a str)>,

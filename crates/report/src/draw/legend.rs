@@ -1,4 +1,4 @@
-//! A legend that wraps: marker and name of each series, above the plot.
+//! A legend above the plot that wraps: marker and name of each series.
 
 use super::look::VariantLook;
 use super::svg::{Anchor, Canvas, MarkerSize};
@@ -8,7 +8,7 @@ const LINE: f64 = 20.0;
 const MARK: f64 = 16.0;
 const GAP: f64 = 14.0;
 
-/// Draws the entries from `(left, top)` on. Answers the height used.
+/// Draws the entries from `(left, top)` on. Returns the height used.
 pub(crate) fn draw(canvas: &mut Canvas, left: f64, top: f64, entries: &[(VariantLook, &str)]) -> f64 {
     if entries.is_empty() {
         return 0.0;
@@ -27,7 +27,7 @@ pub(crate) fn draw(canvas: &mut Canvas, left: f64, top: f64, entries: &[(Variant
         canvas.end();
         canvas.lines("name", (x + MARK, y), Anchor::Start, &name);
         x += room + GAP;
-        // a name of several lines fills them
+        // a name of several lines takes all of them
         y += beyond_first(&name);
     }
     y - top + 10.0

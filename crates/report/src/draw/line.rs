@@ -1,8 +1,8 @@
-//! A line for each series over a number: medians joined, a band from least to greatest, and a dot for each
-//! run where there are more than three.
+//! Lines over a numeric parameter, one for each series: medians joined, a band from the least run to the
+//! greatest, and a dot for each run if there are more than three.
 //!
-//! The band and the dots matter: a median line alone would hide that a variant has two modes. On a wide page
-//! the names are at the ends of their lines; on a phone they are above the plot.
+//! The band and the dots matter: a line of medians alone would hide that a variant has two modes. On a wide
+//! page the names stand at the ends of their lines, on a phone above the plot.
 
 use super::axis::{self, Plot};
 use super::legend;
@@ -18,17 +18,17 @@ use unisono_measure::record;
 pub(crate) struct Series {
     pub(crate) name: String,
     pub(crate) look: VariantLook,
-    /// Ascending in x.
+    /// In ascending order of x.
     pub(crate) points: Vec<Point>,
 }
 
-/// All runs at one place of the x axis.
+/// All runs with one value of x.
 #[derive(Clone, Debug)]
 pub(crate) struct Point {
     pub(crate) x: f64,
     /// One value for each run.
     pub(crate) runs: Vec<f64>,
-    /// The band, if it is not from the least to the greatest run (a bootstrap interval).
+    /// The band, if it is not the range of the runs (for example a bootstrap interval).
     pub(crate) band: Option<(f64, f64)>,
     /// The height of the line, if it is not the median of the runs.
     pub(crate) middle: Option<f64>,
@@ -62,10 +62,10 @@ pub(crate) struct LineSeries<'a> {
     pub(crate) reference: Option<(f64, &'a str)>,
     /// The paper's lines, drawn dashed behind ours.
     pub(crate) paper: &'a [Shape],
-    /// Further values that the x axis must reach, so that two charts have the same axis.
+    /// Further values that the x axis must include, so that two charts have the same axis.
     pub(crate) x_also: &'a [f64],
     pub(crate) y_also: &'a [f64],
-    /// Half as high.
+    /// Draws the chart at half the height.
     pub(crate) small: bool,
 }
 
@@ -77,17 +77,18 @@ pub(crate) struct Shape {
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// Fewer published points than this get markers: a line through them would be barely visible.
+/// With fewer published points than this, the points get markers: a line through them would be barely
+/// visible.
 const MARKED: usize = 4;
 
-/// With this many runs, band and line show all of them: the least, the median and the greatest.
+/// With at most this many runs, band and line show all of them: the least, the median and the greatest.
 const SAID_BY_BAND: usize = 3;
 
 /// Dots of runs that are closer than this many pixels are drawn once.
 const APART: f64 = 0.4;
 
-/// Wider names stand above the plot, which keeps two thirds of the width.
-const MOST_OF_NAMES: f64 = 220.0;
+/// Names wider than this (in pixels) stand above the plot, which keeps two thirds of the width.
+const MAX_NAMES_WIDTH: f64 = 220.0;
 
 pub(crate) fn draw(chart: &LineSeries<'_>, window: ViewPort) -> String {
     let mut canvas = Canvas::new(window);
@@ -105,7 +106,7 @@ pub(crate) fn draw(chart: &LineSeries<'_>, window: ViewPort) -> String {
     let names = chart.series.iter().map(|s| &s.name).chain(chart.paper.iter().map(|s| &s.name));
     let names = names.map(|name| bold(name, SIZE)).fold(0.0, f64::max);
     let is_few = chart.series.len() + chart.paper.len() <= 12;
-    let labels_at_ends = window == ViewPort::Wide && is_few && names <= MOST_OF_NAMES;
+    let labels_at_ends = window == ViewPort::Wide && is_few && names <= MAX_NAMES_WIDTH;
     if !labels_at_ends {
         let ours = chart.series.iter().map(|s| (s.look, s.name.as_str()));
         let entries: Vec<_> = ours.chain(chart.paper.iter().map(|s| (s.look, s.name.as_str()))).collect();
@@ -155,7 +156,7 @@ pub(crate) fn draw(chart: &LineSeries<'_>, window: ViewPort) -> String {
         canvas.end();
     }
     if let Some((value, label)) = chart.reference {
-        // last, with a halo: lines may pass behind it
+        // drawn last, with a halo, because lines may pass behind it
         let label = wrap(label, plot.width(), SIZE);
         let at = (plot.left + 6.0, y.place(value) - 6.0 - beyond_first(&label));
         canvas.lines("refname", at, Anchor::Start, &label);
@@ -191,7 +192,7 @@ fn draw_series(canvas: &mut Canvas, series: &Series, x: &PixelScale, y: &PixelSc
         let seen = runs.len();
         for value in point.runs.iter().filter(|v| v.is_finite()) {
             let dot = (x.place(point.x), y.place(*value));
-            // a dot on another one is not seen
+            // a dot on top of another is invisible
             if runs[seen..].iter().all(|other| (other.1 - dot.1).abs() >= APART) {
                 runs.push(dot);
             }

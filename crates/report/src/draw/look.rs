@@ -1,10 +1,10 @@
-//! Which colour and which marker belongs to a variant: the same ones in every chart of a report.
+//! Chooses a color and a marker for each variant, the same ones in every chart of a report.
 //!
-//! Eight colours that stay apart for the colour-blind (after Okabe and Ito, darkened or lightened until
-//! each has a contrast of 4.5 to 1 against the page) and eight shapes: 64 looks, of which the first eight
-//! differ in both. A look means one variant in all studies of a topic; a variant that readers meet under the
-//! same name in another topic keeps its look there. Within a study colours repeat only after eight variants.
-//! The colours themselves are in `style.css`, once for light and once for dark pages.
+//! There are eight colors that the color-blind can tell apart (after Okabe and Ito, darkened or lightened
+//! until each has a contrast of 4.5 to 1 against the page) and eight shapes, so 64 looks; the first eight
+//! differ in both. In all studies of a topic a look means one variant. A variant that occurs under the same
+//! name in another topic keeps its look there. Within a study colors repeat only after eight variants. The
+//! colors themselves are in `style.css`, once for light and once for dark pages.
 //!
 //! Reference: M. Okabe, K. Ito, *Color Universal Design*, 2008.
 
@@ -13,22 +13,23 @@ use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VariantLook {
-    /// Sets the colour: `c0` to `c7`.
+    /// The class that sets the color: `c0` to `c7`.
     pub(crate) class: &'static str,
     pub(crate) shape: MarkerShape,
 }
 
 const COLOURS: [&str; 8] = ["c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7"];
 const SHAPES: [MarkerShape; 8] = MarkerShape::ALL;
-const LOOKS: usize = COLOURS.len() * SHAPES.len();
+const APPEARANCES: usize = COLOURS.len() * SHAPES.len();
 
-/// The `nth` look: each round of eight has all colours and all shapes, in other pairs than the rounds before.
+/// The `nth` look. Each round of eight has all colors and all shapes, paired differently from the earlier
+/// rounds.
 fn nth(nth: usize) -> VariantLook {
     let (round, at) = (nth / COLOURS.len() % SHAPES.len(), nth % COLOURS.len());
     VariantLook { class: COLOURS[at], shape: SHAPES[(at + round) % SHAPES.len()] }
 }
 
-/// Variants that most studies have keep their looks from report to report.
+/// Looks of variants that most studies have, so that they stay the same from report to report.
 const KNOWN: [(&str, usize); 9] = [
     ("gang", 0),
     ("gangs", 0),
@@ -48,35 +49,35 @@ pub(crate) struct Looks {
 }
 
 impl Looks {
-    /// `None`: no variant of the study has this name.
+    /// `None` if no variant of the study has this name.
     pub(crate) fn known(&self, name: &str) -> Option<VariantLook> {
         self.of.get(name).copied().map(nth)
     }
 
-    /// The first look for an unknown name.
+    /// The look of a variant; for an unknown name the first look.
     pub(crate) fn look(&self, name: &str) -> VariantLook {
         self.known(name).unwrap_or_else(|| nth(0))
     }
 
-    /// The `index`-th look that no variant of the study has: for what is drawn and is no variant.
+    /// The `index`-th look that no variant of the study has, for lines that are no variant.
     pub(crate) fn spare(&self, index: usize) -> VariantLook {
-        let free = (0..LOOKS).filter(|look| !self.of.values().any(|used| used == look));
-        nth(free.cycle().nth(index % LOOKS).unwrap_or(index))
+        let free = (0..APPEARANCES).filter(|look| !self.of.values().any(|used| used == look));
+        nth(free.cycle().nth(index % APPEARANCES).unwrap_or(index))
     }
 }
 
-/// Gives looks to the variants of one study after the other.
+/// Assigns looks to the variants of one study after another.
 #[derive(Debug, Default)]
 pub(crate) struct LooksOfReport {
-    /// By the name that readers see.
+    /// The look of each name that readers see.
     given: BTreeMap<String, usize>,
     topic: String,
-    /// In this topic, with the name of the variant.
+    /// The looks used in this topic, with the name of the variant.
     taken: BTreeMap<usize, String>,
 }
 
 impl LooksOfReport {
-    /// `variants`: names in the records, with the names that readers see.
+    /// `variants`: pairs of the name in the records and the name that readers see.
     pub(crate) fn of_study(&mut self, topic: &str, variants: &[(&str, String)]) -> Looks {
         if self.topic != topic {
             (self.topic, self.taken) = (topic.to_owned(), BTreeMap::new());
@@ -110,16 +111,16 @@ impl LooksOfReport {
         self.taken.insert(look, name.to_owned());
     }
 
-    /// A look that is free in the topic, of the colour that the study has least often.
+    /// A look that is free in the topic, with the color that the study uses least.
     fn free(&self, looks: &Looks) -> usize {
         let of_study = |look: usize| looks.of.values().any(|used| *used == look);
         let times = |look: usize| {
             looks.of.values().filter(|used| *used % COLOURS.len() == look % COLOURS.len()).count()
         };
-        let free = (0..LOOKS).filter(|look| !self.taken.contains_key(look) && !of_study(*look));
+        let free = (0..APPEARANCES).filter(|look| !self.taken.contains_key(look) && !of_study(*look));
         let least = free.min_by_key(|look| times(*look));
-        let again = || (0..LOOKS).filter(|look| !of_study(*look)).min_by_key(|look| times(*look));
-        least.or_else(again).unwrap_or(looks.of.len() % LOOKS)
+        let again = || (0..APPEARANCES).filter(|look| !of_study(*look)).min_by_key(|look| times(*look));
+        least.or_else(again).unwrap_or(looks.of.len() % APPEARANCES)
     }
 }
 
@@ -133,7 +134,7 @@ mod tests {
 
     #[test]
     fn no_two_of_64_variants_of_a_topic_look_alike_and_eight_of_a_study_differ_in_colour() {
-        let names: Vec<String> = (0..LOOKS).map(|i| format!("variant {i}")).collect();
+        let names: Vec<String> = (0..APPEARANCES).map(|i| format!("variant {i}")).collect();
         let mut of_report = LooksOfReport::default();
         let mut seen: Vec<VariantLook> = Vec::new();
         for study in names.chunks(8) {

@@ -1,8 +1,8 @@
-//! A map: a row for each variant, a column for each value of a parameter, and in each cell a ratio. The
-//! darker a cell, the farther its ratio is from no difference; the colour says on which side it is.
+//! A map of ratios: a row for each variant, a column for each value of a parameter. The darker a cell, the
+//! farther its ratio is from no difference; the color tells on which side.
 //!
-//! A map shows at a glance where something pays. The number in
-//! the cell says the rest, so nothing depends on colour alone.
+//! A map shows at a glance where a mechanism pays. Each cell also has the number, so nothing depends on color
+//! alone.
 
 use super::svg::{Anchor, Canvas, ViewPort};
 use super::text::{SIZE, beyond_first, width, wrap};
@@ -10,7 +10,7 @@ use super::text::{SIZE, beyond_first, width, wrap};
 #[derive(Clone, Debug)]
 pub(crate) struct MapRow {
     pub(crate) name: String,
-    /// A median for each column. `None`: not measured.
+    /// The median of each column; `None` if not measured.
     pub(crate) cells: Vec<Option<f64>>,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct RatioMap<'a> {
 }
 
 const CELL: f64 = 22.0;
-/// Names get at most this part of a wide window; the cells need the rest for their numbers.
+/// The share of a wide window that names may take; the cells need the rest for their numbers.
 const NAMES: f64 = 0.42;
 
 pub(crate) fn draw(map: &RatioMap<'_>, window: ViewPort) -> String {
@@ -67,8 +67,8 @@ pub(crate) fn draw(map: &RatioMap<'_>, window: ViewPort) -> String {
     canvas.finish(above + 22.0 + beyond_first(&label), map.id, map.title, map.description)
 }
 
-/// The class of a cell: darker from a factor of 2 and of 8 on. The classes
-/// are those of other charts, by how much they fill.
+/// The class of a cell: darker from a factor of 2 on, and again from 8 on. The classes are shared with other
+/// charts and differ in how strongly they fill.
 fn shade(ratio: f64) -> Option<&'static str> {
     match ratio.max(1.0 / ratio) {
         far if far >= 8.0 => Some("run"),

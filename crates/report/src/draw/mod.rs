@@ -1,8 +1,8 @@
-//! Draws: numbers in, SVG out. [`crate::figure`] decides what is drawn.
+//! Draws charts: numbers in, SVG out. [`crate::figure`] decides which charts are drawn.
 //!
-//! One file for each concept: [`scale`] places values, [`axis`] labels them, [`text`] keeps labels apart,
-//! [`look`] tells variants apart, [`svg`] and [`path`] write; [`line`](mod@line), [`strip`], [`bars`] and
-//! [`map`] are the charts.
+//! One file for each concept: [`scale`] computes positions, [`axis`] labels them, [`text`] keeps labels
+//! apart, [`look`] tells variants apart, [`svg`] and [`path`] write; [`line`](mod@line), [`strip`], [`bars`]
+//! and [`map`] are the charts.
 
 pub(crate) mod axis;
 pub(crate) mod bars;

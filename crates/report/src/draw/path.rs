@@ -1,20 +1,22 @@
-//! The `d` of an SVG path, in few bytes: relative, in tenths of a pixel, without what readers can do without.
+//! The `d` attribute of an SVG path in few bytes: relative coordinates, tenths of a pixel, no optional
+//! characters.
 //!
-//! A page of all studies has more than ten thousand points, so the bytes of a point decide how large it is.
+//! A page of all studies has more than ten thousand points, so the bytes per point decide the size of the
+//! page.
 
 use std::fmt::Write as _;
 
-/// Path data that is being written.
+/// Path data under construction.
 #[derive(Debug, Default)]
 pub(crate) struct PathData {
     data: String,
-    /// Where the pen is, in tenths of a pixel.
+    /// The position of the pen, in tenths of a pixel.
     pen: (i64, i64),
-    /// Which command further pairs of numbers belong to.
+    /// The command that further pairs of numbers would continue.
     goes_on: Option<char>,
 }
 
-/// In tenths of a pixel, also for values that are not finite.
+/// Converts to tenths of a pixel; values that are not finite become 0.
 fn tenths(value: f64) -> i64 {
     let value = if value.is_finite() { value.clamp(-1e6, 1e6) } else { 0.0 };
     (value * 10.0).round() as i64
@@ -25,7 +27,7 @@ impl PathData {
     pub(crate) fn move_to(&mut self, to: (f64, f64)) {
         let command = if self.data.is_empty() { 'M' } else { 'm' };
         self.go(command, to);
-        // pairs after a move would be lines
+        // further pairs after a move would be lines
         self.goes_on = None;
     }
 
@@ -40,7 +42,7 @@ impl PathData {
         self.pen = (x, y);
     }
 
-    /// A dot where the pen is: a line without length, which has round ends.
+    /// Draws a dot at the pen's position: a line without length and with round ends.
     pub(crate) fn dot(&mut self) {
         self.along('h', 0);
     }

@@ -1,20 +1,20 @@
-//! From values to positions, and the ticks between.
+//! Maps values to positions, and chooses the ticks.
 //!
 //! Linear scales start at zero. Zero has no logarithm, but sweeps often start with it, so a logarithmic scale
 //! has a separate position for zero before the first decade.
 
 use unisono_measure::record;
 
-/// Pixels of the axis for zero.
+/// The length of the axis reserved for zero, in pixels.
 const ZERO_SLOT: f64 = 30.0;
 
 #[derive(Clone, Debug)]
 pub(crate) struct PixelScale {
     kind: record::Scale,
-    /// Least and greatest value shown (of the logarithmic part).
+    /// The least value shown (of the logarithmic part).
     low: f64,
     high: f64,
-    /// The position of `low`; `to` is that of `high`.
+    /// The position of `low`; `to` is the position of `high`.
     from: f64,
     to: f64,
     /// The position of zero on a logarithmic scale, if zero occurs.
@@ -22,9 +22,9 @@ pub(crate) struct PixelScale {
 }
 
 impl PixelScale {
-    /// Shows all finite `values` from pixel `from` to `to`.
+    /// A scale that shows all finite `values` between the pixels `from` and `to`.
     pub(crate) fn new(kind: record::Scale, values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
-        // beyond 1e300 spans overflow; nothing measurable is there
+        // spans beyond 1e300 overflow; no measured value is that large
         let values: Vec<f64> = values.filter(|v| v.is_finite()).map(|v| v.clamp(-1e300, 1e300)).collect();
         match kind {
             record::Scale::Linear => Self::linear(&values, from, to),
@@ -40,7 +40,7 @@ impl PixelScale {
         }
         let step = nice_step((high - low) / 4.0);
         let low = (low / step).floor() * step;
-        // a little air above the greatest value, so that no dot sits on the frame
+        // a little space above the greatest value, so that no dot lies on the frame
         let high = ((high + (high - low) * 0.02) / step).ceil() * step;
         Self { kind: record::Scale::Linear, low, high, from, to, zero: None }
     }
@@ -51,7 +51,7 @@ impl PixelScale {
         let high = positive().fold(0.0, f64::max);
         let has_zero = values.iter().any(|v| *v <= 1e-300);
         let (low, high) = if low <= high { (low, high) } else { (1.0, 10.0) };
-        // values that hardly differ shall look so: never less than a factor of four
+        // values that hardly differ shall look so: the axis spans at least a factor of four
         let (low, high) = if high / low < 4.0 {
             let middle = (low.ln() + high.ln()) / 2.0;
             ((middle - 2f64.ln()).exp(), (middle + 2f64.ln()).exp())
@@ -63,7 +63,7 @@ impl PixelScale {
         Self { kind: record::Scale::Log, low, high, from: from + slot, to, zero }
     }
 
-    /// Always between the scale's ends.
+    /// The position of a value, limited to the scale's ends.
     pub(crate) fn place(&self, value: f64) -> f64 {
         let share = match self.kind {
             record::Scale::Linear => (value - self.low) / (self.high - self.low),
@@ -76,12 +76,12 @@ impl PixelScale {
         self.from + share * (self.to - self.from)
     }
 
-    /// Where the logarithmic part begins, if there is a zero before it.
+    /// The position between the zero and the logarithmic part, if there is a zero.
     pub(crate) fn gap(&self) -> Option<f64> {
         self.zero.map(|zero| (zero + self.from) / 2.0)
     }
 
-    /// At most about `most` round values, ascending, all within the scale.
+    /// About `most` round values at most, ascending, all within the scale.
     pub(crate) fn ticks(&self, most: usize) -> Vec<f64> {
         let most = most.max(2);
         let mut ticks = match self.kind {

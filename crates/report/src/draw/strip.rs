@@ -1,6 +1,7 @@
-//! A row for each variant: a dot for each run, a bar at the median, the median's value at the right.
+//! Strips: a row for each variant with a dot for each run, a bar at the median, and the median's value at the
+//! right.
 //!
-//! Nothing is summarized: two modes are two clusters, and an outlier is a dot far from the others.
+//! Nothing is summarized: two modes show as two clusters, and an outlier as a dot far from the others.
 
 use super::axis::{self, Plot};
 use super::look::VariantLook;
@@ -15,7 +16,7 @@ pub(crate) struct StripRow {
     pub(crate) look: VariantLook,
     /// One value for each run.
     pub(crate) runs: Vec<f64>,
-    /// The text if there are no runs: skipped or failed, and why.
+    /// The text if there are no runs: skipped or failed, and the reason.
     pub(crate) note: Option<String>,
 }
 
@@ -26,7 +27,7 @@ pub(crate) struct Strip<'a> {
     pub(crate) rows: &'a [StripRow],
     pub(crate) label: &'a str,
     pub(crate) scale: record::Scale,
-    /// Further values that the axis must reach, so that charts have the same axis.
+    /// Further values that the axis must include, so that charts have the same axis.
     pub(crate) also: &'a [f64],
     pub(crate) says: &'a dyn Fn(f64) -> String,
     /// A vertical line with its label.
@@ -86,7 +87,7 @@ pub(crate) fn draw(chart: &Strip<'_>, window: ViewPort) -> String {
     canvas.finish(height, chart.id, chart.title, chart.description)
 }
 
-/// The texts of a row in lines, and the height that they need.
+/// The texts of a row, split into lines, and the height that they need.
 struct RowTexts {
     name: Vec<String>,
     note: Vec<String>,
@@ -120,7 +121,7 @@ fn draw_row(
     let Some(median) = quantile::median(&row.runs) else {
         let wide = texts.note.iter().map(|line| width(line, SIZE)).fold(0.0, f64::max);
         let more = beyond_first(&texts.note);
-        // a phone has the name above: its notes go on below
+        // on a phone the name stands above, so the note continues downwards
         let above = if canvas.is_narrow() { middle } else { middle - more / 2.0 };
         canvas.rect("paper-behind", (plot.left + 4.0, above - 9.0), (wide + 8.0, 18.0 + more));
         canvas.lines("note", (plot.left + 8.0, above + 4.0), Anchor::Start, &texts.note);
@@ -141,7 +142,7 @@ fn draw_row(
     canvas.end();
 }
 
-/// Moves dots that would cover each other up and down, so that they can be counted.
+/// Offsets that move overlapping dots up and down, so that they can be counted.
 fn lifts(ascending: &[f64]) -> Vec<f64> {
     let mut lifts = Vec::with_capacity(ascending.len());
     let mut crowd = 0usize;

@@ -1,8 +1,8 @@
-//! Writes SVG: a canvas with a size; text is always escaped, and numbers are always finite.
+//! Writes SVG: a canvas with a size. Text is always escaped, and numbers are always finite.
 //!
-//! A chart that is seen at once is drawn twice, for a phone and for a wide window, and the style sheet shows
-//! the one that fits. A drawing scaled down from a desk to a phone would be unreadable. A chart that has to
-//! be unfolded is drawn once, as wide as a phone, because most of a page's bytes are such charts.
+//! A chart that is visible at once is drawn twice, for a phone and for a wide window, and the style sheet
+//! shows the drawing that fits. A drawing scaled down from a desk to a phone would be unreadable. A folded
+//! chart is drawn once, at the width of a phone, because most of a page's bytes are such charts.
 
 use super::path::PathData;
 use super::text::LEADING;
@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ViewPort {
-    /// 360 pixels and a little more.
+    /// A screen at least 360 pixels wide.
     Phone,
     /// A tablet, a desk, paper.
     Wide,
@@ -19,7 +19,7 @@ pub(crate) enum ViewPort {
 }
 
 impl ViewPort {
-    /// Of a chart that is seen at once, in the order in which they are in the page.
+    /// The drawings of a chart that is visible at once, in their order in the page.
     pub(crate) const OF_SEEN: [ViewPort; 2] = [ViewPort::Phone, ViewPort::Wide];
 
     pub(crate) fn width(self) -> f64 {
@@ -61,7 +61,7 @@ pub(crate) struct Canvas {
     body: String,
 }
 
-/// A coordinate with one decimal, also for values that are not finite.
+/// A coordinate with one decimal; values that are not finite become 0.
 pub(crate) fn at(value: f64) -> String {
     let value = if value.is_finite() { value.clamp(-1e6, 1e6) } else { 0.0 };
     let text = format!("{value:.1}");
@@ -89,7 +89,7 @@ impl Canvas {
         self.strokes(class, &[(from, to)]);
     }
 
-    /// Straight lines of one class, each from one point to another.
+    /// Straight lines of one class.
     pub(crate) fn strokes(&mut self, class: &str, lines: &[Stroke]) {
         if lines.is_empty() {
             return;
@@ -113,7 +113,7 @@ impl Canvas {
         );
     }
 
-    /// A line through points; closed and filled if the class says so in the style sheet.
+    /// A line through points; the style sheet fills a closed one.
     pub(crate) fn path(&mut self, class: &str, points: &[(f64, f64)], closed: bool) {
         if points.is_empty() {
             return;
@@ -149,7 +149,7 @@ impl Canvas {
         );
     }
 
-    /// Texts of one class and anchor follow, until [`Canvas::end`].
+    /// Starts a group of texts of one class and anchor, until [`Canvas::end`].
     pub(crate) fn begin_texts(&mut self, class: &str, anchor: Anchor) {
         let _ = write!(self.body, r#"<g class="{class}"{}>"#, anchor.attribute());
     }
@@ -159,7 +159,7 @@ impl Canvas {
         let _ = write!(self.body, r#"<text x="{x}" y="{y}">{}</text>"#, Escaped(text));
     }
 
-    /// Lines of a text, the first at `position`.
+    /// The lines of a text, the first at `position`.
     pub(crate) fn lines(&mut self, class: &str, position: (f64, f64), anchor: Anchor, lines: &[String]) {
         for (i, line) in lines.iter().enumerate() {
             self.text(class, (position.0, position.1 + i as f64 * LEADING), anchor, line);
@@ -167,7 +167,7 @@ impl Canvas {
     }
 
     /// A marker of the given shape. On a wide page browsers show `says` when the pointer rests on it. The
-    /// shape itself is in the page once ([`marks`]).
+    /// page holds the shape itself once ([`marks`]).
     pub(crate) fn marker(&mut self, shape: MarkerShape, size: MarkerSize, centre: (f64, f64), says: &str) {
         let (x, y) = (at(centre.0), at(centre.1));
         let class = match size {
@@ -195,8 +195,8 @@ impl Canvas {
         self.body.push_str("</g>");
     }
 
-    /// `id` is a slug; title and description are for readers who do not see the drawing. Of a chart that is
-    /// drawn twice, the phone's drawing has them, and the wide one is labelled by the same.
+    /// Completes the drawing. `id` becomes a slug; title and description are for screen readers. If a chart
+    /// is drawn twice, the phone's drawing holds both, and the wide drawing refers to them.
     pub(crate) fn finish(self, height: f64, id: &str, title: &str, description: &str) -> String {
         let id = crate::escape::slug(id);
         let said = if self.is_narrow() {
@@ -207,7 +207,7 @@ impl Canvas {
         };
         format!(
             concat!(
-                // the size is for readers without the style sheet
+                // the size is for browsers without the style sheet
                 r#"<svg class="chart {class}" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" "#,
                 r#"aria-labelledby="{id}-t {id}-d">{said}{body}</svg>"#,
                 "\n"
@@ -236,9 +236,9 @@ pub(crate) fn marks() -> String {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MarkerSize {
-    /// Of a run.
+    /// The marker of a run.
     Run,
-    /// Of a median, and in a legend.
+    /// The marker of a median, also used in legends.
     Median,
 }
 
@@ -250,7 +250,7 @@ impl MarkerSize {
         }
     }
 
-    /// No slug has an underscore.
+    /// An id that no slug can equal, because slugs have no underscore.
     fn id(self, shape: MarkerShape) -> String {
         let size = match self {
             MarkerSize::Run => "r",
@@ -284,7 +284,7 @@ impl MarkerShape {
         MarkerShape::Cross,
     ];
 
-    /// Path data of about `size` in radius.
+    /// Path data with a radius of about `size`.
     fn outline(self, (x, y): (f64, f64), size: f64) -> String {
         let polygon = |points: &[(f64, f64)]| {
             let mut path = PathData::default();

@@ -1,4 +1,4 @@
-//! The charts as a whole: small snapshots, and that no labels overlap whatever is drawn.
+//! Tests of whole charts: small snapshots, and that labels never overlap, for any input.
 
 use super::bars::{self, Bar, BarGroup, Bars};
 use super::line::{self, LineSeries, Point, Series};
@@ -10,7 +10,7 @@ use crate::number;
 use proptest::prelude::*;
 use unisono_measure::record::Scale;
 
-/// A text of a drawing as a box: left, right, baseline, and what it says.
+/// A text of a drawing as a box: left, right, baseline, and the text.
 struct Label {
     left: f64,
     right: f64,
@@ -18,13 +18,13 @@ struct Label {
     text: String,
 }
 
-/// All texts of a drawing, with widths as they were estimated.
+/// All texts of a drawing, with their estimated widths.
 fn labels(svg: &str) -> Vec<Label> {
     let attribute = |tag: &str, name: &str| {
         let rest = tag.split_once(&format!(" {name}=\""))?.1;
         Some(rest.split_once('"')?.0.to_owned())
     };
-    // the tag of the innermost group, which says the class and the anchor of its texts
+    // the tag of the innermost group, which holds the class and the anchor of its texts
     let group = |before: &str| {
         let from = before.rfind("<g ").filter(|from| !before[*from..].contains("</g>"))?;
         Some(before[from..].split_once('>')?.0.to_owned())
@@ -229,7 +229,7 @@ fn a_line_has_a_band_a_dot_a_run_and_a_place_for_zero() {
     insta::assert_snapshot!(line::draw(&lines, ViewPort::Wide).replace('>', ">\n"));
 }
 
-/// The page of all studies has thousands of points and a megabyte.
+/// A bound on bytes per point, because the page of all studies has thousands of points and a megabyte.
 #[test]
 fn a_point_of_four_runs_takes_few_bytes() {
     let point = |at: i32| {

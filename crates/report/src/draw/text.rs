@@ -1,9 +1,9 @@
-//! How much room a text takes, and how to make it fit.
+//! Estimates the width of texts, and fits texts into a width.
 //!
-//! The reader's system font is not known when the chart is drawn. Widths are those of DejaVu Sans, the widest
-//! of the common system fonts, so texts that do not overlap there overlap nowhere.
+//! The reader's system font is unknown when the chart is drawn. Widths are therefore those of DejaVu Sans,
+//! the widest common system font, so texts that do not overlap in DejaVu Sans do not overlap in other fonts.
 
-/// Of ticks and labels, in pixels.
+/// Font size of ticks and labels, in pixels.
 pub(crate) const SIZE: f64 = 12.0;
 
 /// An upper estimate of a text's width in pixels.
@@ -31,11 +31,11 @@ fn em(c: char) -> f64 {
     }
 }
 
-/// Between the baselines of a text's lines.
+/// Distance between the baselines of a text's lines, in pixels.
 pub(crate) const LEADING: f64 = 13.0;
 
-/// The text in lines of at most `room` pixels, at least one. Nothing is left out: a word that is longer than
-/// a line goes on in the next.
+/// Splits a text into lines of at most `room` pixels, at least one line. Nothing is left out: a word longer
+/// than a line continues in the next line.
 pub(crate) fn wrap(text: &str, room: f64, size: f64) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut line = String::new();
@@ -60,17 +60,17 @@ pub(crate) fn wrap(text: &str, room: f64, size: f64) -> Vec<String> {
     lines
 }
 
-/// The height that lines take beyond the first.
+/// The height of all lines after the first.
 pub(crate) fn beyond_first(lines: &[String]) -> f64 {
     lines.len().saturating_sub(1) as f64 * LEADING
 }
 
-/// Moves positions apart so that neighbours are at least `gap` from each other, stay within
-/// `low..=high` as far as there is room, keep their order, and move as little as possible.
+/// Moves positions apart so that neighbors are at least `gap` from each other. They stay within `low..=high`
+/// as far as there is room, keep their order, and move as little as possible.
 pub(crate) fn apart(wanted: &[f64], gap: f64, low: f64, high: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|a, b| wanted[*a].total_cmp(&wanted[*b]));
-    // blocks of touching labels: (first in order, count, centre); overlapping blocks merge
+    // blocks of touching labels: (first in order, count, center); overlapping blocks merge
     let mut blocks: Vec<(usize, usize, f64)> = Vec::new();
     for (at, index) in order.iter().enumerate() {
         let mut block = (at, 1usize, keep(wanted[*index], 1, gap, low, high));
@@ -100,8 +100,8 @@ fn keep(centre: f64, count: usize, gap: f64, low: f64, high: f64) -> f64 {
     if low + half <= high - half { centre.clamp(low + half, high - half) } else { low + half }
 }
 
-/// Which of the ascending intervals `[centre - width/2, centre + width/2]` get a label so that none overlap:
-/// always the first, then each that keeps `gap` to the last one.
+/// Chooses labels that do not overlap. `labels` are ascending pairs of center and width; the first label is
+/// kept, then each label that starts at least `gap` after the last kept one.
 pub(crate) fn thin(labels: &[(f64, f64)], gap: f64) -> Vec<bool> {
     let mut end = f64::NEG_INFINITY;
     labels

@@ -1,8 +1,8 @@
-//! The answer of the middleware studies: each table and figure of Shenoy et al. beside what was measured
-//! here, and the lessons of their section 4, checked against these data.
+//! The answer of the middleware studies: each table and figure of Shenoy et al. beside our values, and the
+//! lessons of their section 4, checked against these data.
 //!
-//! A lesson states what the runs say and gives the paper's number beside it. Where the records lack the
-//! runs, the lesson says so.
+//! A lesson states the result of the runs beside the paper's number. If the records lack the runs, the lesson
+//! says so.
 
 mod paper;
 
@@ -23,7 +23,7 @@ use unisono_measure::verdict::ratio;
 
 pub(crate) const TOPIC: &str = "middleware";
 
-/// A number of the paper with ours.
+/// A number of the paper beside our number.
 struct PaperRow<'a> {
     line: &'static PaperLine,
     study: &'a Study<'a>,
@@ -45,7 +45,7 @@ impl<'a> PaperRow<'a> {
     }
 }
 
-/// Whether a value is the one that JSON writes so.
+/// Whether a value equals the value written in JSON.
 fn is(value: &Value, json: &str) -> bool {
     serde_json::from_str::<Value>(json).is_ok_and(|written| written == *value)
 }
@@ -80,9 +80,9 @@ fn comparison<'s>(
 /// A lesson of the paper's section 4.
 pub(crate) struct Lesson {
     pub(crate) name: &'static str,
-    /// What the paper found, in short.
+    /// The paper's result, in short.
     paper: &'static str,
-    /// What these runs say, a sentence each.
+    /// The results of these runs, one sentence each.
     pub(crate) found: Vec<String>,
 }
 
@@ -94,7 +94,7 @@ struct MiddlewareAnswer<'a> {
     lessons: Vec<Lesson>,
 }
 
-/// The answer as HTML, or nothing where no study is about middleware.
+/// The answer as HTML; empty if no study is about middleware.
 pub(crate) fn html(studies: &[Study<'_>]) -> String {
     let lessons = lessons(studies);
     if lessons.is_empty() {
@@ -104,7 +104,7 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     MiddlewareAnswer { headline: headline(studies), rows, lessons }.to_string()
 }
 
-/// The first that these records say. `None`: they compare nothing.
+/// The first lesson that these records answer; `None` if they compare nothing.
 pub(crate) fn answer(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
     let Some([_, (line, _)]) = extremes(studies) else {
         let lesson = lessons(studies).into_iter().find_map(|lesson| lesson.found.into_iter().next());
@@ -121,7 +121,7 @@ pub(crate) fn answer(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
     Some(AnsweredTopic::new(headline(studies), picture))
 }
 
-/// The lessons; none where no study is about middleware.
+/// The lessons; none if no study is about middleware.
 pub(crate) fn lessons(studies: &[Study<'_>]) -> Vec<Lesson> {
     if !studies.iter().any(|study| study.head.topic == TOPIC) {
         return Vec::new();
@@ -160,7 +160,7 @@ pub(crate) fn lessons(studies: &[Study<'_>]) -> Vec<Lesson> {
     ]
 }
 
-/// Comparisons of the paper's table that these records have, as ratios.
+/// Ratios of the comparisons in the paper's table that these records have.
 fn ratios(studies: &[Study<'_>]) -> Vec<(&'static PaperLine, f64)> {
     let ratio = |line: &'static PaperLine| {
         let study = studies.iter().find(|study| study.head.study == line.study)?;
@@ -197,7 +197,7 @@ fn headline(studies: &[Study<'_>]) -> String {
     )
 }
 
-/// `Table 1, null RPC` as `null RPC (table 1)`.
+/// For example `Table 1, null RPC` as `null RPC (table 1)`.
 fn lower(measure: &str) -> String {
     let (place, what) = measure.split_once(", ").unwrap_or(("", measure));
     format!("{what} ({})", place.to_lowercase())
@@ -219,7 +219,7 @@ fn overheads(studies: &[Study<'_>]) -> Vec<String> {
     PAPER.iter().filter(is_overhead).filter_map(said).collect()
 }
 
-/// Values of a parameter that runs were measured with, ascending.
+/// The values of a parameter in the runs, ascending.
 fn values(study: &Study<'_>, parameter: &str) -> Vec<u64> {
     let mut values: Vec<u64> =
         study.runs.iter().filter_map(|run| run.parameters.get(parameter)?.as_u64()).collect();
@@ -229,7 +229,7 @@ fn values(study: &Study<'_>, parameter: &str) -> Vec<u64> {
 }
 
 fn streams(study: &Study<'_>) -> Option<String> {
-    /// The paper's QLinux had late frames in this part of its rounds at 4 viewers.
+    /// Per cent of rounds with late frames in the paper's QLinux at 4 viewers.
     const PAPER_LATE: f64 = 6.0;
     let viewers = values(study, "clients");
     let whole_up_to = |variant: &str| {
@@ -295,7 +295,7 @@ fn beside_web(study: &Study<'_>) -> Option<String> {
         };
         let late = number::quantity(at(variant, "late_rounds_percent", &most)?, "%");
         let round = at(variant, "round_ms", &most)?;
-        // alone: without requests, or the variant without a web server beside the same runs
+        // alone: without requests, or the variant without a web server
         let alone = at(variant, "round_ms", "0");
         let alone = alone.or_else(|| at(&format!("{variant}-alone"), "round_ms", &most));
         let alone = alone.filter(|alone| *alone > 0.0);

@@ -1,6 +1,6 @@
-//! The numbers of the paper's tables and figures, and which runs of ours stand beside each.
+//! The numbers of the paper's tables and figures, and the runs of ours to compare with each.
 
-/// One of the paper's numbers, and which runs of ours stand beside it.
+/// A number of the paper, and the runs of ours to compare with it.
 pub(super) struct PaperLine {
     pub(super) measure: &'static str,
     pub(super) study: &'static str,
@@ -8,7 +8,7 @@ pub(super) struct PaperLine {
     pub(super) unit: &'static str,
     pub(super) native: &'static str,
     pub(super) middleware: &'static str,
-    /// Only runs with this value of a parameter, as JSON writes it.
+    /// The value of a parameter, in JSON, that selects the runs.
     pub(super) at: Option<(&'static str, &'static str)>,
     /// The paper's values: native, middleware, and their ratio.
     pub(super) paper: (&'static str, &'static str, &'static str),
@@ -30,7 +30,7 @@ impl PaperLine {
 }
 
 const SOCKET_AND_CHANNEL: (&str, &str) = ("tcp", "channel");
-/// As the paper's servers.
+/// Servers with threads, as in the paper.
 const IN_THREADS: (&str, &str) = ("tcp-thread", "reply-thread");
 pub(super) const CONTROL: &str = "middleware-control";
 const RESPONSE: (&str, &str, &str) = (CONTROL, "response_us", "us");

@@ -1,7 +1,7 @@
-//! Records as a study would write them, for situations that a test cannot wait for: plain Linux in
-//! two modes, gangs that win, lose or change nothing, variants skipped and failed, a study interrupted.
+//! Records in a study's format, for situations that a test cannot wait for: plain Linux in two modes; gangs
+//! that win, lose or change nothing; variants skipped and failed; a study interrupted.
 //!
-//! The figures are made up after the shapes seen on a two-core machine; no report of these is evidence.
+//! The figures are made up after the shapes seen on a two-core machine; a report of them proves nothing.
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use unisono_measure::record::{
     PointsAre, Question, Reference, RunLine, Scale, StudyLine, Verdict,
 };
 
-/// What the records tell.
+/// The situation that the records describe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Situation {
     /// Gangs win at fine grain, as on a quiet two-core machine.
@@ -26,12 +26,11 @@ pub(crate) enum Situation {
 }
 
 impl Situation {
-    /// All of them.
     pub(crate) const ALL: [Situation; 5] =
         [Situation::Win, Situation::Lose, Situation::Same, Situation::Skipped, Situation::Interrupted];
 }
 
-/// A small generator of its own, so that the same situation gives the same bytes for ever (splitmix64).
+/// A small generator of its own, so that a situation always gives the same bytes (splitmix64).
 struct Dice(u64);
 
 impl Dice {
@@ -43,7 +42,7 @@ impl Dice {
         ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// `value`, give or take `share` of it.
+    /// A value around `value`, within `share` of it.
     fn about(&mut self, value: f64, share: f64) -> f64 {
         value * (1.0 + share * (self.unit() + self.unit() - 1.0))
     }
@@ -279,7 +278,7 @@ fn barriers(book: &mut Book) {
     );
 }
 
-/// Two BARRIERs: what plain Linux, pinned threads and gangs deliver at an interval.
+/// The rate that plain Linux, pinned threads or gangs deliver at an interval, for two BARRIERs.
 fn delivered(book: &mut Book, variant: &str, interval_us: f64) -> f64 {
     let ideal = 1e6 / (interval_us + 0.08);
     let gain = 1.0 + 1.5 * (-((interval_us.max(0.01).ln() - 10f64.ln()) / 1.2).powi(2)).exp();

@@ -1,17 +1,17 @@
-//! Descriptors of the other processes of this host with which this process has jobs.
+//! Descriptors of other processes of this host that have jobs with this process.
 //!
 //! The idea: a job knows its members by their process numbers and start times. All jobs of this process share
-//! one pidfd and one descriptor of the memory for each other process; a binding to MPI has a job for each
-//! communicator. The last job that ends closes them. So a program has two descriptors for each process that
-//! it deals with, and none for a window. Cost: a search of the known processes when a job first asks.
-//! Reference: pidfd_open(2), proc_pid_mem(5).
+//! one pidfd and one descriptor of the memory for each other process, because a binding to MPI has a job for
+//! each communicator. The last job that ends closes them. So a program has two descriptors for each process
+//! of its jobs, and none for a window. Cost: a search of the known processes at a job's first use. Reference:
+//! pidfd_open(2), proc_pid_mem(5).
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use unisono_linux::pidfd::start_time;
 use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::process_vm;
 
-/// The processes whose descriptors some job holds.
+/// The processes whose descriptors any job holds.
 static KNOWN: Mutex<Vec<Weak<Kin>>> = Mutex::new(Vec::new());
 
 /// Another process of this host, with its descriptors.
@@ -21,19 +21,19 @@ pub(crate) struct Kin {
     memory: OnceLock<Option<process_vm::HeldMemory>>,
 }
 
-/// Why there is no descriptor of a process.
+/// The reason why there is no descriptor of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unheld {
     Ended,
-    /// It lives, by its number and its start time, but the kernel or the limit of descriptors refuses a
-    /// pidfd.
+    /// The process lives, by its number and its start time, but the kernel or the limit of descriptors
+    /// refuses a pidfd.
     Refused,
 }
 
 impl Kin {
-    /// Opens the process of this number that started at this time.
+    /// Opens the process with this number and this start time.
     pub(crate) fn hold(number: u32, started: u64) -> Result<Arc<Self>, Unheld> {
-        // Nothing panics with the lock held.
+        // No code panics with the lock held.
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|kin| kin.strong_count() > 0);
         let is_it = |kin: &Arc<Self>| kin.process.number() == number && kin.process.started() == started;

@@ -1,17 +1,17 @@
-//! Processes (or threads) of one host that share memory: who they are, whether they live, how they wait.
+//! Processes (or threads) of one host that share memory: membership, detection of deaths, waiting.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `mod.rs` | the job's segment, membership, who is gone |
+//! | `mod.rs` | the job's segment, membership, members that are gone |
 //! | `kin.rs` | descriptors of the other processes |
-//! | `rendezvous.rs`, `name.rs` | how processes that nobody forked together find the segment |
-//! | `waiting.rs` | waiting for a flag of another member, adaptively |
+//! | `rendezvous.rs`, `name.rs` | how processes without a common parent find the segment |
+//! | `waiting.rs` | adaptive waiting for a flag of another member |
 //!
-//! The segment is a memfd, which goes with the last process that maps it; nothing is left after kill -9. Each
-//! member has a line that says who it is:
+//! The segment is a memfd, which disappears with the last process that maps it; nothing is left after kill
+//! -9. Each member has a line that identifies it:
 //!
 //! ```text
-//!   word 0 standing   1 process   2,3 when it started   4 processors it may use (count)   flag 4 its bell
+//!   word 0 standing   1 process   2,3 start time   4 processors it may use (count)   flag 4 its bell
 //! ```
 //! Reference: memfd_create(2), pidfd_open(2).
 
@@ -46,8 +46,8 @@ const PANICKED: u32 = 4;
 const DIED: u32 = 5;
 
 /// Time between two checks that the other processes live. Each check is a system call for each member, so a
-/// waiter does not make it at every look. A person waits 0.1 s longer to hear that a rank has died, which
-/// nobody notices. Chosen by this argument, not measured.
+/// waiter does not check at every poll. A person who waits 0.1 s longer for the report of a dead rank does
+/// not notice. Chosen by this argument, not measured.
 const ROLL: Nanos = Nanos(100_000_000);
 
 /// The members of a job that share this host's memory.
@@ -56,28 +56,28 @@ pub(crate) struct HostMembers {
     pub(crate) lines: Lines,
     pub(crate) rank: Rank,
     pub(crate) size: usize,
-    /// Members outnumber the processors that they may use.
+    /// Whether members outnumber the processors that they may use.
     pub(crate) crowded: bool,
-    /// Processors that the members may use together.
+    /// The number of processors that the members may use together.
     pub(crate) processors: usize,
-    /// How flags of this job find their sleepers. All members use the same way.
+    /// The fences of this job's flags. All members use the same.
     wakeups: Wakeups,
-    /// The barrier of this job's fences, once a window or the job has asked for it.
+    /// The barrier of this job's fences, once a window or the job has needed it.
     pub(crate) barrier: OnceLock<unisono_barrier::GroupSpec>,
-    /// The other members' processes, opened when a call first asks whether they live.
+    /// The other members' processes, opened when a call first checks whether they live.
     processes: Box<[OnceLock<Arc<Kin>>]>,
     next_roll: AtomicU64,
 }
 
-/// Most members of a job in which each opens the others' memory. A descriptor for each saves 0.6 us of each
-/// short copy by the kernel (16 bytes: 1.0 us instead of 1.6), but a process has 1,024 by default, and the
-/// program wants most of them.
-const MOST_HELD: usize = 64;
+/// The largest job whose members open each other's memory. A descriptor for each saves 0.6 us of each
+/// short copy by the kernel (16 bytes: 1.0 us instead of 1.6). But a process has 1,024 descriptors by
+/// default, and the program needs most of them.
+const MAX_HELD: usize = 64;
 
 const MEMBERS: usize = 1;
 
 impl HostMembers {
-    /// Lines of a segment that this module uses.
+    /// The number of lines of a segment that this module uses.
     pub(crate) const fn lines(size: usize) -> usize {
         MEMBERS + 2 * size
     }
@@ -117,7 +117,7 @@ impl HostMembers {
         let fences =
             membarrier::register(Scope::Shared).is_ok() && membarrier::fence_all(Scope::Shared).is_ok();
         processors.word(2).store(u32::from(fences), Ordering::Relaxed);
-        // SYNC(standing) release: who this is before that it is
+        // SYNC(standing) release: the process and its processors before the standing
         line.word(0).store(PRESENT, Ordering::Release);
         let mut host = Self {
             lines,
@@ -142,7 +142,7 @@ impl HostMembers {
         let fences =
             |index: usize| host.lines.line(MEMBERS + size + index).word(2).load(Ordering::Relaxed) == 1;
         if !host.crowded && (0..size).all(fences) {
-            // With a processor for every member sleeping is rare, and a signal then costs only a store.
+            // With a processor for every member, sleeping is rare; an asymmetric signal costs only a store.
             host.wakeups = Wakeups::Asymmetric(Scope::Shared);
         }
         Ok(host)
@@ -162,9 +162,9 @@ impl HostMembers {
             {
                 return Err(gone.clone().into());
             }
-            // A member that has left has waited in vain for the others.
+            // A member that has left has given up waiting for the others.
             if gone.is_some() || now() >= limit {
-                // Rank 0, which made the segment, comes last: it waits for the others.
+                // Rank 0 has made the segment and comes last: it waits for the others.
                 let others = absent.iter().filter(|rank| **rank != Rank(0) || absent.len() == 1);
                 let list: Vec<String> = others.map(Rank::to_string).collect();
                 let word = if list.len() == 1 { "rank" } else { "ranks" };
@@ -180,7 +180,7 @@ impl HostMembers {
     }
 
     fn standing(&self, rank: Rank) -> u32 {
-        // SYNC(standing) acquire: who this is after that it is
+        // SYNC(standing) acquire: the process and its processors after the standing
         self.member(rank).word(0).load(Ordering::Acquire)
     }
 
@@ -190,7 +190,7 @@ impl HostMembers {
 
     /// Opens a member's memory, if the kernel lets this process read `word` at `address` there.
     pub(crate) fn hold_memory(&self, rank: Rank, address: usize, word: u64) {
-        if self.size <= MOST_HELD
+        if self.size <= MAX_HELD
             && let Some(kin) = self.hold_process(rank)
         {
             kin.hold_memory(address, word);
@@ -203,7 +203,7 @@ impl HostMembers {
         self.processes[rank.index()].get()?.memory()
     }
 
-    /// The flag on which a member's transport sleeps.
+    /// The flag for the sleep of a member's transport.
     pub(crate) fn bell(&self, rank: Rank) -> Flag<'_> {
         self.lines.line(MEMBERS + rank.index()).flag(4)
     }
@@ -213,7 +213,7 @@ impl HostMembers {
     #[inline]
     pub(crate) fn ring(&self, rank: Rank) {
         let events = self.lines.line(MEMBERS + rank.index()).word(8);
-        // SYNC(flag) release: what was sent before the count of events
+        // SYNC(flag) release: the packets sent before the count of events
         events.fetch_add(1, Ordering::Release);
         // SYNC(sleepers) fence: events before sleepers, as in `Flag::signal`
         unisono_sync::atomics::fence(Ordering::SeqCst);
@@ -227,14 +227,14 @@ impl HostMembers {
         self.wakeups
     }
 
-    /// The rank that was declared gone first, plus one. The members that were told may end as well, and a
-    /// member that looks later must not name one of these.
+    /// The rank that was declared gone first, plus one. Members that got the error may end as well, and a
+    /// member that checks later must not name one of these.
     fn first_gone(&self) -> &AtomicU32 {
         self.lines.line(MEMBERS + self.size).word(8)
     }
 
-    /// A member that is gone, if there is one; the one that was declared first, if there are several. Looks
-    /// at every member's line, and ten times a second at every process.
+    /// A member that is gone, if any; of several the first that was declared gone. Reads every member's line,
+    /// and ten times a second checks every process.
     pub(crate) fn who_is_gone(&self) -> Option<Gone> {
         let moment = now();
         let next = self.next_roll.load(std::sync::atomic::Ordering::Relaxed);
@@ -248,12 +248,12 @@ impl HostMembers {
 
     /// The member that was declared gone first.
     fn first(&self) -> Option<Rank> {
-        // SYNC(first-gone) acquire: its standing after its place
+        // SYNC(first-gone) acquire: the member's standing after its place
         let first = self.first_gone().load(Ordering::Acquire) as usize;
         first.checked_sub(1).filter(|rank| *rank < self.size).map(Rank::at)
     }
 
-    /// Notes that a member's process died, which the caller found out by other means.
+    /// Records that a member's process died, as the caller found out by other means.
     pub(crate) fn died(&self, rank: Rank) {
         self.declare(rank, DIED);
     }
@@ -266,7 +266,7 @@ impl HostMembers {
         others.find(|rank| matches!(self.standing(*rank), PANICKED | DIED)).and_then(|rank| self.gone(rank))
     }
 
-    /// Whether a member is gone, and how this member knows.
+    /// The reason why a member is gone; `None` if it is not gone.
     pub(crate) fn gone(&self, rank: Rank) -> Option<Gone> {
         let process = self.process(rank);
         let why = match self.standing(rank) {
@@ -330,7 +330,7 @@ impl HostMembers {
         })
     }
 
-    /// The error that says that a member's process has ended, or has given up the memory that it announced.
+    /// The error for a member whose process has ended, or has given up the memory that it announced.
     #[cold]
     pub(crate) fn lost(&self, rank: Rank) -> Error {
         self.declare(rank, DIED);
@@ -340,10 +340,10 @@ impl HostMembers {
 
     fn declare(&self, rank: Rank, standing: u32) {
         let word = self.member(rank).word(0);
-        // SYNC(standing) release: what it did before; SYNC(standing) acquire: unless somebody knew before
+        // SYNC(standing) release: its work before; SYNC(standing) acquire: unless it was declared before
         let first = word.compare_exchange(PRESENT, standing, Ordering::AcqRel, Ordering::Acquire);
         if first.is_ok() {
-            // SYNC(first-gone) release: its standing before its place; one that is there already stays
+            // SYNC(first-gone) release: the member's standing before its place; an earlier place stays
             let _ = self.first_gone().compare_exchange(0, rank.0 + 1, Ordering::Release, Ordering::Relaxed);
             (0..self.size).map(Rank::at).for_each(|other| self.ring(other));
         }
@@ -352,7 +352,7 @@ impl HostMembers {
 
 impl Drop for HostMembers {
     fn drop(&mut self) {
-        // If this member leaves because another died, the others shall name the one that died.
+        // If this member leaves because another died, the others have to name the dead member.
         self.call_roll();
         self.declare(self.rank, if std::thread::panicking() { PANICKED } else { LEFT });
     }

@@ -1,8 +1,9 @@
-//! Where the members of a job meet: a name in the abstract socket namespace, computed from the job's key.
+//! The meeting place of a job's members: a name in the abstract socket namespace, computed from the job's
+//! key.
 //!
-//! The name must not tell the key, because every user can list the names (`/proc/net/unix`). So it is a
-//! message authentication code of a constant *under* the key: without the key a process can neither compute
-//! the name nor get the key from it. Cost: a microsecond, once. Reference: RFC 2104.
+//! The name must not reveal the key, because every user can list the names (`/proc/net/unix`). So it is a
+//! message authentication code of a constant *under* the key: without the key a process cannot compute the
+//! name, and it cannot compute the key from the name. Cost: a microsecond, once. Reference: RFC 2104.
 
 use crate::model::Key;
 use hmac::{Hmac, KeyInit, Mac};

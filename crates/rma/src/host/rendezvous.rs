@@ -1,8 +1,8 @@
-//! How processes of one host that know the same key find each other's memory.
+//! Rendezvous: how processes of one host with the same key find each other's memory.
 //!
 //! They need no common parent, no file and no port. Rank 0 makes the segment and listens at a name in the
-//! abstract socket namespace that only the key tells ([`super::name`]). Each other rank connects, shows the
-//! key, and gets the segment's descriptor.
+//! abstract socket namespace that can be computed only from the key ([`super::name`]). Each other rank
+//! connects, shows the key, and gets the segment's descriptor.
 //!
 //! ```text
 //!   rank 0                                    rank r
@@ -11,10 +11,10 @@
 //!   checks the user, compares all of it
 //!   answers, with the descriptor        --->  maps the segment, takes its line there
 //! ```
-//! Everything here goes with its processes: nothing lies in a file system. Rank 0 refuses a process of
-//! another user before it reads a byte of it, and no rank shows the key to another user's socket. Cost: two
-//! messages for each rank, once. When not to use: between hosts, network namespaces or process namespaces;
-//! there is TCP. Reference: unix(7).
+//! Everything here disappears with its processes: no file is left in a file system. Rank 0 refuses a process
+//! of another user before it reads any byte of it, and no rank shows the key to another user's socket. Cost:
+//! two messages for each rank, once. When not to use: between hosts, network namespaces or process
+//! namespaces; TCP serves these. Reference: unix(7).
 
 use super::name::meeting_place;
 use super::{HostMembers, create};
@@ -34,13 +34,13 @@ const CALL: &str = "joining the job";
 const GREETING: [u8; 8] = *b"unisono2";
 const HELLO: usize = 40;
 const REPLY: usize = 8;
-/// The pause between two attempts to connect, and between two looks at who has come. Ranks start within
-/// milliseconds of one another, and a look takes some microseconds: half a millisecond is about what the
-/// start of a process takes, so the last one is noticed at once. Chosen, not measured.
+/// The pause between two attempts to connect, and between two checks for connections. Ranks start within
+/// milliseconds of one another, and a check takes some microseconds: half a millisecond is about the time
+/// that the start of a process takes, so the last rank is noticed at once. Chosen, not measured.
 const PAUSE: Duration = Duration::from_micros(500);
-/// How long a process that has connected may take to say who it is. A member sends its greeting in the call
-/// that connects, so only a stranger or a stopped process takes longer; a member on a very busy host may lose
-/// its processor for some slices of 20 ms.
+/// The longest time from a process's connection to its greeting. A member sends it in the call that
+/// connects, so only a stranger or a stopped process takes longer; a member on a very busy host may lose its
+/// processor for some slices of 20 ms.
 const MANNERS: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, PartialEq)]
@@ -84,8 +84,8 @@ impl Hello {
     }
 }
 
-/// Finds the other members and takes this process's line in the segment. `bytes` is the segment's size, which
-/// all members compute alike.
+/// Finds the other members and takes this process's line in the segment. `bytes` is the segment's size; all
+/// members compute the same.
 pub(crate) fn meet(place: &JobMembership, bytes: usize, patience: Duration) -> Result<HostMembers, Error> {
     let start = Instant::now();
     let limit = start + patience;
@@ -106,10 +106,10 @@ pub(crate) fn meet(place: &JobMembership, bytes: usize, patience: Duration) -> R
     HostMembers::join(region, place.rank, place.size, left)
 }
 
-/// The time is over. The segment's lines tell who has not come.
+/// The time is over. The segment's lines show which ranks are missing.
 struct Late;
 
-/// Rank 0 hands the segment to every process that knows the key, until all have asked or the time is over.
+/// Rank 0 sends the segment to every process with the key, until all have asked or the time is over.
 fn invite(
     place: &JobMembership,
     address: &SocketAddr,
@@ -132,7 +132,7 @@ fn invite(
     while came.contains(&false) {
         match listener.accept() {
             Ok((stream, _)) => {
-                // A process that misbehaves is no member. A member that does not come is named later.
+                // A process that violates the protocol is no member. The caller names missing members.
                 if let Ok(Some(rank)) = greet(&stream, place, region) {
                     came[rank.index()] = true;
                 }
@@ -159,7 +159,7 @@ fn greet(stream: &UnixStream, place: &JobMembership, region: &SharedMemory) -> i
     stream.set_read_timeout(Some(MANNERS))?;
     let mut bytes = [0; HELLO];
     (&*stream).read_exact(&mut bytes)?;
-    // A process that does not know the whole key gets no answer.
+    // A process without the whole key gets no answer.
     let Some(hello) = Hello::decode(&bytes).filter(|hello| hello.key == place.key) else { return Ok(None) };
     let size = u32::try_from(place.size).unwrap_or(u32::MAX);
     let answer = if hello.size != size || hello.rank >= size {
@@ -195,7 +195,7 @@ fn ask(place: &JobMembership, address: &SocketAddr, limit: Instant) -> Result<Sh
                     return Err(Error::Job(problem));
                 }
                 match converse(&stream, place, limit) {
-                    // That process has stopped listening meanwhile; rank 0 may still come.
+                    // The other process has stopped listening meanwhile; rank 0 may still come.
                     Err(Error::System { source, .. }) if is_passing(source.kind()) => {}
                     answer => return answer,
                 }
@@ -226,7 +226,7 @@ fn is_passing(kind: ErrorKind) -> bool {
 
 fn converse(mut stream: &UnixStream, place: &JobMembership, limit: Instant) -> Result<SharedMemory, Error> {
     let failed = || Error::system("rank 0 does not answer");
-    // A timeout of zero would mean none.
+    // A timeout of zero would mean no timeout.
     let left = limit.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
     stream.set_read_timeout(Some(left)).map_err(failed())?;
     stream.write_all(&Hello::own(place).encode()).map_err(failed())?;

@@ -1,10 +1,10 @@
 //! Waiting for a flag that another member of this host signals.
 //!
-//! The idea: the adaptive policy of `unisono-sync`, with two things that only a job knows: whether members
-//! outnumber processors, and what waiting has cost lately. The latter is a regime like the barrier's, but
-//! each member has its own, as members wait for different things. A waiter checks ten times a second whether
+//! The idea: the adaptive policy of `unisono-sync`, with two facts that only a job knows: whether members
+//! outnumber processors, and the recent cost of waiting. The latter is a regime like the barrier's, but each
+//! member has its own, because members wait for different events. A waiter checks ten times a second whether
 //! a member is gone. Cost: nothing in the first moment of a wait, then one addition for each wait. When not
-//! to use: for fences, which are barrier episodes and wait there.
+//! to use: for fences, because they are barrier episodes and wait in the barrier.
 
 use super::HostMembers;
 use unisono_linux::clock::{Nanos, now};
@@ -17,12 +17,12 @@ use unisono_sync::{
 #[derive(Debug)]
 pub(crate) struct Waiting {
     waiter: Waiter,
-    /// The line of its regime.
+    /// The line of this waiter's regime.
     lines: Lines,
 }
 
 impl Default for Waiting {
-    /// For bells, which any member rings.
+    /// For bells, because any member may ring them.
     fn default() -> Self {
         Self::new(Wakeups::Symmetric(Scope::Shared))
     }
@@ -35,7 +35,7 @@ impl Waiting {
         Self { waiter, lines: Lines::on_heap(1) }
     }
 
-    /// The first moment of a wait. True: `flag` has reached `target`.
+    /// Polls for the first moment of a wait. True: `flag` has reached `target`.
     #[inline]
     pub(crate) fn wait_briefly(&mut self, host: &HostMembers, flag: Flag<'_>, target: u32) -> bool {
         if flag.reached(target) {
@@ -52,7 +52,7 @@ impl Waiting {
         reached
     }
 
-    /// How long this waiter has slept so far.
+    /// The time that this waiter has slept so far.
     pub(crate) fn asleep(&self) -> Nanos {
         self.waiter.asleep()
     }
@@ -81,7 +81,7 @@ impl Waiting {
 struct FlagLook<'a> {
     host: &'a HostMembers,
     until: Option<Nanos>,
-    /// To ask who is gone reads a line of each member, so 16: about one thorough look in 16 us of polling.
+    /// The check for gone members reads a line of each member, so 16: about one check in 16 us of polling.
     looks: SparseLooks<16>,
 }
 

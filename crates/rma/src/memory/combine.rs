@@ -1,9 +1,10 @@
 //! Combining data element by element: the arithmetic of accumulates, not atomic by itself.
 //!
-//! The idea: one loop for each operation and type, over unaligned addresses, which the compiler vectorizes.
-//! Integers wrap. The minimum and the maximum of floats take the other operand if one is not a number. The
-//! caller makes sure that nobody else combines into the same memory meanwhile (by a lock, one thread, or the
-//! gate of the mapped path). Cost: memory speed for long data. Reference: MPI-4.0 section 6.9.2.
+//! The idea: one loop for each operation and type, over unaligned addresses; the compiler vectorizes it.
+//! Integers wrap. The minimum and the maximum of floats take the other operand if one operand is not a
+//! number. The caller makes sure that no other thread combines into the same memory meanwhile (by a lock, one
+//! thread, or the gate of the mapped path). Cost: memory speed for long data. Reference: MPI-4.0 section
+//! 6.9.2.
 
 use crate::memory::long_double;
 use crate::model::{Element, Operation};
@@ -23,17 +24,17 @@ pub(crate) unsafe fn combine(
     let count = bytes / element.size();
     match operation {
         Operation::NoOp => {}
-        // SAFETY: readable and writable for `bytes`, which the caller promises.
+        // SAFETY: the caller promises that `bytes` are readable and writable.
         Operation::Replace => unsafe { std::ptr::copy(source, target, bytes) },
         #[cfg(target_arch = "x86_64")]
-        // Below four vectors the question costs more than it gains.
+        // Below four vectors the check for the feature costs more than wider vectors gain.
         _ if bytes >= 256 && has_widest() => {
-            // SAFETY: the line above has found what the function is compiled for.
+            // SAFETY: the line above has checked the features that the function is compiled for.
             unsafe { dispatch_widest(element, operation, target, source, count) };
         }
         #[cfg(target_arch = "x86_64")]
         _ if bytes >= 64 && std::arch::is_x86_feature_detected!("avx2") => {
-            // SAFETY: the line above has found what the function is compiled for.
+            // SAFETY: the line above has checked the features that the function is compiled for.
             unsafe { dispatch_wide(element, operation, target, source, count) };
         }
         _ => dispatch(element, operation, target, source, count),
@@ -50,7 +51,7 @@ fn dispatch_wide(element: Element, operation: Operation, t: *mut u8, s: *const u
     dispatch(element, operation, t, s, n);
 }
 
-/// Whether there are vectors of 64 bytes, of elements of every size.
+/// Whether the processor has vectors of 64 bytes, for elements of every size.
 #[cfg(target_arch = "x86_64")]
 fn has_widest() -> bool {
     use std::arch::is_x86_feature_detected as has;
@@ -60,7 +61,7 @@ fn has_widest() -> bool {
 /// [`dispatch`], compiled for vectors of 64 bytes; otherwise as [`dispatch_wide`].
 ///
 /// # Safety
-/// The processor has what [`has_widest`] asks.
+/// The processor has the features that [`has_widest`] checks.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn dispatch_widest(element: Element, operation: Operation, t: *mut u8, s: *const u8, n: usize) {
@@ -190,21 +191,21 @@ fn dispatch(element: Element, operation: Operation, t: *mut u8, s: *const u8, n:
                 unsafe { one(operation, t.wrapping_add(at), s.wrapping_add(at)) };
             }
         }
-        // these have only replace and no-op, which do not come here
+        // these have only replace and no-op, and `combine` handles both before it comes here
         Element::Bits128 | Element::Bits256 => {}
     }
 }
 
-/// Stores what is at `target` in `result`, and writes `new` to `target` if that equals `compare`.
+/// Stores the value at `target` in `result`, and writes `new` to `target` if that value equals `compare`.
 ///
 /// # Safety
 /// `size` bytes at `target` are readable and writable.
 pub(crate) unsafe fn compare_and_swap(target: *mut u8, compare: &[u8], new: &[u8], result: &mut [u8]) {
     let size = result.len();
-    // SAFETY: readable, which the caller promises; `result` is a slice of this length.
+    // SAFETY: the caller promises that `target` is readable; `result` is a slice of this length.
     unsafe { std::ptr::copy(target, result.as_mut_ptr(), size) };
     if result == compare {
-        // SAFETY: writable, which the caller promises; indexing panics if `new` is shorter.
+        // SAFETY: the caller promises that `target` is writable; indexing panics if `new` is shorter.
         unsafe { std::ptr::copy(new[..size].as_ptr(), target, size) };
     }
 }

@@ -1,10 +1,10 @@
 //! Moving data between a layout in memory and contiguous bytes.
 //!
-//! The idea: find the block in which a piece begins by division ([`Layout::find`]), walk from there in the
-//! order of travel, and hand each block's address to a copy or a combination. A piece costs its own blocks
-//! and not those before it. So a long transfer takes time in proportion to its length, and a peer that
-//! describes 2^60 blocks cannot keep this member busy. Cost: one call for each block; contiguous data is one
-//! block. The caller has checked the bounds of the memory.
+//! The idea: find the block of the first byte by division ([`Layout::find`]), walk from there in the order of
+//! travel, and pass each block's address to a copy or a combination. A piece costs its own blocks and not the
+//! blocks before it. So a long transfer takes time in proportion to its length, and a peer that describes
+//! 2^60 blocks cannot keep this member busy. Cost: one call for each block; contiguous data is one block. The
+//! caller has checked the bounds of the memory.
 
 use crate::model::{Layout, Run};
 
@@ -64,7 +64,7 @@ pub(crate) fn walk(
 pub(crate) unsafe fn gather(layout: &Layout, count: u64, base: *const u8, skip: u64, bytes: &mut [u8]) {
     walk(layout, count, base.cast_mut(), skip, bytes.len() as u64, |address, from, to| {
         let into = bytes[from..to].as_mut_ptr();
-        // SAFETY: the block is readable, which the caller promises; `into` is a slice of its length.
+        // SAFETY: the caller promises that the block is readable; `into` is a slice of its length.
         unsafe { std::ptr::copy(address, into, to - from) };
     });
 }
@@ -76,7 +76,7 @@ pub(crate) unsafe fn gather(layout: &Layout, count: u64, base: *const u8, skip: 
 pub(crate) unsafe fn scatter(layout: &Layout, count: u64, base: *mut u8, skip: u64, bytes: &[u8]) {
     walk(layout, count, base, skip, bytes.len() as u64, |address, from, to| {
         let piece = bytes[from..to].as_ptr();
-        // SAFETY: the block is writable, which the caller promises; `piece` is a slice of its length.
+        // SAFETY: the caller promises that the block is writable; `piece` is a slice of its length.
         unsafe { std::ptr::copy(piece, address, to - from) };
     });
 }
@@ -140,7 +140,7 @@ mod tests {
         }
     }
 
-    /// Fails where `work` does not end; a thread that goes on for ever is left behind.
+    /// Fails if `work` does not end in time; its thread is then left behind.
     fn ends(work: impl FnOnce() + Send + 'static) {
         let (done, waits) = std::sync::mpsc::channel();
         std::thread::spawn(move || {

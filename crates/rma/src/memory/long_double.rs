@@ -1,16 +1,16 @@
-//! `long double` as C on x86-64 has it: 80 bits of the x87 unit, in 16 bytes of memory.
+//! C's `long double` on x86-64: 80 bits of the x87 unit, in 16 bytes of memory.
 //!
 //! Rust has no such type, so the unit's own instructions do the arithmetic, one element at a time: some five
 //! nanoseconds each. The six bytes of padding stay as they are. When not to use: on other processors, where
-//! `long double` is something else and no operation is defined for it (`Operation::is_defined_for`).
+//! `long double` has another format and no operation is defined for it (`Operation::is_defined_for`).
 //! Reference: System V ABI for AMD64, section 3.1.2; Intel SDM volume 1, chapter 8.
 
 use crate::model::Operation;
 
-/// Bytes from one to the next.
+/// Bytes from one element to the next.
 pub(crate) const SIZE: usize = 16;
 
-/// Combines the element at `source` into that at `target`.
+/// Combines the element at `source` into the element at `target`.
 ///
 /// # Safety
 /// [`SIZE`] bytes are readable at both, and writable at `target`.
@@ -44,7 +44,7 @@ pub(crate) unsafe fn combine(operation: Operation, target: *mut u8, source: *con
             let better = match order {
                 Some(order) if operation == Operation::Min => order.is_lt(),
                 Some(order) => order.is_gt(),
-                // One is not a number: take the other. SAFETY: SIZE bytes are readable at `target`.
+                // One operand is not a number: take the other. SAFETY: SIZE bytes are readable at `target`.
                 None => unsafe { compare(target, target) }.is_none(),
             };
             if better {
@@ -56,7 +56,7 @@ pub(crate) unsafe fn combine(operation: Operation, target: *mut u8, source: *con
     }
 }
 
-/// How the element at `a` compares with that at `b`; `None`: one is not a number.
+/// The order of the elements at `a` and `b`; `None`: at least one is not a number.
 ///
 /// # Safety
 /// [`SIZE`] bytes are readable at both.
@@ -87,15 +87,15 @@ unsafe fn compare(a: *const u8, b: *const u8) -> Option<std::cmp::Ordering> {
     (unordered == 0).then(|| above.cmp(&below))
 }
 
-/// As [`combine`] for two of them each, the real part first.
+/// As [`combine`], for complex numbers of two elements each, the real part first.
 ///
 /// # Safety
-/// As there, twice [`SIZE`] bytes.
+/// As for [`combine`], with twice [`SIZE`] bytes.
 #[cfg(target_arch = "x86_64")]
 pub(crate) unsafe fn combine_complex(operation: Operation, target: *mut u8, source: *const u8) {
     // SAFETY: twice SIZE bytes are readable at `target`; arrays of bytes need no alignment.
     let [a, b] = unsafe { target.cast::<Parts>().read() };
-    // SAFETY: as many are readable at `source`.
+    // SAFETY: twice SIZE bytes are readable at `source`.
     let [c, d] = unsafe { source.cast::<Parts>().read() };
     let result = match operation {
         Operation::Sum => [of(Operation::Sum, a, c), of(Operation::Sum, b, d)],
@@ -124,11 +124,11 @@ fn of(operation: Operation, mut a: [u8; SIZE], b: [u8; SIZE]) -> [u8; SIZE] {
     a
 }
 
-/// The pair (value, index as an int behind it) with the smaller or greater value; of equal ones the smaller
-/// index.
+/// The pair (value, then index as an int) with the smaller or greater value; of equal values the pair with
+/// the smaller index.
 ///
 /// # Safety
-/// As [`combine`], twice [`SIZE`] bytes.
+/// As for [`combine`], with twice [`SIZE`] bytes.
 #[cfg(target_arch = "x86_64")]
 pub(crate) unsafe fn combine_pair(operation: Operation, target: *mut u8, source: *const u8) {
     use std::cmp::Ordering;
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A double as a long one: the same value with more bits.
+    /// A double as a long double: the same value with more bits.
     fn long(value: f64) -> [u8; SIZE] {
         let mut long = [0xee; SIZE];
         // SAFETY: eight bytes are read and ten written.

@@ -1,4 +1,4 @@
-//! An operation that is checked and on its way: what a path queues if it cannot do it at once.
+//! A checked operation on its way: a path queues it if it cannot do it at once.
 
 use crate::memory::cursor::{gather, scatter};
 use crate::model::{Element, Layout, Operation, Sink, Source, Verb};
@@ -6,7 +6,7 @@ use crate::model::{Element, Layout, Operation, Sink, Source, Verb};
 #[derive(Debug)]
 pub(crate) enum Data {
     Nothing,
-    /// In the caller's memory, which stays unchanged until the operation is complete at the origin.
+    /// Data in the caller's memory; it stays unchanged until the operation is complete at the origin.
     Borrowed {
         address: *const u8,
         count: u64,
@@ -43,8 +43,8 @@ impl Data {
             Self::Owned(bytes) => Some(bytes),
             Self::Small { bytes, length } => Some(&bytes[..*length]),
             Self::Borrowed { address, layout, .. } if layout.is_contiguous() && total > 0 => {
-                // SAFETY: the raw layer asks its caller for a source that is readable and unchanged until
-                // then.
+                // SAFETY: the raw layer requires a source that is readable and unchanged until the operation
+                // is complete.
                 Some(unsafe { std::slice::from_raw_parts(*address, total as usize) })
             }
             Self::Borrowed { .. } => None,
@@ -64,14 +64,14 @@ impl Data {
                 into.copy_from_slice(&bytes[skip..skip + into.len()]);
             }
             Self::Borrowed { address, count, layout } => {
-                // SAFETY: the raw layer asks its caller for a source that is readable until then.
+                // SAFETY: the raw layer requires a source that is readable until the operation is complete.
                 unsafe { gather(layout, *count, *address, skip, into) };
             }
         }
     }
 }
 
-/// The memory to which an answer goes.
+/// The memory for an answer.
 #[derive(Debug, Clone)]
 pub(crate) struct Back {
     pub(crate) address: *mut u8,
@@ -93,8 +93,8 @@ impl Back {
         if self.address.is_null() {
             return true;
         }
-        // SAFETY: the raw layer asks its caller for a sink that is writable until then; the range was
-        // checked.
+        // SAFETY: the raw layer requires a sink that is writable until the operation is complete; the range
+        // was checked.
         unsafe { scatter(&self.layout, self.count, self.address, skip, bytes) };
         true
     }
@@ -114,12 +114,12 @@ pub(crate) struct Op {
     pub(crate) back: Option<Back>,
 }
 
-// SAFETY: the raw layer asks its caller for memory that stays valid until the operation is complete,
-// whichever thread of this process completes it.
+// SAFETY: the raw layer requires memory that stays valid until the operation is complete, in whichever thread
+// of this process that happens.
 unsafe impl Send for Op {}
 
 impl Op {
-    /// Whether an answer completes it.
+    /// Whether an answer completes the operation.
     pub(crate) fn is_answered(&self) -> bool {
         self.back.is_some()
     }

@@ -1,4 +1,4 @@
-//! What a caller promises at a synchronization call, so that the call can do less.
+//! Asserts: promises of the caller at a synchronization call that let the call do less.
 //!
 //! Reference: MPI-4.0 section 12.5.5; the paper, section 1 (its fence example) and 4.2 (no check).
 
@@ -19,9 +19,9 @@ impl Assert {
     pub const NO_STORE: Self = Self(2);
     /// Fence, post: no rank puts or accumulates into this rank's part until the next synchronization.
     pub const NO_PUT: Self = Self(4);
-    /// Fence: this rank has issued no operation since the last fence. All ranks give it, or none does.
+    /// Fence: this rank has issued no operation since the last fence. Either all ranks give it or no rank.
     pub const NO_PRECEDE: Self = Self(8);
-    /// Fence: this rank issues no operation before the next fence. All ranks give it, or none does.
+    /// Fence: this rank issues no operation before the next fence. Either all ranks give it or no rank.
     pub const NO_SUCCEED: Self = Self(16);
 
     pub(crate) const ANY_FENCE: Self = Self(2 | 4 | 8 | 16);

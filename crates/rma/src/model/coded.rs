@@ -1,4 +1,4 @@
-//! Enumerations whose variants have codes that travel in messages, and names for errors and reports.
+//! Enumerations whose variants have codes in messages, and names in errors and reports.
 
 /// Defines such an enumeration with `name`, `from_code`, and `ALL`: the variants in the order of their codes,
 /// which begin at 1.

@@ -1,6 +1,6 @@
 //! The types of elements that accumulates combine.
 //!
-//! Each has a code, which messages carry. Plain puts and gets move bytes and need no element type.
+//! Each type has a code in messages. Plain puts and gets move bytes and need no element type.
 
 use super::coded::coded;
 
@@ -39,9 +39,9 @@ coded! {
         ComplexLong = 21 "complex long double",
         /// A `long double` and an int: 32 bytes on x86-64. Elsewhere as `LongDouble`.
         LongDoubleInt = 22 "(long double, i32)",
-        /// Two floats, the second of which is the index: Fortran's `MPI_2REAL`.
+        /// Two floats, the second is the index: Fortran's `MPI_2REAL`.
         F32F32 = 23 "(f32, f32)",
-        /// Two doubles, the second of which is the index: Fortran's `MPI_2DOUBLE_PRECISION`.
+        /// Two doubles, the second is the index: Fortran's `MPI_2DOUBLE_PRECISION`.
         F64F64 = 24 "(f64, f64)",
         /// 16 bytes of a type without arithmetic here, such as a quadruple float: replace and no-op.
         Bits128 = 25 "16 bytes without arithmetic",
@@ -52,8 +52,8 @@ coded! {
 }
 
 impl Element {
-    /// No element is larger (bytes).
-    pub(crate) const LARGEST: usize = 32;
+    /// The size of the largest element (bytes).
+    pub(crate) const MAX_BYTES: usize = 32;
 
     /// Bytes from one element to the next, padding included.
     #[inline]
@@ -81,7 +81,7 @@ impl Element {
     }
 }
 
-/// A Rust type that is an element: any bit pattern is a value, and it has no padding.
+/// A Rust type that is an element: every bit pattern is a value, and it has no padding.
 ///
 /// # Safety
 /// Implementors have the size of their [`Element`], no padding and no invalid bit patterns.
@@ -108,7 +108,7 @@ mod tests {
     fn codes_lead_back_to_their_types_and_nothing_else_is_a_code() {
         for element in Element::ALL {
             assert_eq!(Element::from_code(element as u8), Some(element));
-            assert!(element.size() <= Element::LARGEST);
+            assert!(element.size() <= Element::MAX_BYTES);
         }
         assert_eq!(Element::from_code(0), None);
         assert_eq!(Element::from_code(27), None);

@@ -1,4 +1,4 @@
-//! Which epochs a member has open, and which calls fit: the rules of the standard, the same on every path.
+//! A member's open epochs, and the calls that they allow: the rules of the standard, the same on every path.
 //!
 //! ```text
 //!   fence ---- may be followed by operations, or (without any) by start, post, lock
@@ -11,16 +11,16 @@
 
 use crate::model::{Assert, Error, Rank};
 
-/// Shared or exclusive, for [`Window::lock`](crate::Window::lock).
+/// The kind of a lock, for [`Window::lock`](crate::Window::lock).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lock {
-    /// Any number of ranks hold it at the same time.
+    /// Any number of ranks may hold it at the same time.
     Shared,
     /// No other rank holds a lock of this part.
     Exclusive,
 }
 
-/// The kind of access epoch in which an operation reaches its target.
+/// The kind of an operation's access epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EpochKind {
     Fence,
@@ -34,10 +34,11 @@ pub(crate) struct Epochs {
     freed: bool,
     /// The last fence allows operations.
     fence: bool,
-    /// Operations since the last fence. Operations of another kind of epoch that are done at once count here
-    /// as well until that epoch ends.
+    /// The number of operations since the last fence. Operations of another kind of epoch that are done at
+    /// once count here as well until that epoch ends.
     pub(crate) fence_operations: u64,
-    /// The last fence may have begun an epoch. All members know this alike, as all give the same asserts.
+    /// The last fence may have begun an epoch. All members have the same value, because all give the same
+    /// asserts.
     fence_began: bool,
     // The groups of start and post. Their memory stays between epochs, so that no epoch allocates.
     started: Option<Assert>,
@@ -85,7 +86,7 @@ impl Epochs {
         Error::Rank { rank, wanted: format!("below {}, the size of the job", self.locks.len()) }
     }
 
-    /// The epoch in which `target` may be accessed now.
+    /// The kind of epoch in which `target` may be accessed now.
     #[inline]
     pub(crate) fn access(&self, call: &'static str, target: Rank) -> Result<EpochKind, Error> {
         self.usable(call)?;
@@ -109,7 +110,7 @@ impl Epochs {
         sync(call, "is outside any access epoch to this target", "call fence, start or lock first")
     }
 
-    /// Counts an operation that was accepted. One that was refused leaves no epoch open.
+    /// Counts an accepted operation. A refused operation leaves no epoch open.
     #[inline]
     pub(crate) fn issued(&mut self, reach: EpochKind) {
         if reach == EpochKind::Fence {
@@ -134,7 +135,7 @@ impl Epochs {
         Ok(())
     }
 
-    /// The fence is complete; operations may or may not follow.
+    /// Records a complete fence. `succeed`: operations may follow.
     #[inline]
     pub(crate) fn fenced(&mut self, succeed: bool) {
         self.fence = succeed;

@@ -1,6 +1,6 @@
-//! What can go wrong, and which error class of the MPI standard says so.
+//! The errors of windows and jobs, and their error classes in the MPI standard.
 //!
-//! The caller that made the mistake gets the error, before anything was written or sent. The window stays
+//! The caller that made the mistake gets the error, before anything is written or sent. The window stays
 //! usable unless the variant says otherwise. An MPI binding returns [`Error::class`].
 
 use crate::model::Rank;
@@ -10,7 +10,7 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Called outside the epoch it needs, or one that does not match the open one. `MPI_ERR_RMA_SYNC`.
+    /// A call outside the epoch that it needs, or in an epoch that it does not match. `MPI_ERR_RMA_SYNC`.
     #[error("{call} {problem}; {remedy}")]
     Sync {
         call: &'static str,
@@ -31,11 +31,11 @@ pub enum Error {
         bytes: u64,
         unit: u32,
     },
-    /// No such rank in the job, or one that is not in this epoch's group. `MPI_ERR_RANK`.
+    /// A rank outside the job, or outside this epoch's group. `MPI_ERR_RANK`.
     #[error("rank {rank} is not {wanted}")]
     Rank {
         rank: Rank,
-        /// What was expected, such as "below 4, the size of the job".
+        /// The expectation, such as "below 4, the size of the job".
         wanted: String,
     },
     /// A negative displacement, or a displacement unit of zero. `MPI_ERR_DISP`.
@@ -48,7 +48,7 @@ pub enum Error {
     #[error("assert {assert} has no meaning for {call}; leave it out")]
     Assert {
         call: &'static str,
-        /// The offending bits, by name.
+        /// The invalid asserts, by name.
         assert: String,
     },
     /// The operation is not defined for this element type or this call. `MPI_ERR_OP`.
@@ -63,7 +63,7 @@ pub enum Error {
     /// The window was freed. `MPI_ERR_WIN`.
     #[error("{call}: the window has been freed; create a new one")]
     Freed { call: &'static str },
-    /// The call does not fit the window's flavour. `MPI_ERR_RMA_FLAVOR`.
+    /// The call does not fit the window's flavor. `MPI_ERR_RMA_FLAVOR`.
     #[error("{call} needs a window made by {needs}")]
     Flavor { call: &'static str, needs: &'static str },
     /// Memory cannot be attached: it overlaps attached memory, or the table is full. `MPI_ERR_RMA_ATTACH`.
@@ -73,7 +73,7 @@ pub enum Error {
     /// `MPI_ERR_RMA_RANGE`.
     #[error("nothing at {address:#x} of rank {target} is attached, or not all of it; attach it there first")]
     Unattached { target: Rank, address: usize },
-    /// A lock is held, or conflicts with the one asked for. `MPI_ERR_RMA_CONFLICT`.
+    /// A lock is held, or conflicts with the requested lock. `MPI_ERR_RMA_CONFLICT`.
     #[error("{call}: {problem}")]
     Conflict { call: &'static str, problem: String },
     /// Locks were ruled out when the window was made (`no_locks`). `MPI_ERR_RMA_SYNC`.
@@ -84,7 +84,7 @@ pub enum Error {
     Mismatch { rank: Rank, theirs: String, ours: String },
     /// A rank is gone. This is final: every call that needs the rank fails with this error, on every path.
     /// The standard has no class for it, so [`Error::class`] returns `MPI_ERR_OTHER`. A binding that can make
-    /// classes makes one (`abi/mpi` adds one, with a code for each rank that is gone).
+    /// classes makes one (`abi/mpi` adds a class, with a code for each rank that is gone).
     #[error("rank {rank} is gone ({why}); end the job and start it anew")]
     Gone {
         rank: Rank,
@@ -94,13 +94,13 @@ pub enum Error {
     /// The given time passed. `MPI_ERR_OTHER`.
     #[error("timed out in {call}, waiting for {waiting_for}")]
     TimedOut { call: &'static str, waiting_for: String },
-    /// The job's patience ([`Window::set_patience`](crate::Window::set_patience)) is over, and what the call
-    /// waits for has not happened. Nothing was changed. `MPI_ERR_OTHER`.
+    /// The job's patience ([`Window::set_patience`](crate::Window::set_patience)) ended before the event that
+    /// the call waits for. Nothing was changed. `MPI_ERR_OTHER`.
     #[error(
         "what the call waits for has not happened yet; let go of the window for a moment and repeat the call"
     )]
     NotYet,
-    /// A description of a job that makes no sense, such as a rank beyond its size. `MPI_ERR_ARG`.
+    /// An invalid description of a job, such as a rank beyond its size. `MPI_ERR_ARG`.
     #[error("{0}")]
     Job(String),
     /// A limit of descriptors, mappings or memory is reached. Nothing was made, and all members of the
@@ -122,7 +122,7 @@ pub enum Error {
     #[error("{what} is not possible {why}")]
     Unsupported {
         what: &'static str,
-        /// Where or why not.
+        /// The host, build or transport that lacks it, or the reason.
         why: &'static str,
     },
 }
@@ -159,7 +159,7 @@ pub enum ErrorClass {
 }
 
 impl Error {
-    /// The class of the MPI standard that this error belongs to.
+    /// The error's class in the MPI standard.
     pub const fn class(&self) -> ErrorClass {
         match self {
             Self::Sync { .. } | Self::NoLocks { .. } => ErrorClass::RmaSync,

@@ -1,20 +1,20 @@
-//! What the launcher of a job told this process in its environment: `unisono run`, or Slurm's `srun`.
+//! The job of this process, from the environment that its launcher set: `unisono run`, or Slurm's `srun`.
 //!
-//! Slurm says the number of this task, the number of tasks, which tasks share the node, and the step's nodes.
-//! It hands out no secret: the job's key comes from `UNISONO_JOB`, which `srun` passes on to its tasks, and
-//! which only processes of the same user can read there. Rank 0 is on the first node of the step's list. It
+//! Slurm passes the number of this task, the number of tasks, the tasks of this node, and the step's nodes.
+//! It passes no secret: the job's key comes from `UNISONO_JOB`. `srun` passes that variable on to its tasks,
+//! and only processes of the same user can read it there. Rank 0 is on the first node of the step's list. It
 //! listens at a port computed from the numbers of job and step, so that two steps on one node seldom choose
-//! the same; `UNISONO_ROOT` sets another. When not to use: in a batch script's own step, which is no task of
-//! `srun`. Reference: srun(1), "Output environment variables".
+//! the same port; `UNISONO_ROOT` sets another address. When not to use: in a batch script's own step, because
+//! it is no task of `srun`. Reference: srun(1), "Output environment variables".
 
 use super::Error;
 use super::membership::{JobMembership, Meeting, environment, incomplete};
 
-/// Ports that Linux does not give out by itself: `ip_local_port_range` begins at 32768.
+/// Ports outside Linux's default range of ephemeral ports: `ip_local_port_range` begins at 32768.
 const PORTS: std::ops::Range<u64> = 20_000..32_000;
 
-/// What the launcher, `unisono run` or Slurm's `srun`, told this process. `said` reads an environment
-/// variable. `None`: no launcher started this process.
+/// The membership from the launcher, `unisono run` or Slurm's `srun`. `said` reads an environment variable.
+/// `None`: no launcher started this process.
 pub(crate) fn launched(
     said: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<(JobMembership, Option<Meeting>)>, Error> {
@@ -32,7 +32,7 @@ pub(crate) fn launched(
     Ok(Some((place, meeting)))
 }
 
-/// What Slurm told this process. `None`: it is no task of a step with several tasks.
+/// The membership from Slurm. `None`: this process is no task of a step with several tasks.
 fn slurm(said: &impl Fn(&str) -> Option<String>) -> Result<Option<(JobMembership, Option<Meeting>)>, Error> {
     let (Some(rank), Some(size)) =
         (said("SLURM_PROCID"), said("SLURM_STEP_NUM_TASKS").or_else(|| said("SLURM_NTASKS")))
@@ -76,7 +76,7 @@ fn slurm(said: &impl Fn(&str) -> Option<String>) -> Result<Option<(JobMembership
     Ok(Some((place.clone(), Some(Meeting::parse(root, &here, &place)?))))
 }
 
-/// The first name of a list of nodes as Slurm writes it: `a,b`, `node[01-04,7],login`, `r[1-2]n[3-4]`.
+/// The first name of a list of nodes in Slurm's notation: `a,b`, `node[01-04,7],login`, `r[1-2]n[3-4]`.
 fn first_node(nodes: &str) -> String {
     let mut name = String::new();
     let mut rest = nodes;

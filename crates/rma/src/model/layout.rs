@@ -1,11 +1,9 @@
-//! Where the data of a transfer lies: a flattened description of a contiguous, strided, indexed or struct
-//! type.
+//! The layout of a transfer's data: a flattened description of a contiguous, strided, indexed or struct type.
 //!
-//! The idea: whatever nested type a program builds, its data is a list of *runs* of blocks in the order in
-//! which the data travels. A layout is flattened once, never changes and is cheap to clone. Its
-//! [`id`](Layout::id) belongs to no other layout of this process, so an origin describes it once to a target
-//! and then sends the id (the paper's "cache derived datatypes at the target"). Reference: the paper, section
-//! 6; MPI-4.0 section 5.1.
+//! The idea: the data of any nested type is a list of *runs* of blocks, in the order of travel. A layout is
+//! flattened once, never changes and is cheap to clone. Its [`id`](Layout::id) belongs to no other layout of
+//! this process, so an origin describes it once to a target and then sends the id (the paper's "cache derived
+//! datatypes at the target"). Reference: the paper, section 6; MPI-4.0 section 5.1.
 
 use crate::model::{Element, Error};
 use std::sync::Arc;
@@ -22,8 +20,8 @@ pub struct Run {
     pub count: u64,
 }
 
-/// Where the data of a transfer lies: contiguous, strided, indexed, or as any list of [`Run`]s, in the order
-/// in which the data travels. Clones share one description.
+/// The layout of a transfer's data: contiguous, strided, indexed, or any list of [`Run`]s, in the order in
+/// which the data travels. Clones share one description.
 ///
 /// ```text
 ///   offset           stride             extent (where the next element of a count starts)
@@ -32,7 +30,7 @@ pub struct Run {
 ///   --[bytes]----------[bytes]------------|--[bytes]----------[bytes]---
 /// ```
 /// A vector of a million blocks is one run. Cost: 40 bytes for each run here and 32 on the wire; nothing for
-/// contiguous data ([`Layout::of`], [`Layout::bytes`]). It is what MPI calls a derived datatype, flattened
+/// contiguous data ([`Layout::of`], [`Layout::bytes`]). In MPI's words it is a flattened derived datatype
 /// (MPI-4.0, section 5.1).
 #[derive(Clone, Debug)]
 pub struct Layout {
@@ -54,15 +52,15 @@ struct Flattened {
     ends: Box<[u64]>,
     size: u64,
     extent: i64,
-    /// The first byte and one past the last, relative to the element's address.
+    /// The first byte and the byte after the last, relative to the element's address.
     bounds: (i64, i64),
 }
 
-/// Most runs of a layout: a hostile description cannot ask for more memory than these take.
-const MOST_RUNS: usize = 1 << 22;
+/// The largest number of runs of a layout: it bounds the memory that a hostile description can ask for.
+const MAX_RUNS: usize = 1 << 22;
 
-/// Bytes of the longest description that [`Layout::encode`] writes.
-pub(crate) const MOST_DESCRIPTION: u64 = 16 + 32 * MOST_RUNS as u64;
+/// The length of the longest description that [`Layout::encode`] writes (bytes).
+pub(crate) const MAX_DESCRIPTION: u64 = 16 + 32 * MAX_RUNS as u64;
 
 impl Layout {
     pub const fn of(element: Element) -> Self {
@@ -74,17 +72,17 @@ impl Layout {
         Self { form: LayoutForm::Contiguous(bytes), element: Some(Element::Byte) }
     }
 
-    /// `bytes` contiguous bytes made of `element`s. `None`: of several types, for puts and gets only.
+    /// `bytes` contiguous bytes made of `element`s. `None`: several types, for puts and gets only.
     pub const fn contiguous(bytes: u64, element: Option<Element>) -> Self {
         Self { form: LayoutForm::Contiguous(bytes), element }
     }
 
     /// A flattened type: runs in the order in which data travels, and the distance from one element to the
-    /// next. `element` is the predefined type that all data is made of; accumulates need it. Fails with
-    /// [`Error::Type`] for runs whose places overflow, for blocks that split an element, for too many runs.
+    /// next. `element` is the predefined type of all data; accumulates need it. Fails with [`Error::Type`]
+    /// for runs with offsets beyond 2^63, for blocks that split an element, for too many runs.
     pub fn from_runs(runs: Vec<Run>, extent: i64, element: Option<Element>) -> Result<Self, Error> {
         let refuse = |what: &str| Err(Error::Type(format!("not a layout: {what}")));
-        if runs.len() > MOST_RUNS {
+        if runs.len() > MAX_RUNS {
             return refuse("more runs than any type needs");
         }
         let runs: Vec<Run> = runs.into_iter().filter(|run| run.bytes > 0 && run.count > 0).collect();
@@ -116,7 +114,7 @@ impl Layout {
     }
 
     /// `count` blocks of `length` elements each. `stride` elements lie between the starts of two blocks.
-    /// Fails with [`Error::Type`] when places overflow.
+    /// Fails with [`Error::Type`] when an offset overflows.
     pub fn strided(element: Element, count: u64, length: u64, stride: i64) -> Result<Self, Error> {
         let size = element.size() as u64;
         let overflow = || Error::Type("not a layout: an offset beyond 2^63".to_owned());
@@ -128,7 +126,7 @@ impl Layout {
     }
 
     /// Blocks, each given as its offset and its length in elements, in this order. Fails with [`Error::Type`]
-    /// when places overflow.
+    /// when an offset overflows.
     pub fn indexed(element: Element, blocks: &[(i64, u64)]) -> Result<Self, Error> {
         let size = element.size() as u64;
         let overflow = || Error::Type("not a layout: an offset beyond 2^63".to_owned());
@@ -143,7 +141,7 @@ impl Layout {
         Self::from_runs(runs, ends.saturating_sub(starts), Some(element))
     }
 
-    /// The number of a flattened layout within this process. `None`: it is contiguous and needs no
+    /// The number of a flattened layout within this process. `None`: the layout is contiguous and needs no
     /// description.
     pub fn id(&self) -> Option<u64> {
         match &self.form {
@@ -152,7 +150,7 @@ impl Layout {
         }
     }
 
-    /// The predefined type that all data is made of.
+    /// The predefined type of all data, if it is a single type.
     #[inline]
     pub const fn element(&self) -> Option<Element> {
         self.element
@@ -167,7 +165,7 @@ impl Layout {
         }
     }
 
-    /// From one element of a count to the next.
+    /// The distance from one element of a count to the next (bytes).
     #[inline]
     pub fn extent(&self) -> i64 {
         match &self.form {
@@ -176,13 +174,13 @@ impl Layout {
         }
     }
 
-    /// Whether the data of any count of these is contiguous.
+    /// Whether the data of any count of elements is contiguous.
     #[inline]
     pub const fn is_contiguous(&self) -> bool {
         matches!(self.form, LayoutForm::Contiguous(_))
     }
 
-    /// The runs of a flattened layout; none for a contiguous one.
+    /// The runs of a flattened layout; empty for a contiguous layout.
     pub fn runs(&self) -> &[Run] {
         match &self.form {
             LayoutForm::Contiguous(_) => &[],
@@ -190,7 +188,7 @@ impl Layout {
         }
     }
 
-    /// Bytes of data in `count` elements. Fails with [`Error::Count`] when that overflows.
+    /// Bytes of data in `count` elements. Fails with [`Error::Count`] when the product overflows.
     #[inline]
     pub fn total(&self, count: u64) -> Result<u64, Error> {
         let bytes = self.size();
@@ -200,8 +198,8 @@ impl Layout {
             .ok_or(Error::Count { count, bytes })
     }
 
-    /// The first byte that `count` elements touch and one past the last, relative to the first element's
-    /// address. (0, 0): they touch none.
+    /// The first byte that `count` elements touch and the byte after the last, relative to the first
+    /// element's address. (0, 0): they touch no byte.
     #[inline]
     pub fn bounds(&self, count: u64) -> (i128, i128) {
         if count == 0 {
@@ -237,8 +235,8 @@ impl Layout {
         (whole > 0).then_some((0, whole)).into_iter().chain(strided)
     }
 
-    /// The block of byte `skip` of the data. `None`: there is no data, or all of it is contiguous. Cost: two
-    /// divisions and a binary search of the runs, wherever the byte is.
+    /// The block that holds byte `skip` of the data. `None`: there is no data, or all of it is contiguous.
+    /// Cost: two divisions and a binary search of the runs, wherever the byte is.
     pub(crate) fn find(&self, skip: u64) -> Option<LayoutBlock> {
         let LayoutForm::Flattened(flattened) = &self.form else { return None };
         let element = skip.checked_div(flattened.size)?;
@@ -250,7 +248,7 @@ impl Layout {
         Some(LayoutBlock { element, run, block, at: skip - (inside - before) % bytes })
     }
 
-    /// The description that messages carry, in pieces if it is long. Empty: the layout is contiguous.
+    /// The description for messages; it may be longer than one message. Empty: the layout is contiguous.
     pub fn encode(&self) -> Vec<u8> {
         let LayoutForm::Flattened(flattened) = &self.form else { return Vec::new() };
         let mut bytes = Vec::with_capacity(16 + 32 * flattened.runs.len());
@@ -265,7 +263,7 @@ impl Layout {
         bytes
     }
 
-    /// Decodes and checks what [`encode`](Self::encode) wrote. Any bytes are safe.
+    /// Decodes and checks the bytes that [`encode`](Self::encode) wrote. Any bytes are safe.
     pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
         let refuse = |what: &str| Error::Type(format!("not a layout: {what}"));
         let (words, rest) = bytes.as_chunks::<8>();
@@ -299,11 +297,11 @@ pub(crate) struct LayoutBlock {
     pub(crate) element: u64,
     pub(crate) run: usize,
     pub(crate) block: u64,
-    /// The byte of the data with which it begins.
+    /// The position of its first byte in the data.
     pub(crate) at: u64,
 }
 
-/// Bytes of a run's data, its first byte and one past its last. `None`: one of them overflows.
+/// Bytes of a run's data, its first byte and the byte after its last. `None`: a number overflows.
 fn span(run: Run) -> Option<(u64, i64, i64)> {
     let total = run.bytes.checked_mul(run.count)?;
     let blocks = i64::try_from(run.count.checked_sub(1)?).ok()?;

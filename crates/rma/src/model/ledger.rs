@@ -1,11 +1,11 @@
-//! What the windows of a job did, by name: kept by each rank, added up over ranks, printed as one table.
+//! The statistics of a job's windows by name: kept by each rank, added up over ranks, printed as one table.
 //!
-//! The idea: a window that ends is entered under its name. Windows of one name add up, and so do the same
-//! window's counts of several ranks. A ledger travels as bytes ([`Ledger::encode`]); the rank that prints the
+//! The idea: a window that ends is entered under its name. Windows with one name add up, and so do the counts
+//! of one window at several ranks. A ledger travels as bytes ([`Ledger::encode`]); the rank that prints the
 //! table merges the ledgers of all ranks. A native program with [`STATS`] in its environment prints the job's
 //! table at [`Job::finalize`](crate::Job::finalize); a binding merges the ledgers itself. Cost: nothing
-//! before a window ends; a ledger of [`MOST`] names has at most half a megabyte. When not to use: for the
-//! counts of one window there is [`Window::stats`](crate::Window::stats).
+//! before a window ends; a ledger of [`MAX_NAMES`] names has at most half a megabyte. When not to use: for
+//! the counts of one window there is [`Window::stats`](crate::Window::stats).
 
 use crate::model::{Amount, Medium, Stats, Verb, WindowStats};
 use std::collections::BTreeMap;
@@ -13,16 +13,16 @@ use std::fmt;
 use unisono_linux::clock::Nanos;
 use unisono_linux::counted::counted;
 
-/// The environment variable that asks for the table of the job: it is set, not empty and not `0`.
+/// The environment variable that asks for the table of the job: set, not empty and not `0`.
 pub const STATS: &str = "UNISONO_STATS";
 
-/// Most names of windows that a ledger keeps apart; windows of further names are entered under [`OTHERS`].
-const MOST: usize = 1000;
+/// The largest number of names in a ledger; windows with further names are entered under [`OTHERS`].
+const MAX_NAMES: usize = 1000;
 const OTHERS: &str = "(others)";
-/// Bytes of a name that a ledger keeps.
-const LONGEST: usize = 64;
+/// The longest name in a ledger (bytes); the rest is cut off.
+const MAX_NAME_LENGTH: usize = 64;
 
-/// Numbers of an encoded row.
+/// The number of integers in an encoded row.
 const NUMBERS: usize = 1 + 3 * 5 + Verb::ALL.len() * Medium::ALL.len() * 2;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +32,7 @@ struct Entered {
     stats: WindowStats,
 }
 
-/// What windows did, by name. `Display` prints the table.
+/// The statistics of windows by name. `Display` prints the table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     rows: BTreeMap<String, Entered>,
@@ -54,12 +54,12 @@ impl Ledger {
         self.rows.is_empty()
     }
 
-    /// For each name: the windows of that name, once for each rank, and what they did.
+    /// For each name: the number of windows with that name, once for each rank, and their statistics.
     pub fn rows(&self) -> impl Iterator<Item = (&str, u64, &WindowStats)> {
         self.rows.iter().map(|(name, row)| (name.as_str(), row.windows, &row.stats))
     }
 
-    /// Enters a window. Control characters of its name become question marks.
+    /// Enters a window. Control characters in its name become question marks.
     pub fn enter(&mut self, name: &str, stats: WindowStats) {
         self.add(name, Entered { windows: 1, stats });
     }
@@ -73,11 +73,14 @@ impl Ledger {
 
     fn add(&mut self, name: &str, entered: Entered) {
         let mut kept: String = name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-        while kept.len() > LONGEST {
+        while kept.len() > MAX_NAME_LENGTH {
             kept.pop();
         }
-        let name =
-            if self.rows.len() < MOST || self.rows.contains_key(&kept) { kept } else { OTHERS.to_owned() };
+        let name = if self.rows.len() < MAX_NAMES || self.rows.contains_key(&kept) {
+            kept
+        } else {
+            OTHERS.to_owned()
+        };
         let row = self.rows.entry(name).or_default();
         row.windows += entered.windows;
         row.stats += entered.stats;
@@ -100,7 +103,7 @@ impl Ledger {
         bytes
     }
 
-    /// Decodes what [`encode`](Self::encode) wrote. `None`: the bytes are anything else, which is safe.
+    /// Decodes the bytes that [`encode`](Self::encode) wrote. `None`: any other bytes.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (ranks, mut rest) = bytes.split_first_chunk::<8>()?;
         let mut ledger = Self { rows: BTreeMap::new(), ranks: u64::from_le_bytes(*ranks) };
@@ -117,7 +120,7 @@ impl Ledger {
     }
 }
 
-/// A row's numbers: windows, then each synchronization's, then each verb's by each medium.
+/// A row's numbers: windows, then the counts of each synchronization and of each verb by each medium.
 fn numbers(row: &Entered) -> Vec<u64> {
     let mut all = vec![row.windows];
     for Stats { epochs, operations, bytes, spun, blocked } in
@@ -132,7 +135,7 @@ fn numbers(row: &Entered) -> Vec<u64> {
     all
 }
 
-/// What [`numbers`] wrote.
+/// Decodes the numbers that [`numbers`] wrote.
 fn entered(numbers: &[u64]) -> Entered {
     let mut numbers = numbers.iter().copied();
     let mut next = || numbers.next().unwrap_or(0);
@@ -169,8 +172,8 @@ fn time(Nanos(nanos): Nanos) -> String {
     }
 }
 
-/// For each name the table has the operations of each kind by what carried them, then the epochs and waits of
-/// each synchronization. Zeros are dashes.
+/// For each name the table has the operations of each kind by carrier, then the epochs and waits of each
+/// synchronization. Zeros are dashes.
 impl fmt::Display for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let together = if self.ranks == 1 { "" } else { " together" };
@@ -268,10 +271,11 @@ mod tests {
     #[test]
     fn any_number_of_names_takes_bounded_room() {
         let mut ledger = Ledger::new();
-        (0..3 * MOST).for_each(|name| ledger.enter(&format!("{name}{}", "\u{1b}x".repeat(99)), stats(1)));
-        assert!(ledger.rows.len() == MOST + 1 && ledger.encode().len() < 512 << 10);
-        assert_eq!(ledger.rows[OTHERS].windows, 2 * MOST as u64);
-        assert!(ledger.rows.keys().all(|name| name.len() <= LONGEST && !name.contains('\u{1b}')));
+        (0..3 * MAX_NAMES)
+            .for_each(|name| ledger.enter(&format!("{name}{}", "\u{1b}x".repeat(99)), stats(1)));
+        assert!(ledger.rows.len() == MAX_NAMES + 1 && ledger.encode().len() < 512 << 10);
+        assert_eq!(ledger.rows[OTHERS].windows, 2 * MAX_NAMES as u64);
+        assert!(ledger.rows.keys().all(|name| name.len() <= MAX_NAME_LENGTH && !name.contains('\u{1b}')));
     }
 
     proptest! {

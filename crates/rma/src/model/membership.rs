@@ -1,4 +1,4 @@
-//! What a launcher tells a process of a job: its rank, the number of ranks, and the secret that they share.
+//! A process's membership in a job, as set by the launcher: rank, number of ranks, and shared secret.
 
 use super::{Error, Rank};
 use std::fmt;
@@ -31,7 +31,7 @@ impl Key {
         self
     }
 
-    /// From bytes, such as those that another rank sent.
+    /// The key with these bytes, such as those received from another rank.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
@@ -43,7 +43,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// A key is a secret: logs do not get it.
+/// A key is a secret: it must not get into logs.
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Key(..)")
@@ -66,7 +66,7 @@ impl FromStr for Key {
     }
 }
 
-/// A process's membership in a job, as its launcher says.
+/// A process's membership in a job, as set by its launcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobMembership {
     pub rank: Rank,
@@ -74,15 +74,15 @@ pub struct JobMembership {
     pub key: Key,
 }
 
-/// The environment variables by which a launcher tells a process its [`JobMembership`].
+/// The environment variables that pass a [`JobMembership`] from a launcher to a process.
 pub mod environment {
     /// The rank, decimal.
     pub const RANK: &str = "UNISONO_RANK";
     /// The size of the job, decimal.
     pub const SIZE: &str = "UNISONO_SIZE";
-    /// The key, as [`super::Key`] is written.
+    /// The key, as [`super::Key`] displays it.
     pub const KEY: &str = "UNISONO_JOB";
-    /// Where rank 0 of a job on several hosts listens: host and port.
+    /// The address at which rank 0 of a job on several hosts listens: host and port.
     pub const ROOT: &str = "UNISONO_ROOT";
     /// The ranks of a process's host in a job on several hosts: a list of numbers and ranges, such as 4-7.
     pub const HERE: &str = "UNISONO_HERE";
@@ -91,7 +91,7 @@ pub mod environment {
 /// How the ranks of a job on several hosts come together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meeting {
-    /// Where rank 0 listens: host and port.
+    /// The address at which rank 0 listens: host and port.
     pub root: String,
     /// The ranks of this host, in order.
     pub here: Vec<Rank>,
@@ -134,8 +134,8 @@ pub(super) fn incomplete() -> Error {
 }
 
 impl JobMembership {
-    /// What the environment says. `None`: no launcher started this process. Fails with [`Error::Job`] for
-    /// values that make no sense.
+    /// The membership in the environment. `None`: no launcher started this process. Fails with [`Error::Job`]
+    /// for missing or invalid values.
     pub fn from_environment() -> Result<Option<Self>, Error> {
         let said = |name: &str| std::env::var(name).ok();
         match (said(environment::RANK), said(environment::SIZE), said(environment::KEY)) {
@@ -150,9 +150,9 @@ impl JobMembership {
             text.parse::<u32>().map_err(|_| Error::Job(format!("{name}={text}: a number was expected")))
         };
         let (rank, size) = (number(environment::RANK, rank)?, number(environment::SIZE, size)?);
-        if rank >= size || size > MOST_RANKS {
+        if rank >= size || size > MAX_RANKS {
             return Err(Error::Job(format!(
-                "{}={rank} and {}={size}: ranks are below the size, which is at most {MOST_RANKS}",
+                "{}={rank} and {}={size}: ranks are below the size, which is at most {MAX_RANKS}",
                 environment::RANK,
                 environment::SIZE
             )));
@@ -161,8 +161,8 @@ impl JobMembership {
     }
 }
 
-/// The most members a job can have.
-pub const MOST_RANKS: u32 = 4096;
+/// The largest number of members of a job.
+pub const MAX_RANKS: u32 = 4096;
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
-//! Types and rules that every other module uses: what a window is, without memory and without messages.
+//! Types and rules for all other modules: a window without its memory and its messages.
 //!
 //! Nothing here communicates, allocates window memory or calls the kernel. Read [`epochs`] first: it holds
-//! the standard's rules about which call fits when. [`layout`] describes data that is not contiguous.
+//! the standard's rules for the order of calls. [`layout`] describes data that is not contiguous.
 
 mod assert;
 mod coded;
@@ -25,10 +25,10 @@ pub use epochs::Lock;
 pub(crate) use epochs::{EpochKind, Epochs};
 pub use error::{Error, ErrorClass, Gone};
 pub(crate) use launched::launched;
-pub(crate) use layout::MOST_DESCRIPTION;
+pub(crate) use layout::MAX_DESCRIPTION;
 pub use layout::{Layout, Run};
 pub use ledger::{Ledger, STATS};
-pub use membership::{JobMembership, Key, MOST_RANKS, Meeting, environment};
+pub use membership::{JobMembership, Key, MAX_RANKS, Meeting, environment};
 pub use operation::Operation;
 pub use rank::Rank;
 pub use spec::{Completion, Locks, Placement, Spec, Style};

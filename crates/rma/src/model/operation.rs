@@ -1,11 +1,11 @@
-//! The predefined operations of accumulates, and for which elements each is defined.
+//! The predefined operations of accumulates, and their element types.
 //!
-//! Reference: MPI-4.0 section 6.9.2 (which operation goes with which type), 12.3.4 (replace, no-op).
+//! Reference: MPI-4.0 section 6.9.2 (operations and their types), 12.3.4 (replace, no-op).
 
 use super::coded::coded;
 use crate::model::{Element, Error};
 
-/// The arithmetic of `long double` is written for the 80-bit format, which only x86-64 has.
+/// The arithmetic of `long double` is written for the 80-bit format; only x86-64 has it.
 const HAS_LONG_DOUBLE: bool = cfg!(target_arch = "x86_64");
 
 coded! {
@@ -18,7 +18,7 @@ coded! {
         /// 1 if both are nonzero, else 0.
         LogicalAnd = 5 "logical and",
         LogicalOr = 6 "logical or",
-        /// 1 if exactly one is nonzero, else 0.
+        /// 1 if exactly one operand is nonzero, else 0.
         LogicalXor = 7 "logical xor",
         BitAnd = 8 "bitwise and",
         BitOr = 9 "bitwise or",
@@ -27,9 +27,9 @@ coded! {
         Replace = 11 "replace",
         /// The target's value; for get-accumulate and fetch-and-op.
         NoOp = 12 "no-op",
-        /// The pair with the smaller value; of two equal values the one with the smaller index.
+        /// The pair with the smaller value; of two equal values the pair with the smaller index.
         MinLoc = 13 "minloc",
-        /// The pair with the greater value; of two equal values the one with the smaller index.
+        /// The pair with the greater value; of two equal values the pair with the smaller index.
         MaxLoc = 14 "maxloc",
     }
 }

@@ -12,7 +12,8 @@ impl Rank {
         self.0 as usize
     }
 
-    /// From an index. A job has at most [`MOST_RANKS`](super::MOST_RANKS) members, so no index is too large.
+    /// The rank with this index. A job has at most [`MAX_RANKS`](super::MAX_RANKS) members, so every index
+    /// fits.
     pub const fn at(index: usize) -> Self {
         Self(index as u32)
     }

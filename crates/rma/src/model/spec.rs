@@ -1,9 +1,9 @@
-//! What kind of window to make: a builder, as MPI's info keys say it.
+//! The specification of a window: a builder with the meaning of MPI's info keys.
 
 use unisono_linux::named::named;
 
 named! {
-    /// How a window synchronizes. A study compares the styles to show what each design gains.
+    /// How a window synchronizes. A study compares the styles to measure the gain of each design.
     #[derive(Default)]
     pub enum Style {
         /// Stores and flags where members share memory; the paper's protocol elsewhere.
@@ -12,22 +12,23 @@ named! {
         /// The paper's protocol everywhere: the second synchronization call does all work (sections 4.1 to
         /// 4.3).
         Deferred = "deferred",
-        /// The naive forms that the paper describes: two barriers a fence, a start that waits for posts, done
-        /// messages, a lock that waits to be granted, an unlock message and its acknowledgement.
+        /// The naive forms that the paper describes: two barriers for a fence, a start that waits for posts,
+        /// done messages, a lock that waits for its grant, an unlock message and its acknowledgement.
         Naive = "naive",
     }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Locks {
-    /// It is. Where origins cannot reach the target's memory, an agent thread of the target makes progress.
+    /// The program may lock. Where origins cannot reach the target's memory, an agent thread of the target
+    /// makes progress.
     #[default]
     Possible,
     /// The program never locks (`no_locks`): there is no agent, and lock calls are errors.
     Never,
 }
 
-/// What the end of a passive epoch promises.
+/// The guarantee of the end of a passive epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Completion {
     /// Complete at origin and target, as the standard says.
@@ -39,7 +40,7 @@ pub enum Completion {
     Local,
 }
 
-/// Where the parts of an allocated window lie.
+/// The position of the parts of an allocated window in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
     /// Each at the start of a page.
@@ -49,7 +50,7 @@ pub enum Placement {
     Contiguous,
 }
 
-/// A description of a window. All members of a job give the same one, except for `unit`.
+/// The specification of a window. All members of a job give the same one, except for `unit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spec {
     pub(crate) unit: u32,

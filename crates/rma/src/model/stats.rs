@@ -1,9 +1,9 @@
-//! What a window has done so far. Counts cost an addition each; only a call that waits reads the clock.
+//! Statistics of a window. A count costs one addition; only a call that waits reads the clock.
 //!
-//! | type | says |
+//! | type | holds |
 //! |---|---|
 //! | [`WindowStats`] | one window at one rank: epochs and waits by synchronization ([`Stats`]), operations by [`Verb`] and [`Medium`] |
-//! | [`Ledger`](crate::Ledger) | the windows of a job by name, of one rank or of all ranks together; `Display` is the table |
+//! | [`Ledger`](crate::Ledger) | the windows of a job by name, of one rank or of all ranks together; `Display` prints the table |
 
 use crate::model::EpochKind;
 use std::cell::Cell;
@@ -25,7 +25,7 @@ named! {
 }
 
 named! {
-    /// What carries the data of an operation.
+    /// The carrier of an operation's data.
     pub enum Medium {
         /// Loads, stores and atomic instructions on memory that both sides map, or on this rank's own part.
         Stores = "by stores",
@@ -35,7 +35,7 @@ named! {
     }
 }
 
-/// Operations, and the bytes that they moved.
+/// A number of operations, and the bytes that they moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
     pub operations: u64,
@@ -88,7 +88,7 @@ impl AddAssign for Traffic {
     }
 }
 
-/// Amounts by verb, in cells: a call that only reads the window counts, too.
+/// Amounts by verb, in cells, because calls with `&self` count, too.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
     operations: [Cell<u64>; Verb::ALL.len()],
@@ -103,7 +103,7 @@ impl Counts {
         sum.set(sum.get() + bytes);
     }
 
-    /// Takes the count of an operation back that was not done.
+    /// Removes an operation from the counts, because it was not done.
     pub(crate) fn discount(&self, verb: Verb, bytes: u64) {
         let (operations, sum) = (&self.operations[verb as usize], &self.bytes[verb as usize]);
         operations.set(operations.get() - 1);
@@ -127,7 +127,7 @@ pub struct Stats {
     /// Access epochs that have ended, and for post-start-complete-wait exposure epochs as well.
     pub epochs: u64,
     pub operations: u64,
-    /// Bytes moved by them.
+    /// Bytes that the operations moved.
     pub bytes: u64,
     /// Time waited awake, without the waits that end within the first moment of polling (at most a few
     /// microseconds): they read no clock.
@@ -158,7 +158,7 @@ pub struct WindowStats {
     pub fence: Stats,
     pub pscw: Stats,
     pub passive: Stats,
-    /// Operations by kind and by what carried them, those of an open epoch included.
+    /// Operations by kind and by carrier, those of an open epoch included.
     pub traffic: Traffic,
 }
 
@@ -189,7 +189,7 @@ impl Waits {
     }
 }
 
-/// Time waited in calls that only read the window. The kind of synchronization is known when the epoch ends.
+/// Time waited in calls with `&self`. The kind of synchronization is known when the epoch ends.
 #[derive(Debug, Default)]
 pub(crate) struct Noted {
     awake: AtomicU64,
@@ -197,13 +197,13 @@ pub(crate) struct Noted {
 }
 
 impl Noted {
-    /// Adds a wait of `total`, `asleep` of which the thread slept.
+    /// Adds a wait of `total`; the thread slept for `asleep` of it.
     pub(crate) fn note(&self, total: Nanos, asleep: Nanos) {
         self.awake.fetch_add(total.since(asleep).0, Ordering::Relaxed);
         self.asleep.fetch_add(asleep.0, Ordering::Relaxed);
     }
 
-    /// What was noted since the last call.
+    /// The time noted since the last call.
     #[inline]
     pub(crate) fn take(&mut self) -> Waited {
         let awake = Nanos(std::mem::take(self.awake.get_mut()));
@@ -212,7 +212,7 @@ impl Noted {
 }
 
 thread_local! {
-    /// How long this thread has waited for messages so far.
+    /// The time that this thread has waited for messages so far.
     static FOR_MESSAGES: Cell<Waited> = const { Cell::new(Waited { awake: Nanos::ZERO, asleep: Nanos::ZERO }) };
 }
 
@@ -223,7 +223,7 @@ pub(crate) fn waited_for_messages(total: Nanos, asleep: Nanos) {
     FOR_MESSAGES.set(waited);
 }
 
-/// Makes a call that may wait for messages, and adds what it waited to `stats`.
+/// Makes a call that may wait for messages, and adds the waited time to `stats`.
 pub(crate) fn counted<T>(stats: &mut Stats, call: impl FnOnce() -> T) -> T {
     let before = FOR_MESSAGES.get();
     let answer = call();

@@ -2,19 +2,19 @@
 
 use crate::model::{Layout, Rank};
 
-/// Data at the origin that is read.
+/// Data at the origin, to be read.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
-    /// Of the first element. May be null if there is no data.
+    /// The address of the first element. May be null if there is no data.
     pub address: *const u8,
     pub count: u64,
     pub layout: &'a Layout,
 }
 
-/// Memory at the origin that is written.
+/// Memory at the origin, to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct Sink<'a> {
-    /// Of the first element. May be null if there is no data.
+    /// The address of the first element. May be null if there is no data.
     pub address: *mut u8,
     pub count: u64,
     pub layout: &'a Layout,
@@ -30,7 +30,7 @@ pub struct Target<'a> {
     pub layout: &'a Layout,
 }
 
-/// What a member announced about its part.
+/// A member's part, as the member announced it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WindowPart {
     pub(crate) bytes: u64,
@@ -39,7 +39,7 @@ pub(crate) struct WindowPart {
 }
 
 impl WindowPart {
-    /// The byte that `displacement` names, if `bytes` bytes from there on lie inside the part.
+    /// The part's byte at `displacement`, if the `bytes` bytes from there on lie inside the part.
     #[inline]
     pub(crate) fn inside(self, bytes: usize, displacement: i64) -> Option<u64> {
         let start = u64::try_from(displacement).ok()?.checked_mul(u64::from(self.unit))?;

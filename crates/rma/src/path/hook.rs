@@ -1,16 +1,16 @@
-//! What a member calls while it waits, and how often: a binding's host may have to make progress meanwhile.
+//! The hook that a waiting member calls, and its pace: a binding's host may have to make progress meanwhile.
 //!
 //! The idea: if a sleeper's deadline is nearer than the kernel's next tick, the kernel sets the processor's
 //! timer and resets it, which takes 10 us for each sleep on a virtual machine. (A futex round trip between
-//! two processes of one core: 6.2 us without a deadline or with one of 5 ms, 16.6 us with one of 500 us;
+//! two processes of one core: 6.2 us without a deadline or with a deadline of 5 ms, 16.6 us with 500 us;
 //! Linux 6.18, 250 ticks a second.) Where members share processors nearly every wait sleeps, and few waits
-//! are for the host. So there the first call comes late. A wait that has lasted until its late call may have
-//! been for the host; then the calls of the next waits come soon.
+//! need the host. So there the first call comes late. A wait that has lasted until its late call may have
+//! needed the host; then the calls of the next waits come soon.
 //!
-//! A host that has a message in flight moves one piece of it in each call. So a call says whether it found
-//! work: then the next call comes after [`SOON`]. Each call that finds none doubles the pause, up to the
-//! period. A message of many pieces then moves as fast as its receiver takes it, and a host that has nothing
-//! to do is asked no more often than before.
+//! A host with a message in flight moves one piece of it in each call. So a call returns whether it found
+//! work: if it did, the next call comes after [`SOON`]. Each call that finds none doubles the pause, up to
+//! the period. A message of many pieces then moves as fast as its receiver takes it, and an idle host is
+//! called no more often than without this rule.
 //!
 //! Cost: two loads for each wait. When not to use: without a hook there is nothing to pace.
 
@@ -19,30 +19,30 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use unisono_linux::clock::Nanos;
 
-/// When the first call of a wait comes where members share processors: beyond the next tick. A sleeper with a
-/// deadline before the tick has the processor's timer set and reset, which takes 10 us in a virtual machine:
-/// a round trip between two sleepers on one processor took 16.6 us with a deadline of 500 us, and 6.2 with
-/// one of 5 ms or none. A fence among 4 ranks on 2 processors went from 3.2 to 27.7 us down to 3.1 to 4.8
-/// (medians of 6 runs, AMD EPYC, Linux 6.18). Half of it comes before the tick of a kernel with 250 ticks a
-/// second.
+/// The time until the first call of a wait where members share processors: beyond the next tick. For a
+/// deadline before the tick the kernel sets and resets the processor's timer, which takes 10 us in a virtual
+/// machine: a round trip between two sleepers on one processor took 16.6 us with a deadline of 500 us, and
+/// 6.2 with 5 ms or none. A fence among 4 ranks on 2 processors went from 3.2 to 27.7 us down to 3.1 to 4.8
+/// (medians of 6 runs, AMD EPYC, Linux 6.18). Half of it could end before the next tick of a kernel with 250
+/// ticks a second.
 const LATE: Nanos = Nanos(5_000_000);
-/// Waits whose first call comes after the period, once a wait has lasted until its late call: something of
-/// the host's is under way then, and moving it takes some hundred calls. Each of these waits may pay 10 us
-/// for its timer (see [`LATE`]), 5 ms in all, as much as the one late call has cost. Chosen by this sum, not
-/// measured.
+/// The number of waits whose first call comes after the period, once a wait has lasted until its late call:
+/// the host has a message in flight then, and moving it takes some hundred calls. Each of these waits may pay
+/// 10 us for its timer (see [`LATE`]), 5 ms in all, as much as the one late call has cost. Chosen by this
+/// sum, not measured.
 const IN_HASTE: u32 = 512;
 
-/// When the next call comes after one that found work: a piece of a long message takes a few microseconds to
-/// copy, and the next one is there then. 16 MB to a rank that waits in a fence took 16 to 25 ms when each
-/// call came 500 us after the last, and 1.3 to 1.6 ms so (Open MPI without single copy, 2 ranks, three
-/// interleaved runs of 15). Half of it finds nothing half of the time.
+/// The time from a call that found work to the next: a piece of a long message takes a few microseconds to
+/// copy, and the next piece is there then. 16 MB to a rank that waits in a fence took 16 to 25 ms when each
+/// call came 500 us after the last, and 1.3 to 1.6 ms with this time (Open MPI without single copy, 2 ranks,
+/// three interleaved runs of 15). With half of this time, half of the calls would find no work.
 const SOON: Nanos = Nanos(2_000);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// Nothing to do: the next call may come a period later.
     Nothing,
-    /// Something that was in flight has moved, and may move on soon.
+    /// A message in flight has moved, and may move on soon.
     Work,
 }
 
@@ -52,9 +52,9 @@ type HookCall = Box<dyn FnMut() -> Found + Send>;
 #[derive(Default)]
 pub(crate) struct Hook {
     call: Mutex<Option<HookCall>>,
-    /// Its period in nanoseconds; zero: there is no hook.
+    /// The period in nanoseconds; zero: there is no hook.
     every: AtomicU64,
-    /// Nanoseconds from the last call to the next: the period, or less while something is in flight.
+    /// Nanoseconds from the last call to the next: the period, or less while a message is in flight.
     pace: AtomicU64,
     crowded: AtomicBool,
     haste: AtomicU32,
@@ -74,13 +74,14 @@ impl Hook {
         (every != 0).then_some(Nanos(every))
     }
 
-    /// How long a wait that begins lasts until the hook is called.
+    /// The time from the beginning of a wait until the hook is called.
     #[inline]
     pub(crate) fn first(&self) -> Option<Nanos> {
         let every = self.every()?;
         let pace = Nanos(self.pace.load(Ordering::Relaxed));
         if pace < every {
-            // Otherwise waits that end before their call would keep the pace fast with nothing in flight.
+            // Otherwise waits that end before their call would keep the pace fast without a message in
+            // flight.
             self.pace.store(pace.0.saturating_mul(2), Ordering::Relaxed);
             return Some(pace);
         }
@@ -96,13 +97,13 @@ impl Hook {
         Some(every)
     }
 
-    /// Calls it at the beginning of a wait; how long the wait lasts until it has to be called again.
+    /// Calls the hook at the beginning of a wait; returns the time until the next call.
     pub(crate) fn begin(&self) -> Option<Nanos> {
         self.call()?;
         self.first()
     }
 
-    /// Calls it; how long until it has to be called again.
+    /// Calls the hook; returns the time until the next call.
     pub(crate) fn call(&self) -> Option<Nanos> {
         let every = self.every()?;
         let mut call = self.call.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,7 +116,7 @@ impl Hook {
         Some(pace)
     }
 
-    /// Calls it in a wait that has lasted until then.
+    /// Calls the hook in a wait that has lasted until the call was due.
     pub(crate) fn call_due(&self) -> Option<Nanos> {
         self.haste.store(IN_HASTE, Ordering::Relaxed);
         self.call()

@@ -1,8 +1,8 @@
 //! The two paths of an operation to its target: memory that both sides can reach, or messages.
 //!
-//! A window checks a call against its epochs and parts, and then has its path do the work. The two paths
-//! differ in what a call costs and in when operations are done, not in what a program sees. [`Path`] lists
-//! the calls that both have.
+//! A window checks a call against its epochs and parts; then its path does the work. The two paths differ in
+//! the cost of a call and in the moment when operations are done, but not in their results. [`Path`] lists
+//! the calls of both.
 //!
 //! | path | operations are | synchronization is | folder |
 //! |---|---|---|---|
@@ -23,7 +23,7 @@ use mapped::MappedPath;
 use message::{MessageEngine, MessagePath};
 use unisono_sync::Waited;
 
-/// A change of the pieces of memory that are attached, by address and length.
+/// A change of the list of attached memory, by address and length.
 pub(crate) type AttachmentChange<'a> = &'a mut dyn FnMut(&mut Vec<(usize, usize)>) -> Result<(), Error>;
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(crate) enum AnyPath {
 }
 
 impl AnyPath {
-    /// The mapped path, if it is the window's.
+    /// The mapped path, if the window is on it.
     #[inline]
     pub(crate) fn mapped_mut(&mut self) -> Option<&mut MappedPath> {
         match self {
@@ -47,7 +47,7 @@ impl AnyPath {
     }
 }
 
-/// Defines [`Path`], and passes each of its calls on to the path that there is.
+/// Defines [`Path`], and passes each call on to the window's path.
 macro_rules! paths {
     ($(#[$about:meta])*
      mut { $($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*) $(-> $answer:ty)?;)* }
@@ -82,12 +82,12 @@ macro_rules! paths {
 }
 
 paths! {
-    /// A window's way to the other members. The window has checked each call: the epoch allows it, ranks and
-    /// ranges are possible.
+    /// A window's way to the other members. The window has checked each call: the epoch allows it, and ranks
+    /// and ranges are valid.
     ///
-    /// `stats` takes the time that a call waits for messages. The path keeps the time that it waits for flags
-    /// ([`waits`](Self::waits)). An error that [`Error::ends_epoch`] is a target's refusal; the call is
-    /// complete all the same.
+    /// A call adds the time that it waits for messages to `stats`. The path keeps the time that it waits for
+    /// flags ([`waits`](Self::waits)). An error for which [`Error::ends_epoch`] is true is a target's
+    /// refusal; the call is complete all the same.
     mut {
         /// Ends a fence epoch if `closes`, and begins the next.
         fence(closes: bool, assert: Assert, parts: &[WindowPart], stats: &mut Stats) -> Result<(), Error>;
@@ -95,21 +95,21 @@ paths! {
         start(targets: &[Rank], assert: Assert, stats: &mut Stats) -> Result<(), Error>;
         complete(targets: &[Rank], assert: Assert, stats: &mut Stats) -> Result<(), Error>;
         wait(origins: &[Rank], parts: &[WindowPart], stats: &mut Stats) -> Result<(), Error>;
-        /// Whether the exposure epoch has ended; does not wait.
+        /// Tests without waiting whether the exposure epoch has ended.
         test(origins: &[Rank], parts: &[WindowPart]) -> Result<bool, Error>;
         lock(target: Rank, lock: Lock, assert: Assert, stats: &mut Stats) -> Result<(), Error>;
         unlock(target: Rank, lock: Lock, stats: &mut Stats) -> Result<(), Error>;
         lock_all(assert: Assert, stats: &mut Stats) -> Result<(), Error>;
-        /// Gives back all locks. After the outer error this rank still holds them. The inner error is the
-        /// refusal of an operation.
+        /// Releases all locks. After the outer error this rank still holds them. The inner error is a
+        /// target's refusal of an operation.
         unlock_all(stats: &mut Stats) -> Result<Result<(), Error>, Error>;
-        /// Waits for the operations that unlocks left to be done at their targets.
+        /// Waits until the operations of returned unlocks are done at their targets.
         settle(stats: &mut Stats) -> Result<(), Error>;
         flush(target: Rank, lock: Lock, stats: &mut Stats) -> Result<(), Error>;
         flush_local(target: Rank, lock: Lock, stats: &mut Stats) -> Result<(), Error>;
         /// Whether every operation to `target` is complete at the origin; makes progress once.
         test_local(target: Rank, lock: Lock) -> Result<bool, Error>;
-        /// Comes after a memory fence, and lets other members' operations on this rank's part be seen.
+        /// Makes other members' operations on this rank's part visible. Called after a memory fence.
         sync() -> Result<(), Error>;
         progress() -> Result<(), Error>;
         /// Does an operation, or queues it. [`Error::NotYet`]: nothing was done, and the caller repeats the
@@ -117,7 +117,7 @@ paths! {
         issue(reach: EpochKind, target: Rank, op: Op) -> Result<(), Error>;
         /// Frees the window, collectively.
         free() -> Result<(), Error>;
-        /// This member drops the window without the others. Its memory is out of reach from now on.
+        /// Drops this member's window without the others. Its memory is out of reach from now on.
         abandon();
         /// Takes the time that this member has waited for gates of accumulates since the last call.
         take_gate_waits() -> Waited;
@@ -125,15 +125,15 @@ paths! {
     ref {
         /// Whether every operation to `target` is done.
         is_settled(target: Rank) -> bool;
-        /// Where this process maps a member's part, if it does.
+        /// The address of a member's part in this process, if this process maps it.
         mapped(rank: Rank) -> Option<*mut u8>;
-        /// How long this member has waited for flags of the window.
+        /// The time that this member has waited for flags of the window.
         waits() -> Waits;
-        /// What carried the operations that were issued.
+        /// The operations that were issued, divided by carrier.
         traffic(issued: &Counts) -> Traffic;
         /// The engine that all windows of the job share.
         shared() -> &MessageEngine;
-        /// Changes what is attached to a dynamic window. `None`: the window is not dynamic.
+        /// Changes the attached memory of a dynamic window. `None`: the window is not dynamic.
         change_attached(change: AttachmentChange<'_>) -> Option<Result<(), Error>>;
     }
 }

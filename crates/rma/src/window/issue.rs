@@ -7,7 +7,7 @@ use crate::path::Path;
 use crate::path::mapped::MappedPath;
 
 impl Window {
-    /// The byte in the target's part that the displacement names, if the access stays inside the part.
+    /// The offset of the access in the target's part, if the access stays inside the part.
     pub(crate) fn locate(&self, target: &Target<'_>) -> Result<i64, Error> {
         if self.flavor == Flavor::Dynamic {
             return Ok(target.displacement);
@@ -23,7 +23,7 @@ impl Window {
             let (bytes, unit) = (part.bytes, part.unit);
             return Err(Error::Range { target: target.rank, start, end, bytes, unit });
         }
-        // An offset inside a part fits. One that does not fit belongs to an access of no bytes.
+        // An offset inside a part fits. An offset that does not fit belongs to an access of no bytes.
         Ok(i64::try_from(offset).unwrap_or(0))
     }
 
@@ -70,8 +70,8 @@ impl Window {
         issued
     }
 
-    /// The mapped path and the first byte at `target`, if the path is the window's and `bytes` bytes from
-    /// there on lie inside the part.
+    /// The mapped path, the target's index and the offset in its part, if the window is on that path and
+    /// `bytes` bytes from there on lie inside the part.
     #[inline]
     fn mapped_bytes(
         &mut self,
@@ -128,8 +128,8 @@ impl Window {
         done
     }
 
-    /// Combines contiguous elements at once, as [`put_at_once`](Self::put_at_once) writes. What the target
-    /// held goes to `result`, unless that is null.
+    /// Combines contiguous elements at once, as [`put_at_once`](Self::put_at_once) writes. The target's old
+    /// values go to `result`, unless it is null.
     ///
     /// # Safety
     /// `bytes` bytes are readable at `source`, and writable at `result` or it is null.
@@ -147,10 +147,10 @@ impl Window {
         if bytes == 0 || !how.1.is_defined_for(how.0) {
             return Ok(false);
         }
-        // SAFETY: readable, which the caller promises.
+        // SAFETY: the caller promises that the source is readable.
         let brought = unsafe { std::slice::from_raw_parts(source, bytes) };
         let back = (!result.is_null()).then(|| {
-            // SAFETY: writable, which the caller promises.
+            // SAFETY: the caller promises that the result is writable.
             unsafe { std::slice::from_raw_parts_mut(result, bytes) }
         });
         let done = path.combine_at_once(index, start, how, brought, back)?;
@@ -161,7 +161,7 @@ impl Window {
         Ok(done)
     }
 
-    /// Stages a short contiguous put without making an operation of it. False: it was not staged.
+    /// Stages a short contiguous put without building an [`Op`]. False: it was not staged.
     #[inline]
     pub(crate) fn put_staged(&mut self, data: &[u8], target: &Target<'_>) -> Result<bool, Error> {
         if !self.path.is_mapped() || data.is_empty() {
@@ -188,7 +188,7 @@ impl Window {
         stats.bytes += bytes;
     }
 
-    /// Takes the count of an operation back that the caller issues again.
+    /// Removes an operation from the counts, because the caller issues it again.
     fn discount(&mut self, reach: EpochKind, verb: Verb, bytes: u64) {
         self.issued.discount(verb, bytes);
         self.counted.operations -= 1;

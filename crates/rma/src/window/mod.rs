@@ -1,13 +1,13 @@
 //! A window: memory that the other members of a job access, and the calls of the standard on it.
 //!
-//! A call checks its arguments against the epochs and the parts, and then has the window's path do the work.
+//! A call checks its arguments against the epochs and the parts; then the window's path does the work.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `mod.rs` | making, naming, freeing, attached memory |
-//! | `safe.rs` | put, get and their kin on slices of plain values |
-//! | `raw.rs` | the same on addresses and layouts |
-//! | `issue.rs` | from a call to an operation: the checks, and what is done at once |
+//! | `safe.rs` | put, get and related calls on slices of plain values |
+//! | `raw.rs` | the same calls on addresses and layouts |
+//! | `issue.rs` | from a call to an operation: the checks, and operations that are done at once |
 //! | `synchronize.rs` | the calls that begin and end epochs |
 
 mod issue;
@@ -21,27 +21,28 @@ use crate::model::{Amount, Counts, Epochs, Error, Rank, Spec, WindowPart, Window
 use crate::path::{AnyPath, Path};
 use std::collections::HashMap;
 
-/// How a window came by its memory.
+/// The origin of a window's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flavor {
-    /// Memory of the engine's, mapped by every process of the host ([`Job::allocate`](crate::Job::allocate)).
+    /// Memory of the engine, mapped by every process of the host ([`Job::allocate`](crate::Job::allocate)).
     Allocated,
-    /// Memory of the user's ([`Job::create`](crate::Job::create)).
+    /// Memory of the user ([`Job::create`](crate::Job::create)).
     Created,
     /// Memory attached later; displacements are addresses ([`Job::dynamic`](crate::Job::dynamic)).
     Dynamic,
 }
 
-/// A member's part of a window, mapped into this process: what `MPI_Win_shared_query` returns.
+/// A member's part of a window, mapped into this process: the result of `MPI_Win_shared_query`.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapped {
     pub base: *mut u8,
     pub bytes: u64,
-    /// Bytes of its displacement unit.
+    /// Bytes of the member's displacement unit.
     pub unit: u32,
 }
 
-/// Operations whose completion at the origin the program asks for; see [`Window::request`].
+/// A handle to wait or test for the completion of operations at the origin; see
+/// [`Window::request`].
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a request is complete only after wait_request() or test_request()"]
 pub struct Request {
@@ -52,22 +53,24 @@ pub struct Request {
 ///
 /// Operations belong into an epoch: between two [`fence`](Self::fence)s; between [`start`](Self::start) and
 /// [`complete`](Self::complete), where the target calls [`post`](Self::post) and [`wait`](Self::wait); or
-/// between [`lock`](Self::lock) and [`unlock`](Self::unlock), without the target. They are complete when the
-/// epoch has ended.
+/// between [`lock`](Self::lock) and [`unlock`](Self::unlock), without the target. Operations are complete
+/// when their epoch has ended.
 ///
-/// There are two layers, which a program may mix. The *safe* one ([`put`](Self::put), [`get`](Self::get),
-/// [`accumulate`](Self::accumulate)) moves slices of [`Plain`](crate::Plain) values. It copies data that
-/// cannot be moved at once, and keeps what it reads until the program takes it. The *raw* one (names that
-/// begin with `raw_`) takes addresses and [`Layout`](crate::Layout)s and leaves data in place where it can.
-/// Its caller keeps origin buffers valid and unchanged until the operation is complete.
+/// There are two layers, and a program may use both. The *safe* layer ([`put`](Self::put),
+/// [`get`](Self::get), [`accumulate`](Self::accumulate)) moves slices of [`Plain`](crate::Plain) values. It
+/// copies data that cannot be moved at once, and keeps the results of gets until the program takes them. The
+/// *raw* layer (names that begin with `raw_`) takes addresses and [`Layout`](crate::Layout)s and leaves data
+/// in place where it can. Its caller keeps origin buffers valid and unchanged until the operation is
+/// complete.
 ///
-/// Promised over every transport and in every [`Style`](crate::Style):
+/// Guarantees over every transport and in every [`Style`](crate::Style):
 /// - Every misuse is an [`Error`] at the caller, with nothing written or sent.
 /// - The origin checks ranges against the size and unit that the target announced. In a dynamic window the
-///   target checks, and the error comes with the call that ends the epoch.
+///   target checks, and the call that ends the epoch returns the error.
 /// - Accumulates, fetch-and-op and compare-and-swap on the same element are atomic among each other, and
-///   those of one origin happen in the order issued. Puts and gets have no order, as in the standard.
-/// - A member that is gone makes every call that needs it fail within a second, naming it ([`Error::Gone`]).
+///   an origin's own happen in the order issued. Puts and gets have no order, as in the standard.
+/// - A member that is gone makes every call that needs it fail within a second; the error names the member
+///   ([`Error::Gone`]).
 ///
 /// A window is used by one thread at a time (`&mut self`), and may move between threads.
 #[derive(Debug)]
@@ -82,11 +85,12 @@ pub struct Window {
     pub(crate) epochs: Epochs,
     pub(crate) path: AnyPath,
     pub(crate) issued: Counts,
-    /// Operations that the counts of a synchronization contain. Operations that were done at once come in
-    /// when their epoch ends.
+    /// Operations that the counts of a synchronization contain. Operations done at once are added when their
+    /// epoch ends.
     pub(crate) counted: Amount,
     name: Option<String>,
-    /// Data that the safe layer has asked for, and its target, by the number of [`Pending`].
+    /// Results of the safe layer that the program has not taken, with their targets, by the number of
+    /// [`Pending`].
     kept: HashMap<u64, (Rank, Vec<u8>)>,
     next_kept: u64,
 }
@@ -153,13 +157,13 @@ impl Window {
         stats
     }
 
-    /// Names the window for the job's table ([`Ledger`](crate::Ledger)), which adds up what has the same
+    /// Names the window for the job's table ([`Ledger`](crate::Ledger)), which adds up windows with the same
     /// name. Members may give one window different names.
     pub fn set_name(&mut self, name: impl Into<String>) {
         self.name = Some(name.into());
     }
 
-    /// The name that [`set_name`](Self::set_name) gave the window; without one its flavour.
+    /// The name set by [`set_name`](Self::set_name), or by default the window's flavor.
     pub fn name(&self) -> &str {
         self.name.as_deref().unwrap_or(match self.flavor {
             Flavor::Allocated => "allocated",
@@ -168,16 +172,16 @@ impl Window {
         })
     }
 
-    /// Enters what this window did into the job's ledger, if the job keeps one.
+    /// Enters this window's statistics into the job's ledger, if the job keeps one.
     fn enter(&self) {
         if let Some(mut ledger) = self.path.shared().ledger() {
             ledger.enter(self.name(), self.stats());
         }
     }
 
-    /// A member's part in this process's address space. `None`: this process does not map it. It always has
-    /// its own part, except in a dynamic window. Loads and stores there race with the operations of other
-    /// members unless epochs order them.
+    /// A member's part in this process's address space. `None`: this process does not map the part. A process
+    /// always maps its own part, except in a dynamic window. Loads and stores there race with the operations
+    /// of other members unless epochs order them.
     pub fn mapped(&self, rank: Rank) -> Option<Mapped> {
         let part = self.parts.get(rank.index())?;
         let base = match rank == self.rank {
@@ -207,7 +211,7 @@ impl Window {
     }
 
     /// Attaches memory to a dynamic window: other members access it by its address. Fails with
-    /// [`Error::Flavor`], [`Error::Attach`] for memory that overlaps what is attached.
+    /// [`Error::Flavor`], [`Error::Attach`] for memory that overlaps attached memory.
     ///
     /// # Safety
     /// `bytes` bytes at `address` stay valid, and are accessed only as the epochs allow, until detached.
@@ -223,8 +227,8 @@ impl Window {
         })
     }
 
-    /// Detaches memory, by the address with which it was attached. Fails with [`Error::Flavor`],
-    /// [`Error::Attach`] when nothing is attached there.
+    /// Detaches memory, by its address when it was attached. Fails with [`Error::Flavor`],
+    /// [`Error::Attach`] when no attached memory begins there.
     pub fn detach(&mut self, address: *mut u8) -> Result<(), Error> {
         self.attached("detach", |pieces| {
             let start = address as usize;

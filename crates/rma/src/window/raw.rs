@@ -1,8 +1,8 @@
-//! The raw layer: addresses and layouts. What `abi/mpi` and `abi/c` call.
+//! The raw layer: operations on addresses and layouts, for `abi/mpi` and `abi/c`.
 //!
 //! Each operation is issued inside an access epoch to its target. It is complete at the origin (buffers may
-//! be used again, results have come) after the call that ends the epoch, or after a flush. A count of zero is
-//! allowed and does nothing.
+//! be used again, results have arrived) after the call that ends the epoch, or after a flush. A count of zero
+//! is allowed and does nothing.
 
 use super::Window;
 use super::issue::one;
@@ -23,11 +23,11 @@ impl Window {
         {
             return Ok(());
         }
-        // SAFETY: readable and unchanged, which the caller promises.
+        // SAFETY: the caller promises that the source is readable and unchanged.
         unsafe { self.put_in_time(source, target, bytes) }
     }
 
-    /// A put that is not done at once.
+    /// A put that cannot be done at once.
     ///
     /// # Safety
     /// As [`raw_put`](Self::raw_put).
@@ -39,7 +39,7 @@ impl Window {
         bytes: Option<usize>,
     ) -> Result<(), Error> {
         if let Some(bytes @ 1..) = bytes {
-            // SAFETY: readable, which the caller promises.
+            // SAFETY: the caller promises that the source is readable.
             let data = unsafe { std::slice::from_raw_parts(source.address, bytes) };
             if self.put_staged(data, &target)? {
                 return Ok(());
@@ -51,7 +51,7 @@ impl Window {
     /// Reads `target` into `sink`. Fails as [`raw_put`](Self::raw_put) does.
     ///
     /// # Safety
-    /// The sink is writable, and accessed by nobody else, until the operation is complete at the origin.
+    /// The sink is writable, and no other code accesses it, until the operation is complete at the origin.
     #[inline]
     pub unsafe fn raw_get(&mut self, sink: Sink<'_>, target: Target<'_>) -> Result<(), Error> {
         if let Some(bytes) = contiguous(&target, sink.layout, sink.count)
@@ -68,7 +68,7 @@ impl Window {
     }
 
     /// Combines `source` into `target`, element by element, each atomically. Fails as
-    /// [`raw_put`](Self::raw_put) does, and with [`Error::Operation`]; [`Error::Type`] for layouts of no
+    /// [`raw_put`](Self::raw_put) does, and with [`Error::Operation`]; [`Error::Type`] for layouts without a
     /// single element type.
     ///
     /// # Safety
@@ -81,7 +81,7 @@ impl Window {
     ) -> Result<(), Error> {
         let element = match element_of(target.layout, source.layout) {
             Ok(element) => element,
-            // the standard does not ask that types and operation fit where no element is combined
+            // the standard does not require types and operation to fit if no element is combined
             Err(_) if moves_nothing(&target) => {
                 let data = Data::borrowed(source);
                 return self.issue("accumulate", Verb::Accumulate, None, target, data, None);
@@ -101,7 +101,7 @@ impl Window {
         self.issue("accumulate", Verb::Accumulate, how, target, Data::borrowed(source), None)
     }
 
-    /// As [`raw_accumulate`](Self::raw_accumulate), and stores what the target held before in `result`. With
+    /// As [`raw_accumulate`](Self::raw_accumulate), and stores the target's old values in `result`. With
     /// [`Operation::NoOp`] the source is ignored. Fails as [`raw_accumulate`](Self::raw_accumulate) does.
     ///
     /// # Safety
@@ -120,7 +120,7 @@ impl Window {
         }
         let element = element_of(target.layout, target.layout)?;
         let data = if operation == Operation::NoOp {
-            // A get_accumulate of nothing is atomic and in order like any other: it travels as zeros.
+            // A get_accumulate with no-op is atomic and in order like any other: it travels with zeros.
             Data::Owned(vec![0; target.layout.total(target.count)? as usize].into())
         } else {
             element_of(target.layout, source.layout)?;
@@ -153,7 +153,7 @@ impl Window {
         target: (Rank, i64),
         operation: Operation,
     ) -> Result<(), Error> {
-        let nothing = [0_u8; Element::LARGEST];
+        let nothing = [0_u8; Element::MAX_BYTES];
         let brought = if operation == Operation::NoOp { nothing.as_ptr() } else { source };
         // SAFETY: the caller promises one readable and one writable element; none is longer than `nothing`.
         if unsafe { self.combine_at_once((element, operation), (brought, result), element.size(), target) }? {
@@ -170,9 +170,9 @@ impl Window {
         self.issue("fetch_and_op", Verb::GetAccumulate, how, one(&layout, target), data, Some(back))
     }
 
-    /// Stores what the target holds in `result`, and writes `source` there if the target held `compare`.
-    /// Elements are integers, bytes or bools. Fails as [`raw_fetch_and_op`](Self::raw_fetch_and_op) does, and
-    /// with [`Error::Operation`] for other elements.
+    /// Stores the target's old value in `result`, and writes `source` to the target if that value equals
+    /// `compare`. Elements are integers, bytes or bools. Fails as
+    /// [`raw_fetch_and_op`](Self::raw_fetch_and_op) does, and with [`Error::Operation`] for other elements.
     ///
     /// # Safety
     /// As [`raw_fetch_and_op`](Self::raw_fetch_and_op).
@@ -202,7 +202,7 @@ impl Window {
     }
 }
 
-/// The number of bytes, if both sides are contiguous and have the same number.
+/// The number of bytes, if both sides are contiguous and have the same number of bytes.
 #[inline]
 fn contiguous(target: &Target<'_>, layout: &Layout, count: u64) -> Option<usize> {
     if !target.layout.is_contiguous() || !layout.is_contiguous() {
@@ -217,7 +217,7 @@ fn moves_nothing(target: &Target<'_>) -> bool {
     target.count == 0 || target.layout.size() == 0
 }
 
-/// The predefined type that both layouts are made of.
+/// The predefined type of both layouts.
 fn element_of(target: &Layout, source: &Layout) -> Result<Element, Error> {
     match (target.element(), source.element()) {
         (Some(target), Some(source)) if target == source => Ok(target),

@@ -6,7 +6,8 @@ use crate::model::{EpochKind, Error, Layout, Operation, Plain, Rank, Sink, Sourc
 use crate::path::Path;
 use std::marker::PhantomData;
 
-/// Data that [`Window::get`] has asked for. The window keeps it until the program takes it.
+/// The result of a [`Window::get`] that may not have arrived yet. The window keeps it until the program takes
+/// it.
 #[derive(Debug)]
 #[must_use = "Window::take returns the data"]
 pub struct Pending<T> {
@@ -19,7 +20,7 @@ fn bytes_of<T: Plain>(values: &[T]) -> &[u8] {
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 
-/// The bytes of plain values, to be written.
+/// The bytes of plain values, for writing.
 fn bytes_of_mut<T: Plain>(values: &mut [T]) -> &mut [u8] {
     // SAFETY: plain values have no padding, and every bit pattern is a value.
     unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
@@ -46,7 +47,7 @@ impl Window {
         self.issue("put", Verb::Put, None, to, Data::Owned(bytes.into()), None)
     }
 
-    /// As [`put`](Self::put), of data that lives for ever and is therefore not copied. Fails as
+    /// As [`put`](Self::put), for data that lives for ever and is therefore not copied. Fails as
     /// [`raw_put`](Self::raw_put) does.
     pub fn put_static<T: Plain>(
         &mut self,
@@ -57,11 +58,11 @@ impl Window {
         let layout = T::ELEMENT.layout();
         let to = self::target::<T>(&layout, target, displacement, data.len());
         let source = Source { address: data.as_ptr().cast(), count: data.len() as u64, layout: &layout };
-        // SAFETY: the data lives for ever, and nobody changes a shared slice of plain values.
+        // SAFETY: the data lives for ever, and a shared slice of plain values never changes.
         unsafe { self.raw_put(source, to) }
     }
 
-    /// Asks for `count` values; [`take`](Self::take) them once the epoch has ended or was flushed. Fails as
+    /// Requests `count` values; [`take`](Self::take) them once the epoch has ended or was flushed. Fails as
     /// [`raw_get`](Self::raw_get) does.
     pub fn get<T: Plain>(
         &mut self,
@@ -78,15 +79,15 @@ impl Window {
         Ok(self.keep(target, kept))
     }
 
-    /// Keeps the memory that an answer goes to. The bytes do not move until the program takes them or the
-    /// window is dropped.
+    /// Keeps the memory for an answer. The bytes do not move until the program takes them or the window is
+    /// dropped.
     fn keep<T: Plain>(&mut self, target: Rank, kept: Vec<u8>) -> Pending<T> {
         self.next_kept += 1;
         self.kept.insert(self.next_kept, (target, kept));
         Pending { number: self.next_kept, values: PhantomData }
     }
 
-    /// The data that a get has asked for. Fails with [`Error::Sync`] when the data has not come: end the
+    /// Returns the result of a get. Fails with [`Error::Sync`] when the data has not arrived: end the
     /// epoch or flush first.
     pub fn take<T: Plain>(&mut self, pending: Pending<T>) -> Result<Vec<T>, Error> {
         let gone = Error::Sync {
@@ -114,7 +115,7 @@ impl Window {
     }
 
     /// Reads `into.len()` values and waits for them; in a passive epoch. Fails as [`raw_get`](Self::raw_get)
-    /// does, and with [`Error::Sync`] in an active epoch, where data comes at its end.
+    /// does, and with [`Error::Sync`] in an active epoch, where data arrives at its end.
     pub fn get_now<T: Plain>(
         &mut self,
         into: &mut [T],
@@ -145,8 +146,8 @@ impl Window {
         self.issue("accumulate", Verb::Accumulate, how, to, Data::Owned(bytes_of(data).into()), None)
     }
 
-    /// As [`accumulate`](Self::accumulate), of data that lives for ever and is therefore not copied. Fails as
-    /// [`raw_accumulate`](Self::raw_accumulate) does.
+    /// As [`accumulate`](Self::accumulate), for data that lives for ever and is therefore not copied. Fails
+    /// as [`raw_accumulate`](Self::raw_accumulate) does.
     pub fn accumulate_static<T: Plain>(
         &mut self,
         data: &'static [T],
@@ -161,7 +162,7 @@ impl Window {
         unsafe { self.raw_accumulate(source, to, operation) }
     }
 
-    /// As [`accumulate`](Self::accumulate), and asks for what the target held before. Fails as
+    /// As [`accumulate`](Self::accumulate), and requests the target's old values. Fails as
     /// [`accumulate`](Self::accumulate) does.
     pub fn get_accumulate<T: Plain>(
         &mut self,
@@ -197,7 +198,7 @@ impl Window {
         Ok(self.keep(target, kept))
     }
 
-    /// Combines one value into the target and returns what the target held before. Waits for it; in a passive
+    /// Combines one value into the target and returns the target's old value. Waits for it; in a passive
     /// epoch. Fails as [`get_now`](Self::get_now) does, and with [`Error::Operation`].
     pub fn fetch_and_op<T: Plain>(
         &mut self,
@@ -211,8 +212,8 @@ impl Window {
         let (brought, mut result) = ([value], [value]);
         if self.is_direct() {
             let (source, back) = (brought.as_ptr().cast(), result.as_mut_ptr().cast());
-            // SAFETY: both are values of this function's, and the mapped path is done with them at once in a
-            // passive epoch.
+            // SAFETY: both are values of this function, and in a passive epoch the mapped path does not use
+            // them after it returns.
             unsafe { self.raw_fetch_and_op(source, back, T::ELEMENT, (target, displacement), operation) }?;
             return Ok(result[0]);
         }
@@ -222,7 +223,7 @@ impl Window {
         Ok(result[0])
     }
 
-    /// Writes `new` if the target holds `old`, and returns what the target held. Waits for it; in a passive
+    /// Writes `new` if the target holds `old`, and returns the target's old value. Waits for it; in a passive
     /// epoch. Fails as [`get_now`](Self::get_now) does, and with [`Error::Operation`].
     pub fn compare_and_swap<T: Plain>(
         &mut self,

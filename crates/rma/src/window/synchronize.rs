@@ -5,14 +5,14 @@ use crate::model::{Assert, EpochKind, Error, Lock, Locks, Rank};
 use crate::path::Path;
 use std::time::Duration;
 
-/// Refuses asserts that mean nothing to a call.
+/// Refuses asserts that have no meaning for a call.
 fn meaningful(call: &'static str, assert: Assert, allowed: Assert) -> Result<(), Error> {
     let beyond = assert.beyond(allowed);
     if beyond.is_none() { Ok(()) } else { Err(Error::Assert { call, assert: beyond.to_string() }) }
 }
 
-/// An epoch ends although a target refused an operation in it, and the caller then learns of the refusal. The
-/// outer error: the epoch does not end. The inner one: the refusal.
+/// An epoch ends although a target refused an operation in it; the call then returns the refusal. The
+/// outer error: the epoch does not end. The inner error: the refusal.
 fn ended(result: Result<(), Error>) -> Result<Result<(), Error>, Error> {
     match result {
         Err(refused) if refused.ends_epoch() => Ok(Err(refused)),
@@ -27,7 +27,7 @@ const POST: Assert = Assert::ANY_POST;
 impl Window {
     /// Ends the epoch that the last fence began, and begins the next; collective. Fails with
     /// [`Error::Assert`], [`Error::Sync`] inside an epoch of another kind, and for operations issued since a
-    /// fence that promised none.
+    /// fence that promised no operations.
     pub fn fence(&mut self, assert: Assert) -> Result<(), Error> {
         meaningful("fence", assert, FENCE)?;
         self.epochs.fence("fence", !assert.has(Assert::NO_PRECEDE))?;
@@ -40,8 +40,8 @@ impl Window {
         refusal
     }
 
-    /// Exposes this rank's part to `origins`. Does not wait for them. Fails with [`Error::Sync`] when it is
-    /// exposed already, [`Error::Rank`], [`Error::Assert`].
+    /// Exposes this rank's part to `origins`. Does not wait for them. Fails with [`Error::Sync`] when the
+    /// part is already exposed, [`Error::Rank`], [`Error::Assert`].
     pub fn post(&mut self, origins: &[Rank], assert: Assert) -> Result<(), Error> {
         meaningful("post", assert, POST)?;
         self.epochs.post("post", origins)?;
@@ -56,7 +56,8 @@ impl Window {
         self.path.start(targets, assert, &mut self.stats.pscw)
     }
 
-    /// Ends the access epoch that [`start`](Self::start) began. Fails with [`Error::Sync`] without one.
+    /// Ends the access epoch that [`start`](Self::start) began. Fails with [`Error::Sync`] outside such an
+    /// epoch.
     pub fn complete(&mut self) -> Result<(), Error> {
         let (targets, assert) = self.epochs.complete("complete")?;
         let refusal = ended(self.path.complete(targets, assert, &mut self.stats.pscw))?;
@@ -66,7 +67,7 @@ impl Window {
     }
 
     /// Ends the exposure epoch that [`post`](Self::post) began: waits until every origin has completed. Fails
-    /// with [`Error::Sync`] without one.
+    /// with [`Error::Sync`] outside such an epoch.
     pub fn wait(&mut self) -> Result<(), Error> {
         let origins = self.epochs.wait("wait")?;
         self.path.wait(origins, &self.parts, &mut self.stats.pscw)?;
@@ -74,8 +75,7 @@ impl Window {
         Ok(())
     }
 
-    /// As [`wait`](Self::wait), without waiting: whether the epoch has ended. Fails as [`wait`](Self::wait)
-    /// does.
+    /// Tests without waiting whether the exposure epoch has ended. Fails as [`wait`](Self::wait) does.
     pub fn test(&mut self) -> Result<bool, Error> {
         let origins = self.epochs.wait("test")?;
         let ended = self.path.test(origins, &self.parts)?;
@@ -109,8 +109,8 @@ impl Window {
     /// [`Completion::Local`](crate::Completion)).
     ///
     /// On the message path an exclusive unlock does not wait for its target. A rank that locks the part later
-    /// finds the operations done; and before other ranks can learn of the unlock through this job, this
-    /// rank's calls wait until the target has done them. Before the program tells another rank in any other
+    /// finds the operations done. Before other ranks can learn of the unlock through this job, this rank's
+    /// calls wait until the target has done them. Before the program informs another rank in any other
     /// way, such as through a window in shared memory, it calls [`settle`](Self::settle). Fails with
     /// [`Error::Sync`] when `target` is not locked.
     pub fn unlock(&mut self, target: Rank) -> Result<(), Error> {
@@ -175,7 +175,7 @@ impl Window {
         Ok(())
     }
 
-    /// Completes all operations to `target` at the origin: buffers may be used again, results have come.
+    /// Completes all operations to `target` at the origin: buffers may be used again, results have arrived.
     /// Fails as [`flush`](Self::flush) does.
     #[inline]
     pub fn flush_local(&mut self, target: Rank) -> Result<(), Error> {
@@ -194,8 +194,8 @@ impl Window {
         Ok(())
     }
 
-    /// Makes local loads and stores and other members' operations on this rank's part see each other. Fails
-    /// with [`Error::Sync`] outside a passive epoch.
+    /// Orders local loads and stores with other members' operations on this rank's part. Fails with
+    /// [`Error::Sync`] outside a passive epoch.
     pub fn sync(&mut self) -> Result<(), Error> {
         self.epochs.passive("sync", None)?;
         // SYNC(window) fence: this rank's loads and stores before it and after it; other ranks order theirs
@@ -204,8 +204,8 @@ impl Window {
         self.path.sync()
     }
 
-    /// A request for the operations that this rank issues to `target` in its passive epoch, those before this
-    /// call and those after it. It is complete when all of them are complete at the origin. Fails with
+    /// A request for all operations that this rank issues to `target` in its passive epoch, before this call
+    /// and after it. It is complete when all of them are complete at the origin. Fails with
     /// [`Error::Sync`] outside a passive epoch to `target`.
     #[inline]
     pub fn request(&self, target: Rank) -> Result<Request, Error> {
@@ -232,20 +232,22 @@ impl Window {
         self.path.test_local(request.target, lock)
     }
 
-    /// Applies what other ranks have sent, and sends what this rank holds back. Never waits.
+    /// Applies operations that have arrived from other ranks, and sends operations that this rank holds back.
+    /// Never waits.
     pub fn progress(&mut self) -> Result<(), Error> {
         self.path.progress()
     }
 
-    /// Lets calls of all windows of this job give up with [`Error::NotYet`] after about `patience`; `None`
-    /// (as at first): they wait as long as it takes.
+    /// Lets calls of all windows of this job give up with [`Error::NotYet`] after about `patience`; `None`,
+    /// the default: they wait as long as it takes.
     ///
     /// This is for a binding whose threads take turns at a window. `wait`, `complete`, `lock`, `lock_all`,
-    /// `unlock`, the flushes and the first operation at a target within `lock_all` wait for what another
-    /// member's program does next, with the window in their hands. If that member waits in turn for what a
-    /// second thread here would do at the same window, neither goes on. With a patience such a call gives up
-    /// and has changed nothing, so that its caller lets the other threads have their turn and repeats the
-    /// call. Collective calls never give up: no other call may be made at the window meanwhile.
+    /// `unlock`, the flushes and the first operation at a target within `lock_all` wait for a later call of
+    /// another member's program, and no other thread can use the window meanwhile. If that member waits in
+    /// turn for a call that a second thread here would make at the same window, neither goes on. With a
+    /// patience such a call gives up without any change, so that its caller can let the other threads have
+    /// their turn and repeat the call. Collective calls never give up: no other call may be made at the
+    /// window meanwhile.
     pub fn set_patience(&self, patience: Option<Duration>) {
         self.path.shared().set_patience(patience);
     }

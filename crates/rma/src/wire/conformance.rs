@@ -1,8 +1,8 @@
-//! What every transport has to do, as one suite: call [`check`] in the transport's own tests.
+//! The contract of every transport, as one suite: call [`check`] in the transport's own tests.
 //!
-//! Each part panics with a sentence where the contract of [`super`] is broken. `make` gives the connected
-//! ends of a fresh job of the given size, in the order of ranks; dropping one end must look like the death of
-//! that rank to the others.
+//! Each part panics with a message where the contract of [`super`] is broken. `make` returns the connected
+//! transports of a new job of the given size, in the order of ranks. To the other ranks, dropping one must
+//! look like the death of its rank.
 
 #![expect(clippy::missing_panics_doc, reason = "panicking is how a suite reports")]
 
@@ -13,11 +13,11 @@ use std::io::IoSlice;
 use std::thread;
 use unisono_linux::clock::{Nanos, now};
 
-/// The ends of a job.
+/// The transports of a job, by rank.
 pub type Ends = Vec<Box<dyn Transport>>;
 
-/// How long anything may take before it counts as lost.
-const PATIENCE: Nanos = Nanos(60_000_000_000);
+/// The longest wait before an awaited event counts as lost.
+const TIMEOUT: Nanos = Nanos(60_000_000_000);
 
 pub fn check(make: impl Fn(usize) -> Ends) {
     ends_know_who_they_are(&make);
@@ -30,7 +30,7 @@ pub fn check(make: impl Fn(usize) -> Ends) {
     whoever_listens_learns_of_what_others_receive_and_ring(&make);
 }
 
-/// Ranks and sizes are those of the job.
+/// Each transport returns its own rank and the size of the job.
 pub fn ends_know_who_they_are(make: &impl Fn(usize) -> Ends) {
     for (index, end) in make(3).iter().enumerate() {
         assert_eq!((end.rank(), end.size()), (Rank::at(index), 3), "an end knows who it is");
@@ -44,13 +44,13 @@ fn send(end: &mut dyn Transport, to: Rank, tag: u32, payload: &[u8]) {
     end.send(to, &header, &[IoSlice::new(first), IoSlice::new(second)]).expect("sending works");
 }
 
-/// Receives until `enough` says so or patience ends.
+/// Receives until `enough` says so; panics after [`TIMEOUT`].
 fn receive_until(
     end: &mut dyn Transport,
     mut take: impl FnMut(Rank, WirePacket<'_>),
     mut enough: impl FnMut(&dyn Transport) -> bool,
 ) {
-    let (mut bytes, limit) = (Vec::new(), PATIENCE.after(now()));
+    let (mut bytes, limit) = (Vec::new(), TIMEOUT.after(now()));
     loop {
         while let Some(from) = end.receive(&mut bytes).expect("receiving works") {
             take(from, WirePacket::parse(&bytes).expect("packets arrive whole"));
@@ -95,7 +95,7 @@ pub fn packets_arrive_in_order_whole_and_once(make: &impl Fn(usize) -> Ends) {
                 };
                 let done = |_: &dyn Transport| peers().all(|peer| expected.borrow()[peer.index()] == PACKETS);
                 receive_until(&mut *end, take, done);
-                let limit = PATIENCE.after(now());
+                let limit = TIMEOUT.after(now());
                 while !end.flush().expect("flushing works") {
                     assert!(now() < limit, "what is kept is passed on");
                 }
@@ -104,7 +104,7 @@ pub fn packets_arrive_in_order_whole_and_once(make: &impl Fn(usize) -> Ends) {
     });
 }
 
-/// Sending never waits: both send megabytes before either receives.
+/// Sending never waits: both ranks send megabytes before either receives.
 pub fn two_ranks_that_only_send_do_not_wait_for_each_other(make: &impl Fn(usize) -> Ends) {
     const PACKETS: u32 = 64;
     let mut ends = make(2);
@@ -127,7 +127,7 @@ pub fn two_ranks_that_only_send_do_not_wait_for_each_other(make: &impl Fn(usize)
     });
 }
 
-/// A wait ends at its deadline, and at once when a packet is there.
+/// A wait ends at its deadline, and at once when a packet has arrived.
 pub fn a_wait_ends_at_its_deadline_and_at_a_packet(make: &impl Fn(usize) -> Ends) {
     let mut ends = make(2);
     let mut bytes = Vec::new();
@@ -139,7 +139,7 @@ pub fn a_wait_ends_at_its_deadline_and_at_a_packet(make: &impl Fn(usize) -> Ends
     receive_until(&mut *ends[0], |_, packet| came.set(packet.header.tag == 9), |_| came.get());
 }
 
-/// The death of a peer is reported, by rank and with a reason, and what it sent before arrives.
+/// The death of a peer is reported, by rank and with a reason, after its earlier packets have arrived.
 pub fn whoever_is_gone_is_reported_after_its_packets(make: &impl Fn(usize) -> Ends) {
     let mut ends = make(3);
     let mut dies = ends.remove(1);
@@ -172,7 +172,7 @@ pub fn whoever_is_gone_is_reported_after_its_packets(make: &impl Fn(usize) -> En
     });
 }
 
-/// A refused peer is reported gone with the reason given, and nothing of it is delivered any more.
+/// A refused peer is reported gone with the given reason, and no packet of it is delivered any more.
 pub fn a_refused_peer_is_cut_off(make: &impl Fn(usize) -> Ends) {
     let mut ends = make(2);
     ends[0].refuse(Rank(1), "it sent nonsense");
@@ -193,7 +193,7 @@ pub fn a_bell_ends_a_wait(make: &impl Fn(usize) -> Ends) {
     let Some(bell) = ends[0].bell() else { return };
     thread::scope(|threads| {
         let waiter = threads.spawn(|| {
-            ends[0].wait(Some(PATIENCE.after(now()))).expect("waiting works");
+            ends[0].wait(Some(TIMEOUT.after(now()))).expect("waiting works");
         });
         while !waiter.is_finished() {
             bell.ring();
@@ -202,13 +202,13 @@ pub fn a_bell_ends_a_wait(make: &impl Fn(usize) -> Ends) {
     });
 }
 
-/// Threads that listen are told of packets that another thread has received before they looked, and each of a
-/// ring.
+/// Listening threads learn of packets that another thread received before they listened, and each of them
+/// learns of a ring.
 pub fn whoever_listens_learns_of_what_others_receive_and_ring(make: &impl Fn(usize) -> Ends) {
     let mut ends = make(2);
     let Some(bell) = ends[0].bell() else { return };
     let (here, there) = ends.split_at_mut(1);
-    let limit = PATIENCE.after(now());
+    let limit = TIMEOUT.after(now());
     let listen = |seen| {
         while bell.events() == seen {
             assert!(now() < limit, "a listener was not told");

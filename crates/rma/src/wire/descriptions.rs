@@ -1,10 +1,10 @@
 //! Descriptions of layouts between two members: sent once and in pieces, kept within bounds on both sides.
 //!
 //! The idea: an origin describes a layout to a target once, and sends its id from then on. A description
-//! longer than a message travels in pieces, one after the other. Each piece says how long the whole is and
-//! where the piece belongs, so there is only one way to put them together; the target refuses anything else.
-//! Before the target would have to keep more than [`MOST`] layouts or [`MOST_BYTES`], the origin tells it to
-//! forget them all. A single longer description is kept alone.
+//! longer than a message travels in pieces, one after the other. Each piece has the length of the whole and
+//! its own position, so there is only one way to put them together; the target refuses anything else.
+//! Before the target would have to keep more than [`MAX_DESCRIPTIONS`] layouts or [`MAX_BYTES`], the origin
+//! tells it to forget them all. A single longer description is kept alone.
 //!
 //! ```text
 //!   [layout 7: 0.. of 3.2 MB] [7: 1 MB..] [7: 2 MB..] [7: 3 MB..] [put, layout 7] ... [forget 7] [layout 8]
@@ -12,19 +12,19 @@
 //! Cost: one message of 48 bytes and 32 bytes for each run, and a copy at the target. When not to use:
 //! contiguous layouts have no id and need no description. Reference: the paper, section 6 (cached datatypes).
 
-use crate::model::{Layout, MOST_DESCRIPTION};
+use crate::model::{Layout, MAX_DESCRIPTION};
 use crate::wire::packet::Header;
 use std::collections::HashMap;
 
-/// Most layouts that a target keeps of one origin.
-const MOST: usize = 1024;
-/// Most bytes of descriptions that a target keeps of one origin. A single description may have more.
-const MOST_BYTES: u64 = 32 << 20;
+/// The largest number of layouts that a target keeps for one origin.
+const MAX_DESCRIPTIONS: usize = 1024;
+/// The most bytes of descriptions that a target keeps for one origin. A single description may have more.
+const MAX_BYTES: u64 = 32 << 20;
 
-/// What an origin has described to a target.
+/// The layouts that an origin has described to a target.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
-    /// By id, the length of the description.
+    /// For each id the length of the description.
     known: HashMap<u64, u64>,
     bytes: u64,
 }
@@ -44,22 +44,22 @@ impl Told {
         self.bytes += bytes;
     }
 
-    /// Takes all ids out, for the target to forget.
+    /// Removes and returns all ids, for the target to forget.
     pub(crate) fn clear(&mut self) -> impl Iterator<Item = u64> + use<> {
         std::mem::take(self).known.into_keys()
     }
 }
 
-/// What a target was told by an origin.
+/// The layouts that a target knows from an origin.
 #[derive(Debug, Default)]
 pub(crate) struct Descriptions {
-    /// By id, with the length of the description.
+    /// For each id the layout and the length of its description.
     known: HashMap<u64, (Layout, u64)>,
     bytes: u64,
     arriving: Option<Arriving>,
 }
 
-/// The pieces that have come of a description.
+/// The pieces of a description that have arrived.
 #[derive(Debug)]
 struct Arriving {
     id: u64,
@@ -78,7 +78,7 @@ impl Descriptions {
         }
     }
 
-    /// Takes a piece, which may say anything. Refuses it unless it begins a description for which there is
+    /// Takes a piece with any contents. Refuses it unless it begins a description for which there is
     /// room, or follows the last piece.
     pub(crate) fn take(&mut self, header: &Header, piece: &[u8]) -> Result<(), String> {
         let (id, from, total) = (header.layout, header.extra, header.count);
@@ -112,23 +112,26 @@ impl Descriptions {
         if id == 0 || self.known.contains_key(&id) {
             return Err(format!("layout {id} cannot be described anew"));
         }
-        if total > MOST_DESCRIPTION || !has_room(self.known.len(), self.bytes, total) {
+        if total > MAX_DESCRIPTION || !has_room(self.known.len(), self.bytes, total) {
             return Err(format!("no room for the description of layout {id}, {total} bytes long"));
         }
-        // Memory is allocated only for what has come, whatever the total says.
+        // Memory is allocated only for bytes that have arrived, whatever the total is.
         Ok(Arriving { id, bytes: Vec::new(), total })
     }
 
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn check(&self) {
         assert_eq!(self.bytes, self.known.values().map(|(_, bytes)| bytes).sum::<u64>(), "counted");
-        assert!(self.known.len() <= MOST && (self.known.len() < 2 || self.bytes <= MOST_BYTES), "bounded");
+        assert!(
+            self.known.len() <= MAX_DESCRIPTIONS && (self.known.len() < 2 || self.bytes <= MAX_BYTES),
+            "bounded"
+        );
         assert!(self.arriving.as_ref().is_none_or(|begun| (begun.bytes.len() as u64) < begun.total));
     }
 }
 
 fn has_room(known: usize, bytes: u64, more: u64) -> bool {
-    known == 0 || known < MOST && bytes.saturating_add(more) <= MOST_BYTES
+    known == 0 || known < MAX_DESCRIPTIONS && bytes.saturating_add(more) <= MAX_BYTES
 }
 
 #[cfg(test)]

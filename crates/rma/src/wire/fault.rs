@@ -1,14 +1,13 @@
-//! A fault injector: wraps any transport and makes faults that a network may make and a test network does
-//! not.
+//! A fault injector: wraps any transport and injects faults that are rare or absent in a test network.
 //!
-//! The idea: the injector keeps what the contract of [`super`] promises, and varies all that the contract
-//! leaves open. It holds packets back, although those of a pair stay in order and whole. It lets packets of
-//! different senders overtake each other. It ends a rank at a chosen moment, in the middle of its work. What
-//! happens to a packet depends on the seed, its sender, its receiver and its number among the packets of that
-//! pair, and not on the clock or the order of calls. So a [`FaultPlan`], which prints itself, makes the same
-//! faults again.
+//! The idea: the injector keeps the promises of the contract of [`super`], and varies everything that the
+//! contract leaves open. It delays packets, although packets of a pair stay in order and whole. It lets
+//! packets of different senders overtake each other. It ends a rank at a chosen moment, in the middle of its
+//! work. A packet's fault depends on the seed, its sender, its receiver and its number among the packets of
+//! that pair, and not on the clock or the order of calls. So a [`FaultPlan`], which prints itself, repeats
+//! the same faults.
 //!
-//! Cost: a copy and the delays. When not to use: for what breaks the contract (lost, changed or repeated
+//! Cost: a copy and the delays. When not to use: for violations of the contract (lost, changed or repeated
 //! packets): TCP would have to fail for that. Malformed packets are the fuzzers' subject.
 //! Reference: the fault injector of smoltcp; SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 
@@ -36,7 +35,7 @@ impl FaultPlan {
         Self { seed, delay: Nanos::ZERO, death: None }
     }
 
-    /// Holds every other packet back, mostly for much less than `most`.
+    /// Delays every other packet, mostly for much less than `most`.
     #[must_use]
     pub fn delay(self, most: Duration) -> Self {
         Self { delay: most.into(), ..self }
@@ -48,7 +47,7 @@ impl FaultPlan {
         Self { death: Some((rank, packet)), ..self }
     }
 
-    /// How long the packet `number` from `from` to `to` is held back.
+    /// The delay of the packet `number` from `from` to `to`.
     fn holds(&self, from: Rank, to: Rank, number: u64) -> Nanos {
         let draw = mix(mix(mix(self.seed, u64::from(from.0)), u64::from(to.0)), number);
         if draw & 1 == 0 {
@@ -79,13 +78,13 @@ const fn mix(state: u64, value: u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
-/// What one peer has sent and has not been passed on yet.
+/// The packets of one peer that have arrived and have not been passed on yet.
 #[derive(Debug, Default)]
 struct HeldPacket {
     packets: VecDeque<(Nanos, Vec<u8>)>,
-    /// Packets that came so far.
+    /// The number of packets that have arrived so far.
     count: u64,
-    /// When the last of them is due: none of its successors is earlier.
+    /// When the last packet is due: no later packet is due earlier.
     due: Nanos,
 }
 
@@ -107,7 +106,7 @@ pub struct Faulty<T> {
     passed_on: u64,
     held: Vec<HeldPacket>,
     gone: Vec<Gone>,
-    /// Peers that the inner transport reports gone, and whose packets have all been taken over (count).
+    /// The number of peers that the inner transport reports gone and whose packets have all been taken over.
     drained: usize,
     scratch: Vec<u8>,
     alarm: Arc<FaultAlarm>,
@@ -138,18 +137,19 @@ impl<T: Transport> Faulty<T> {
     }
 
     fn inner(&mut self) -> Result<&mut T, Error> {
-        // not ok_or_else: the error borrows what the transport borrows mutably
+        // not ok_or_else: the error borrows `self`, which the transport borrows mutably
         if self.inner.is_none() {
             return Err(self.dead());
         }
         Ok(self.inner.as_mut().expect("there because none was refused above"))
     }
 
-    /// Takes over what has arrived; whether some of it is held back.
+    /// Takes over arrived packets, and rings the bell if some are delayed.
     fn take_over(&mut self) -> Result<(), Error> {
         let (plan, me, mut holds) = (self.plan, self.rank, false);
         let mut scratch = std::mem::take(&mut self.scratch);
-        // Whoever is gone by now has sent what is taken over below; whoever goes meanwhile is for next time.
+        // The packets of a peer that is gone by now are taken over below. A peer that goes meanwhile is
+        // counted next time.
         self.drained = self.inner()?.gone().len();
         while let Some(from) = self.inner()?.receive(&mut scratch)? {
             let held = &mut self.held[from.index()];
@@ -195,7 +195,7 @@ impl<T: Transport> Faulty<T> {
         *packet = bytes;
         self.note();
         if let Some(bell) = &self.alarm.inner {
-            // who listens for it knows when it was due, not that another thread has received it
+            // a listener knows when the packet was due, but not that another thread has received it
             bell.ring();
         }
         Some(Rank::at(index))
@@ -260,7 +260,7 @@ impl<T: Transport> Transport for Faulty<T> {
     }
 }
 
-/// A bell that also ends a listener's wait when a packet is due that was held back.
+/// A bell that also ends a listener's wait when a delayed packet is due.
 #[derive(Debug)]
 struct FaultAlarm {
     inner: Option<Arc<dyn Bell>>,
@@ -279,7 +279,7 @@ impl Bell for FaultAlarm {
     }
 
     fn listen(&self, seen: u32, until: Option<Nanos>) -> Nanos {
-        // SYNC(alarm) acquire: whoever returns at this moment finds the packet
+        // SYNC(alarm) acquire: a listener that returns at this moment finds the packet
         let due = Nanos(self.due.load(Ordering::Acquire));
         let until = until.map_or(due, |until| until.min(due));
         self.inner.as_ref().map_or(Nanos::ZERO, |bell| bell.listen(seen, Some(until)))

@@ -2,24 +2,24 @@
 //!
 //! The idea: all ranks first meet over TCP, because only rank 0's address is known. Then the ranks of each
 //! host meet in a segment of their own, and close the connections between them. Afterwards a packet's
-//! receiver decides which of the two carries the packet, so that the order within a pair is kept by the one
-//! that carries it.
+//! receiver decides whether rings or TCP carry the packet. All packets of a pair use the same transport,
+//! which keeps their order.
 //!
-//! A rank sleeps on one thing only: the bell of its host's segment, a futex, which no poll(2) knows. So a
-//! thread, the *relay*, sleeps on the connections in the rank's place, and rings the bell when there is
-//! something to read:
+//! A rank can sleep on one object only: the bell of its host's segment. The bell is a futex, and poll(2)
+//! cannot wait for a futex. So a thread, the *relay*, sleeps on the connections in the rank's place, and
+//! rings the bell when there is something to read:
 //!
 //! ```text
 //!   rank of this host --- ring, bell ------------------------+
 //!                                                            v
 //!   rank of another host --- TCP --> relay (poll) --bell--> rank: reads rings, then connections
 //! ```
-//! Having rung, the relay waits until the rank has read the connections; otherwise it would ring all the time
-//! while the rank computes. The rank notes the bell's count before it reads anything, so a ring that comes
-//! after is not lost.
+//! After a ring the relay waits until the rank has read the connections; otherwise it would ring all the time
+//! while the rank computes. The rank notes the bell's count before it reads anything, so a later ring is not
+//! lost.
 //!
-//! Cost: that of the two; one thread a rank, and its wake-up for each packet of another host that finds the
-//! rank asleep. A rank alone on its host has neither. When not to use: where all ranks share a host
+//! Cost: that of both transports; one thread a rank, and its wake-up for each packet of another host that
+//! finds the rank asleep. A rank alone on its host has neither. When not to use: where all ranks share a host
 //! ([`super::ring`]).
 
 use super::ring::RingTransport;
@@ -37,23 +37,23 @@ use unisono_linux::clock::Nanos;
 
 #[derive(Debug)]
 pub struct Hybrid {
-    // Before the connections that its thread polls.
+    // Declared before the connections that its thread polls, so that it is dropped first.
     relay: Option<Relay>,
     tcp: Tcp,
     ring: Option<RingTransport>,
     /// The ranks of this host, in the order of the ring's own numbers.
     here: Vec<Rank>,
-    /// By rank: its number in the ring.
+    /// For each rank, its number in the ring.
     local: Vec<Option<Rank>>,
-    /// The last packet came through the ring: it is the connections' turn.
+    /// The last packet came through the ring: the connections are next.
     ring_served: bool,
     gone: Vec<Gone>,
 }
 
 impl Hybrid {
-    /// Meets all others: through rank 0 over TCP, then those of this host in shared memory. Collective: waits
-    /// until all have come, at most for `patience`. Fails with [`Error::Job`] for a meeting that cannot be;
-    /// otherwise as [`ListeningSeat::gather`] and [`RingTransport::meet`].
+    /// Meets all others: through rank 0 over TCP, then the ranks of this host in shared memory. Collective:
+    /// waits until all have joined, at most for `patience`. Fails with [`Error::Job`] for a meeting that
+    /// cannot be; otherwise as [`ListeningSeat::gather`] and [`RingTransport::meet`].
     pub fn meet(place: &JobMembership, meeting: &Meeting, patience: Duration) -> Result<Self, Error> {
         let start = Instant::now();
         let root = address_of(&meeting.root)?;
@@ -98,8 +98,8 @@ impl Hybrid {
     }
 }
 
-/// Where rank 0 listens. A name may stand for several addresses, the first of which may be one that no other
-/// host reaches: Debian gives a host's own name the address 127.0.1.1.
+/// The address at which rank 0 listens. A name may have several addresses, and the first may be unreachable
+/// from other hosts: Debian gives a host's own name the address 127.0.1.1.
 fn address_of(root: &str) -> Result<SocketAddr, Error> {
     let resolved = root.to_socket_addrs();
     let addresses: Vec<SocketAddr> =
@@ -130,8 +130,8 @@ impl Transport for Hybrid {
         {
             return Ok(Some(from));
         }
-        // The ring before the connections: it notes the bell's count, and what the relay rings for comes
-        // after that.
+        // The ring before the connections: it notes the bell's count, so later rings of the relay are not
+        // lost.
         if let Some(ring) = &mut self.ring
             && let Some(from) = ring.receive(packet)?
         {
@@ -195,7 +195,7 @@ struct RelayState {
 }
 
 fn lock(state: &Mutex<RelayState>) -> MutexGuard<'_, RelayState> {
-    // Nothing panics with the lock held.
+    // No code panics with the lock held.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -221,7 +221,7 @@ impl Relay {
         Ok(Self { state, door, thread })
     }
 
-    /// The rank has read all that its connections had.
+    /// Called when the rank has read all bytes of its connections.
     fn read(&self) {
         let mut state = lock(&self.state.0);
         if std::mem::take(&mut state.rung) {
@@ -236,7 +236,7 @@ impl Drop for Relay {
         self.state.1.notify_one();
         self.door.ring();
         if let Some(thread) = self.thread.take() {
-            // A panic was printed by the thread itself.
+            // The thread itself has printed its panic, if any.
             let _ = thread.join();
         }
     }
@@ -248,7 +248,7 @@ mod tests {
     use crate::model::Key;
     use crate::wire::conformance;
 
-    /// The ends of a job of threads, of which each two that follow one another share a host.
+    /// The transports of a job of threads; each two neighbors share a host.
     fn ends(size: usize) -> conformance::Ends {
         let key = Key::random().expect("the kernel has random bytes");
         let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());

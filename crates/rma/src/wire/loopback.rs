@@ -1,6 +1,6 @@
 //! Loopback: packets between threads of one process.
 //!
-//! The idea: each rank has a mailbox, which is a mutex around a queue of packets, and a flag to sleep on. It
+//! The idea: each rank has a mailbox: a mutex around a queue of packets, and a flag to sleep on. It
 //! is the simplest transport that keeps the contract, and the engine's own tests run on it. Cost for each
 //! packet: one allocation, one lock, and a wake-up if the receiver sleeps. When not to use: for speed;
 //! processes that share memory have the mapped path.
@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::futex::{self, Scope, WakeCount};
-use unisono_sync::LONGEST_SLEEP;
+use unisono_sync::MAX_SLEEP;
 
 #[derive(Debug, Default)]
 struct Mailbox {
     packets: Mutex<VecDeque<(Rank, Vec<u8>)>>,
-    /// Goes up with every packet, ring and loss. A waiter sleeps on it.
+    /// The count of packets, rings and lost peers. A waiter sleeps on it.
     events: AtomicU32,
     closed: AtomicU32,
 }
@@ -30,7 +30,7 @@ const PANICKED: u32 = 2;
 
 impl Mailbox {
     fn packets(&self) -> MutexGuard<'_, VecDeque<(Rank, Vec<u8>)>> {
-        // Nothing panics with the lock held; a poisoned queue is whole.
+        // No code panics with the lock held; a poisoned queue is whole.
         self.packets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -47,7 +47,7 @@ impl Bell for Mailbox {
     }
 
     fn events(&self) -> u32 {
-        // SYNC(mailbox) acquire: packets counted here are in the queue
+        // SYNC(mailbox) acquire: every packet counted here is in the queue
         self.events.load(Ordering::Acquire)
     }
 
@@ -65,14 +65,14 @@ impl Bell for Mailbox {
 pub struct Loopback {
     rank: Rank,
     mailboxes: Arc<[Arc<Mailbox>]>,
-    /// The count of events before the last look into the mailbox.
+    /// The count of events before the last poll of the mailbox.
     seen: u32,
     gone: Vec<Gone>,
     refused: Vec<Rank>,
 }
 
 impl Loopback {
-    /// The ends of a job of `size` ranks, in the order of ranks.
+    /// The transports of a job of `size` ranks, in the order of ranks.
     pub fn job(size: usize) -> Vec<Self> {
         let mailboxes: Arc<[Arc<Mailbox>]> = (0..size).map(|_| Arc::new(Mailbox::default())).collect();
         (0..size)
@@ -96,7 +96,7 @@ impl Loopback {
             if rank == self.rank || self.gone.iter().any(|gone| gone.rank == rank) {
                 continue;
             }
-            // SYNC(closed) acquire: all packets of the one gone are in the mailboxes
+            // SYNC(closed) acquire: all packets of a rank that is gone are in the mailboxes
             let why = match mailbox.closed.load(Ordering::Acquire) {
                 OPEN => continue,
                 PANICKED => "its thread panicked",
@@ -130,7 +130,7 @@ impl Transport for Loopback {
     }
 
     fn receive(&mut self, packet: &mut Vec<u8>) -> Result<Option<Rank>, Error> {
-        // SYNC(mailbox) acquire: what is counted here is seen below
+        // SYNC(mailbox) acquire: every packet counted in `events` is in the queue popped below
         self.seen = self.own().events.load(Ordering::Acquire);
         loop {
             let next = self.own().packets().pop_front();
@@ -138,7 +138,7 @@ impl Transport for Loopback {
                 let known = self.gone.len();
                 self.look_who_is_gone();
                 if self.gone.len() > known {
-                    // Its last packets may have come between the two looks.
+                    // The peer's last packets may have arrived between the two checks.
                     continue;
                 }
                 return Ok(None);
@@ -151,7 +151,7 @@ impl Transport for Loopback {
     }
 
     fn wait(&mut self, until: Option<Nanos>) -> Result<(), Error> {
-        let slice = LONGEST_SLEEP.after(now());
+        let slice = MAX_SLEEP.after(now());
         let until = until.map_or(slice, |until| until.min(slice));
         self.own().listen(self.seen, Some(until));
         self.look_who_is_gone();

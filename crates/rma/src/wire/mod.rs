@@ -1,23 +1,23 @@
-//! How packets get from rank to rank: the trait, its contract, and one file for each transport.
+//! Transport of packets from rank to rank: the trait, its contract, and one file for each transport.
 //!
 //! The engine above is a state machine that knows neither sockets nor threads. It sends packets
-//! ([`crate::wire::packet`]) and asks what has come. A transport promises:
+//! ([`crate::wire::packet`]) and polls for arrived packets. The contract of a transport:
 //!
 //! 1. *Order.* Packets from one rank to another arrive in the order sent, each exactly once and unchanged,
 //!    or the peer is reported gone. Nothing is promised about packets of different senders.
-//! 2. *Sending never waits.* [`Transport::send`] keeps what it cannot pass on yet, and passes it on in later
-//!    calls of any method; it has copied what it was given before it returns. (Two ranks that both wait for
-//!    room in each other's queues would wait for ever.)
+//! 2. *Sending never waits.* [`Transport::send`] keeps packets that it cannot pass on yet, and passes them on
+//!    in later calls of any method; before it returns it has copied its arguments. (Two ranks that both wait
+//!    for room in each other's queues would wait for ever.)
 //! 3. *Sending to oneself* is not done by the engine, and need not work.
 //! 4. *[`Transport::wait`] may return early*, for any reason, but not late: when a packet has arrived, when
-//!    room to pass on what is kept appears, when a peer is gone, when the given moment comes, when the bell
+//!    there is room for kept packets, when a peer is gone, when the given moment comes, when the bell
 //!    ([`Transport::bell`]) rings. Between polling and waiting nothing is lost: a packet that arrives in
-//!    between makes `wait` return at once. It chooses how to wait by the policies of `unisono-sync`.
+//!    between makes `wait` return at once. A transport chooses how to wait by the policies of `unisono-sync`.
 //! 5. *Death.* A peer that cannot be reached any more (its process ended, its connection broke, it broke the
 //!    protocol) is reported by [`Transport::gone`] within a second of waiting or polling, for ever after.
-//!    Packets that arrived before are still delivered. Packets sent to it are dropped silently. A peer that
-//!    said goodbye first ([`crate::wire::packet::PacketKind::Goodbye`]) is not reported by a transport that
-//!    sees its end: the engine knows.
+//!    Packets that arrived before are still delivered. Packets sent to it are dropped silently. A transport
+//!    does not report the end of a peer that said goodbye first
+//!    ([`crate::wire::packet::PacketKind::Goodbye`]): the engine knows.
 //! 6. *Bytes are untrusted*: a transport that frames a stream checks lengths (with
 //!    [`crate::wire::packet::announced`]); the engine parses, and calls [`Transport::refuse`] for a peer
 //!    whose packet was malformed or impossible. The peer is then cut off and reported gone with that reason.
@@ -32,7 +32,7 @@
 //! | TCP | processes of any hosts | [`tcp`] |
 //! | hybrid | ranks of one host through rings, others over TCP | [`hybrid`] |
 //!
-//! `fault` wraps any of them and lets happen what the contract leaves open.
+//! `fault` wraps any transport and injects the faults that the contract allows.
 
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
@@ -53,13 +53,13 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
-/// A rank's connection to all others. The contract is the module's.
+/// A rank's connection to all others. The contract is in the module's documentation.
 pub trait Transport: Send + fmt::Debug {
     fn rank(&self) -> Rank;
 
     fn size(&self) -> usize;
 
-    /// The longest payload it takes in one packet; at least 4096, at most [`MAX_PAYLOAD`].
+    /// The longest payload of one packet (bytes); at least 4096, at most [`MAX_PAYLOAD`].
     fn max_payload(&self) -> usize {
         MAX_PAYLOAD
     }
@@ -68,25 +68,25 @@ pub trait Transport: Send + fmt::Debug {
     /// itself cannot communicate any more ([`Error::System`]), not at the death of a peer.
     fn send(&mut self, to: Rank, header: &[u8; HEADER], payload: &[IoSlice<'_>]) -> Result<(), Error>;
 
-    /// The next packet that has arrived, without waiting: its bytes (header and payload) replace what is in
-    /// `packet`, whose memory may be swapped for another. `None`: none has arrived.
+    /// The next packet that has arrived, without waiting: its bytes (header and payload) replace the contents
+    /// of `packet`, whose memory may be swapped for another. `None`: no packet has arrived.
     fn receive(&mut self, packet: &mut Vec<u8>) -> Result<Option<Rank>, Error>;
 
     /// Waits until [`receive`](Self::receive) is worth another call, at most until the moment `until`
     /// (of [`unisono_linux::clock::now`]). May return early.
     fn wait(&mut self, until: Option<Nanos>) -> Result<(), Error>;
 
-    /// Sends what is kept. Returns whether nothing is left. (Only the peer can say whether it has arrived.)
+    /// Sends kept packets. Returns whether none is left. (Only the peer knows whether they have arrived.)
     fn flush(&mut self) -> Result<bool, Error>;
 
-    /// The peers that are gone, in the order in which this rank noticed it.
+    /// The peers that are gone, in the order of their detection.
     fn gone(&self) -> &[Gone];
 
-    /// Cuts off a peer that broke the protocol; it is reported gone with this reason.
+    /// Cuts off a peer that broke the protocol; it is then reported gone with this reason.
     fn refuse(&mut self, peer: Rank, why: &str);
 
     /// Makes [`wait`](Self::wait) return from another thread, and lets another thread wait for packets
-    /// without holding the transport; `None` where the transport cannot, and is then polled by time.
+    /// without holding the transport. `None`: the transport has no bell, and other threads poll it by time.
     fn bell(&self) -> Option<Arc<dyn Bell>> {
         None
     }
@@ -97,12 +97,12 @@ pub trait Bell: Send + Sync + fmt::Debug {
     /// Makes the transport's `wait`, and [`listen`](Self::listen), return.
     fn ring(&self);
 
-    /// Counts rings and arrivals, wrapping around. Taken before a look, it is what to
-    /// [`listen`](Self::listen) with after it, so that nothing is missed that came in between.
+    /// Counts rings and arrivals, wrapping around. A caller takes it before it polls, and passes it to
+    /// [`listen`](Self::listen) after polling, so that no event in between is missed.
     fn events(&self) -> u32;
 
     /// Waits until a packet has arrived since [`events`](Self::events) was `seen` (another thread may have
     /// received it since) or the bell was rung, at most until the moment `until`. May return early. Returns
-    /// how long it slept.
+    /// the time that it slept.
     fn listen(&self, seen: u32, until: Option<Nanos>) -> Nanos;
 }

@@ -1,4 +1,4 @@
-//! What travels between two ranks: a header of fixed size, then a payload.
+//! The packet, the unit of exchange between two ranks: a header of fixed size, then a payload.
 //!
 //! All numbers are little-endian. The header is [`HEADER`] bytes:
 //!
@@ -8,10 +8,10 @@
 //!   16 offset (i64)                      24 layout (u64)
 //!   32 count (u64)                      40 extra (u64)
 //! ```
-//! What each kind uses of it is said at [`PacketKind`]. [`WirePacket::parse`] takes untrusted bytes and never
+//! [`PacketKind`] says how each kind uses the header. [`WirePacket::parse`] takes untrusted bytes and never
 //! panics; it checks that codes are known, that the payload is as long as the header says and not longer than
-//! [`MAX_PAYLOAD`]. What the numbers *mean* (whether a window exists, whether a place lies inside it) the
-//! receiving engine checks before it uses them.
+//! [`MAX_PAYLOAD`]. The receiving engine checks the *meaning* of the numbers (whether a window exists,
+//! whether a place lies inside it) before it uses them.
 //!
 //! Cost: 48 bytes an operation. Aggregated operations ([`PacketKind::Batch`]) travel as one message, each
 //! with its header, padded to eight bytes.
@@ -21,7 +21,7 @@ use crate::model::{Element, Operation, Verb};
 
 pub const HEADER: usize = 48;
 
-/// The most bytes that may follow a header. Longer transfers travel in pieces.
+/// The largest payload (bytes). Longer transfers travel in pieces.
 pub const MAX_PAYLOAD: usize = 1 << 20;
 
 coded! {
@@ -29,38 +29,40 @@ coded! {
     pub enum PacketKind {
         /// Write the payload at `offset`, `count` elements of `layout`, from byte `extra` of the data on.
         Put = 1 "put",
-        /// Send back the data of `count` elements of `layout` at `offset`, from byte `extra` of the data on,
-        /// as many bytes as the payload says (a u64); the answer is [`PacketKind::Data`] with the same `tag`.
+        /// Send back the data of `count` elements of `layout` at `offset`, from byte `extra` of the data on;
+        /// the payload is the number of bytes (a u64). The answer is [`PacketKind::Data`] with the same
+        /// `tag`.
         Get = 2 "get",
-        /// Combine the payload with what is at `offset`; otherwise like [`PacketKind::Put`].
+        /// Combine the payload with the data at `offset`; otherwise like [`PacketKind::Put`].
         Accumulate = 3 "accumulate",
-        /// As [`PacketKind::Accumulate`], and send back what was there before.
+        /// As [`PacketKind::Accumulate`], and send back the old data.
         GetAccumulate = 4 "get accumulate",
-        /// Compare with the first half of the payload; if equal, write the second; send back what was there.
+        /// Compare with the first half of the payload; if equal, write the second half; send back the old
+        /// data.
         CompareAndSwap = 5 "compare and swap",
         /// An answer: data for the request `tag`, from byte `extra` of it on.
         Data = 6 "data",
-        /// Describes layout `layout` of the sender from now on: the payload is what [`crate::Layout::encode`]
-        /// writes, `count` bytes in all, from byte `extra` of it on. Pieces come in order, with no others
-        /// between them.
+        /// Describes layout `layout` of the sender from now on: the payload is a part of the bytes that
+        /// [`crate::Layout::encode`] writes, `count` bytes in all, from byte `extra` of them on. Pieces come
+        /// in order, without other descriptions between them.
         Layout = 7 "layout",
         /// The sender forgets layout `layout`, and will not refer to it again.
         Forget = 8 "forget",
-        /// `extra` says how many ranks will access the receiver in the epoch `tag` (part of a reduce-scatter;
-        /// `offset` is its round).
+        /// `extra` is the number of ranks that will access the receiver in the epoch `tag` (part of a
+        /// reduce-scatter; `offset` is its round).
         FenceCount = 9 "fence count",
         /// The sender has exposed its window to the receiver (post), epoch `tag`.
         Post = 10 "post",
-        /// The sender has no operation in the epoch `tag`: stands in for the last one.
+        /// The sender has no operation in the epoch `tag`: replaces the last operation's mark.
         Done = 11 "done",
         /// Asks for the lock of the receiver's window; `extra` is 1 for shared, 2 for exclusive.
         LockRequest = 12 "lock request",
-        /// The lock is the receiver's now. With [`PacketFlags::ACKNOWLEDGE`] it is a [`Self::Complete`] as
+        /// The receiver has the lock now. With [`PacketFlags::ACKNOWLEDGE`] it is a [`Self::Complete`] as
         /// well.
         LockGranted = 13 "lock granted",
         /// Releases a lock that no operation released.
         Unlock = 14 "unlock",
-        /// Everything the receiver sent with tag `tag` or before is complete here.
+        /// All operations that the receiver sent with tag `tag` or before are complete here.
         Complete = 15 "complete",
         /// Asks for [`PacketKind::Complete`] with this `tag`.
         Flush = 16 "flush",
@@ -68,7 +70,7 @@ coded! {
         Collect = 17 "collect",
         /// Several packets, one after the other, each padded to eight bytes.
         Batch = 18 "batch",
-        /// A request of the receiver's was refused: `tag` names it, `extra` says why, the payload is text.
+        /// A request of the receiver was refused: `tag` names it, `extra` is the reason, the payload is text.
         Refused = 19 "refused",
         /// The sender ends in an orderly way: it will send no more.
         Goodbye = 20 "goodbye",
@@ -91,9 +93,9 @@ impl From<Verb> for PacketKind {
 pub struct PacketFlags(pub u8);
 
 impl PacketFlags {
-    /// The last operation of this origin in its epoch: the receiver's counter goes down.
+    /// The last operation of this origin in its epoch: the receiver decrements its counter.
     pub const LAST: Self = Self(1);
-    /// Releases the lock once done.
+    /// Releases the lock once the operation is done.
     pub const UNLOCK: Self = Self(2);
     /// The origin waits, or will wait, for [`PacketKind::Complete`].
     pub const ACKNOWLEDGE: Self = Self(4);
@@ -101,10 +103,10 @@ impl PacketFlags {
     pub const LOCK_SHARED: Self = Self(8);
     /// Carries its own lock request: exclusive.
     pub const LOCK_EXCLUSIVE: Self = Self(16);
-    /// Belongs to an access epoch of fence; without it and without a lock, to one of start.
+    /// Belongs to an access epoch of fence. Without this flag and without a lock: to one of start.
     pub const FENCE: Self = Self(32);
 
-    /// The lock request, a shared one, comes from a holder of another lock: it goes before those that wait.
+    /// The lock request, a shared one, comes from a holder of another lock: it goes before waiting requests.
     pub const HOLDER: Self = Self(64);
 
     const KNOWN: u8 = 127;
@@ -126,11 +128,11 @@ pub struct Header {
     /// The type of elements, where an operation combines them.
     pub element: Option<Element>,
     pub operation: Option<Operation>,
-    /// Which window of the job; 0 is the job itself.
+    /// The number of the window in the job; 0 is the job itself.
     pub window: u32,
     /// Names a request or an epoch.
     pub tag: u32,
-    /// Where in the receiver's window, in bytes from its base (an address in a dynamic window).
+    /// The position in the receiver's window, in bytes from its base (an address in a dynamic window).
     pub offset: i64,
     /// The receiver's or sender's layout; 0 is contiguous bytes.
     pub layout: u64,
@@ -183,11 +185,11 @@ pub struct WirePacket<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadPacket {
-    /// Shorter than a header, or than the header says, or longer.
+    /// Shorter than a header, or of another length than the header says.
     #[error("{bytes} bytes came for a packet of {wanted}")]
     Length {
         bytes: usize,
-        /// What should have come.
+        /// The expected number of bytes.
         wanted: usize,
     },
     #[error("{what} {code} is unknown; the other side may be of another version")]
@@ -196,14 +198,14 @@ pub enum BadPacket {
     TooLong(usize),
 }
 
-/// The payload's length that a header announces, checked; for a transport that reads a stream.
+/// The payload's length in a header, checked; for a transport that reads a stream.
 pub fn announced(header: &[u8; HEADER]) -> Result<usize, BadPacket> {
     let payload = u32::from_le_bytes([header[12], header[13], header[14], header[15]]) as usize;
     if payload > MAX_PAYLOAD { Err(BadPacket::TooLong(payload)) } else { Ok(payload) }
 }
 
 impl<'a> WirePacket<'a> {
-    /// Takes untrusted bytes apart: exactly one packet.
+    /// Parses untrusted bytes as exactly one packet.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, BadPacket> {
         let Some((head, payload)) = bytes.split_first_chunk::<HEADER>() else {
             return Err(BadPacket::Length { bytes: bytes.len(), wanted: HEADER });
@@ -215,7 +217,7 @@ impl<'a> WirePacket<'a> {
         Ok(Self { header: header(head)?, payload })
     }
 
-    /// The packets of a [`PacketKind::Batch`]'s payload. A batch inside a batch is no packet.
+    /// The packets in the payload of a [`PacketKind::Batch`]. A batch inside a batch is an error.
     pub fn members(self) -> impl Iterator<Item = Result<WirePacket<'a>, BadPacket>> {
         let mut rest = self.payload;
         std::iter::from_fn(move || {

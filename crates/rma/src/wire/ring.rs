@@ -1,17 +1,17 @@
 //! Packets between processes of one host, through rings in shared memory.
 //!
-//! The idea: each ordered pair of ranks has a ring of bytes, which one writes and the other reads, so that no
-//! ring is contended. A packet longer than its ring travels in parts. The sender keeps what finds no room.
-//! Each rank has a bell (a counter with sleepers) that says that something has come. Cost for each packet:
-//! two copies, one atomic addition, and a wake-up if the receiver sleeps; memory for size squared rings. When
-//! not to use: for windows that the mapped path reaches.
+//! The idea: each ordered pair of ranks has a ring of bytes with one writer and one reader, so that no ring
+//! is contended. A packet longer than its ring travels in parts. The sender keeps bytes for which there is no
+//! room. Each rank has a bell (a counter with sleepers) that others ring after they have sent. Cost for each
+//! packet: two copies, one atomic addition, and a wake-up if the receiver sleeps; memory for size squared
+//! rings. When not to use: for windows that the mapped path reaches.
 //!
 //! ```text
 //!   segment:  host lines | ring lines, for each pair the writer's tail and the reader's head | ring bytes
 //! ```
-//! Beside the tail lies the writer's wish to be told about room, which works like a sleeper's count: the
-//! writer wishes, fences, and looks at the head once more; the reader gives room back, fences, and looks for
-//! a wish. The reader tells the writer once half of the ring is free.
+//! Beside the tail lies the writer's wish for a report about room. It works like a sleeper's count: the
+//! writer wishes, fences, and checks the head once more; the reader gives room back, fences, and checks the
+//! wish. The reader reports to the writer once half of the ring is free.
 //!
 //! A process that maps the memory may be hostile: heads and tails are checked, and bytes are copied before
 //! they are parsed.
@@ -34,11 +34,11 @@ use unisono_sync::{CacheLine, Until, Wakeups};
 pub struct RingTransport {
     host: Arc<HostMembers>,
     ring_bytes: usize,
-    /// By receiver: the packets that found no room, and the bytes of the first one that are sent.
+    /// For each receiver: the packets without room, and the number of bytes sent of the first.
     kept: Vec<(VecDeque<Vec<u8>>, usize)>,
-    /// By sender: the part of a packet that has come.
+    /// For each sender: the part of a packet that has arrived.
     parts: Vec<Vec<u8>>,
-    /// The sender to look at next, so that none starves.
+    /// The sender whose ring is read first next time, so that none starves.
     next: usize,
     seen: u32,
     waiting: Waiting,
@@ -60,14 +60,14 @@ const fn pair(size: usize, from: usize, to: usize) -> usize {
     HostMembers::lines(size) + 2 * (from * size + to)
 }
 
-/// Lines before the rings' bytes.
+/// The number of lines before the rings' bytes.
 const fn lines(size: usize) -> usize {
     pair(size, size, 0)
 }
 
 impl RingTransport {
-    /// Meets the other processes of a job on this host, wherever they were started from; waits for all of
-    /// them, at most for `patience`. Fails as [`crate::Job::shared`] does.
+    /// Meets the other processes of a job on this host, however they were started; waits for all of them, at
+    /// most for `patience`. Fails as [`crate::Job::shared`] does.
     pub fn meet(place: &JobMembership, patience: Duration) -> Result<Self, Error> {
         let size = place.size;
         let bytes = lines(size) * size_of::<CacheLine>() + size * size * ring_bytes(size);
@@ -103,7 +103,7 @@ impl RingTransport {
         }
     }
 
-    /// Sends what is kept for `to`, as far as there is room. True: nothing is left.
+    /// Sends kept packets for `to`, as far as there is room. True: none is left.
     fn pass_on(&mut self, to: usize) -> bool {
         let me = self.host.rank.index();
         let (mut queue, mut sent) = std::mem::take(&mut self.kept[to]);
@@ -133,7 +133,7 @@ impl RingTransport {
         empty
     }
 
-    /// Reads what has come from `from`. True: a packet is whole now.
+    /// Reads bytes that have arrived from `from`. True: a packet is whole now.
     fn take(&mut self, from: usize) -> Result<bool, String> {
         let mut part = std::mem::take(&mut self.parts[from]);
         let ring = self.ring(from, self.host.rank.index());
@@ -209,16 +209,16 @@ struct Ring<'a> {
 }
 
 impl Ring<'_> {
-    /// Called by the writer of a full ring. True: there is room after all. False: the reader will tell.
+    /// Called by the writer of a full ring. True: there is room after all. False: the reader will report.
     fn has_room_or_tells(&self) -> bool {
         self.wish.store(1, Ordering::Relaxed);
         // SYNC(ring-wish) fence: the wish before the head; the other side is in `tells`
         unisono_sync::atomics::fence(Ordering::SeqCst);
-        // SYNC(ring-head) acquire: the reader has copied what it gave back
+        // SYNC(ring-head) acquire: the reader has copied the bytes whose room it gave back
         self.head.load(Ordering::Acquire) != self.tail.load(Ordering::Relaxed).wrapping_sub(self.size as u32)
     }
 
-    /// Called by the reader after it gave room back. True: it tells the writer.
+    /// Called by the reader after it gave room back. True: the reader has to report to the writer.
     fn tells(&self) -> bool {
         // SYNC(ring-wish) fence: the head before the wish; the other side is in `has_room_or_tells`
         unisono_sync::atomics::fence(Ordering::SeqCst);
@@ -226,10 +226,10 @@ impl Ring<'_> {
         self.wish.load(Ordering::Relaxed) != 0 && used as usize <= self.size / 2
     }
 
-    /// Writes as much of `bytes` as finds room. Returns how much.
+    /// Writes as many of `bytes` as fit. Returns their number.
     fn write(&self, bytes: &[u8]) -> usize {
         let tail = self.tail.load(Ordering::Relaxed);
-        // SYNC(ring-head) acquire: the reader has copied what it gave back
+        // SYNC(ring-head) acquire: the reader has copied the bytes whose room it gave back
         let head = self.head.load(Ordering::Acquire);
         let used = (tail.wrapping_sub(head) as usize).min(self.size);
         let length = bytes.len().min(self.size - used);
@@ -238,14 +238,14 @@ impl Ring<'_> {
         // SAFETY: `at + first` is within the ring, which lies in the mapped segment.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.bytes.wrapping_add(at), first) };
         let rest = bytes[first..length].as_ptr();
-        // SAFETY: what is left is shorter than the ring, and goes to the ring's start in the mapped segment.
+        // SAFETY: the rest is shorter than the ring, and goes to the ring's start in the mapped segment.
         unsafe { std::ptr::copy_nonoverlapping(rest, self.bytes, length - first) };
         // SYNC(ring-tail) release: the bytes before their count
         self.tail.store(tail.wrapping_add(length as u32), Ordering::Release);
         length
     }
 
-    /// Appends to `part` until it has `wanted` bytes or the ring is empty. Returns how much.
+    /// Appends to `part` until it has `wanted` bytes or the ring is empty. Returns the number of bytes read.
     fn read(&self, part: &mut Vec<u8>, wanted: usize) -> Result<usize, String> {
         let head = self.head.load(Ordering::Relaxed);
         // SYNC(ring-tail) acquire: the bytes after their count
@@ -309,13 +309,13 @@ impl Transport for RingTransport {
 
     fn receive(&mut self, packet: &mut Vec<u8>) -> Result<Option<Rank>, Error> {
         self.seen = self.host.bell(self.host.rank).value();
-        // SYNC(flag) fence: what is counted here is seen in the rings below
+        // SYNC(flag) fence: the packets of every event counted above are visible in the rings below
         unisono_sync::atomics::fence(Ordering::SeqCst);
         self.flush()?;
         if let Some(from) = self.next_packet(packet) {
             return Ok(Some(from));
         }
-        // The last packets of one gone may have come between the two looks.
+        // The last packets of a peer that is gone may have arrived between the two checks.
         if self.look_who_is_gone() { Ok(self.next_packet(packet)) } else { Ok(None) }
     }
 
@@ -380,7 +380,7 @@ impl Bell for Listener {
         if bell.reached(next) {
             return Nanos::ZERO;
         }
-        // One thread waits by the policy. A second one, such as the agent, sleeps at once.
+        // One thread waits by the policy. A second thread, such as the agent, sleeps at once.
         let mut waiting = match self.waiting.try_lock() {
             Ok(waiting) => waiting,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -403,7 +403,7 @@ mod tests {
     use crate::wire::conformance;
     use std::thread;
 
-    /// The ends of a job of threads of this process, each with mappings of its own.
+    /// The transports of a job of threads of this process, each with mappings of its own.
     fn ends(size: usize) -> conformance::Ends {
         let key = Key::random().expect("the kernel has random bytes");
         let joining: Vec<_> = (0..size)
@@ -441,7 +441,7 @@ mod tests {
                     assert!(start < limit, "what is kept is passed on");
                     sender.wait(None).expect("waiting works");
                     late += u32::from(unisono_linux::clock::now().since(start) > Nanos(90_000_000));
-                    // The packets that came are none of this test's.
+                    // This test does not need the packets that arrived.
                     let _ = sender.receive(&mut Vec::new()).expect("receiving works");
                 }
                 (late, sender)
@@ -454,7 +454,7 @@ mod tests {
                 }
             }
             let (late, _sender) = waits.join().expect("no panic");
-            // Some 14 rings full: a sender that nobody tells is late about every time.
+            // Some 14 rings full: a sender that gets no report is late nearly every time.
             assert!(late < 6, "late {late} times");
         });
     }

@@ -1,5 +1,5 @@
-//! Accumulates of every length, fetch-and-op and compare-and-swap on the same elements lose nothing, whoever
-//! comes with whatever at the same time: the gate of the direct path turns round and back meanwhile.
+//! Accumulates of every length, fetch-and-op and compare-and-swap on the same elements lose nothing, in any
+//! mixture at the same time: the gate of the mapped path turns round and back meanwhile.
 
 use crate::{shared, watch};
 use std::thread;
@@ -8,14 +8,14 @@ use unisono_rma::{Assert, Error, Job, Lock, Operation, Rank, Spec};
 const ELEMENTS: usize = 64;
 const ROUNDS: u64 = 3000;
 
-/// What a rank adds to each element in all: alternating stretches of single elements and long accumulates,
-/// with another rhythm at each rank.
+/// The additions of a rank; returns its sum for each element. Stretches of single elements and long
+/// accumulates alternate, with another rhythm at each rank.
 fn add(mut job: Job, created: bool) -> Result<Vec<u64>, Error> {
     let (me, size) = (u64::from(job.rank().0), job.size() as u64);
     let spec = Spec::new().unit(8);
     let memory = vec![0_u64; ELEMENTS].leak();
     let mut window = if created {
-        // SAFETY: memory that is never freed, and touched through the window only.
+        // SAFETY: the memory is never freed, and accessed only through the window.
         unsafe { job.create(memory.as_mut_ptr().cast(), 8 * ELEMENTS as u64, spec) }
     } else {
         job.allocate(8 * ELEMENTS as u64, spec)

@@ -1,4 +1,4 @@
-//! A window's statistics count each operation once: by kind, by what carried it, and by synchronization.
+//! A window's statistics count each operation once: by kind, by carrier, and by synchronization.
 
 use crate::paths::{Path, everywhere};
 use unisono_rma::{
@@ -9,9 +9,9 @@ const fn amount(operations: u64, bytes: u64) -> Amount {
     Amount { operations, bytes }
 }
 
-/// What was issued to the other rank, by verb in their order.
+/// The operations issued to the other rank, in the order of [`Verb`].
 const TO_THE_OTHER: [Amount; 5] = [amount(3, 48), amount(3, 40), amount(1, 8), amount(3, 24), amount(2, 16)];
-/// What was issued to this rank itself.
+/// The operations issued to this rank itself, in the same order.
 const TO_ITSELF: [Amount; 5] = [amount(1, 8), amount(1, 8), amount(1, 8), amount(0, 0), amount(0, 0)];
 
 fn issue(window: &mut Window, rank: Rank) -> Result<(), Error> {

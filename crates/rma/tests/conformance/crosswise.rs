@@ -1,5 +1,4 @@
-//! Locks on several targets in opposite orders, beside others that want them exclusively: no circle of
-//! waiting.
+//! Locks on several targets in opposite orders, while other ranks request them exclusively: no deadlock.
 
 use crate::{shared, watch, wires};
 use std::sync::Barrier;
@@ -14,8 +13,8 @@ enum Holding {
     Each,
 }
 
-/// Ranks 0 and 1 hold the parts of ranks 2 and 3, one each; then ranks 2 and 3 want the other's exclusively;
-/// then ranks 0 and 1 want the other one as well.
+/// Ranks 0 and 1 hold the parts of ranks 2 and 3, one each; then ranks 2 and 3 request each other's part
+/// exclusively; then ranks 0 and 1 request the other part as well.
 fn cross(mut job: Job, style: Style, holding: Holding, meet: &Barrier) -> Result<(), Error> {
     let me = job.rank().0;
     let mut window = job.allocate(16, Spec::new().unit(8).style(style))?;
@@ -29,7 +28,7 @@ fn cross(mut job: Job, style: Style, holding: Holding, meet: &Barrier) -> Result
         for (target, is_second) in order.into_iter().zip([false, true]) {
             if is_second {
                 meet.wait();
-                // until both others wait in their turn
+                // until both other ranks wait in their turn
                 thread::sleep(Duration::from_millis(30));
             }
             if holding == Holding::Each {
@@ -87,7 +86,8 @@ fn who_holds_a_lock_gets_another_shared_one_before_those_who_wait_over_messages(
     crossing(|| wires::tcp(4), Style::Deferred);
 }
 
-/// Operations done at once are no fence's: a second lock, and an exposure inside an access epoch, may follow.
+/// Operations done at once do not count for a fence: a second lock, and an exposure inside an access epoch,
+/// may follow.
 #[test]
 fn after_an_operation_another_target_may_be_locked_and_the_own_part_exposed() {
     watch();
@@ -106,7 +106,7 @@ fn after_an_operation_another_target_may_be_locked_and_the_own_part_exposed() {
             window.post(&[job.rank()], Assert::NO_CHECK)?;
             window.complete()?;
             window.wait()?;
-            // a fence's are its own as before
+            // operations of a fence epoch still count for it
             window.fence(Assert::NONE)?;
             window.put(&[3_u64], job.rank(), 0)?;
             assert!(matches!(window.lock(Rank(0), Lock::Shared, Assert::NONE), Err(Error::Sync { .. })));

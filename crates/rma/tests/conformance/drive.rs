@@ -1,10 +1,10 @@
-//! Runs a model's program on a real job, one thread a member, and brings back what the model says.
+//! Runs a model's program on a real job, one thread per member, and returns the same results as the model.
 
 use crate::model::{self, Program, Step, Synchronization, What, common, own, slots};
 use std::thread;
 use unisono_rma::{Assert, Error, Flavor, Job, Lock, Pending, Rank, Spec, Style, Window};
 
-/// What a member found: its window's slots, and what each of its gets read.
+/// A member's results: its window's slots, and the values that each of its gets read.
 type Found = (Vec<u64>, Vec<Vec<u64>>);
 
 pub(crate) fn run(
@@ -46,7 +46,7 @@ fn member(program: &Program, mut job: Job, style: Style, flavor: Flavor) -> Resu
         let steps: Vec<&Step> = epoch.steps.iter().filter(mine).collect();
         let everybody: Vec<Rank> = (0..program.size).map(Rank::at).collect();
         let context = Context { program, number, operation: epoch.operation, places: &places };
-        // What the members do to their windows in different epochs must not overlap in time.
+        // The members' operations of different epochs must not overlap in time.
         job.barrier()?;
         match epoch.synchronization {
             Synchronization::Fence => {
@@ -111,7 +111,7 @@ fn member(program: &Program, mut job: Job, style: Style, flavor: Flavor) -> Resu
     Ok((found, read))
 }
 
-/// Where slots are: their numbers, or addresses at each member.
+/// The positions of slots: their numbers, or addresses at each member.
 enum Places {
     Numbers,
     Addresses(Vec<i64>),
@@ -135,7 +135,7 @@ impl Places {
     }
 }
 
-/// In which epoch operations are issued.
+/// The epoch of the operations to issue.
 struct Context<'a> {
     program: &'a Program,
     number: usize,
@@ -185,7 +185,7 @@ fn take(
     Ok(())
 }
 
-/// The order in which a member's gets are issued: lock epochs go target by target.
+/// Brings a member's gets into the order in which they are issued: lock epochs go target by target.
 pub(crate) fn reorder(program: &Program, read: Vec<Vec<Vec<u64>>>) -> Vec<Vec<Vec<u64>>> {
     let mut read: Vec<_> = read.into_iter().map(Vec::into_iter).collect();
     let mut ordered = vec![Vec::new(); program.size];

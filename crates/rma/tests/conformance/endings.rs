@@ -1,11 +1,11 @@
-//! Ends of epochs other than by waiting for them: test instead of wait, sync instead of a call that ends
-//! anything, and completion at the origin only; on every path.
+//! Epochs that end without a wait for it: test instead of wait, sync instead of a call that ends an epoch,
+//! and completion at the origin only; on every path.
 
 use crate::paths::{Path, everywhere};
 use std::thread;
 use unisono_rma::{Assert, Completion, Error, Job, Lock, Rank, Spec};
 
-/// Rank 0 exposes its part to the two others, and asks whether they have completed.
+/// Rank 0 exposes its part to the two others, and tests whether they have completed.
 fn asks(path: &Path, mut job: Job) -> Result<(), Error> {
     let me = job.rank();
     let mut window = path.window(&mut job, 24, Spec::new().unit(8))?;
@@ -38,7 +38,7 @@ fn test_says_when_all_origins_have_completed_on_every_path() {
     everywhere(3, asks);
 }
 
-/// Each looks into its own part, with nothing but `sync` between two looks, until the other's word is there.
+/// Each rank reads its own part, with nothing but `sync` between two reads, until the other's word is there.
 fn synchronizes(path: &Path, mut job: Job) -> Result<(), Error> {
     let (me, other) = (job.rank(), Rank(1 - job.rank().0));
     let mut window = path.window(&mut job, 16, Spec::new().unit(8))?;
@@ -54,7 +54,7 @@ fn synchronizes(path: &Path, mut job: Job) -> Result<(), Error> {
             window.load(0, &mut found)?;
             thread::yield_now();
         }
-        // The first may be the next round's by now.
+        // The first word may belong to the next round by now.
         let expected = round + u64::from(other.0);
         assert!(found[0] == expected || found[0] == expected + 1, "round {round}: {found:?}");
     }

@@ -1,5 +1,5 @@
-//! Passive puts on a user's memory are there when the call that completes them returns, whoever has copied
-//! them: a target that is in the library, or the kernel because it is not.
+//! Passive puts on a user's memory are done when the call that completes them returns, with either copier: a
+//! target that is in the library, or else the kernel.
 
 use crate::{shared, watch};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 use unisono_rma::{Assert, Error, Job, Lock, Rank, Spec};
 
 const ROUNDS: u64 = 3000;
-/// Values put at a time: few enough for the line of an offer, the most that it has room for, one more, a few
-/// lines, more than a short entry holds, more than the kernel copies page-wise, a few rings' turns full, and
-/// part of it handed off and part left to the kernel.
+/// Numbers of values in a put: few enough for the line of an offer, the most that it has room for, one more,
+/// a few lines, more than a short entry holds, more than the kernel copies page-wise, a few rings' turns
+/// full, and one of which a part is handed off and a part left to the kernel.
 const LENGTHS: [usize; 8] = [1, 5, 6, 24, 300, 1500, 40_000, 140_000];
-/// Up to here all values are one put. Longer ones are two.
+/// Up to this number all values are one put. Longer data is two puts.
 const ONE_PUT: usize = 6;
 const SLOTS: usize = 140_001;
 
-/// A named generator (xorshift64*), so that a failing run is found again by its seed.
+/// A named generator (xorshift64*), so that a failing run can be repeated by its seed.
 struct Dice(u64);
 
 impl Dice {
@@ -28,8 +28,8 @@ impl Dice {
     }
 }
 
-/// Puts, completes in one of several ways, tells the other by means that the engine does not see, and looks
-/// what the other has put here.
+/// Puts, completes in one of several ways, informs the other member through a channel outside the engine, and
+/// checks the other's values here.
 fn member(
     mut job: Job,
     seed: u64,
@@ -40,10 +40,10 @@ fn member(
     let mut dice = Dice(seed ^ u64::from(job.rank().0) << 40 | 1);
     let mut memory = vec![0_u64; SLOTS];
     let base = memory.as_mut_ptr();
-    // SAFETY: the vector outlives the window, and is looked at after the other has said that it is done only.
+    // SAFETY: the vector outlives the window, and is read only after the other has reported that it is done.
     let mut window = unsafe { job.create(base.cast(), 8 * SLOTS as u64, Spec::new().unit(8)) }?;
     for round in 1..=ROUNDS {
-        // The long ones now and then.
+        // The long ones are rare.
         let sides = if dice.roll(16) == 0 { LENGTHS.len() as u64 } else { 6 };
         let length = LENGTHS[dice.roll(sides) as usize];
         let data: Vec<u64> = (0..length as u64).map(|at| round << 16 | at).collect();
@@ -66,7 +66,7 @@ fn member(
         match how {
             0 => window.unlock(other)?,
             1 => {
-                // Later operations of the same origin come after what is staged.
+                // Later operations of the same origin come after staged ones.
                 let read = window.get::<u64>(1, other, 0)?;
                 window.flush(other)?;
                 assert_eq!(window.take(read)?, [data[0]], "seed {seed}, round {round}");
@@ -94,7 +94,7 @@ fn member(
         let (its_round, its_length) = told.recv().expect("the other says so");
         assert_eq!(its_round, round);
         for at in 0..its_length {
-            // SAFETY: inside the vector; the other has put this and waits to be told before it puts again.
+            // SAFETY: inside the vector; the other has put this, and waits for a report before it puts again.
             let found = unsafe { base.wrapping_add(at).read_volatile() };
             assert_eq!(found, round << 16 | at as u64, "seed {seed}, round {round}, slot {at}");
         }

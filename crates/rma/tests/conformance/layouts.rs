@@ -1,4 +1,4 @@
-//! Layouts whose descriptions are longer than a message, and more of them than a target remembers: on every
+//! Layouts whose descriptions are longer than a message, and more layouts than a target remembers: on every
 //! path.
 
 use crate::{shared, watch, wires};
@@ -27,8 +27,7 @@ enum How {
     Lock(Lock),
 }
 
-/// An epoch: the operation goes through this many blocks, the first of which is the `first`th in order of
-/// travel.
+/// An epoch: the operation goes through `blocks` blocks, and the block number `first` travels first.
 #[derive(Clone, Copy, Debug)]
 struct Epoch {
     how: How,
@@ -39,12 +38,12 @@ struct Epoch {
 }
 
 impl Epoch {
-    /// Blocks of one or two elements, apart, in an order that is not that of memory.
+    /// Blocks of one or two elements, with gaps, in an order other than that of memory.
     fn blocks(&self) -> Vec<(i64, u64)> {
         let place = |block: u64| (block * 7 + self.first) % self.blocks;
         let block = |block: u64| (3 * place(block)) as i64;
-        // No block touches the next, so that nothing can be simplified; 7 divides no number of blocks used
-        // here.
+        // No block touches the next, so that nothing can be simplified; 7 divides none of the numbers of
+        // blocks used here.
         (0..self.blocks).map(|number| (block(number), 1 + number % 2)).collect()
     }
 }
@@ -57,7 +56,7 @@ fn epochs() -> impl Strategy<Value = Vec<Epoch>> {
         How::Lock(Lock::Exclusive),
     ]);
     let what = prop::sample::select(vec![What::Put, What::Get, What::Sum]);
-    // One that fits a message of any transport, one that fits none's, and one near the limit of the longest.
+    // One that fits a message of any transport, one that fits none, and one near the limit of the longest.
     let blocks = prop::sample::select(vec![100_u64, 100_000, 32_768]);
     let epoch = (how, what, blocks, 0_u64..100, any::<bool>());
     let epoch = epoch.prop_map(|(how, what, blocks, first, short_before)| Epoch {
@@ -76,7 +75,7 @@ fn member(mut job: Job, epochs: &[Epoch], style: Style) -> Result<(), Error> {
     let mut memory: Vec<u32> = (0..SLOTS as u32).collect();
     let mut expected = memory.clone();
     let base = memory.as_mut_ptr();
-    // SAFETY: the vector outlives the window, and is looked at between epochs only.
+    // SAFETY: the vector outlives the window, and is read only between epochs.
     let mut window = unsafe { job.create(base.cast(), 4 * SLOTS, Spec::new().unit(4).style(style)) }?;
     for (number, epoch) in (1_u32..).zip(epochs) {
         let blocks = epoch.blocks();
@@ -99,13 +98,13 @@ fn member(mut job: Job, epochs: &[Epoch], style: Style) -> Result<(), Error> {
             window.put(&[number], other, SLOTS as i64 - 1)?;
         }
         match epoch.what {
-            // SAFETY: the data lives until the epoch has ended, and nobody writes it.
+            // SAFETY: the data lives until the epoch has ended, and no code writes it.
             What::Put => unsafe { window.raw_put(source, target) }?,
-            // SAFETY: the data lives until the epoch has ended, and nobody writes it.
+            // SAFETY: the data lives until the epoch has ended, and no code writes it.
             What::Sum => unsafe { window.raw_accumulate(source, target, Operation::Sum) }?,
             What::Get => {
                 let sink = Sink { address: came.as_mut_ptr().cast(), count: elements, layout: &one };
-                // SAFETY: the memory lives until the epoch has ended, and nobody looks at it before.
+                // SAFETY: the memory lives until the epoch has ended, and no code reads it before.
                 unsafe { window.raw_get(sink, target) }?;
             }
         }
@@ -133,7 +132,7 @@ fn member(mut job: Job, epochs: &[Epoch], style: Style) -> Result<(), Error> {
                 }
             }
         }
-        // SAFETY: nobody writes between the two barriers.
+        // SAFETY: no rank writes between the two barriers.
         let there = unsafe { std::slice::from_raw_parts(base, SLOTS as usize) };
         assert!(there == expected, "rank {} after epoch {number}, {epoch:?}", job.rank());
         job.barrier()?;
@@ -183,7 +182,7 @@ proptest! {
     }
 }
 
-/// One epoch with more layouts than a target remembers, of short operations that go together in one message.
+/// One epoch with more layouts than a target remembers, of short operations that share messages.
 fn many_layouts(mut job: Job) -> Result<(), Error> {
     const LAYOUTS: i64 = 2500;
     let other = Rank(1 - job.rank().0);

@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use std::thread;
 use unisono_rma::{Assert, Element, Error, Job, Lock, Operation, Rank, Source, Spec, Target};
 
-/// Around what is short, what a page is, and what no ring has room for.
+/// Lengths around the limit of short data, around a page, and beyond the room of any ring (bytes).
 const LENGTHS: [usize; 7] = [8, 1024, 1032, 5000, 70_000, 300_000, 2_200_000];
 const PLACES: usize = 3;
-const MOST: usize = 2_200_000;
+const MAX_COUNT: usize = 2_200_000;
 
 #[derive(Clone, Copy, Debug)]
 enum How {
@@ -18,20 +18,20 @@ enum How {
     Lock,
 }
 
-/// Which length each epoch writes at each place, and how the epochs are made.
+/// For each epoch its kind, its length at each place, and whether it accumulates.
 fn epochs() -> impl Strategy<Value = Vec<(How, [usize; PLACES], bool)>> {
     let how = prop::sample::select(vec![How::Fence, How::Fence, How::Pscw, How::Lock]);
     let length = prop::sample::select(LENGTHS.to_vec());
     prop::collection::vec((how, prop::array::uniform3(length), any::<bool>()), 1..12)
 }
 
-/// Writes the epochs to the other member, and compares what that one has written here.
+/// Writes the epochs to the other member, and compares the other's writes here.
 fn member(mut job: Job, epochs: &[(How, [usize; PLACES], bool)]) -> Result<(), Error> {
     let other = Rank(1 - job.rank().0);
-    let mut memory = vec![0_u8; PLACES * MOST];
-    let mut expected = vec![0_u8; PLACES * MOST];
+    let mut memory = vec![0_u8; PLACES * MAX_COUNT];
+    let mut expected = vec![0_u8; PLACES * MAX_COUNT];
     let base = memory.as_mut_ptr();
-    // SAFETY: the vector outlives the window, and is looked at between epochs only.
+    // SAFETY: the vector outlives the window, and is read only between epochs.
     let mut window = unsafe { job.create(base, memory.len() as u64, Spec::new()) }?;
     for (number, (how, lengths, combines)) in (1_u8..).zip(epochs) {
         let value = |rank: Rank, place: usize| number.wrapping_mul(7) ^ (rank.0 as u8) << 4 ^ place as u8;
@@ -49,12 +49,13 @@ fn member(mut job: Job, epochs: &[(How, [usize; PLACES], bool)]) -> Result<(), E
         for (place, data) in data.iter().enumerate() {
             let count = data.len() as u64;
             let source = Source { address: data.as_ptr(), count, layout: &layout };
-            let target = Target { rank: other, displacement: (place * MOST) as i64, count, layout: &layout };
+            let target =
+                Target { rank: other, displacement: (place * MAX_COUNT) as i64, count, layout: &layout };
             if *combines {
-                // SAFETY: the data lives until the epoch has ended, and nobody writes it.
+                // SAFETY: the data lives until the epoch has ended, and no code writes it.
                 unsafe { window.raw_accumulate(source, target, Operation::Sum) }?;
             } else {
-                // SAFETY: the data lives until the epoch has ended, and nobody writes it.
+                // SAFETY: the data lives until the epoch has ended, and no code writes it.
                 unsafe { window.raw_put(source, target) }?;
             }
         }
@@ -68,13 +69,13 @@ fn member(mut job: Job, epochs: &[(How, [usize; PLACES], bool)]) -> Result<(), E
         }
         job.barrier()?;
         for place in 0..PLACES {
-            for byte in &mut expected[place * MOST..][..lengths[place]] {
+            for byte in &mut expected[place * MAX_COUNT..][..lengths[place]] {
                 let came = value(other, place);
                 *byte = if *combines { byte.wrapping_add(came) } else { came };
             }
         }
-        // SAFETY: nobody writes between the two barriers.
-        let there = unsafe { std::slice::from_raw_parts(base, PLACES * MOST) };
+        // SAFETY: no rank writes between the two barriers.
+        let there = unsafe { std::slice::from_raw_parts(base, PLACES * MAX_COUNT) };
         assert!(there == expected, "rank {} after epoch {number}, {how:?}", job.rank());
         job.barrier()?;
     }

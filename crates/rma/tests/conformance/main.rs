@@ -1,4 +1,4 @@
-//! One contract for every transport, style and flavour: against the sequential model, and for misuse.
+//! One contract for every transport, style and flavor: against the sequential model, and for misuse.
 
 #![cfg(not(loom))]
 
@@ -25,7 +25,7 @@ mod wires;
 use proptest::prelude::*;
 use unisono_rma::{Flavor, Job, JobMembership, Key, Rank, Style};
 
-/// Ends the test program, with a word, when it hangs.
+/// Ends the test program, with a message, when it hangs.
 fn watch() {
     use std::sync::Once;
     static WATCH: Once = Once::new();

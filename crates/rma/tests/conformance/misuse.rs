@@ -85,7 +85,7 @@ fn operations_and_types_that_do_not_fit_are_errors() {
         let target = Target { rank: Rank(0), displacement: 0, count: 1, layout: &four };
         // SAFETY: the source is eight readable bytes; nothing is queued because the amounts differ.
         assert_eq!(class(unsafe { window.raw_put(source, target) }), ErrorClass::Type);
-        // SAFETY: nothing is attached because the window is of another flavour.
+        // SAFETY: nothing is attached because the window is of another flavor.
         assert_eq!(class(unsafe { window.attach(std::ptr::null_mut(), 8) }), ErrorClass::RmaFlavor);
     });
 }
@@ -143,7 +143,7 @@ fn members_that_disagree_about_a_window_all_learn_it() {
 #[test]
 fn a_member_that_is_gone_is_named_to_whoever_waits_for_it() {
     watch();
-    // Whoever has found out stays, so that it is not missed itself.
+    // Both survivors stay until both have the error, so that neither is missed itself.
     let both = std::sync::Barrier::new(2);
     thread::scope(|threads| {
         for mut job in Job::threads(3) {
@@ -163,8 +163,8 @@ fn a_member_that_is_gone_is_named_to_whoever_waits_for_it() {
     });
 }
 
-/// The target finds out, after the operation was sent: the epoch ends all the same, and the lock is free
-/// again.
+/// The target detects the error, after the operation was sent: the epoch ends all the same, and the lock is
+/// free again.
 #[test]
 fn an_operation_on_memory_that_is_not_attached_is_an_error_and_its_epoch_ends() {
     watch();

@@ -1,9 +1,9 @@
 //! The reference: memories of all members in one place, operations one after the other. Slow and obviously
 //! right.
 //!
-//! A program is a list of epochs; each has operations whose result does not depend on their order, because
-//! puts go to places of the origin's own, gets read what no put of this epoch writes, and accumulates into a
-//! common place all use the epoch's one commutative operation.
+//! A program is a list of epochs; each has operations whose result does not depend on their order: puts go to
+//! places of the origin's own, gets read values that no put of this epoch writes, and all accumulates into a
+//! common place use the epoch's one commutative operation.
 
 use proptest::prelude::*;
 use unisono_rma::Operation;
@@ -17,12 +17,12 @@ pub(crate) const fn slots(size: usize) -> usize {
     2 * size * PUTS + COMMON
 }
 
-/// Where `origin` puts in epoch `number`.
+/// The first slot of `origin`'s puts in epoch `number`.
 pub(crate) const fn own(size: usize, origin: usize, number: usize) -> usize {
     (number % 2) * size * PUTS + origin * PUTS
 }
 
-/// Where everybody accumulates.
+/// The first slot of all members' accumulates.
 pub(crate) const fn common(size: usize) -> usize {
     2 * size * PUTS
 }
@@ -81,7 +81,8 @@ pub(crate) struct Program {
     pub(crate) epochs: Vec<Epoch>,
 }
 
-/// What every member's window holds after the program, and what each get read, in the order of steps.
+/// The contents of every member's window after the program, and the values of each get, in the order of
+/// steps.
 pub(crate) fn run(program: &Program) -> (Vec<Vec<u64>>, Vec<Vec<Vec<u64>>>) {
     let size = program.size;
     let mut memory = vec![vec![0_u64; slots(size)]; size];
@@ -145,7 +146,7 @@ fn epoch(size: usize) -> impl Strategy<Value = Epoch> {
         Just(Synchronization::LockExclusive),
         Just(Synchronization::LockAll),
     ];
-    // All of them commute, so that the order in which origins come makes no difference.
+    // All of them commute, so that the order of origins makes no difference.
     let operation = prop::sample::select(vec![
         Operation::Sum,
         Operation::Product,

@@ -1,10 +1,10 @@
-//! Every predefined operation on every type that it is defined for, in short and long rows, on every path,
-//! against arithmetic on single values; and refused for every type that it is not defined for.
+//! Every predefined operation on every type for which it is defined, in short and long rows, on every path,
+//! against arithmetic on single values; and its refusal for every other type.
 
 use crate::paths::{Path, everywhere};
 use unisono_rma::{Assert, Element, Error, Job, Lock, Operation, Rank, Sink, Source, Spec, Target, Window};
 
-/// One element as a number, wide enough for all that is computed here to be exact.
+/// One element as a number, wide enough for exact results here.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Value {
     Integer(i128),
@@ -15,7 +15,7 @@ enum Value {
 
 use Value::{Complex, Integer, Located, Real};
 
-/// Values that make a difference to some operation: signs, zeros, extremes, equal ones with other places.
+/// Values that make a difference to some operation: signs, zeros, extremes, equal values with other indices.
 fn value(element: Element, seed: usize) -> Value {
     let small = [3.0, -2.0, 0.0, 1.0, -7.0, 12.0, 5.0, 3.0][seed % 8];
     let wide = [5, 0, 1, 0x7f, 0x80, 0xff, 0x1234_5678, i128::from(i64::MAX), i128::from(i64::MIN), -1];
@@ -37,7 +37,7 @@ fn value(element: Element, seed: usize) -> Value {
     }
 }
 
-/// What is left of an integer in an element.
+/// An integer, cut to the size of an element.
 fn wrapped(element: Element, value: i128) -> i128 {
     let bits = 8 * element.size() as u32;
     let Some(above) = 1_i128.checked_shl(bits) else { return value };
@@ -58,7 +58,7 @@ fn extended(value: f64) -> [u8; 10] {
     bytes
 }
 
-/// Where the value of a located one ends and its place begins.
+/// The offset of the index in a located element, after its value.
 fn place_of(element: Element) -> usize {
     match element {
         Element::F64Int | Element::LongInt | Element::F64F64 => 8,
@@ -107,7 +107,7 @@ fn encode(element: Element, value: Value) -> Vec<u8> {
     bytes
 }
 
-/// Of what a located element has beside its value and place nothing is promised.
+/// The bytes of a located element's value and index. The other bytes may have any contents.
 fn without_padding(element: Element, bytes: &[u8]) -> Vec<u8> {
     let used = match element {
         Element::LongDouble => [0..10, 0..0],
@@ -121,7 +121,7 @@ fn without_padding(element: Element, bytes: &[u8]) -> Vec<u8> {
     parts.flatten().copied().collect()
 }
 
-/// The standard's tables, a value at a time.
+/// The standard's tables, one value at a time.
 fn combined(element: Element, operation: Operation, there: Value, brought: Value) -> Value {
     use Operation as O;
     let truth = |value: bool| Integer(i128::from(value));
@@ -164,17 +164,17 @@ fn combined(element: Element, operation: Operation, there: Value, brought: Value
     }
 }
 
-/// Rows by atomic instructions, of more elements than those are for, and by vectors of every length with a
-/// rest.
+/// Rows for atomic instructions, rows with more elements than those handle, and rows for vectors of every
+/// length with a rest.
 const LENGTHS: [usize; 4] = [1, 5, 67, 301];
 const ROOM: usize = 32 * 301 + 16;
 
-/// One operation in one row at rank 1, whose part is written, combined into twice and read.
+/// One operation in one row at rank 1: its part is written, combined into twice and read.
 struct Row {
     element: Element,
     operation: Operation,
     length: usize,
-    /// From where on; an odd place is no element's.
+    /// The displacement; an odd one is aligned for no element.
     place: i64,
 }
 
@@ -192,7 +192,7 @@ impl Row {
         pairs.map(|(a, b)| combined(self.element, self.operation, *a, *b)).collect()
     }
 
-    /// `complete` ends each step of the epoch.
+    /// Does the operations; `complete` ends each step of the epoch.
     fn go(
         &self,
         window: &mut Window,
@@ -206,15 +206,15 @@ impl Row {
         let (mut before, mut after) = (vec![0xa5; there.len()], vec![0xa5; there.len()]);
         let result = Sink { address: before.as_mut_ptr(), count, layout: &layout };
         let sink = Sink { address: after.as_mut_ptr(), count, layout: &layout };
-        // SAFETY: all of these live until the epoch has ended, and nobody else touches them.
+        // SAFETY: all of these live until the epoch has ended, and no other code accesses them.
         unsafe { window.raw_put(source(&there), target) }?;
         complete(window)?;
-        // SAFETY: all of these live until the epoch has ended, and nobody else touches them.
+        // SAFETY: all of these live until the epoch has ended, and no other code accesses them.
         unsafe { window.raw_accumulate(source(&more), target, self.operation) }?;
-        // SAFETY: all of these live until the epoch has ended, and nobody else touches them.
+        // SAFETY: all of these live until the epoch has ended, and no other code accesses them.
         unsafe { window.raw_get_accumulate(source(&most), result, target, self.operation) }?;
         complete(window)?;
-        // SAFETY: all of these live until the epoch has ended, and nobody else touches them.
+        // SAFETY: all of these live until the epoch has ended, and no other code accesses them.
         unsafe { window.raw_get(sink, target) }?;
         complete(window)?;
         let once = self.combined(&first, &second);
@@ -229,7 +229,7 @@ impl Row {
     }
 }
 
-/// Every row that there is, and that others are refused; `complete` as above.
+/// Every defined row, and the refusal of all others; `complete` as above. Returns the number of rows.
 fn all_rows(
     window: &mut Window,
     mut complete: impl FnMut(&mut Window) -> Result<(), Error>,
@@ -280,7 +280,7 @@ fn every_operation_on_every_type_is_right_on_every_path_under_locks() {
 fn between_fences(path: &Path, mut job: Job) -> Result<(), Error> {
     let mut window = path.window(&mut job, ROOM, Spec::new())?;
     window.fence(Assert::NONE)?;
-    // Whether rank 1 is wanted once more goes by the exchange, so that rank 1 need not know the rows.
+    // The exchange tells rank 1 whether it is needed once more, so that rank 1 need not know the rows.
     if job.rank() == Rank(0) {
         all_rows(&mut window, |window| {
             job.gather(&[1])?;

@@ -4,7 +4,7 @@ use crate::{shared, watch, wires};
 use std::thread;
 use unisono_rma::{Error, Flavor, Job, Spec, Style, Window};
 
-/// A way to reach a window: over what, how it synchronizes, and whose memory it is.
+/// A path to a window: its transport, its style of synchronization, and the owner of its memory.
 pub(crate) struct Path {
     pub(crate) name: &'static str,
     jobs: fn(usize) -> Vec<Job>,
@@ -27,14 +27,14 @@ pub(crate) const ALL: [Path; 7] = [
 ];
 
 impl Path {
-    /// A window of `bytes` a member on this path, memory that is never freed where it is a user's.
+    /// A window of `bytes` a member on this path; a user's memory is never freed.
     pub(crate) fn window(&self, job: &mut Job, bytes: usize, spec: Spec) -> Result<Window, Error> {
         let spec = spec.style(self.style);
         match self.flavor {
             // aligned for every element
             Flavor::Created => {
                 let memory = vec![0_u128; bytes.div_ceil(16)].leak();
-                // SAFETY: the memory is never freed, and touched through the window only.
+                // SAFETY: the memory is never freed, and accessed only through the window.
                 unsafe { job.create(memory.as_mut_ptr().cast(), bytes as u64, spec) }
             }
             _ => job.allocate(bytes as u64, spec),
@@ -50,7 +50,7 @@ pub(crate) fn everywhere(size: usize, member: impl Fn(&Path, Job) -> Result<(), 
     }
 }
 
-/// Runs each member in a thread; `name` says where, if one fails.
+/// Runs each member in a thread; a failure names the path by `name`.
 pub(crate) fn together(jobs: Vec<Job>, member: impl Fn(Job) -> Result<(), Error> + Sync, name: &str) {
     thread::scope(|threads| {
         let member = &member;

@@ -1,4 +1,4 @@
-//! What lies outside a part is refused on every path, in every kind of epoch and after operations that were
+//! Accesses outside a part are refused on every path, in every kind of epoch and after operations that were
 //! done at once or staged: nothing is written, and the epoch goes on.
 
 use crate::paths::{Path, everywhere};
@@ -10,7 +10,7 @@ use unisono_rma::{
 /// Elements of rank 1's part; rank 0's is twice as long, so that the origin's own length does not count.
 const SLOTS: i64 = 8;
 
-/// A place, how many elements apart, and the class of the error; three elements each.
+/// A displacement, a stride in elements, and the class of the error; three elements each.
 const OUTSIDE: [(i64, i64, ErrorClass); 6] = [
     (SLOTS - 2, 1, ErrorClass::RmaRange),
     (SLOTS, 1, ErrorClass::RmaRange),

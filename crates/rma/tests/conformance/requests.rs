@@ -1,5 +1,5 @@
-//! Request-based operations: complete at the origin when their request is, whatever the epoch does; on every
-//! path.
+//! Request-based operations: complete at the origin when their request is, while the epoch goes on or ends;
+//! on every path.
 
 use crate::paths::{Path, everywhere};
 use unisono_rma::{
@@ -63,7 +63,7 @@ fn member(path: &Path, mut job: Job) -> Result<(), Error> {
             each_form(&mut window, me, tests)?;
             window.unlock_all()?;
         }
-        // A request outlives its epoch, and is complete then.
+        // A request outlives its epoch, and is then complete.
         let (one, value) = (Element::U32.layout(), [7_u32]);
         let source = Source { address: value.as_ptr().cast(), count: 1, layout: &one };
         let target = Target { rank: other, displacement: 0, count: 1, layout: &one };

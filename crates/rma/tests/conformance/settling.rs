@@ -1,8 +1,7 @@
-//! What a fence left staged is applied before a lock that follows it lets anybody store.
+//! Operations that a fence left staged are applied before a later lock lets any rank store.
 //!
-//! A fence returns at the origin before the target has applied what was staged for it. Rank 0 stages many
-//! puts onto one place and then, the fence being over, puts there once more under a lock: the last value has
-//! to stay.
+//! A fence returns at the origin before the target has applied the staged operations. Rank 0 stages many
+//! puts onto one place; after the fence it puts there once more under a lock: the last value has to stay.
 
 use crate::{shared, watch};
 use std::thread;
@@ -11,11 +10,11 @@ use unisono_rma::{Assert, Element, Error, Job, Lock, Rank, Source, Spec, Target}
 const STAGED: u64 = 500;
 const ROUNDS: u64 = 100;
 
-/// Rank 1 has the place; it looks at it between barriers.
+/// Rank 1 has the place, and reads it between barriers.
 fn member(mut job: Job, after: Assert, lock: Assert) -> Result<(), Error> {
     let mut place = 0_u64;
     let base = (&raw mut place).cast::<u8>();
-    // SAFETY: the place outlives the window, and is looked at between epochs only.
+    // SAFETY: the place outlives the window, and is read only between epochs.
     let mut window = unsafe { job.create(base, 8, Spec::new()) }?;
     let layout = Element::U64.layout();
     for round in 0..ROUNDS {
@@ -25,19 +24,19 @@ fn member(mut job: Job, after: Assert, lock: Assert) -> Result<(), Error> {
         window.fence(Assert::NO_PRECEDE)?;
         if job.rank() == Rank(0) {
             for value in &values[..values.len() - 1] {
-                // SAFETY: the values live until the epoch has ended, and nobody writes them.
+                // SAFETY: the values live until the epoch has ended, and no code writes them.
                 unsafe { window.raw_put(source(value), target) }?;
             }
         }
         window.fence(after)?;
         if job.rank() == Rank(0) {
             window.lock(Rank(1), Lock::Exclusive, lock)?;
-            // SAFETY: the values live until the epoch has ended, and nobody writes them.
+            // SAFETY: the values live until the epoch has ended, and no code writes them.
             unsafe { window.raw_put(source(&values[values.len() - 1]), target) }?;
             window.unlock(Rank(1))?;
         }
         job.barrier()?;
-        // SAFETY: nobody writes between the two barriers.
+        // SAFETY: no rank writes between the two barriers.
         let came = unsafe { base.cast::<u64>().read() };
         if job.rank() == Rank(1) {
             assert_eq!(came, values[values.len() - 1], "round {round}");

@@ -1,4 +1,4 @@
-//! What each synchronization sends, packet by packet: the table of PROTOCOL.md, counted at the transport.
+//! The packets of each synchronization, one by one: the table of PROTOCOL.md, counted at the transport.
 
 use crate::paths::together;
 use crate::watch;
@@ -21,13 +21,13 @@ struct Sent {
     to: Rank,
     kind: PacketKind,
     flags: PacketFlags,
-    /// Of a batch.
+    /// The packets in a batch.
     members: Vec<(PacketKind, PacketFlags)>,
 }
 
 type Log = Arc<Mutex<Vec<Sent>>>;
 
-/// A transport that writes down what it is given to send.
+/// A transport that records the packets that it is given to send.
 struct Counting {
     inner: Loopback,
     log: Log,
@@ -88,8 +88,8 @@ impl Transport for Counting {
     }
 }
 
-/// What `member` makes `size` members send, by sender and in order, between a barrier before and one after;
-/// these barriers, and what makes and frees the window, left out.
+/// The packets that `size` members send in `member`, by sender and in order, between a barrier before and one
+/// after; without those of these barriers and of making and freeing the window.
 fn sent(
     (size, spec): (usize, Spec),
     member: impl Fn(&mut Window, Rank) -> Result<(), Error> + Sync,
@@ -106,14 +106,14 @@ fn sent(
         let rank = job.rank();
         let mut window = job.allocate(64 << 10, spec)?;
         job.barrier()?;
-        // Nobody sends between the two.
+        // No member sends between the two.
         meet.wait();
         if rank == Rank(0) {
             note(&begun);
         }
         meet.wait();
         member(&mut window, rank)?;
-        // Acknowledgements that nobody waited for have come.
+        // Acknowledgements without a waiting call arrive here.
         window.settle()?;
         meet.wait();
         if rank == Rank(0) {
@@ -138,7 +138,7 @@ fn kinds(sent: &[Sent]) -> Vec<PacketKind> {
     sent.iter().map(|sent| sent.kind).collect()
 }
 
-/// How many of a kind.
+/// The number of packets of a kind.
 fn count(sent: &[Sent], kind: PacketKind) -> usize {
     sent.iter().filter(|sent| sent.kind == kind).count()
 }
@@ -195,7 +195,7 @@ fn a_naive_fence_has_a_barrier_at_both_ends_and_asks_whether_all_is_complete() {
     }
 }
 
-/// Rank 0 has two targets, one of which it leaves alone.
+/// Rank 0 has two targets, and accesses only one of them.
 fn post_and_start(
     window: &mut Window,
     rank: Rank,
@@ -203,7 +203,7 @@ fn post_and_start(
     meet: &std::sync::Barrier,
 ) -> Result<(), Error> {
     if rank == Rank(0) {
-        // A promise that the others have posted needs to be true.
+        // The promise that the others have posted must be true.
         meet.wait();
         window.start(&[Rank(1), Rank(2)], assert)?;
         window.put(&[1_u64], Rank(1), 0)?;
@@ -236,7 +236,7 @@ fn no_check_removes_the_posts_message() {
     assert_eq!((sent[1].len(), sent[2].len()), (0, 0));
 }
 
-/// What rank 0 and rank 1 send while rank 0 is in a passive epoch to rank 1.
+/// The packets of rank 0 and rank 1 while rank 0 is in a passive epoch to rank 1.
 fn passive(spec: Spec, lock: Lock, work: impl Fn(&mut Window) -> Result<(), Error> + Sync) -> [Vec<Sent>; 2] {
     let sent = sent((2, spec), |window, rank| {
         if rank == Rank(0) {
@@ -297,7 +297,7 @@ fn several_operations_without_a_get_are_acknowledged_once_and_not_at_all_if_that
         assert_eq!(kinds(&zero), [PacketKind::LockRequest, PacketKind::Batch]);
         assert!(zero[1].members[1].1.has(PacketFlags::UNLOCK.with(PacketFlags::ACKNOWLEDGE)), "{zero:?}");
         assert_eq!(kinds(&one), [PacketKind::LockGranted, PacketKind::Complete]);
-        // `settle` of such a window asks after all, once: not the epoch.
+        // `settle` of such a window requests it after all, once: not the epoch.
         let [zero, one] = passive(deferred().completion(Completion::Local), lock, puts);
         assert_eq!(kinds(&zero), [PacketKind::LockRequest, PacketKind::Batch, PacketKind::Flush]);
         assert_eq!(zero[1].members[1].1, PacketFlags::LAST.with(PacketFlags::UNLOCK));

@@ -1,9 +1,9 @@
-//! Exclusive unlocks over messages return before their target has applied the operations: nobody may find
-//! that out.
+//! Exclusive unlocks over messages return before their target has applied the operations: no rank may notice
+//! that.
 //!
-//! Rank 0 locks rank 1 exclusively, puts twice (a single put is acknowledged in any case) and unlocks; rank 2
-//! learns of it by whatever rank 0 does next, and puts onto the same places without a lock. Its values have
-//! to stay.
+//! Rank 0 locks rank 1 exclusively, puts twice (a single put is acknowledged in any case) and unlocks. Rank 2
+//! learns of it by rank 0's next call, and puts onto the same places without a lock. Rank 2's values have to
+//! stay.
 
 use crate::{watch, wires};
 use std::sync::mpsc;
@@ -28,11 +28,11 @@ enum Word {
     Flag,
     /// By a flag in rank 0's own part.
     OwnFlag,
-    /// By no means of the engine's.
+    /// By a channel outside the engine.
     Channel,
 }
 
-/// One member of three; what rank 1 has in the end.
+/// One member of three; returns rank 1's final values.
 fn member(
     word: Word,
     mut job: Job,
@@ -96,7 +96,7 @@ fn member(
     if matches!(word, Word::Barrier) {
         job.barrier()?;
     }
-    // Rank 2 needs no lock and no word of rank 1's.
+    // Rank 2 needs no lock and no message of rank 1.
     match me.0 {
         1 => {
             window.post(&[Rank(2)], Assert::NO_CHECK)?;

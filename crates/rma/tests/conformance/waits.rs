@@ -1,4 +1,4 @@
-//! A window's statistics say how long its member waited, by synchronization, on every path.
+//! A window's statistics contain the time that its member waited, by synchronization, on every path.
 
 use crate::{shared, watch, wires};
 use std::sync::{Barrier, mpsc};
@@ -6,10 +6,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 use unisono_rma::{Assert, Error, Job, Lock, Operation, Rank, Spec, Stats, Style, WindowStats};
 
-/// How late rank 1 is each time.
+/// The delay of rank 1 each time.
 const LATE: Duration = Duration::from_millis(40);
 
-/// Rank 1 is late in each synchronization; what rank 0's window says in the end.
+/// Rank 1 is late in each synchronization; returns the final statistics of rank 0's window.
 fn wait_for_the_other(mut job: Job, style: Style, held: Held) -> Result<WindowStats, Error> {
     let other = Rank(1 - job.rank().0);
     let late = other == Rank(0);
@@ -29,7 +29,7 @@ fn wait_for_the_other(mut job: Job, style: Style, held: Held) -> Result<WindowSt
     window.wait()?;
     if late {
         window.lock(Rank(1), Lock::Exclusive, Assert::NONE)?;
-        // over messages a lock is taken at once only at oneself
+        // over messages only a lock on one's own part is taken at once
         held.say.send(()).expect("rank 0 listens");
         thread::sleep(LATE);
         window.unlock(Rank(1))?;
@@ -67,26 +67,26 @@ fn waits_are_counted(jobs: Vec<Job>, style: Style) {
     for (kind, Stats { spun, blocked, .. }) in
         [("fence", stats[0].fence), ("pscw", stats[0].pscw), ("passive", stats[0].passive)]
     {
-        // The other may have begun to be late before this one began to wait.
+        // The other may have begun to be late before this rank began to wait.
         let waited = Duration::from(spun) + Duration::from(blocked);
         assert!(waited > LATE / 4, "{kind}: {waited:?} of {stats:?}");
-        // Nobody stays awake so long.
+        // A waiter must not stay awake this long.
         assert!(blocked > spun, "{kind}: {spun:?} awake, {blocked:?} asleep");
     }
 }
 
-/// So many elements that combining them takes many milliseconds.
+/// Enough elements that combining them takes many milliseconds.
 const LONG: usize = 4 << 20;
 
-/// Ranks 1 and 2 combine long rows into rank 0's part at the same time; how long each took, and what its
-/// statistics say that it waited.
+/// Ranks 1 and 2 combine long rows into rank 0's part at the same time. Returns the time that each took, and
+/// the waiting time in its statistics.
 fn combine_at_once(mut job: Job, kind: Kind, meet: &Barrier) -> Result<(Duration, Stats), Error> {
     let (me, zero) = (job.rank(), Rank(0));
     let mut window = job.allocate(8 * LONG as u64, Spec::new().unit(8))?;
     let ones = vec![1_u64; if me == zero { 0 } else { LONG }];
     let both = [Rank(1), Rank(2)];
     match kind {
-        // the third finds everybody in the epoch
+        // at the third fence all members are in the epoch
         Kind::Fence => (0..3).try_for_each(|_| window.fence(Assert::NONE))?,
         Kind::Started if me == zero => window.post(&both, Assert::NONE)?,
         Kind::Started => window.start(&[zero], Assert::NONE)?,
@@ -101,7 +101,7 @@ fn combine_at_once(mut job: Job, kind: Kind, meet: &Barrier) -> Result<(Duration
         }
     }
     let took = begun.elapsed();
-    // so that the end of the epoch waits for nobody
+    // so that the end of the epoch waits for no rank
     meet.wait();
     match kind {
         Kind::Fence => window.fence(Assert::NO_SUCCEED)?,
@@ -145,7 +145,7 @@ fn waits_for_others_that_combine_are_counted_in_every_synchronization() {
             .map(|rank: usize| Duration::from(ended[rank].1.spun) + Duration::from(ended[rank].1.blocked))
             .iter()
             .sum();
-        // One of them waits whenever the other works, while both are at it.
+        // Either of them waits whenever the other works, while both are at it.
         let both = ended[1].0.min(ended[2].0);
         assert!(waited > both / 4, "{kind:?}: {ended:?}");
     }

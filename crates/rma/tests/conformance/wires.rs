@@ -11,9 +11,9 @@ use unisono_rma::wire::ring::RingTransport;
 use unisono_rma::wire::tcp::{ListeningSeat, Tcp};
 use unisono_rma::{Assert, Error, Flavor, Job, JobMembership, Key, Lock, Rank, Spec, Style};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Connected ends between loopback addresses, in the order of ranks.
+/// Connected transports between loopback addresses, in the order of ranks.
 fn ends(size: usize) -> Vec<Tcp> {
     let key = Key::random().expect("the kernel has random bytes");
     let anywhere: SocketAddr = "127.0.0.1:0".parse().expect("an address");
@@ -23,7 +23,7 @@ fn ends(size: usize) -> Vec<Tcp> {
     let seats: Vec<ListeningSeat> = (0..size).map(seat).collect();
     let root = seats[0].address();
     let meeting: Vec<_> =
-        seats.into_iter().map(|seat| thread::spawn(move || seat.gather(root, PATIENCE))).collect();
+        seats.into_iter().map(|seat| thread::spawn(move || seat.gather(root, TIMEOUT))).collect();
     meeting.into_iter().map(|thread| thread.join().expect("no panic").expect("all come")).collect()
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn faulty_loopback(size: usize, plan: FaultPlan) -> Vec<Job> {
 /// Over shared memory, of threads that each map the segment, as processes do.
 fn faulty_shared(size: usize, plan: FaultPlan) -> Vec<Job> {
     let key = Key::random().expect("the kernel has random bytes");
-    let meet = |rank| RingTransport::meet(&JobMembership { rank: Rank::at(rank), size, key }, PATIENCE);
+    let meet = |rank| RingTransport::meet(&JobMembership { rank: Rank::at(rank), size, key }, TIMEOUT);
     thread::scope(|threads| {
         let meeting: Vec<_> = (0..size).map(|rank| threads.spawn(move || meet(rank))).collect();
         let ends = meeting.into_iter().map(|thread| thread.join().expect("no panic").expect("all come"));
@@ -106,7 +106,7 @@ proptest! {
     }
 }
 
-/// Works through epochs of every kind until somebody is gone.
+/// Works through epochs of every kind until a member is gone.
 fn work(mut job: Job) -> Result<(), Error> {
     let (me, size) = (job.rank().index(), job.size());
     let everybody: Vec<Rank> = (0..size).map(Rank::at).collect();
@@ -131,8 +131,8 @@ fn work(mut job: Job) -> Result<(), Error> {
     }
 }
 
-/// Rank 1 of three dies before its packet `packet`; the others have to be told, whatever they are waiting
-/// for.
+/// Rank 1 of three dies before its packet `packet`; the others must get the error, in whatever call they
+/// wait.
 fn dies(packet: u64, make: impl Fn(usize, FaultPlan) -> Vec<Job>) {
     let plan = delays(packet).death(Rank(1), packet);
     let errors: Vec<Error> = thread::scope(|threads| {
@@ -142,7 +142,7 @@ fn dies(packet: u64, make: impl Fn(usize, FaultPlan) -> Vec<Job>) {
     });
     assert!(errors[1].to_string().contains("fault injector"), "{plan}: {}", errors[1]);
     for survivor in [0, 2] {
-        // Whoever is told first leaves too, which the other may hear first.
+        // The first survivor with the error leaves too, and the other may notice that first.
         let who = match &errors[survivor] {
             Error::Gone { rank, .. } => rank.index(),
             other => panic!("{plan}: rank {survivor} heard {other}"),

@@ -1,16 +1,16 @@
-//! The other ranks: this program again.
+//! The other ranks: this program, started again.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use unisono_rma::{Job, JobMembership, Key, Rank, environment};
 
-/// Which part a child plays.
+/// The part that a child plays.
 const PART: &str = "UNISONO_TEST_PART";
 /// Exit code of a child whose part went well.
 pub(crate) const WELL: i32 = 17;
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A place in a job.
 pub(crate) fn place(rank: u32, size: usize, key: Key) -> JobMembership {
@@ -31,12 +31,12 @@ pub(crate) fn command(part: &str, place: &JobMembership) -> Command {
     command
 }
 
-/// Starts it.
+/// Starts such a process.
 pub(crate) fn start(part: &str, place: &JobMembership) -> Child {
     command(part, place).spawn().expect("this test can be started again")
 }
 
-/// Starts it, told more.
+/// Starts such a process with more environment variables.
 pub(crate) fn start_with(part: &str, place: &JobMembership, more: &[(&str, &str)]) -> Child {
     command(part, place).envs(more.iter().copied()).spawn().expect("this test can be started again")
 }
@@ -47,7 +47,7 @@ pub(crate) fn went_well(mut child: Child) {
     assert_eq!(code, Some(WELL), "the child's part");
 }
 
-/// Not a test of its own: the other side of the tests, which start it.
+/// No test by itself: the other side of the tests, which start it.
 #[test]
 #[ignore = "started by the tests that need more processes"]
 fn plays_a_part() {
@@ -56,16 +56,16 @@ fn plays_a_part() {
         JobMembership::from_environment().expect("values that make sense").expect("the parent set them");
     match part.as_str() {
         "orphan" => {
-            // A process between: what it starts is nobody's child once it has ended.
+            // A process in between: its child is an orphan once it has ended.
             let orphan = command("joins", &place).stdin(Stdio::null()).spawn().expect("can be started");
             drop(orphan);
         }
         "joins" => {
-            let job = Job::shared(&place, PATIENCE).expect("all come");
+            let job = Job::shared(&place, TIMEOUT).expect("all come");
             assert_eq!((job.rank(), job.size()), (place.rank, place.size));
         }
         "stays" => {
-            let _job = Job::shared(&place, PATIENCE).expect("all come");
+            let _job = Job::shared(&place, TIMEOUT).expect("all come");
             // Until it is killed, or until the parent is gone.
             let _ = std::io::stdin().read(&mut [0; 1]);
         }

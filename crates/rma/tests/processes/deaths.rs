@@ -1,13 +1,13 @@
-//! kill -9 of a rank in the middle of each synchronization: the others are told whom they miss.
+//! SIGKILL of a rank in the middle of each synchronization: the errors of the others name it.
 
-use crate::children::{PATIENCE, WELL, place, start_with};
+use crate::children::{TIMEOUT, WELL, place, start_with};
 use crate::watchdog::watched;
 use std::io::Read;
 use std::process::Child;
 use std::time::Duration;
 use unisono_rma::{Assert, Error, Job, JobMembership, Key, Lock, Rank, Spec, Style, Window};
 
-/// Which synchronization, and how the window is made: `fence-direct-allocated`; and whether waits call a
+/// The synchronization, and how the window is made: `fence-direct-allocated`; and whether waits call a
 /// hook.
 const HOW: &str = "UNISONO_TEST_HOW";
 
@@ -17,13 +17,13 @@ const VICTIM: Rank = Rank(2);
 struct Part {
     job: Job,
     window: Window,
-    /// Of a window over memory of the program's.
+    /// The memory of a window over the program's memory.
     _memory: Vec<u64>,
 }
 
 impl Part {
     fn new(place: &JobMembership, how: &str) -> Self {
-        let mut job = Job::shared(place, PATIENCE).expect("all come");
+        let mut job = Job::shared(place, TIMEOUT).expect("all come");
         if how.contains("hooked") {
             // The waits of a binding: each lasts half a millisecond, and then begins anew.
             job.while_waiting(Duration::from_micros(500), Box::new(|| unisono_rma::Found::Nothing));
@@ -40,7 +40,7 @@ impl Part {
         Self { job, window: window.expect("a small window"), _memory: memory }
     }
 
-    /// What a survivor does until it is told.
+    /// A survivor's loop until it gets the error.
     fn survive(&mut self, how: &str) -> Error {
         let rank = self.job.rank();
         loop {
@@ -75,7 +75,7 @@ impl Part {
         // More than is staged anywhere: it has to wait for the victim to expose its part.
         self.window.put(&[1_u64; 64], VICTIM, 0)?;
         self.window.complete()?;
-        // A few bytes of that may have been passed on; but nobody has taken them.
+        // The transport may have passed some bytes on, but the victim has not taken them.
         Ok(())
     }
 
@@ -85,7 +85,7 @@ impl Part {
         self.window.unlock(Rank(0))
     }
 
-    /// What the victim does until it is killed.
+    /// The victim's calls until it is killed.
     fn be_killed(&mut self, how: &str) {
         match how.split('-').next() {
             Some("fence") => {
@@ -105,7 +105,7 @@ impl Part {
     }
 }
 
-/// What a child does.
+/// A child's part.
 pub(crate) fn child(place: &JobMembership) {
     let how = std::env::var(HOW).expect("the parent says how");
     let mut part = Part::new(place, &how);
@@ -117,7 +117,7 @@ pub(crate) fn child(place: &JobMembership) {
     // Rank 0 may kill the victim while this rank still leaves the barrier.
     match part.job.barrier().err().unwrap_or_else(|| part.survive(&how)) {
         Error::Gone { rank, .. } => {
-            // To end is one more death that rank 0 could name, which looks only afterwards.
+            // This exit is one more death that rank 0 could name, but rank 0 checks only afterwards.
             std::process::exit(30 + i32::try_from(rank.0).expect("small"))
         }
         other => panic!("a rank was killed, yet {other}"),
@@ -142,7 +142,7 @@ fn a_killed_rank_is_named(how: &str) {
         part.job.barrier().expect("all live still");
         victim.kill().expect("our child can be killed");
         victim.wait().expect("our child can be collected");
-        // A lower rank, gone as well by the time that this one looks: the first one counts.
+        // A lower rank is gone as well by the time that this rank checks: the first death counts.
         let told = survivor.wait().expect("our child can be collected").code();
         let error = part.survive(how);
         let Error::Gone { rank, why } = &error else { panic!("rank 2 was killed, yet {error}") };

@@ -1,6 +1,6 @@
-//! Windows take no descriptors, and a limit that is reached has one class at all members.
+//! Windows take no descriptors, and an exhausted limit gives the same error class at all members.
 
-use crate::children::{PATIENCE, WELL, command, place};
+use crate::children::{TIMEOUT, WELL, command, place};
 use crate::watchdog::watched;
 use std::fs::File;
 use std::process::Command;
@@ -8,7 +8,7 @@ use unisono_rma::{Assert, Error, ErrorClass, Job, JobMembership, Key, Rank, Spec
 
 /// Windows alive at a time.
 const WINDOWS: usize = 10_000;
-/// Open files that each process may have: fewer than windows by far, and as many as a shell gives.
+/// Open files that each process may have: far fewer than windows, and the default of a shell.
 const FILES: usize = 1024;
 
 fn descriptors() -> usize {
@@ -28,7 +28,7 @@ fn passes_on(window: &mut Window, word: u64) -> Result<(), Error> {
 
 /// Has many windows at a time, of both kinds of memory, and uses and frees them.
 pub(crate) fn has_many_windows(place: &JobMembership) {
-    let mut job = Job::shared(place, PATIENCE).expect("all come");
+    let mut job = Job::shared(place, TIMEOUT).expect("all come");
     let make = |job: &mut Job, number: usize| {
         if number.is_multiple_of(16) {
             job.create_static(vec![0; 8].leak(), Spec::new())
@@ -36,7 +36,7 @@ pub(crate) fn has_many_windows(place: &JobMembership) {
             job.allocate(8, Spec::new())
         }
     };
-    // What a job has, whatever its windows: other processes, held on to, and the job's barrier.
+    // The descriptors of a job, independent of its windows: other processes, and the job's barrier.
     let mut windows = vec![make(&mut job, 0).expect("a small window")];
     job.barrier().expect("all live");
     let before = descriptors();
@@ -54,7 +54,7 @@ pub(crate) fn has_many_windows(place: &JobMembership) {
 
 /// Rank 1 has no descriptor left when it makes a window.
 pub(crate) fn runs_out(place: &JobMembership) {
-    let mut job = Job::shared(place, PATIENCE).expect("all come");
+    let mut job = Job::shared(place, TIMEOUT).expect("all come");
     job.allocate(8, Spec::new()).and_then(|mut window| window.free()).expect("a small window");
     for without in [Rank(1), Rank(0)] {
         let mut taken = Vec::new();
@@ -75,7 +75,7 @@ pub(crate) fn runs_out(place: &JobMembership) {
     job.finalize().expect("all end");
 }
 
-/// Runs two ranks that may have so many open files.
+/// Runs two ranks that may have `files` open files.
 fn with_few_files(part: &str, files: usize) {
     watched(part, || {
         let key = Key::random().expect("the kernel has random bytes");

@@ -1,6 +1,6 @@
 //! Jobs of real processes: this test binary starts itself again as the other ranks.
 //!
-//! No `fork`: a child is the same program, told by the environment which part to play. Everything that can
+//! No `fork`: a child is the same program; the environment says which part it plays. Everything that can
 //! hang runs under [`watchdog`].
 
 #![cfg(not(loom))]

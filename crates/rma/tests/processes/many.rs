@@ -1,17 +1,17 @@
-//! More ranks than processors by far: they meet, make a window, fence, and take little memory for it.
+//! Far more ranks than processors: they meet, make a window, fence, and take little memory for it.
 
-use crate::children::{PATIENCE, WELL, command, place, start, went_well};
+use crate::children::{TIMEOUT, WELL, command, place, start, went_well};
 use crate::watchdog::watched;
 use std::process::Stdio;
 use unisono_rma::{Assert, Job, JobMembership, Key, Rank, STATS, Spec};
 
 const RANKS: usize = 64;
 
-/// Every rank puts its number to the next; what has come is the number of the one before. How much shared
-/// memory this process had touched in the end, in kilobytes.
+/// Every rank puts its number to the next, and checks the number of the one before. Returns the shared memory
+/// that this process has touched, in kilobytes.
 pub(crate) fn passes_its_number_on(place: &JobMembership) -> Option<u64> {
     let (rank, size) = (place.rank.index(), place.size);
-    let mut job = Job::shared(place, PATIENCE).expect("all come");
+    let mut job = Job::shared(place, TIMEOUT).expect("all come");
     let mut window = job.allocate(8, Spec::new()).expect("a small window");
     for round in 0..3_u64 {
         window.fence(Assert::NO_PRECEDE).expect("all live");
@@ -20,7 +20,7 @@ pub(crate) fn passes_its_number_on(place: &JobMembership) -> Option<u64> {
         let mut came = [0_u64];
         window.load(0, &mut came).expect("inside the window");
         assert_eq!(came[0], 1000 * round + ((rank + size - 1) % size) as u64);
-        // The next round's put must not come before everybody has read.
+        // The next round's put must not come before all ranks have read.
         job.barrier().expect("all live");
     }
     let touched = resident_shared();

@@ -1,6 +1,6 @@
-//! Meeting: without a common parent, not twice, not for ever, and without leaving anything.
+//! Meeting: without a common parent, not twice, not for ever, and without leaving files.
 
-use crate::children::{PATIENCE, place, start, went_well};
+use crate::children::{TIMEOUT, place, start, went_well};
 use crate::watchdog::watched;
 use std::fs;
 use std::time::Duration;
@@ -15,7 +15,7 @@ fn ranks_without_a_common_parent_meet() {
     watched("orphans", || {
         let key = key();
         let started = [1, 2].map(|rank| start("orphan", &place(rank, 3, key)));
-        let job = Job::shared(&place(0, 3, key), PATIENCE).expect("all come");
+        let job = Job::shared(&place(0, 3, key), TIMEOUT).expect("all come");
         assert_eq!(job.size(), 3);
         started.into_iter().for_each(went_well);
     });
@@ -27,7 +27,7 @@ fn rank_0_may_come_last() {
         let key = key();
         let started = start("joins", &place(1, 2, key));
         std::thread::sleep(Duration::from_millis(50));
-        Job::shared(&place(0, 2, key), PATIENCE).expect("all come");
+        Job::shared(&place(0, 2, key), TIMEOUT).expect("all come");
         went_well(started);
     });
 }
@@ -58,15 +58,15 @@ fn a_missing_rank_0_is_named() {
 fn a_rank_taken_twice_is_an_error_of_the_second_alone() {
     watched("twice", || {
         let key = key();
-        let leader = std::thread::spawn(move || Job::shared(&place(0, 3, key), PATIENCE));
+        let leader = std::thread::spawn(move || Job::shared(&place(0, 3, key), TIMEOUT));
         let first = start("joins", &place(1, 3, key));
-        // Whichever of the two comes second is refused; so wait until the first is in the table.
+        // The second of the two is refused; so wait until the first is in the table.
         std::thread::sleep(Duration::from_millis(300));
-        let second = Job::shared(&place(1, 3, key), PATIENCE).expect_err("rank 1 is taken");
+        let second = Job::shared(&place(1, 3, key), TIMEOUT).expect_err("rank 1 is taken");
         assert!(matches!(second, Error::Job(_)) && second.to_string().contains("taken"), "{second}");
-        let another = Job::shared(&place(0, 3, key), PATIENCE).expect_err("rank 0 is taken");
+        let another = Job::shared(&place(0, 3, key), TIMEOUT).expect_err("rank 0 is taken");
         assert!(another.to_string().contains("rank 0 is taken"), "{another}");
-        let wrong = Job::shared(&place(2, 4, key), PATIENCE).expect_err("the job has three");
+        let wrong = Job::shared(&place(2, 4, key), TIMEOUT).expect_err("the job has three");
         assert!(wrong.to_string().contains("rank 0 says 3"), "{wrong}");
         let last = start("joins", &place(2, 3, key));
         leader.join().expect("no panic").expect("the right ones have come");
@@ -74,7 +74,7 @@ fn a_rank_taken_twice_is_an_error_of_the_second_alone() {
     });
 }
 
-/// Files that could be left.
+/// Files that could be left behind.
 fn leftovers() -> Vec<String> {
     let files = ["/dev/shm", "/tmp"].into_iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten();
     let paths = files.flatten().map(|file| file.path().display().to_string());
@@ -94,7 +94,7 @@ fn killed_processes_leave_no_name_and_no_memory() {
         }
         // The name at which they met is free again at once.
         let started = start("joins", &place(1, 2, key));
-        Job::shared(&place(0, 2, key), PATIENCE).expect("the place is free");
+        Job::shared(&place(0, 2, key), TIMEOUT).expect("the place is free");
         went_well(started);
         assert_eq!(leftovers(), before);
     });

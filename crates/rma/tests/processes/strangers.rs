@@ -1,7 +1,7 @@
-//! Memory of a process that has ended, or is another program by now: nobody writes there, and the rank is
-//! named.
+//! Memory of a process that has ended, or has executed another program: no rank writes there, and errors name
+//! the rank.
 
-use crate::children::{PATIENCE, WELL, command, place, start};
+use crate::children::{TIMEOUT, WELL, command, place, start};
 use crate::watchdog::watched;
 use std::io::{BufRead, BufReader, Read};
 use std::ops::{Deref, DerefMut};
@@ -13,22 +13,22 @@ use unisono_rma::{Assert, Error, Job, JobMembership, Key, Lock, Rank, Spec, Wind
 const BYTES: usize = 64 << 10;
 const VICTIM: Rank = Rank(1);
 
-/// At the same address in every process of this program, where the kernel does not move programs about.
+/// At the same address in every process of this program, unless the kernel randomizes addresses.
 static mut EXPOSED: [u8; BYTES] = [0; BYTES];
 
 fn exposed() -> &'static mut [u8] {
     let start = (&raw mut EXPOSED).cast::<u8>();
-    // SAFETY: the array has these bytes; each part asks once, and uses the memory through what it got.
+    // SAFETY: the array has these bytes; each part calls this once, and accesses the memory only through it.
     unsafe { std::slice::from_raw_parts_mut(start, BYTES) }
 }
 
 fn window(place: &JobMembership) -> (Job, Window) {
-    let mut job = Job::shared(place, PATIENCE).expect("all come");
+    let mut job = Job::shared(place, TIMEOUT).expect("all come");
     let window = job.create_static(exposed(), Spec::new()).expect("a small window");
     (job, window)
 }
 
-/// Exposes memory until it is killed, or until it is told to become another program.
+/// Exposes memory until it is killed, or until its input tells it to execute another program.
 pub(crate) fn exposes(place: &JobMembership) {
     let (mut job, _window) = window(place);
     job.barrier().expect("all live");
@@ -38,15 +38,14 @@ pub(crate) fn exposes(place: &JobMembership) {
     }
 }
 
-/// Somebody else, who says once that it is there, and whether anybody wrote to its memory when it is asked to
-/// end.
+/// A stranger: it reports once that it is running, and at its end whether any process wrote to its memory.
 pub(crate) fn is_a_stranger() {
     eprintln!("here");
     let _ = std::io::stdin().read(&mut [0; 1]);
     assert!(exposed().iter().all(|byte| *byte == 0), "somebody wrote to a stranger's memory");
 }
 
-/// A process that ends with its test, however that one ends.
+/// A process that ends with its test, even if the test panics.
 struct Ends(Child);
 
 impl Deref for Ends {
@@ -70,7 +69,7 @@ impl Drop for Ends {
     }
 }
 
-/// What each way to the victim's memory answers, the operation or the call that completes it.
+/// The result of each way to the victim's memory: of the operation or of the call that completes it.
 fn answers(window: &mut Window, operation: &str) -> Result<(), Error> {
     window.lock(VICTIM, Lock::Shared, Assert::NONE)?;
     match operation {
@@ -97,8 +96,8 @@ fn names_the_victim(window: &mut Window, operation: &str, process: u32) {
     }
 }
 
-/// Does every operation against a victim of its own, of which `end` makes something that is not the rank any
-/// more.
+/// Does every operation against a victim of its own, after `end` has made its process something other than
+/// the rank.
 fn each_against(name: &str, mut end: impl FnMut(&mut Child)) {
     for operation in OPERATIONS {
         watched(&format!("{name}: {operation}"), || {
@@ -135,13 +134,13 @@ fn whoever_accesses_the_memory_of_a_rank_that_became_another_program_is_told_who
             std::thread::sleep(Duration::from_millis(1));
         }
         names_the_victim(&mut window, "short put", victim.id());
-        // Who is known to be gone stays gone, also for what goes by the process's number.
+        // A rank that is known to be gone stays gone, also for calls that use the process's number.
         let long = window.get_now(&mut [0_u8; BYTES], VICTIM, 0);
         assert!(matches!(long, Err(Error::Gone { rank: VICTIM, .. })), "{long:?}");
     });
 }
 
-/// A stranger with the number of a process that has ended. `None`: this host does not let one choose.
+/// A stranger with the number of a process that has ended. `None`: this host does not allow to choose it.
 fn stranger(number: u32, place: &JobMembership) -> Option<Child> {
     for _ in 0..100 {
         std::fs::write("/proc/sys/kernel/ns_last_pid", (number - 1).to_string()).ok()?;
@@ -157,7 +156,7 @@ fn stranger(number: u32, place: &JobMembership) -> Option<Child> {
     None
 }
 
-/// A part of this program that lies where every other run of it lies: setarch(8), which keeps its process.
+/// A part of this program without address randomization: setarch(8) executes it in the same process.
 fn unmoved(part: &str, place: &JobMembership) -> Command {
     let told = command(part, place);
     let mut command = Command::new("setarch");

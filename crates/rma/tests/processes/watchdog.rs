@@ -4,15 +4,15 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// How long any part may take before it counts as hung.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// The longest time that any part may take before it counts as hung.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Runs `test`; when it hangs, says where its threads are in the kernel and ends the program.
+/// Runs `test`; if it hangs, prints where its threads are in the kernel and ends the program.
 pub(crate) fn watched<T>(name: &str, test: impl FnOnce() -> T) -> T {
     let (done, waits) = channel::<()>();
     thread::scope(|threads| {
         threads.spawn(move || {
-            if waits.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            if waits.recv_timeout(TIMEOUT) == Err(RecvTimeoutError::Timeout) {
                 eprintln!("{name} hangs; its threads:");
                 for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
                     let read =

@@ -1,5 +1,5 @@
-//! iceoryx2 between two processes: `ping | pong BYTES ROUNDS PROCESSOR NAME`. `ping` prints the nanoseconds
-//! of each of 100 groups of rounds, one way.
+//! A round trip over iceoryx2 between two processes: `ping | pong BYTES ROUNDS PROCESSOR NAME`. `ping` prints
+//! the one-way nanoseconds of each of 100 groups of rounds.
 
 use iceoryx2::prelude::*;
 use std::time::Instant;
@@ -35,11 +35,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let publisher = out.publisher_builder().initial_max_slice_len(bytes).create()?;
     let subscriber = inward.subscriber_builder().create()?;
     let loan = || -> Result<_, Box<dyn std::error::Error>> {
-        // SAFETY: every bit pattern is a valid u8; nobody looks at the bytes.
+        // SAFETY: every bit pattern is a valid u8, and the bytes are never read.
         Ok(unsafe { publisher.loan_slice_uninit(bytes)?.assume_init() })
     };
     if is_ping {
-        // The other process is there when it answers.
+        // The other process is ready when it answers.
         loop {
             loan()?.send()?;
             std::thread::sleep(std::time::Duration::from_millis(1));
@@ -67,7 +67,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 }
 
-/// Runs this thread on one processor, by the tool that every distribution has.
+/// Binds this process to one processor by `taskset`, which every distribution has.
 fn pin(processor: usize) {
     let process = std::process::id().to_string();
     let _ = std::process::Command::new("taskset")

@@ -1,11 +1,11 @@
-//! One end of a stream of events over some middleware: the same words, the same semantics and the same result
-//! as `peers/rival.h`.
+//! One end of a stream of events over some middleware: the same arguments, semantics and result as
+//! `peers/rival.h`.
 //!
 //! ```text
 //!   program publish|subscribe|stopped ADDRESS BYTES EVENTS_PER_S FROM UNTIL RESULT
 //! ```
-//! FROM and UNTIL are times of the monotonic clock (ns). 0 events per second: as fast as the middleware takes
-//! them. An event begins with its number and the time when it was sent.
+//! FROM and UNTIL are times of the monotonic clock (ns). With 0 events per second, events are sent as fast as
+//! the middleware accepts them. An event begins with its number and the time when it was sent.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::process::ExitCode;
@@ -13,12 +13,12 @@ use std::{fmt::Write as _, fs};
 
 pub type Failed = Box<dyn std::error::Error>;
 
-/// Bytes of the number and the time at the beginning of an event.
+/// Bytes of the number and the send time at the start of an event.
 pub const STAMP: usize = 16;
-const MOST_DELAYS: usize = 20_000;
+const MAX_DELAYS: usize = 20_000;
 const USAGE: &str = "usage: publish|subscribe|stopped ADDRESS BYTES EVENTS_PER_S FROM UNTIL RESULT";
 
-/// What a middleware has to do.
+/// The operations that a middleware must provide.
 pub trait Rival {
     type Publisher;
     type Subscriber;
@@ -29,10 +29,10 @@ pub trait Rival {
 
     fn publish(publisher: &mut Self::Publisher, event: &[u8]) -> Result<(), Failed>;
 
-    /// Waits at most some milliseconds for an event; its length and its stamp.
+    /// Waits at most some milliseconds for an event; returns its length and its stamp.
     fn receive(subscriber: &mut Self::Subscriber) -> Result<Option<(usize, [u8; STAMP])>, Failed>;
 
-    /// Waits until what was published has left.
+    /// Waits until all published events have left.
     fn close(publisher: Self::Publisher) -> Result<(), Failed>;
 }
 
@@ -109,7 +109,7 @@ impl PeerEnd {
             if sent < self.from || here > self.until {
                 continue;
             }
-            if delays.len() < MOST_DELAYS {
+            if delays.len() < MAX_DELAYS {
                 delays.push(here - sent);
             }
             events += 1;
@@ -124,7 +124,7 @@ impl PeerEnd {
     }
 }
 
-/// The first bytes of an event.
+/// The stamp of an event: its first bytes.
 pub fn stamp(event: &[u8]) -> [u8; STAMP] {
     event.first_chunk().copied().unwrap_or([0; STAMP])
 }

@@ -1,5 +1,5 @@
 //! iceoryx2: events in shared memory without a broker. The subscriber spins, as in iceoryx2's own benchmarks.
-//! A subscriber that is slow loses the oldest.
+//! A slow subscriber loses the oldest events.
 
 mod rival;
 
@@ -8,16 +8,16 @@ use iceoryx2::port::subscriber::Subscriber;
 use iceoryx2::prelude::*;
 use rival::{Failed, Rival, STAMP, now, stamp};
 
-/// Bytes of the events that may wait at a subscriber: shared memory of containers has 64 MB.
+/// Bytes of the events that may wait at a subscriber. In containers, shared memory has 64 MB.
 const WAITING: usize = 8 << 20;
-/// How long a subscriber spins before it looks at the clock (ns).
-const LOOK: u64 = 1_000_000;
+/// A subscriber spins for this time (ns) before it reads the clock.
+const SPIN_NS: u64 = 1_000_000;
 
 type IceoryxService = iceoryx2::service::port_factory::publish_subscribe::PortFactory<ipc::Service, [u8], ()>;
 
 struct Iceoryx2;
 
-/// A node lives as long as its ports.
+/// A port with its service and node; the node must live as long as the port.
 type IceoryxPort<P> = (P, IceoryxService, Node<ipc::Service>);
 
 fn service(address: &str, bytes: usize) -> Result<(IceoryxService, Node<ipc::Service>), Failed> {
@@ -57,7 +57,7 @@ impl Rival for Iceoryx2 {
     }
 
     fn receive((subscriber, _, _): &mut Self::Subscriber) -> Result<Option<(usize, [u8; STAMP])>, Failed> {
-        let until = now() + LOOK;
+        let until = now() + SPIN_NS;
         loop {
             if let Some(event) = subscriber.receive()? {
                 return Ok(Some((event.payload().len(), stamp(event.payload()))));

@@ -1,5 +1,5 @@
-//! zenoh between two peers on loopback, without a router and without discovery: the publisher listens, the
-//! subscribers connect. A publisher waits for a subscriber that is slow.
+//! zenoh between two peers on loopback, without router and discovery: the publisher listens, the subscribers
+//! connect. A publisher waits for a slow subscriber.
 
 mod rival;
 
@@ -12,9 +12,9 @@ use zenoh::sample::Sample;
 use zenoh::{Config, Session, Wait};
 
 const TOPIC: &str = "unisono/rival";
-/// The other end has to appear within this time.
-const PATIENCE: Duration = Duration::from_secs(5);
-const LOOK: Duration = Duration::from_millis(20);
+/// The other end must appear within this time.
+const TIMEOUT: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 struct Zenoh;
 
@@ -40,7 +40,7 @@ impl Rival for Zenoh {
     }
 
     fn subscriber(address: &str, _: usize) -> Result<Self::Subscriber, Failed> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         let session = loop {
             match session(&[
                 ("listen/endpoints", "[]".to_owned()),
@@ -49,7 +49,7 @@ impl Rival for Zenoh {
             ]) {
                 Ok(session) => break session,
                 Err(error) if Instant::now() > until => return Err(error),
-                Err(_) => std::thread::sleep(LOOK),
+                Err(_) => std::thread::sleep(POLL_INTERVAL),
             }
         };
         let subscriber = session.declare_subscriber(TOPIC).wait().map_err(|error| error.to_string())?;
@@ -61,7 +61,7 @@ impl Rival for Zenoh {
     }
 
     fn receive((subscriber, _): &mut Self::Subscriber) -> Result<Option<(usize, [u8; STAMP])>, Failed> {
-        let sample = subscriber.recv_timeout(LOOK).map_err(|error| error.to_string())?;
+        let sample = subscriber.recv_timeout(POLL_INTERVAL).map_err(|error| error.to_string())?;
         Ok(sample.map(|sample| {
             let event = sample.payload().to_bytes();
             (event.len(), stamp(&event))

@@ -1,12 +1,12 @@
-//! A web server on hyper: files of any size, and answers that are computed from a file.
+//! A web server on hyper: serves files of any size, and answers computed from a file.
 //!
 //! ```text
 //!   program event-driven|thread-per-request ADDRESS
-//!   GET /BYTES           a file of so many bytes
-//!   GET /BYTES/PASSES    the same, when the server has read all of it so many times
+//!   GET /BYTES           a file of this size
+//!   GET /BYTES/PASSES    the same file, after the server has read all of it PASSES times
 //! ```
-//! Event-driven: the runtime's threads, one a processor, do everything. A thread per request: a new thread
-//! answers each request, as in the paper, while the runtime reads requests and sends answers.
+//! Event-driven: the runtime's threads, one a processor, do all the work. A thread per request: the runtime
+//! reads requests and sends answers, and a new thread computes each answer, as in the paper.
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -19,11 +19,11 @@ use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
-/// The largest file that is served.
-const LARGEST: usize = 16 << 20;
+/// The largest file served.
+const MAX_BODY_BYTES: usize = 16 << 20;
 
-/// All files are parts of this one.
-static FILE: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(vec![0x5a; LARGEST]));
+/// All files are prefixes of this one.
+static FILE: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(vec![0x5a; MAX_BODY_BYTES]));
 
 #[derive(Clone, Copy, PartialEq)]
 enum HyperServing {
@@ -58,7 +58,7 @@ fn serve(serving: HyperServing, address: &str) -> std::io::Result<()> {
             let (stream, _) = listener.accept().await?;
             stream.set_nodelay(true)?;
             let answer = service_fn(move |request| respond(serving, request));
-            // a client that leaves in the middle harms nobody
+            // a client that leaves in the middle of an answer is no error
             tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
         }
     })
@@ -84,7 +84,7 @@ async fn respond(
 
 fn answer(path: &str) -> Response<Full<Bytes>> {
     let mut words = path.trim_start_matches('/').split('/');
-    let bytes = words.next().and_then(|word| word.parse::<usize>().ok()).filter(|bytes| *bytes <= LARGEST);
+    let bytes = words.next().and_then(|word| word.parse::<usize>().ok()).filter(|bytes| *bytes <= MAX_BODY_BYTES);
     let passes = words.next().map_or(Some(0), |word| word.parse::<u32>().ok());
     let (Some(bytes), Some(passes), None) = (bytes, passes, words.next()) else {
         return refusal(StatusCode::NOT_FOUND);

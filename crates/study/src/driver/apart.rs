@@ -1,4 +1,4 @@
-//! Makes a run in a thread of its own, which may change its network namespace, with files of its own.
+//! Executes a run in its own thread, which may change its network namespace, with its own files.
 
 use super::{Context, NoResult, RunResult};
 use crate::child::{self, StudyChild};
@@ -13,17 +13,17 @@ use unisono_linux::affinity::{self, CpuSet};
 /// A party of a measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Party {
-    /// A server, or who publishes.
+    /// A server or a publisher.
     Sender,
-    /// A client, or who subscribes.
+    /// A client or a subscriber.
     Receiver,
-    /// What is between them, if anything: a broker.
+    /// A broker between the two, if any.
     Between,
 }
 
 impl Party {
-    /// The processor that it has alone among the parties, where there is one. With two processors a broker
-    /// has none of its own, and the kernel chooses each time.
+    /// The processor that the party has alone among the parties, if there is one. With two processors a
+    /// broker has none of its own, and the kernel chooses each time.
     fn cpu(self, cpus: &[usize]) -> Option<usize> {
         match self {
             Self::Sender => cpus.first(),
@@ -47,7 +47,7 @@ impl RunHost<'_> {
         command
     }
 
-    /// Starts the program of a party; on a processor of its own if parties are `pinned`.
+    /// Starts the program of a party, on a processor of its own if parties are `pinned`.
     pub(super) fn start(&self, party: Party, pinned: bool, command: Command) -> Result<StudyChild, NoResult> {
         let Some(cpu) = party.cpu(self.cpus).filter(|_| pinned) else {
             return Ok(StudyChild::start(command)?);
@@ -61,20 +61,20 @@ impl RunHost<'_> {
         Ok(started?)
     }
 
-    /// A busy loop on each processor; dropping them ends them.
+    /// Starts a busy loop on each processor; dropping the result ends them.
     pub(super) fn competitors(&self) -> Result<Competitors, NoResult> {
         Competitors::start(self.unisono, self.cpus.len(), &Pin::Spread)
             .map_err(|error| NoResult::Failed(error.to_string()))
     }
 }
 
-/// Does the work in a new thread. That the user wants to stop is passed on to it.
+/// Does the work in a new thread, and passes the user's wish to stop on to it.
 pub(super) fn run_apart(
     context: Context,
     name: &str,
     work: impl FnOnce(&RunHost<'_>, child::Interrupted) -> Result<RunResult, NoResult> + Send,
 ) -> Result<RunResult, NoResult> {
-    // the context's question may belong to this thread alone
+    // the context's `interrupted` may only be callable from this thread
     let interrupted = &AtomicBool::new(false);
     let host = RunHost {
         unisono: context.unisono,
@@ -104,7 +104,7 @@ pub(super) fn run_apart(
     })
 }
 
-/// The files of one run; removed when this is dropped.
+/// The files of one run; removed when dropped.
 pub(super) struct RunFiles(PathBuf);
 
 impl RunFiles {
@@ -136,7 +136,7 @@ impl RunFiles {
 
 impl Drop for RunFiles {
     fn drop(&mut self) {
-        // the directory that it lies in goes with the study in any case
+        // the enclosing directory is removed with the study in any case
         std::fs::remove_dir_all(&self.0).ok();
     }
 }

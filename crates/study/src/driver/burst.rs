@@ -1,6 +1,6 @@
 //! Streams of bursty parallel requests under a regime: the paper's last condition, changing demand.
 //!
-//! Each program is one stream. It serves the requests that arrive for it, each of which is a parallel
+//! Each program is one stream. It serves the requests that arrive for it; each request is a parallel
 //! computation. All streams draw one schedule from one seed. The figure is the time from a request's arrival
 //! to its answer, waiting included.
 
@@ -19,17 +19,17 @@ pub const BURST: DriverKind = DriverKind::of::<BurstDriver>("burst");
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BurstDriver {
-    /// `None`: one for each processor.
+    /// Threads of each stream. `None`: one for each processor.
     threads: Option<usize>,
     wait: Option<String>,
     spin_budget_us: Option<f64>,
     size: Option<usize>,
     #[serde(flatten)]
     regime: RegimeSettings,
-    /// Of all streams together.
+    /// Requests per second of all streams together.
     requests_per_s: Option<f64>,
     burst: Option<u32>,
-    /// Each round has two barriers.
+    /// Rounds of a request; each round has two barriers.
     rounds: Option<u32>,
 }
 
@@ -55,7 +55,7 @@ impl Driver for BurstDriver {
             options: Options {
                 threads: self.threads.unwrap_or_else(|| launch::threads(context)),
                 size: self.size,
-                // one seed: each stream draws the whole schedule and serves its own part
+                // one seed for all: each stream draws the whole schedule and serves its own part
                 seed,
                 ..Options::default()
             },

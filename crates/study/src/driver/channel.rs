@@ -1,5 +1,5 @@
-//! The event channel: deadlines under load, in this process alone or through a broker, and events among many
-//! subscriptions.
+//! The event channel: deadlines under load, within this process or through a broker, and the cost of an event
+//! among many subscriptions.
 
 use super::{Context, Driver, DriverKind, NoResult, RunResult};
 use crate::workload::channel::brokered;
@@ -17,11 +17,11 @@ pub const CHANNEL: DriverKind = DriverKind::of::<ChannelDriver>("channel");
 #[serde(default)]
 pub struct ChannelDriver {
     measured: ChannelMeasure,
-    /// Which event of a class comes first.
+    /// The order in which events of a class are served.
     served_by: ServedBy,
-    /// What is between suppliers and consumers.
+    /// The transport between suppliers and consumers.
     through: ChannelCarrier,
-    /// What subscriptions ask for.
+    /// The kind of subscriptions.
     kind: SubscriptionKind,
     subscriptions: u32,
 }
@@ -48,7 +48,7 @@ enum ChannelCarrier {
 
 impl Driver for ChannelDriver {
     fn around(&self, _: f64) -> Duration {
-        // a round of video that comes last is served for up to half a second; subscribing takes 10 us each
+        // the last round of video is served for up to half a second more; subscribing takes 10 us each
         match self.measured {
             ChannelMeasure::Deadlines => Duration::from_millis(300),
             ChannelMeasure::Subscriptions => Duration::from_micros(u64::from(self.subscriptions) * 10),

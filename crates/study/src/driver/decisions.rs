@@ -1,5 +1,5 @@
-//! What a decision of each discipline costs, by the number of classes. One run measures all disciplines, each
-//! as a part.
+//! The cost of a scheduling decision in each discipline, by the number of classes. One run measures all
+//! disciplines, each as a part.
 
 use super::{Context, Driver, DriverKind, MeasuredPart, NoResult, RunResult};
 use crate::workload::decisions::{Decider, Pattern, measure};
@@ -29,7 +29,7 @@ impl Driver for DecisionsDriver {
     }
 
     fn around(&self, seconds: f64) -> Duration {
-        // of all disciplines together; measured: 1.03 to 1.09 s for 100,000 classes (AMD EPYC, n = 10)
+        // for all disciplines together; measured: 1.03 to 1.09 s for 100,000 classes (AMD EPYC, n = 10)
         const NANOS_A_CLASS: f64 = 10_000.0;
         let filling = f64::from(self.classes) * NANOS_A_CLASS * 1e-9;
         Duration::from_secs_f64(seconds * (Decider::ALL.len() - 1) as f64 + filling)

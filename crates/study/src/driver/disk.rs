@@ -1,10 +1,11 @@
-//! A disk that classes of requests share: under Cello, under one queue, or in the kernel's order.
+//! A disk shared by classes of requests: under Cello, under one queue, or in the kernel's order.
 //!
 //! ```text
-//!   two downloads, a user, a player -- the service of unisono-enforce -- a file, past the page cache
+//!   two downloads, a user, a player -- the service of unisono-enforce -- a file, bypassing the page cache
 //! ```
-//! The service has two threads, so two requests are at the disk at a time, and the rule orders those that
-//! wait. For the kernel's order there are as many threads as requests, so that none waits in the service.
+//! The service has two threads, so two requests are at the disk at a time, and the discipline orders the
+//! waiting requests. For the kernel's order there are as many threads as requests, so that no request waits
+//! in the service.
 
 use super::{Context, Driver, DriverKind, NoResult, RunResult};
 use crate::workload::disk::{Got, NAMES, SLOTS, SharedFile, hierarchy, serve};
@@ -15,13 +16,14 @@ use unisono_fairqueue::{Disk, Purpose};
 use unisono_linux::clock::Nanos;
 use unisono_measure::record::Figure;
 
-/// Requests at the disk at a time, where the order is ours. With one the disk idles while the next is
-/// decided; each further one is beyond the reach of the order. Chosen by this argument, not measured.
+/// Requests at the disk at a time, if this program decides the order. With one, the disk idles while the next
+/// request is chosen. Each further request is already out of reach of the discipline. Chosen by this
+/// argument, not measured.
 const OUT: usize = 2;
 
-/// What Cello believes of the disk, an underestimate, because what is promised from it has to hold: a slow
-/// SSD, 0.3 ms a request and 200 MB/s. A class may be ahead by one of the downloads' reads. Chosen for any
-/// disk that a study may meet, not measured.
+/// Cello's model of the disk: a slow SSD, 0.3 ms a request and 200 MB/s. It underestimates the disk, because
+/// the guarantees computed from it must hold. A class may be ahead by one of the downloads' reads. Chosen for
+/// any disk that a study may meet, not measured.
 const DISK: Disk = Disk { request: Nanos(300_000), bytes_per_second: 200_000_000, ahead: 256 << 10 };
 
 pub const DISK_SHARES: DriverKind = DriverKind::of::<DiskDriver>("disk");

@@ -1,8 +1,9 @@
-//! What a program's author writes for each way to communicate: lines, counted in the sources that this
+//! The lines that a program's author writes for each way to communicate, counted in the sources that this
 //! program was built from.
 //!
-//! A line counts if it is neither blank nor only a comment; tests do not count. The applications are written
-//! once over [`Conversation`](crate::workload::service::Conversation), so the ways differ by nothing else.
+//! Blank lines, comment lines and tests do not count. The applications are written once over
+//! [`Conversation`](crate::workload::service::Conversation), so the versions differ only in their
+//! communication.
 
 use super::{Context, Driver, DriverKind, NoResult, RunResult};
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,7 @@ pub struct EffortDriver {
     version: SourceVersion,
 }
 
-/// A version of the applications.
+/// A version of the applications, by its way to communicate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum SourceVersion {
@@ -45,7 +46,7 @@ const APPLICATIONS: [&str; 8] = sources![
 ];
 
 impl SourceVersion {
-    /// The communication of this version.
+    /// The source files of this version's communication.
     fn sources(self) -> Vec<&'static str> {
         match self {
             Self::Tcp => sources!["tcp.rs", "socket.rs"].into(),
@@ -71,7 +72,7 @@ impl Driver for EffortDriver {
     }
 }
 
-/// Lines of a Rust or C source that say something.
+/// Number of code lines of a Rust or C source, without blank lines, comments and tests.
 fn lines(source: &str) -> usize {
     let is_comment =
         |line: &str| ["//", "/*", "* ", "*/"].iter().any(|mark| line.starts_with(mark)) || line == "*";

@@ -1,9 +1,9 @@
-//! Measurements of programs as figures of records.
+//! Converts measurements of programs into figures of records.
 
 use crate::workload::Measurement;
 use unisono_measure::record::Figure;
 
-/// `prefix` is empty, or for example `app1_`.
+/// The figures of one program. `prefix` is empty, or for example `app1_`.
 pub(super) fn of_program(prefix: &str, m: &Measurement) -> Vec<Figure> {
     let d = &m.ns_per_barrier;
     let name = |name: &str| format!("{prefix}{name}");

@@ -10,11 +10,10 @@ use std::process::Command;
 use std::time::Duration;
 use unisono_measure::record::Figure;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const END_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Runs the programs with the scheduler's `options`. Answers what each program measured, and the scheduler's
-/// own figures. If the host lacks something, the run
-/// is skipped with the scheduler's reason.
+/// Runs the programs with the scheduler's `options`. Returns each program's measurement and the scheduler's
+/// own figures. If the host lacks a requirement, the run is skipped with the scheduler's reason.
 pub fn run(
     context: Context,
     options: &[String],
@@ -38,18 +37,18 @@ pub fn run(
     }
     let mut children = [StudyChild::start(command)?];
     let expected = lead + Duration::from_secs_f64(seconds);
-    child::wait_all(&mut children, expected + PATIENCE, context.interrupted)?;
+    child::wait_all(&mut children, expected + END_TIMEOUT, context.interrupted)?;
     let measured = prepared.iter().map(PreparedProgram::read).collect::<Result<Vec<_>, _>>()?;
     let figures = read_summary(&summary)?;
     Ok((measured, figures))
 }
 
-/// A command as words, with its environment set by `env`: all gangs of one scheduler inherit the scheduler's
-/// environment.
+/// A command as words, with its environment set by `env`, because all gangs of one scheduler inherit the
+/// scheduler's environment.
 fn words(command: &Command) -> Vec<OsString> {
     let mut words = Vec::new();
     let (set, unset): (Vec<_>, Vec<_>) = command.get_envs().partition(|(_, value)| value.is_some());
-    // what is unset is only worth a word if it is set here
+    // a variable needs `-u` only if it is set in this process
     let unset: Vec<_> = unset.into_iter().filter(|(name, _)| std::env::var_os(name).is_some()).collect();
     if !set.is_empty() || !unset.is_empty() {
         words.push("env".into());

@@ -1,12 +1,12 @@
 //! The exchange of ghost areas: by messages and by windows, over the engine, over MPIs, over the preload.
 //!
-//! One start of a program measures each method in each kind of window at each size; each of these is a
-//! [`MeasuredPart`]. Its variant is the run's with the method appended (`mpich-messages`, `engine-fence`,
-//! `engine-fence-created`), and its parameter is `bytes`. If a program fails, what it measured before is
-//! kept, and the rest is recorded as failed with the reason.
+//! One start of a program measures each method in each kind of window at each size, and each of these
+//! measurements is a [`MeasuredPart`]. Its variant is the run's with the method appended (`mpich-messages`,
+//! `engine-fence`, `engine-fence-created`), and its parameter is `bytes`. If a program fails, its earlier
+//! measurements are kept, and the rest is recorded as failed with the reason.
 //!
-//! Where there are more ranks than processors, a stock MPI may need a tenth of a second for a step. So the
-//! programs are limited by time, and a step that takes longer than that is the whole measurement.
+//! If there are more ranks than processors, a stock MPI may need a tenth of a second for a step. So the
+//! programs are limited by time, and a step that takes longer than the limit is the whole measurement.
 
 use super::launch;
 use super::{Context, Driver, DriverKind, MeasuredPart, NoResult, RunResult};
@@ -23,7 +23,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use unisono_measure::record::{Distribution, Figure};
 
-/// Repetitions of a measurement; the record has the least, the median and the greatest.
+/// Repetitions of a measurement; the record has the minimum, the median and the maximum.
 const REPETITIONS: usize = 5;
 
 /// The methods by default.
@@ -31,17 +31,17 @@ const METHODS: [&str; 4] = ["messages", "fence", "pscw", "lock"];
 
 /// Methods without a window.
 const WITHOUT_WINDOW: [&str; 6] = ["messages", "barrier", "ring", "allreduce", "bcast", "ibarrier"];
-/// Those of an MPI that the preload serves by the MPI's own messages, and that the engine does not have.
+/// Methods of an MPI that the preload serves by the MPI's own messages, and that the engine lacks.
 const MESSAGES_ALONE: [&str; 4] = ["ring", "allreduce", "bcast", "ibarrier"];
 
 const SIZES: [u64; 7] = [16, 64, 256, 1024, 16_384, 65_536, 262_144];
 
-/// Single operations, which are measured at [`LENGTHS`] lengths.
+/// Single operations, measured at [`LENGTHS`] lengths.
 const OPERATIONS: [&str; 3] = ["put-flush", "get-flush", "accumulate-flush"];
 const LENGTHS: usize = 4;
 
-/// How long to wait for a run beyond the time that it should take.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// A run is killed after its expected time and this.
+const OVERRUN_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn ending(method: &str, window: &str) -> String {
     let method = method.replace('_', "-");
@@ -53,21 +53,21 @@ pub const GHOST: DriverKind = DriverKind { adds: &["bytes"], ..DriverKind::of::<
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GhostDriver {
-    /// `unisono` for the engine, or an MPI's program (`ghost-mpich`, `ghost-openmpi`).
+    /// `unisono` for the engine, or a program of an MPI (`ghost-mpich`, `ghost-openmpi`).
     program: String,
     processes: usize,
     /// Whether an MPI's program runs under `unisono mpi`.
     preload: bool,
-    /// How the engine synchronizes: `direct`, `deferred` (the paper's design), `naive`.
+    /// The engine's synchronization: `direct`, `deferred` (the paper's design), `naive`.
     style: String,
-    /// Bytes to each neighbour, one measurement each.
+    /// Bytes sent to each neighbor, one measurement each.
     sizes: Vec<u64>,
-    /// What is measured: `messages`, `fence`, `pscw`, `lock`, `put-flush`, `barrier`, ...
+    /// The methods to measure: `messages`, `fence`, `pscw`, `lock`, `put-flush`, `barrier`, ...
     methods: Vec<String>,
     windows: Vec<String>,
-    /// Pins processes, one after the other around the processors.
+    /// Whether each rank is bound to a processor, the ranks going round the processors.
     pinned: bool,
-    /// Busy loops beside the processes, one after the other around the processors.
+    /// Number of busy loops beside the ranks, going round the processors.
     competitors: usize,
 }
 
@@ -88,7 +88,8 @@ impl Default for GhostDriver {
 }
 
 impl GhostDriver {
-    /// The engine has no messages. The exchange by messages is compared with windows, and is each MPI's own.
+    /// Whether a method can be measured. The engine has no messages; under the preload, messages would be the
+    /// MPI's own.
     fn is_possible(&self, method: &str) -> bool {
         match method {
             "messages" => !(self.is_engine() || self.preload),
@@ -100,7 +101,7 @@ impl GhostDriver {
         self.program == "unisono"
     }
 
-    /// Each method in each kind of window.
+    /// The names of the measurements: each method in each kind of window.
     fn measurements(&self) -> Vec<String> {
         let of = |method: &String| -> Vec<String> {
             if WITHOUT_WINDOW.contains(&method.as_str()) {
@@ -111,7 +112,7 @@ impl GhostDriver {
         self.methods.iter().filter(|method| self.is_possible(method)).flat_map(of).collect()
     }
 
-    /// Measurements of a run, over all sizes.
+    /// Number of measurements of a run, over all sizes.
     fn count(&self) -> usize {
         let of = |part: &String| match part.trim_end_matches("-created") {
             "barrier" | "ibarrier" | "fetch-flush" => 1,
@@ -121,8 +122,8 @@ impl GhostDriver {
         self.measurements().iter().map(of).sum()
     }
 
-    /// Milliseconds that processes beyond two processors add. MPICH's processes spin while they start, make
-    /// windows and end, and a step of its windows takes longer than the time there is.
+    /// Additional milliseconds for more than two processes. MPICH's processes spin while they start, create
+    /// windows and end, and a step of its windows takes longer than the limit.
     fn crowding(&self) -> u64 {
         let processes = self.processes as u64;
         match (self.program.as_str(), self.preload) {
@@ -172,7 +173,7 @@ impl GhostDriver {
         arguments
     }
 
-    /// Each measurement as a part of the run, and the parts that are missing, with the reason.
+    /// Each measurement as a part of the run; missing parts get the reason.
     fn result(&self, measured: &[Measured], failed: Option<&str>) -> RunResult {
         let part = |m: &Measured| MeasuredPart {
             name: ending(&m.method, &m.window),
@@ -206,9 +207,9 @@ impl Driver for GhostDriver {
             _ => 60,
         };
         let preload = if self.preload { 50 } else { 0 };
-        // who starts beside busy loops has half of the processors
+        // beside busy loops a program has half of the processors while it starts
         let starting = (program + preload) * if self.competitors > 0 { 2 } else { 1 };
-        // finding out how many steps fill the time takes about half of it again
+        // finding the number of steps that fills the time takes about half of that time again
         let measuring = Duration::from_secs_f64(seconds * (1.5 * self.count() as f64 - 1.0).max(0.0));
         Duration::from_millis(starting + self.crowding()) + measuring
     }
@@ -219,11 +220,12 @@ impl Driver for GhostDriver {
         command.args(self.arguments(context, seconds)).arg("--result").arg(&result);
         let beside = launch::competitors(context, self.competitors, &Pin::Spread)?;
         let expected = self.around(seconds) + Duration::from_secs_f64(seconds);
-        let ended = StudyChild::start(command)
-            .and_then(|child| child::wait_all(&mut [child], expected * 4 + PATIENCE, context.interrupted));
+        let ended = StudyChild::start(command).and_then(|child| {
+            child::wait_all(&mut [child], expected * 4 + OVERRUN_TIMEOUT, context.interrupted)
+        });
         drop(beside);
         let text = std::fs::read_to_string(&result).unwrap_or_default();
-        // a file that was never made is as good as removed
+        // if the program never created the file, there is nothing to remove
         std::fs::remove_file(&result).ok();
         let measured = Measured::read(&text)
             .map_err(|error| NoResult::Failed(format!("the exchange wrote what is no result: {error}")))?;
@@ -242,7 +244,7 @@ fn result_file(context: Context) -> PathBuf {
     context.directory.join(format!("exchange-{number}.jsonl"))
 }
 
-/// The MPI's own `mpiexec`, with the options that it needs to start at all.
+/// The MPI's own `mpiexec`, with the options that it needs to start.
 fn launcher(program: &PeerFile, processes: usize) -> Result<Command, NoResult> {
     let (mpiexec, remedy) = match program.name.as_str() {
         "ghost-mpich" => ("mpiexec.mpich", "apt install mpich"),
@@ -255,12 +257,12 @@ fn launcher(program: &PeerFile, processes: usize) -> Result<Command, NoResult> {
     }
     let mut command = Command::new(mpiexec);
     if program.name == "ghost-openmpi" {
-        // it refuses to start as root, and to start more ranks than processors, unless told otherwise
+        // without these settings it refuses to start as root, and to start more ranks than processors
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         command.args(["--oversubscribe", "--bind-to", "none"]);
         if !has_fabric() {
-            // A start takes 0.2 s longer where it looks for networks by libfabric, and then takes what it
-            // takes now.
+            // If Open MPI searches for networks by libfabric, it starts 0.2 s later and chooses the same
+            // transport in the end.
             command.args(["--mca", "pml", "^cm"]);
         }
     }
@@ -273,10 +275,10 @@ fn has_fabric() -> bool {
     std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some())
 }
 
-/// Checks that the preload works for this program, and builds it if necessary. Asked once for each program.
+/// Checks that the preload works for this program, and builds it if necessary. Runs once for each program.
 fn probe(context: Context, program: &PeerFile) -> Result<(), NoResult> {
     static FOUND: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
-    // whatever panicked with it, a set of paths is whole
+    // a panic while the lock was held cannot have left the set half changed
     let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
     if found.contains(program.executable()) {
         return Ok(());
@@ -290,7 +292,7 @@ fn probe(context: Context, program: &PeerFile) -> Result<(), NoResult> {
             found.insert(program.executable().to_owned());
             Ok(())
         }
-        // the last words of a command line that is not understood
+        // the message of an older `unisono` that does not know the command
         Err(ChildError::Failed { code: Some(2), said, .. }) if said.contains("--help") => Err(
             NoResult::Skipped("this unisono has no `unisono mpi`; build the whole workspace".to_owned()),
         ),

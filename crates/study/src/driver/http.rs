@@ -1,10 +1,10 @@
-//! The paper's web workload over HTTP (section 3.3): a server on hyper, and wrk, which keeps so many requests
-//! in flight.
+//! The paper's web workload over HTTP (section 3.3): a server on hyper, and wrk, which keeps a fixed number
+//! of requests in flight.
 
 use super::NoResult;
 use super::apart::RunHost;
 use super::stage::{LinkStage, SENDER};
-use super::web::{PATIENCE, await_listener, program};
+use super::web::{START_TIMEOUT, await_listener, program};
 use crate::child::{self, StudyChild};
 use crate::peer::PeerFile;
 use crate::workload::service::Serving;
@@ -15,7 +15,7 @@ use unisono_measure::record::Figure;
 
 pub(super) const PORT: u16 = 5080;
 
-/// What wrk writes at its end: counts, then times in microseconds.
+/// A Lua script with which wrk writes its results at the end: counts, then times in microseconds.
 const SCRIPT: &str = "done = function(summary, latency, requests)\n  local e = summary.errors\n  \
      local said = io.open(os.getenv(\"UNISONO_SAID\"), \"w\")\n  \
      said:write(string.format(\"%d %d %d %d %d\", summary.requests, \
@@ -32,7 +32,7 @@ pub(super) struct HttpLoad<'a> {
 }
 
 impl HttpLoad<'_> {
-    /// wrk counts whole seconds.
+    /// Rounds up to whole seconds, because wrk accepts only these.
     pub(super) fn seconds(seconds: f64) -> f64 {
         seconds.ceil().max(1.0)
     }
@@ -71,7 +71,7 @@ impl HttpLoad<'_> {
             Some(stage) => stage.at_the_receiver(clients),
             None => clients(),
         }?;
-        let longest = Duration::from_secs_f64(seconds) + PATIENCE * 2;
+        let longest = Duration::from_secs_f64(seconds) + START_TIMEOUT * 2;
         child::wait_all(&mut [clients], longest, interrupted)?;
         figures(&std::fs::read_to_string(&path).map_err(failed)?)
     }

@@ -1,7 +1,7 @@
-//! Starts the programs of a run and collects what they measured.
+//! Starts the programs of a run and collects their measurements.
 //!
-//! Programs that are compared must be measured over the *same* time. So all of them are told the moment to
-//! begin ([`Options::start_at`]), a little after the last one can have started. If a program was not ready by
+//! Programs that are compared must be measured over the *same* time. So all of them get the same moment to
+//! begin ([`Options::start_at`]), late enough for the last one to have started. If a program was not ready by
 //! then, the run gets a warning.
 
 use super::{Context, NoResult};
@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use unisono_linux::clock;
 
-/// How long a program may exceed the measured time before it counts as hung.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// A program counts as hung after the measured time and this.
+const OVERRUN_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A program that meets at barriers, as settings describe it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -30,14 +30,14 @@ pub struct ProgramSettings {
     /// Participants of each program. `None`: the driver decides.
     pub threads: Option<usize>,
     pub interval_us: Option<f64>,
-    /// The most additional computation.
+    /// The maximum of the additional computation, in microseconds.
     pub variance_us: Option<f64>,
     pub algorithm: Option<String>,
     /// How to wait: `spin`, `yield`, `block`, `spin-block`, `adaptive`.
     pub wait: Option<String>,
     pub spin_budget_us: Option<f64>,
     pub size: Option<usize>,
-    /// Variables that a user could set for it, beside its own.
+    /// Variables that a user could set for the program, beside its own.
     pub environment: BTreeMap<String, String>,
 }
 
@@ -70,12 +70,12 @@ impl App {
 }
 
 /// Participants of a concurrent program by default: one for each processor, so that two programs compete as
-/// they did in the paper.
+/// in the paper.
 pub fn threads(context: Context) -> usize {
     context.cpus.len().clamp(2, 64)
 }
 
-/// The parameter `threads` of a record whose study sets none.
+/// The parameter `threads` of a record whose study does not set it.
 pub fn chosen_threads(set: Option<usize>, context: Context) -> Option<(&'static str, Value)> {
     set.is_none().then(|| ("threads", threads(context).into()))
 }
@@ -110,13 +110,13 @@ pub struct PreparedProgram {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartedBy {
-    /// This process: they end with it.
+    /// This process: the programs end with it.
     Us,
-    /// Another program, such as a gang scheduler, which looks after them.
+    /// Another program, such as a gang scheduler, which ends them itself.
     Another,
 }
 
-/// The command of a program, with a result file of its own.
+/// The command of a program, with its own result file.
 pub fn prepare(context: Context, app: &App, started_by: StartedBy) -> PreparedProgram {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -146,12 +146,12 @@ impl PreparedProgram {
     }
 }
 
-/// The moment at which programs that are started now can all begin to measure.
+/// The moment, `lead` from now, at which all programs started now can begin to measure.
 pub fn begin_after(lead: Duration) -> u64 {
     clock::now().0.saturating_add(u64::try_from(lead.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Starts all programs at once, waits for all, and reads what they measured. `started` is called with each
+/// Starts all programs at once, waits for all, and reads their measurements. Calls `started` with each
 /// program as soon as it runs.
 pub fn concurrently(
     context: Context,
@@ -167,11 +167,11 @@ pub fn concurrently(
         children.push(child);
         results.push(PreparedProgram { command: Command::new("true"), result, program });
     }
-    child::wait_all(&mut children, expected + PATIENCE, context.interrupted)?;
+    child::wait_all(&mut children, expected + OVERRUN_TIMEOUT, context.interrupted)?;
     results.iter().map(PreparedProgram::read).collect()
 }
 
-/// Busy loops beside a program, until the result is dropped. `None`: `count` is 0.
+/// Busy loops beside a program, until the result is dropped. `None` if `count` is 0.
 pub fn competitors(context: Context, count: usize, at: &Pin) -> Result<Option<Competitors>, NoResult> {
     let start = || Competitors::start(context.unisono, count, at);
     (count > 0).then(start).transpose().map_err(|error| NoResult::Failed(error.to_string()))

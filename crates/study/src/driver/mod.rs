@@ -1,8 +1,8 @@
 //! The kinds of runs: one file for each driver.
 //!
-//! A driver is a struct of its settings. It starts programs (or simulates) as the settings say and returns
-//! figures. It knows nothing of repetitions, records or reports. A new driver is one file in this folder and
-//! one line in [`DRIVERS`]:
+//! A driver is a struct of its settings. It starts programs (or simulates) according to the settings and
+//! returns figures. It knows nothing of repetitions, records or reports. A new driver is one file in this
+//! folder and one line in [`DRIVERS`]:
 //!
 //! ```text
 //!   #[derive(Debug, Default, Serialize, Deserialize)]
@@ -11,8 +11,8 @@
 //!   impl Driver for MyDriver { ... }
 //!   pub const MY: DriverKind = DriverKind::of::<MyDriver>("my");
 //! ```
-//! Settings that several drivers share are a struct that each of them flattens (`#[serde(flatten)]`). All
-//! drivers start programs through [`launch`], which handles deadlines, interruption and cleaning up.
+//! Settings that several drivers share are a struct that each driver flattens (`#[serde(flatten)]`). All
+//! drivers start programs through [`launch`], which handles deadlines, interruption and cleanup.
 
 mod apart;
 pub mod burst;
@@ -54,7 +54,7 @@ use std::time::Duration;
 use unisono_linux::process::is_root;
 use unisono_measure::record::Figure;
 
-/// Every driver that a study file can name.
+/// All drivers that a study file can name.
 pub static DRIVERS: [DriverKind; 17] = [
     single::SINGLE,
     pair::PAIR,
@@ -75,11 +75,11 @@ pub static DRIVERS: [DriverKind; 17] = [
     channel::CHANNEL,
 ];
 
-/// Settings by name, as a study file writes them.
+/// Settings by name, as written in a study file.
 pub type Settings = Map<String, Value>;
 
 pub trait Driver: fmt::Debug {
-    /// The estimated time around the measured seconds; for a simulation, the whole time.
+    /// The estimated time in addition to the measured seconds; for a simulation, the whole time.
     fn around(&self, seconds: f64) -> Duration;
 
     fn run(&self, context: Context, seconds: f64, seed: u64) -> Result<RunResult, NoResult>;
@@ -94,19 +94,19 @@ pub trait Driver: fmt::Debug {
         Vec::new()
     }
 
-    /// Whether a run makes network namespaces, which an ordinary user does inside a user namespace.
+    /// Whether a run creates network namespaces; an ordinary user does that inside a user namespace.
     fn makes_networks(&self) -> bool {
         false
     }
 
-    /// A parameter that no setting gives and the driver chooses on this host, for the record.
+    /// A parameter that the driver chooses on this host if no setting gives it, for the record.
     fn chosen(&self, _: Context) -> Option<(&'static str, Value)> {
         None
     }
 }
 
 impl dyn Driver {
-    /// The names under which a variant with these settings is recorded: its own, or one for each part.
+    /// The names that records use for a variant with these settings: its own, or one for each part.
     pub fn recorded_as(&self, variant: &str) -> Vec<String> {
         match self.parts() {
             Some(parts) => parts.into_iter().map(|part| format!("{variant}-{part}")).collect(),
@@ -121,9 +121,9 @@ pub struct DriverKind {
     pub name: &'static str,
     /// Parameters of its records that are no settings.
     pub adds: &'static [&'static str],
-    /// What the curves of its figures are drawn over.
+    /// Quantities on the x axis of its figures' curves.
     pub over: &'static [&'static str],
-    /// Whether its figures are calculated, so that other load on the machine changes nothing.
+    /// Whether its figures are computed, so that other load on the machine does not affect them.
     pub is_simulated: bool,
     read: fn(Settings) -> serde_json::Result<ReadSettings>,
 }
@@ -147,8 +147,8 @@ impl DriverKind {
             .unwrap_or_default()
     }
 
-    /// A setting's value as the driver reads it: `20` as `20.0` where it has fractions. The name must be one
-    /// of [`Self::settings`].
+    /// A setting's value as the driver reads it: `20` becomes `20.0` if the setting has fractions. The name
+    /// must be one of [`Self::settings`].
     pub fn understand(&self, name: &str, value: &Value) -> serde_json::Result<Value> {
         let (_, mut all) = (self.read)(Settings::from_iter([(name.to_owned(), value.clone())]))?;
         Ok(all.remove(name).unwrap_or_default())
@@ -181,18 +181,18 @@ pub struct Context<'a> {
     pub bench: &'a Bench,
     /// The `unisono` program.
     pub unisono: &'a Path,
-    /// For results; removed with the study.
+    /// Directory for results; removed with the study.
     pub directory: &'a Path,
-    /// The processors this process may use.
+    /// The processors that this process may use.
     pub cpus: &'a [usize],
     pub interrupted: Interrupted<'a>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunResult {
-    /// Of the whole run; empty if `parts` has them.
+    /// Figures of the whole run; empty if `parts` has them.
     pub figures: Vec<Figure>,
-    /// What makes the figures doubtful.
+    /// Reasons to doubt the figures.
     pub warnings: Vec<String>,
     /// Measurements of one start that are recorded separately.
     pub parts: Vec<MeasuredPart>,
@@ -204,14 +204,14 @@ pub struct RunResult {
 pub struct MeasuredPart {
     /// The suffix of the variant's name.
     pub name: String,
-    /// Beside the run's own.
+    /// Parameters in addition to the run's own.
     pub parameters: BTreeMap<String, Value>,
     pub figures: Vec<Figure>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoResult {
-    /// The host lacks something: what, and the remedy.
+    /// The host lacks a requirement: the text names it and the remedy.
     Skipped(String),
     Failed(String),
     Interrupted(String),
@@ -221,11 +221,11 @@ impl From<ChildError> for NoResult {
     fn from(error: ChildError) -> Self {
         match error {
             ChildError::Interrupted(_) => Self::Interrupted(error.to_string()),
-            // code 3: this host cannot do it, and the last words say what is missing
+            // exit code 3: this host cannot do it; the last line of standard error names the missing part
             ChildError::Failed { code: Some(3), said, .. } => {
                 Self::Skipped(said.trim_start_matches(": ").trim_start_matches("unisono: ").to_owned())
             }
-            // the kernel lets no ordinary user choose every congestion control, not even in a namespace
+            // an ordinary user may choose only some congestion controls, even in a namespace
             ChildError::Failed { said, .. } if said.ends_with("operation not permitted") && !is_root() => {
                 Self::Skipped(format!("{}; this needs root", said.trim_start_matches(": ")))
             }

@@ -15,36 +15,36 @@ use unisono_measure::record::{Distribution, Figure};
 
 pub const MONITOR: DriverKind = DriverKind::of::<MonitorDriver>("monitor");
 
-/// The paper's threads of a stream. More would be wrong on a machine with more processors, too, because a
-/// stream's work is small.
-const MOST_THREADS: usize = 8;
+/// The paper's number of threads per stream. More would be wrong even on a machine with more processors,
+/// because a stream has little work.
+const MAX_THREADS: usize = 8;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MonitorDriver {
-    /// Of each stream. `None`: half as many as there are processors, at least 2 and at most 8.
+    /// Threads of each stream. `None`: half as many as there are processors, at least 2 and at most 8.
     threads: Option<usize>,
     wait: Option<String>,
     spin_budget_us: Option<f64>,
-    /// `pthread`: the C library's. `None`: Unisono's.
+    /// `pthread` for the C library's barrier. `None`: Unisono's.
     barrier: Option<String>,
     /// `others` is the number of streams beside the first. `None`: all streams together have twice as many
     /// threads as there are processors, as in the paper.
     #[serde(flatten)]
     regime: RegimeSettings,
-    /// Of each stream. `None`: chunks arrive without pauses.
+    /// Packets per second of each stream. `None`: chunks arrive without pauses.
     packets_per_s: Option<f64>,
-    /// How many times faster packets come within a burst.
+    /// Factor by which packets arrive faster within a burst.
     burst: Option<f64>,
     /// Packets between two updates.
     chunk: Option<usize>,
-    /// The most cluster centres. `None`: 20.
+    /// The maximum number of cluster centers. `None`: 20.
     centres: Option<usize>,
 }
 
 impl Driver for MonitorDriver {
     fn around(&self, seconds: f64) -> Duration {
-        // what still waits at the end is answered, at most for as long again
+        // chunks that still wait at the end are processed, for at most as long again
         self.regime.around() + Duration::from_secs_f64(seconds * 0.25)
     }
 
@@ -79,7 +79,7 @@ impl Driver for MonitorDriver {
 }
 
 fn threads(context: Context) -> usize {
-    (context.cpus.len() / 2).clamp(2, MOST_THREADS)
+    (context.cpus.len() / 2).clamp(2, MAX_THREADS)
 }
 
 fn streams(context: Context, threads: usize) -> usize {
@@ -109,7 +109,7 @@ fn of_streams(measured: &[Measurement]) -> Result<RunResult, NoResult> {
     let streams: Vec<&Distribution> = measured.iter().filter_map(|m| m.latency_us.as_ref()).collect();
     let chunks: u64 = streams.iter().map(|d| d.n).sum();
     let updates: u64 = measured.iter().filter_map(|m| m.requests).sum();
-    // Chunks that nobody clustered have waited, and are a result: without them a regime that starves all
+    // Chunks that were never clustered count with their waiting time. Otherwise a regime that starves all
     // streams would have no bad runs.
     if chunks == 0 {
         return Err(NoResult::Failed(

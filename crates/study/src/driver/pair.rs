@@ -10,11 +10,11 @@ use std::time::Duration;
 use unisono_measure::record::Figure;
 
 /// The most programs beside the first.
-const MOST_OTHERS: usize = 64;
+const MAX_OTHERS: usize = 64;
 
 pub const PAIR: DriverKind = DriverKind::of::<PairDriver>("pair");
 
-/// The first program, and how the others differ from it.
+/// The first program, and the differences of the others from it.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PairDriver {
@@ -22,7 +22,7 @@ pub struct PairDriver {
     first: ProgramSettings,
     #[serde(flatten)]
     regime: RegimeSettings,
-    /// This and the settings below are for the other programs. `None`: as the first.
+    /// This and the following settings are for the other programs. `None`: the first program's value.
     other_program: Option<String>,
     other_threads: Option<usize>,
     other_interval_us: Option<f64>,
@@ -54,9 +54,9 @@ impl Driver for PairDriver {
 
     fn run(&self, context: Context, seconds: f64, seed: u64) -> Result<RunResult, NoResult> {
         let others = self.regime.others.unwrap_or(1);
-        if !(1..=MOST_OTHERS).contains(&others) {
+        if !(1..=MAX_OTHERS).contains(&others) {
             return Err(NoResult::Failed(format!(
-                "{others} programs beside the first; 1 to {MOST_OTHERS} are possible"
+                "{others} programs beside the first; 1 to {MAX_OTHERS} are possible"
             )));
         }
         let mut apps = vec![App::new(context, &self.first, seed)?];
@@ -79,7 +79,7 @@ impl Driver for PairDriver {
     }
 }
 
-/// Figures of the first program, of the others together, and of all.
+/// Figures of all programs together, of the first program (`app1_`), and of the others together (`app2_`).
 fn together(measured: &[Measurement]) -> Vec<Figure> {
     let sum = |of: fn(&Measurement) -> f64| measured.iter().map(of).sum::<f64>();
     let mut figures = vec![

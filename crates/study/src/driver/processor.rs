@@ -1,8 +1,8 @@
-//! Processor time shared by weight: turns by the scheduler that also decides about packets (the core),
-//! against the kernel's controller.
+//! Processor time shared by weight: turns by the fair-queuing scheduler that also orders packets (`core`),
+//! against the kernel's cpu controller.
 //!
-//! One busy loop for each class, all on one processor, each in a control group. Under the kernel the groups
-//! have weights; under the core they take turns, as under `unisono queue cpu`.
+//! One busy loop for each class, all on one processor, each in a control group. Under `kernel` the groups
+//! have weights; under `core` they take turns, as under `unisono queue cpu`.
 
 use super::{Context, Driver, DriverKind, NoResult, RunResult};
 use serde::{Deserialize, Serialize};
@@ -40,7 +40,7 @@ pub const PROCESSOR: DriverKind = DriverKind::of::<ProcessorDriver>("processor")
 #[serde(default)]
 pub struct ProcessorDriver {
     backend: SharedBy,
-    /// Two to four.
+    /// Weights of the classes, two to four.
     weights: Vec<u32>,
     /// The length of the core's turns.
     slice_ms: f64,
@@ -62,7 +62,7 @@ impl Driver for ProcessorDriver {
         if weights.len() < 2 || weights.len() > NAMES.len() || weights.contains(&0) {
             return Err(NoResult::Failed(format!("weights {weights:?}; write 2 to 4 positive numbers")));
         }
-        // the last processor is the one that interrupts visit least
+        // the last processor usually handles the fewest interrupts
         let cpu = context.cpus.last().copied().unwrap_or_default();
         let loops = Loops::start(context.unisono, weights.len(), cpu)?;
         let groups =
@@ -123,7 +123,7 @@ fn number(child: &Child) -> Tid {
     Tid(i32::try_from(child.id()).unwrap_or_default())
 }
 
-/// Busy loops, killed when this is dropped.
+/// Busy loops, killed when dropped.
 struct Loops(Vec<Child>);
 
 impl Loops {
@@ -154,14 +154,14 @@ impl Loops {
 impl Drop for Loops {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // one that has ended needs no killing; a stopped one is killed all the same
+            // killing a loop that has ended does no harm; a stopped loop is killed, too
             child.kill().ok();
             child.wait().ok();
         }
     }
 }
 
-/// One control group for each loop; removed when this is dropped, after the loops have ended.
+/// One control group for each loop; removed when dropped, after the loops have ended.
 struct Groups(Vec<ControlGroup>);
 
 impl Groups {
@@ -195,7 +195,7 @@ impl Groups {
 impl Drop for Groups {
     fn drop(&mut self) {
         for group in &self.0 {
-            // the loops leave first; a group takes a moment to notice
+            // the loops leave first; the kernel takes a moment to see an empty group
             let processes = group.processes().unwrap_or_default();
             for process in processes {
                 let pinned = PinnedProcess::now(process);

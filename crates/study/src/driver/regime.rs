@@ -1,8 +1,8 @@
-//! Programs that run at the same time, or in turns, under a regime: plain Linux, pinned threads, priorities,
-//! batch, partitions, gangs, or as `unisono fit` divides the processors.
+//! Programs that share the processors under a regime, at the same time or in turns: plain Linux, pinned
+//! threads, priorities, batch, partitions, gangs, or the division of processors by `unisono fit`.
 //!
 //! Rates are per second of the *whole* run in every regime, so that they can be compared: under `batch` each
-//! of two programs runs half of the time and is credited with half of its rate.
+//! of two programs runs half of the time, and its rate is divided by two.
 
 use super::launch::{self, App, StartedBy};
 use super::{Context, NoResult, gang_run};
@@ -14,37 +14,37 @@ use unisono_linux::quota;
 use unisono_linux::topology::Topology;
 use unisono_measure::record::Figure;
 
-/// From the start of the first program to the moment at which all begin to measure.
+/// Time from the start of the first program to the moment when all begin to measure.
 const LEAD: Duration = Duration::from_millis(30);
 
-/// The same where a gang scheduler starts them.
+/// `LEAD` for programs that a gang scheduler starts.
 const GANG_LEAD: Duration = Duration::from_millis(75);
 
-/// Of a program that runs alone.
+/// Warm-up of a program that runs alone.
 const WARM_UP: Duration = Duration::from_millis(25);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SharingRegime {
-    /// Concurrently, wherever the kernel puts them.
+    /// Concurrently; the kernel places the threads.
     #[default]
     Linux,
     /// Concurrently, thread i of each program pinned to processor i; no gangs.
     Spread,
     /// As `spread`, but each thread asks the kernel for slices of `slice_ms` (EEVDF, Linux 6.12).
     Slices,
-    /// As `linux`, but one program has nice -20: the second, unless `favoured` says otherwise.
+    /// As `linux`, but one program has nice -20: the second, unless `favoured` names another.
     Nice,
-    /// One after the other, pinned like `spread`, each for its share of the time.
+    /// One after the other, pinned as in `spread`, each for its share of the time.
     Batch,
     /// Concurrently, each program on its own share of the processors.
     Partition,
     Gang,
-    /// Concurrently, each program with the threads and processors that `unisono fit A ::: B` would give it.
+    /// Concurrently, each program with the threads and processors that `unisono fit A ::: B` would choose.
     Fit,
 }
 
-/// The slice of `unisono gang run` if nobody says another.
+/// The default slice of `unisono gang run`.
 const SLICE_MS: f64 = 20.0;
 
 /// Settings of drivers whose programs share the processors.
@@ -54,20 +54,20 @@ pub struct RegimeSettings {
     pub regime: SharingRegime,
     /// The slice of gangs, or of each thread. `None`: `SLICE_MS`.
     pub slice_ms: Option<f64>,
-    /// One for each program.
+    /// One weight for each program.
     pub weights: Option<Vec<u32>>,
     pub mechanism: Option<String>,
-    /// The program that `nice` favours. `None`: 2.
+    /// The number of the program that `nice` favors. `None`: 2.
     pub favoured: Option<usize>,
     pub nice: Option<i32>,
-    /// Programs beside the first. `None`: 1.
+    /// Number of programs beside the first. `None`: 1.
     pub others: Option<usize>,
-    /// Additional time for what the programs prepare before they are measured.
+    /// Additional time for the programs' preparation before the measurement.
     pub preparation_ms: Option<f64>,
 }
 
 impl RegimeSettings {
-    /// The estimated time around the measured seconds.
+    /// The estimated time in addition to the measured seconds.
     pub fn around(&self) -> Duration {
         let around = match self.regime {
             SharingRegime::Gang => GANG_LEAD + Duration::from_millis(20),
@@ -99,7 +99,8 @@ impl RegimeSettings {
     }
 }
 
-/// Runs the programs under the settings' regime. Answers what each measured, and the regime's own figures.
+/// Runs the programs under the settings' regime. Returns each program's measurement and the regime's own
+/// figures.
 pub fn under(
     context: Context,
     settings: &RegimeSettings,
@@ -204,7 +205,7 @@ fn partition(context: Context, apps: &mut [App]) -> Result<(), NoResult> {
     Ok(())
 }
 
-/// Gives each program the threads and processors that `unisono fit` would give it beside the others.
+/// Gives each program the threads and processors that `unisono fit` would choose beside the others.
 fn fit(context: Context, apps: &mut [App]) -> Result<(), NoResult> {
     let limits = quota::limits();
     let limits = limits.map_err(|error| NoResult::Skipped(format!("cannot read the processors: {error}")))?;

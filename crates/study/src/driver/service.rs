@@ -2,10 +2,10 @@
 //! namespaces.
 //!
 //! ```text
-//!   server --- loopback, or: policy (none | kernel | tun | af-xdp), cable of so many Mbit/s --- client
+//!   server --- loopback, or: policy (none | kernel | tun | af-xdp), cable with a rate --- client
 //! ```
-//! The server is at the end whose way out the policy rules, because it sends the data. What the
-//! applications do: [`workload::service`](crate::workload::service).
+//! The policy rules the server's outgoing link, because the server sends the data. The applications are
+//! described in [`workload::service`](crate::workload::service).
 
 use super::apart::{Party, RunHost, run_apart};
 use super::http::{self, HttpLoad};
@@ -33,31 +33,33 @@ use unisono_measure::record::Figure;
 pub const SERVICE: DriverKind =
     DriverKind { over: &["elapsed_s", "after_ms"], ..DriverKind::of::<ServiceDriver>("service") };
 
-/// What the progress expects: processes have to start and to find each other.
+/// Expected time for processes to start and to find each other; for the progress display.
 const START: Duration = Duration::from_millis(150);
-/// Conversations are opened one after the other, and an attempt that comes too early is repeated after 10 ms.
+/// Time to open a conversation: they are opened one after the other, and an attempt that comes too early is
+/// repeated after 10 ms.
 const OPENING: Duration = Duration::from_millis(15);
-/// A client of a server that is there asks or connects once. Where hundreds ask a broker, each takes longer.
+/// Time to open a conversation with a running server, which takes one request or connect; longer if hundreds
+/// ask a broker.
 const OPENING_OF_MANY: Duration = Duration::from_millis(2);
-/// A round that is late, and the end of the processes.
+/// Time for a late round, and for the processes to end.
 const AFTER: Duration = Duration::from_millis(100);
-/// From the moment at which both ends are ready to the start of measuring: they look every millisecond.
+/// Time from the moment both ends are ready to the start of measuring: they poll every millisecond.
 const LEAD: Duration = Duration::from_millis(50);
-/// The same beside a web server, whose clients have to fill the link first.
+/// `LEAD` beside a web server, whose clients must fill the link first.
 const LEAD_BESIDE_WEB: Duration = Duration::from_millis(400);
-/// What an end of a conversation may take to appear and to answer. A busy machine starts a program in
-/// seconds.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// What opening all conversations may take.
-const LONGEST_OPENING: Duration = Duration::from_secs(120);
-/// To make a certificate takes some milliseconds.
+/// Time for an end of a conversation to appear and to answer. A busy machine may take seconds to start a
+/// program.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time for opening all conversations.
+const MAX_OPENING: Duration = Duration::from_secs(120);
+/// Time for making a certificate, which usually takes some milliseconds.
 const OPENSSL: Duration = Duration::from_secs(30);
 const PORT: u16 = 5101;
 const BROKER_PORT: u16 = 5100;
-/// The broker takes 128 programs of one user unless it is told otherwise, and a conversation is two.
+/// The broker accepts 128 programs of one user by default, and a conversation has two.
 const FEW_CLIENTS: u16 = 60;
-/// A download that takes this many times its measured seconds is given up.
-const LONGEST_DOWNLOAD: u32 = 20;
+/// A download that takes this many times its measured seconds is aborted.
+const MAX_DOWNLOAD: u32 = 20;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(default)]
@@ -66,34 +68,35 @@ pub struct ServiceDriver {
     over: ServiceCarrier,
     /// How the server of null RPC and of requests serves them.
     serving: Serving,
-    /// What the link between two namespaces carries (Mbit/s). Absent: both ends are here, on loopback.
+    /// The rate of the link between two namespaces (Mbit/s). `None`: both ends are on this host, over
+    /// loopback.
     link_mbit: Option<f64>,
-    /// Where a policy for the link is enforced, which gives all traffic but the application's the rest.
+    /// The backend of the link's policy, which gives all traffic but the application's the rest.
     backend: EnforcedAt,
     /// Weight of the application's class in that policy. All other traffic has weight 1.
     weight: u32,
-    /// The congestion control of TCP connections; the host's own if absent.
+    /// The congestion control of TCP connections. `None`: the host's default.
     congestion: Option<String>,
     message_bytes: usize,
     events_per_s: f64,
     file_mb: f64,
-    /// Viewers of the stream, or clients that request.
+    /// Viewers of the stream, or clients that send requests.
     clients: u16,
-    /// How often the server reads the whole file before it answers a request with it.
+    /// Number of times that the server reads the whole file before it answers a request with it.
     passes: u32,
     round_ms: f64,
     /// Whether a sensor reports beside the console.
     sensor: bool,
-    /// Whether a web server on hyper answers requests, whose clients are wrk's.
+    /// Whether a web server on hyper answers the requests of wrk.
     http: bool,
-    /// How programs of the event channel wait, and its broker.
+    /// How programs of the event channel, and its broker, wait.
     wait: ChannelWait,
-    /// Whether the server and the client, and the broker where there is a third processor, have a processor
+    /// Whether the server and the client, and the broker if there is a third processor, have a processor
     /// each.
     pinned: bool,
-    /// Busy loops beside the application, one for each processor.
+    /// Whether busy loops run beside the application, one for each processor.
     busy: bool,
-    /// Requests in flight of a web server that cooperates with nobody and sends over the same link.
+    /// Requests in flight at a web server that does not cooperate and sends over the same link.
     web_connections: u32,
 }
 
@@ -198,7 +201,7 @@ impl ServiceDriver {
         })
     }
 
-    /// From the start of the processes to the start of measuring, as the progress expects it.
+    /// Expected time from the start of the processes to the start of measuring; for the progress display.
     fn start(&self) -> Duration {
         let conversations = match self.application {
             Application::Streaming | Application::Requests => self.clients,
@@ -212,7 +215,7 @@ impl ServiceDriver {
         START + opening * u32::from(conversations)
     }
 
-    /// Does something on the link and under the policy that the settings ask for, or on this host.
+    /// Calls `act` with the link and under the policy of the settings, or without a link on this host.
     fn staged(
         &self,
         host: &RunHost<'_>,
@@ -231,12 +234,12 @@ impl ServiceDriver {
         Ok(result)
     }
 
-    /// A run that is to be measured for so many seconds after its ends have met. Where its parts are is not
-    /// yet known.
+    /// The description of a run that is measured for `seconds` after its ends have met. The addresses of its
+    /// parts are filled in later.
     fn scene(&self, seconds: f64, seed: u64, video: Option<PathBuf>) -> ServiceScene {
         let measured = Duration::from_secs_f64(seconds);
         let longest = match self.application {
-            Application::Download => measured * LONGEST_DOWNLOAD,
+            Application::Download => measured * MAX_DOWNLOAD,
             _ => measured,
         };
         ServiceScene {
@@ -250,7 +253,7 @@ impl ServiceDriver {
             from: Nanos::ZERO,
             until: longest.into(),
             meeting: None,
-            patience: PATIENCE,
+            patience: ANSWER_TIMEOUT,
             message_bytes: self.message_bytes,
             events_per_s: self.events_per_s,
             file_bytes: (self.file_mb * 1e6) as u64,
@@ -264,10 +267,10 @@ impl ServiceDriver {
         }
     }
 
-    /// The application's class has `weight` parts of the link, all other traffic has one part. What one does
-    /// not use, the other may.
+    /// The policy: the application's class has `weight` parts of the link, all other traffic has one part.
+    /// Unused bandwidth of one may be borrowed by the other.
     fn policy(&self, bits_per_s: u64) -> String {
-        // conversations over UDP have a port each
+        // over UDP each conversation has its own port
         let own = if self.over == ServiceCarrier::Udp { self.clients.max(2) } else { 1 };
         let ports = [BROKER_PORT, http::PORT].into_iter().chain((0..own).map(|number| PORT + number));
         let ports: Vec<String> = ports.map(|port| format!("{{ port = {port} }}")).collect();
@@ -279,7 +282,7 @@ impl ServiceDriver {
         )
     }
 
-    /// Where the broker listens: beside the server, as the paper's event channel was.
+    /// The broker's addresses: it listens beside the server, as the paper's event channel did.
     fn broker(
         &self,
         host: &RunHost<'_>,
@@ -329,13 +332,13 @@ impl ServiceDriver {
             meeting: Some(meeting.clone()),
             ..scene
         };
-        // before the broker starts: its socket is in the directory that this makes
+        // before the broker starts, because its socket is in the directory created here
         let text = serde_json::to_string(&scene).map_err(|error| NoResult::Failed(error.to_string()))?;
         let file = host.files.write("scene.json", &text)?;
         let broker = scene.broker.as_ref().map(|places| {
             let mut command =
                 host.unisono(&["events", "serve", "--json", "--insecure", "--wait", self.wait.name()]);
-            // what stands behind a question mark is for programs
+            // the part after a question mark is for clients only
             let listened = |place: &str| place.split('?').next().unwrap_or(place).to_owned();
             command.args(["--listen", &listened(&places.for_server)]);
             if places.for_client != places.for_server {
@@ -362,19 +365,19 @@ impl ServiceDriver {
         let client = stage.map_or_else(client, |stage| stage.at_the_receiver(client))?;
         let mut ends = [server, client];
         let ended = opened(&meeting, &mut ends, interrupted).and_then(|()| {
-            // the link is filled for as long as it is measured, and not while conversations are opened
+            // the web load fills the link only while it is measured, not while conversations are opened
             let web = stage.filter(|_| self.web_connections > 0);
             let lead = if web.is_some() { LEAD_BESIDE_WEB } else { LEAD };
             let load = |stage| WebLoad::start(host, stage, self.web_connections, lead + measured + AFTER);
             let web = web.map(load).transpose()?;
             let told = meeting.begin_at(Nanos::from(lead).after(clock::now()));
             told.map_err(|error| NoResult::Failed(error.to_string()))?;
-            let longest = lead + measured * 2 + PATIENCE;
+            let longest = lead + measured * 2 + ANSWER_TIMEOUT;
             child::wait_all(&mut ends, longest, interrupted)?;
             web.map_or(Ok(Vec::new()), WebLoad::end)
         });
         drop(ends);
-        // a broker that has failed is the reason why its programs have
+        // if the broker failed, that is why its programs failed
         let failed = broker.as_mut().filter(|_| ended.is_err()).and_then(StudyChild::failure);
         drop(broker);
         if let Some(failed) = failed {
@@ -391,14 +394,14 @@ impl ServiceDriver {
     }
 }
 
-/// A certificate for the broker of one run, by which its programs know it.
+/// A certificate for the broker of one run, which its clients trust.
 struct BrokerCertificate {
     certificate: PathBuf,
     key: PathBuf,
 }
 
 impl BrokerCertificate {
-    /// Made by `openssl`, for an address.
+    /// Lets `openssl` make a certificate for an address.
     fn of(host: &RunHost<'_>, address: Ipv4Addr, interrupted: child::Interrupted) -> Result<Self, NoResult> {
         let Some(openssl) = on_path("openssl") else {
             return Err(NoResult::Skipped(
@@ -418,7 +421,7 @@ impl BrokerCertificate {
     }
 }
 
-/// Whether connections of this user can have a congestion control.
+/// Checks that this user's connections may use a congestion control.
 fn choose_congestion(name: &str) -> Result<(), NoResult> {
     let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .map_err(|error| NoResult::Failed(format!("no socket: {error}")))?;
@@ -452,9 +455,9 @@ fn opened(
         if let Some(failed) = ends.iter_mut().find_map(StudyChild::failure) {
             return Err(failed.into());
         }
-        if start.elapsed() > LONGEST_OPENING {
+        if start.elapsed() > MAX_OPENING {
             return Err(NoResult::Failed(format!(
-                "the ends have not opened their conversations within {LONGEST_OPENING:?}; let the machine rest"
+                "the ends have not opened their conversations within {MAX_OPENING:?}; let the machine rest"
             )));
         }
         std::thread::sleep(child::STEP);

@@ -1,7 +1,9 @@
-//! Programs on simulated cores: the paper's machine, the example host, and machines that nobody has here.
+//! Programs on simulated cores: the paper's machine, the example host, and machines that the user does not
+//! have.
 //!
-//! The first program is the one varied; the others are the load. Figures carry the names that the measured
-//! studies use. Nothing measures time: the same seed gives the same figures on every machine.
+//! The parameters of the first program vary; the other programs are the load. Figures have the names that
+//! the measuring studies use. No figure depends on elapsed time: the same seed gives the same figures on
+//! every machine.
 
 use super::{Context, Driver, DriverKind, NoResult, RunResult};
 use serde::{Deserialize, Serialize};
@@ -18,8 +20,8 @@ use unisono_measure::record::Figure;
 pub const SIMULATED: DriverKind =
     DriverKind { is_simulated: true, ..DriverKind::of::<SimulatedDriver>("simulated") };
 
-/// What docs/example-report measured on 2 cores (study granularity: medians of barriers/s of the program
-/// varied): regime, interval in us, rate. Plain Linux is its stacked mode, in which 15 of 18 runs were.
+/// Measurements of docs/example-report on 2 cores (study granularity: medians of barriers/s of the varied
+/// program): regime, interval in us, rate. Plain Linux is in its stacked mode, as in 15 of 18 runs.
 const EXAMPLE_HOST: [(&str, f64, f64); 12] = [
     ("linux", 0.0, 16_880.0),
     ("linux", 10.0, 12_500.0),
@@ -35,38 +37,39 @@ const EXAMPLE_HOST: [(&str, f64, f64); 12] = [
     ("gang", 100.0, 4_320.0),
 ];
 
-/// Without a setting: 16 cores under EEVDF, plain Linux, one program beside the first.
+/// The defaults: 16 cores under EEVDF, plain Linux, one program beside the first.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SimulatedDriver {
     cores: Option<usize>,
-    /// `cfs-2.6.32` with the paper's costs, or `eevdf` with those of the example host. `None`: `eevdf`.
+    /// `cfs-2.6.32` with the paper's costs, or `eevdf` with the costs of the example host. `None`: `eevdf`.
     kernel: Option<String>,
     scheduler: Option<String>,
     slice_ms: Option<f64>,
     simulated_s: Option<f64>,
-    /// Of each program. `None`: one for each core.
+    /// Threads of each program. `None`: one for each core.
     threads: Option<usize>,
     interval_us: f64,
     variance_us: f64,
-    /// Programs beside the first. `None`: 1.
+    /// Number of programs beside the first. `None`: 1.
     others: Option<usize>,
-    /// `None`: as the first.
+    /// Interval of the other programs. `None`: the first program's.
     other_interval_us: Option<f64>,
     other_variance_us: Option<f64>,
-    /// Of the last program.
+    /// Spin budget of the last program.
     other_spin_budget_us: Option<f64>,
     other_nice: Option<i8>,
     other_weight: Option<u32>,
-    /// Barriers of a job of each program; without it there is always work.
+    /// Barriers of a job of each program. `None`: a program always has work.
     job_barriers: Option<u64>,
     job_every_s: Option<f64>,
     /// Jobs that arrive at once.
     burst: Option<u32>,
     light_barriers: Option<u32>,
-    /// Also simulates plain Linux and pinned threads, and records how much more the programs get than there.
+    /// Also simulates plain Linux and pinned threads, and records how much more the programs get than under
+    /// these.
     compare: bool,
-    /// Records the difference to what the example host measured.
+    /// Records the difference from the example host's measurements.
     validate: bool,
 }
 

@@ -1,4 +1,4 @@
-//! One program alone, or beside busy loops: what a barrier costs.
+//! The cost of a barrier in one program, alone or beside busy loops.
 
 use super::launch::{self, App, ProgramSettings, StartedBy};
 use super::{Context, Driver, DriverKind, NoResult, RunResult, figures};
@@ -13,12 +13,12 @@ pub const SINGLE: DriverKind = DriverKind::of::<SingleDriver>("single");
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SingleDriver {
-    /// `threads` is two if absent.
+    /// The program; two threads by default.
     #[serde(flatten)]
     program: ProgramSettings,
-    /// Busy loops beside the program, one after the other around the processors.
+    /// Number of busy loops beside the program, going round the processors.
     competitors: usize,
-    /// Pins participants, one after the other around the processors.
+    /// Whether each participant is bound to a processor, the participants going round the processors.
     pinned: bool,
 }
 

@@ -1,7 +1,8 @@
-//! Two network namespaces with a cable between them, which go with the run.
+//! Two network namespaces with a cable between them, removed with the run.
 //!
-//! The thread that makes them belongs to one run and ends with it. Programs that it starts are in its current
-//! namespace. Without root all of this is inside the user namespace that the study made when it began.
+//! The thread that creates them belongs to one run and ends with it. Programs that it starts are in its
+//! current namespace. Without root all of this is inside the user namespace that the study created at its
+//! start.
 
 use crate::driver::NoResult;
 use std::net::Ipv4Addr;
@@ -23,14 +24,14 @@ pub(super) struct LinkStage {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Cable {
-    /// No rate: somebody else limits it.
+    /// No rate of its own; another component limits it.
     Free,
-    /// Bits a second, first in first out; the queue is as long as network cards have.
+    /// Bits per second, first in first out; the queue is as long as a network card's.
     Link(u64),
 }
 
 impl LinkStage {
-    /// Makes both namespaces. The calling thread is then in the senders' namespace.
+    /// Creates both namespaces. The calling thread is then in the senders' namespace.
     pub(super) fn set(cable: Cable) -> Result<Self, NoResult> {
         let host = |error: std::io::Error| {
             NoResult::Skipped(match error.kind() {
@@ -83,7 +84,7 @@ impl LinkStage {
         self.at_the_receiver(|| NetlinkSocket::open().map_err(failed)?.run(&up(RECEIVER)).map_err(refused))
     }
 
-    /// Does something in the receiver's namespace.
+    /// Calls `act` in the receiver's namespace.
     pub(super) fn at_the_receiver<T>(
         &self,
         act: impl FnOnce() -> Result<T, NoResult>,

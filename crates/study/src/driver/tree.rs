@@ -3,7 +3,7 @@
 //! One run draws some networks and simulates every scheme and every size of group on each. Each scheme at
 //! each size is a [`MeasuredPart`]: its variant is the run's with the scheme appended (`small-multicast`),
 //! and its parameter is `members`. A figure is the mean over the networks, as in the paper, with the
-//! distribution. Nothing measures time: the same seed gives the same figures on every machine.
+//! distribution. No figure depends on elapsed time: the same seed gives the same figures on every machine.
 
 use super::{Context, Driver, DriverKind, MeasuredPart, NoResult, RunResult};
 use rand::SeedableRng;
@@ -29,7 +29,7 @@ const SCHEMES: [Scheme; 4] = Scheme::ALL;
 pub(super) struct NetworkSettings {
     pub switches: Option<u32>,
     pub nodes: Option<u32>,
-    /// Instead of `nodes`.
+    /// Nodes of each switch, as an alternative to `nodes`.
     pub nodes_per_switch: Option<u32>,
     pub ports: Option<u16>,
     /// The part of all ports that is in use.
@@ -57,7 +57,7 @@ impl NetworkSettings {
         }
     }
 
-    /// Fails if a size does not fit a network of this many nodes.
+    /// The sizes of the groups. Fails if a size does not fit a network of this many nodes.
     pub(super) fn groups(&self, nodes: u32) -> Result<Vec<u32>, String> {
         let groups = self.groups.clone().unwrap_or_else(|| vec![nodes]);
         if groups.is_empty() {
@@ -101,8 +101,8 @@ impl DrawnTrees {
         };
         let wish = settings.network.wish(Sparse::BareTree);
         let groups = settings.network.groups(wish.nodes)?;
-        // L from what is asked for: where the bare tree is built instead, the paper's formula knows nothing
-        // of it
+        // L is computed from the requested connectivity: the paper's formula does not cover the case in which
+        // only a bare tree can be built
         let links = wish.connectivity * f64::from(wish.ports)
             - f64::from(wish.nodes) / f64::from(wish.switches.max(1));
         Ok(Self {
@@ -150,13 +150,13 @@ pub const TREE: DriverKind =
 pub struct TreeDriver {
     #[serde(flatten)]
     network: NetworkSettings,
-    /// `unicast`, `multicast`, `btin`, `btin_turn`.
+    /// The schemes: `unicast`, `multicast`, `btin`, `btin_turn`.
     schemes: Vec<String>,
-    /// How fast a root node takes messages in: `parallel-links`, `one-port`, `startup-each`.
+    /// A root node's model of receiving messages: `parallel-links`, `one-port`, `startup-each`.
     intake: Option<String>,
     /// Whether messages wait for each other at links; in the paper they do not.
     contended: bool,
-    /// Members arrive within this time. 0: all at once.
+    /// All members arrive within this time. 0: all at once.
     arrivals_us: f64,
 }
 
@@ -222,19 +222,19 @@ impl Driver for TreeDriver {
     }
 }
 
-/// The seed of one of a run's networks.
+/// The seed of a run's network.
 fn seed_of(run: u64, number: u32) -> u64 {
     run.wrapping_add(u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// One of a run's networks, and whether it is a bare tree.
+/// Generates a network of a run; also returns whether it is a bare tree.
 pub(super) fn draw(wish: &NetworkWish, run: u64, number: u32) -> Result<(SwitchNetwork, bool), String> {
     let wish = NetworkWish { seed: seed_of(run, number), ..wish.clone() };
     let topology = generate(&wish).map_err(|error| error.to_string())?;
     Ok((topology.network, topology.generated.is_some_and(|how| how.bare_tree)))
 }
 
-/// Simulates one network. Answers whether it is a bare tree.
+/// Simulates one network; returns whether it is a bare tree.
 fn one_network(
     wanted: &DrawnTrees,
     seed: u64,

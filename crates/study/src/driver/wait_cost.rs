@@ -1,4 +1,4 @@
-//! What it costs to wait: a hand-off between two threads and back, under each wait policy.
+//! The cost of waiting: a hand-off between two threads and back, under each wait policy.
 
 use super::launch::{self, App, StartedBy};
 use super::{Context, Driver, DriverKind, NoResult, RunResult};
@@ -16,10 +16,10 @@ pub const WAIT_COST: DriverKind = DriverKind::of::<WaitCostDriver>("wait-cost");
 #[serde(default)]
 pub struct WaitCostDriver {
     wait: Option<String>,
-    /// How long `spin-block` spins.
+    /// Time that `spin-block` spins.
     spin_budget_us: Option<f64>,
     placement: HandOffPlacement,
-    /// On each processor that the two threads use.
+    /// Number of busy loops on each processor that the two threads use.
     competitors: usize,
 }
 
@@ -29,7 +29,7 @@ pub enum HandOffPlacement {
     Same,
     #[default]
     Cross,
-    /// Wherever the kernel puts them.
+    /// The kernel places the threads.
     Free,
 }
 

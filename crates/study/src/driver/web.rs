@@ -12,10 +12,10 @@ use unisono_linux::programs::on_path;
 use unisono_measure::record::Figure;
 
 const PORT: u16 = 8080;
-/// The file that is requested: the greatest size of the paper's web workload (section 3.3).
+/// Size of the requested file: the largest of the paper's web workload (section 3.3).
 const FILE_BYTES: usize = 1_300_000;
-/// The server has to listen within this time.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// The server must listen within this time.
+pub(super) const START_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) fn program(name: &str, package: &str) -> Result<PathBuf, NoResult> {
     on_path(name).ok_or_else(|| {
@@ -26,7 +26,7 @@ pub(super) fn program(name: &str, package: &str) -> Result<PathBuf, NoResult> {
 }
 
 pub(super) fn await_listener(address: Ipv4Addr, port: u16) -> Result<(), NoResult> {
-    let by = Instant::now() + PATIENCE;
+    let by = Instant::now() + START_TIMEOUT;
     while let Err(error) = TcpStream::connect((address, port)) {
         if Instant::now() > by {
             return Err(NoResult::Failed(format!("the web server does not listen: {error}")));
@@ -36,7 +36,7 @@ pub(super) fn await_listener(address: Ipv4Addr, port: u16) -> Result<(), NoResul
     Ok(())
 }
 
-/// The server, at the end whose way out is the link, and its clients at the other end.
+/// The server, at the end whose outgoing link the policy rules, and its clients at the other end.
 pub(super) struct WebLoad {
     _server: StudyChild,
     clients: std::process::Child,
@@ -73,7 +73,7 @@ impl WebLoad {
         Ok(Self { _server: server, clients })
     }
 
-    /// What the clients got.
+    /// The clients' results.
     pub(super) fn end(mut self) -> Result<Vec<Figure>, NoResult> {
         let mut said = String::new();
         if let Some(mut out) = self.clients.stdout.take() {

@@ -10,23 +10,23 @@
 //! repetitions = { smoke = 1, quick = 3, paper = 10 }
 //! seconds = { smoke = 0.03, quick = 0.2, paper = 2.0 }
 //!
-//! [settings]                        # of every run
+//! [settings]                        # settings of every run
 //! threads = 2
 //!
-//! [[variant]]                       # what is compared; runs of one repetition are neighbours in time
+//! [[variant]]                       # the variants to compare; runs of one repetition are neighbors in time
 //! name = "gang"
 //! settings = { regime = "gang", slice_ms = 20 }
 //!
-//! [[sweep]]                         # what is varied; several sweeps: every combination
+//! [[sweep]]                         # parameters to vary; several sweeps: every combination
 //! parameter = "interval_us"
 //! values = { smoke = [0], quick = [0, 10], paper = [0, 10, 100] }
 //! ```
-//! A line chart's `x` is a swept parameter, or what the curve of a figure is drawn over (`elapsed_s`, where
-//! the driver has such curves).
+//! A line chart's `x` is a swept parameter, or the quantity on the x axis of a figure's curve (`elapsed_s`,
+//! if the driver has such curves).
 //!
-//! Charts and verdicts are those of the record format ([`unisono_measure::record`]). They are copied into the
-//! records, so a report needs nothing else. A wrong file is refused with line and column and, for an unknown
-//! key, the nearest known one.
+//! Charts and verdicts have the record format ([`unisono_measure::record`]). They are copied into the
+//! records, so a report needs no other file. An invalid file is refused with line and column; for an unknown
+//! key, with the nearest known key.
 
 mod settings;
 mod unknown;
@@ -49,26 +49,26 @@ pub struct StudyFile {
     pub id: String,
     /// `barrier`, `gang`, ...
     pub topic: String,
-    /// Other topics that run it, too, when they are named.
+    /// Further topics that include this study when they are named.
     #[serde(default)]
     pub also: Vec<String>,
     pub title: String,
     pub question: String,
-    /// What runs, beside what, how often.
+    /// The programs that run, the programs beside them, the number of runs.
     pub method: String,
-    /// Which of the paper's conditions it examines.
+    /// The paper's condition that the study examines, if any.
     #[serde(default)]
     pub condition: Option<String>,
     /// Position in the report.
     #[serde(default)]
     pub order: u32,
-    /// Whether it runs only if its topic or id is named, because it takes too long to be part of everything.
+    /// Whether it runs only if its topic or id is named, because it takes too long for a run of all studies.
     #[serde(default)]
     pub named_only: bool,
-    /// Which of the report's opening questions it answers.
+    /// The opening question of the report that the study answers, if any.
     #[serde(default)]
     pub answers: Option<Question>,
-    /// Names for readers, of variants, figures and parameters.
+    /// Readable names of variants, figures and parameters.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     #[serde(default)]
@@ -77,7 +77,7 @@ pub struct StudyFile {
     pub repetitions: PerProfile<u32>,
     /// Measured seconds of a run.
     pub seconds: PerProfile<f64>,
-    /// Of every run.
+    /// Settings of every run.
     #[serde(default)]
     pub settings: WrittenSettings,
     #[serde(rename = "variant")]
@@ -88,7 +88,7 @@ pub struct StudyFile {
     pub charts: Vec<Chart>,
     #[serde(default, rename = "verdict")]
     pub verdicts: Vec<Verdict>,
-    /// Limits for figures.
+    /// Limits of figures.
     #[serde(default, rename = "budget")]
     pub budgets: Vec<Budget>,
 }
@@ -96,18 +96,18 @@ pub struct StudyFile {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Variant {
-    /// In records, for example `gang`.
+    /// The name in records, for example `gang`.
     pub name: String,
-    /// They override the study's.
+    /// Settings that override the study's.
     #[serde(default)]
     pub settings: WrittenSettings,
-    /// How many times as often as the others it is started. A variant with two modes needs more starts.
+    /// Number of starts for each start of another variant. A variant with two modes needs more starts.
     #[serde(default = "once")]
     pub starts: u32,
-    /// The first profile in which it runs.
+    /// The first profile that includes it.
     #[serde(default)]
     pub from: Option<Profile>,
-    /// Runs only where the sweeps have one of these values.
+    /// Restricts the variant to points of the sweeps with these values.
     #[serde(default)]
     pub only: BTreeMap<String, Vec<serde_json::Value>>,
 }
@@ -133,13 +133,13 @@ pub enum BadStudy {
         path: String,
         line: usize,
         column: usize,
-        /// What is wrong, and what was expected.
+        /// The problem, and the expected form.
         problem: String,
     },
 }
 
 impl StudyFile {
-    /// Whether `name` asks for this study: its id, its topic, or a topic that runs it too.
+    /// Whether `name` selects this study: its id, its topic, or a topic that also includes it.
     pub fn is_named(&self, name: &str) -> bool {
         self.id == name || self.topic == name || self.also.iter().any(|topic| topic == name)
     }
@@ -151,7 +151,7 @@ impl StudyFile {
         Self::parse(&name, &text)
     }
 
-    /// `path` is for messages.
+    /// `path` is for messages only.
     pub fn parse(path: &str, text: &str) -> Result<Self, BadStudy> {
         let wrong = |at: usize, problem: String| {
             let (line, column) = place(text, at);
@@ -169,7 +169,7 @@ impl StudyFile {
         Ok(file)
     }
 
-    /// Checks what types cannot say. The error has the text to point at, and the problem.
+    /// Checks conditions that types cannot express. The error holds the text to point at, and the problem.
     fn check(&self) -> Result<(), (String, String)> {
         let is_name = |s: &str| {
             !s.is_empty() && s.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
@@ -310,8 +310,8 @@ impl StudyFile {
         }
     }
 
-    /// One verdict for each value of the sweeps that it neither fixes nor is split by, so that one ratio
-    /// never mixes different things. Points at which one of its variants does not run are left out.
+    /// One verdict for each value of the sweeps that the verdict neither fixes nor is split by, so that one
+    /// ratio never mixes different points. Points without one of its variants are left out.
     fn split(&self, verdict: &Verdict, profile: Profile) -> Vec<Verdict> {
         let mut split = vec![verdict.clone()];
         for sweep in &self.sweeps {
@@ -323,7 +323,7 @@ impl StudyFile {
             let runs_at = |value: &Value| {
                 let is_side = |v: &&Variant| {
                     let sides = [&verdict.variant, &verdict.against];
-                    // a variant of many parts is recorded under names that begin with its own
+                    // the parts of a variant are recorded under names that begin with the variant's own
                     let parts = |side: &&String| {
                         side.strip_prefix(&v.name).is_some_and(|rest| rest.starts_with('-'))
                             && !self.driver.adds.is_empty()
@@ -362,8 +362,8 @@ fn place(text: &str, at: usize) -> (usize, usize) {
     (line, column)
 }
 
-/// Where the file has `needle` as a value or key, for problems that types cannot find. The last occurrence is
-/// the likeliest: a duplicate, or a verdict after the variants.
+/// Position of `needle` as a value or key, for problems found after parsing. The last occurrence is the
+/// likeliest: a duplicate, or a verdict after the variants.
 fn find_value(text: &str, needle: &str) -> usize {
     text.rfind(&format!("\"{needle}\"")).or_else(|| text.rfind(needle)).unwrap_or(0)
 }

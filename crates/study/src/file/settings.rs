@@ -17,8 +17,8 @@ impl WrittenSettings {
         self.0.iter().map(|(name, value)| (name.get_ref().clone(), value.get_ref().clone())).collect()
     }
 
-    /// Replaces each value by the form in which the driver reads it. The error has the byte to point at, and
-    /// the problem.
+    /// Replaces each value by the form that the driver reads. The error holds the byte to point at,
+    /// and the problem.
     pub(super) fn understand(&mut self, driver: &DriverKind) -> Result<(), (usize, String)> {
         for (name, value) in &mut self.0 {
             known(driver, name.get_ref()).map_err(|problem| (name.span().start, problem))?;
@@ -31,7 +31,7 @@ impl WrittenSettings {
     }
 }
 
-/// Refuses a setting that the driver does not have, and names those that it has.
+/// Refuses a setting that the driver lacks, and names the settings that it has.
 pub(super) fn known(driver: &DriverKind, name: &str) -> Result<(), String> {
     let settings = driver.settings();
     let names = || settings.iter().map(String::as_str);

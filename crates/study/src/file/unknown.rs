@@ -1,4 +1,4 @@
-//! What serde says about an unknown key or value, with the known one that was probably meant.
+//! Adds the nearest known key or value to serde's message about an unknown one.
 
 use unisono_linux::nearest::nearest;
 

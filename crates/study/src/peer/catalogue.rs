@@ -8,14 +8,14 @@ use std::path::Path;
 pub struct PeerProgram {
     pub name: &'static str,
     pub kind: PeerKind,
-    /// The best first.
+    /// Usable compilers, the best first.
     pub compilers: &'static [CompilerName],
-    /// Beside the common ones.
+    /// Flags beside the common ones.
     pub flags: &'static [&'static str],
     pub source: PeerSource,
-    /// How its runtime is told to wait.
+    /// Variables that set the wait policy of its runtime.
     pub environment: &'static [(&'static str, &'static str)],
-    /// What to type when it cannot be built.
+    /// The command to type if it cannot be built.
     pub remedy: &'static str,
 }
 
@@ -35,7 +35,7 @@ pub enum CompilerName {
     /// MPICH's wrapper of a C compiler.
     MpiccMpich,
     MpiccOpenmpi,
-    /// Builds a program of the Rust project in `peers/cargo`, with crates from the network: minutes.
+    /// Builds a program of the Rust project in `peers/cargo`, with crates from the network: takes minutes.
     Cargo,
 }
 
@@ -49,14 +49,14 @@ pub const HEADERS: &[PeerSource] = &[
     PeerSource { file: "options.h", text: include_str!("../../peers/options.h") },
 ];
 
-/// What is beside the source of a program that Cargo builds; part of its cache key.
+/// Files beside the source of a program that Cargo builds; they are part of its cache key.
 pub const PROJECT: &[PeerSource] = &[
     PeerSource { file: "Cargo.toml", text: include_str!("../../peers/cargo/Cargo.toml") },
     PeerSource { file: "Cargo.lock", text: include_str!("../../peers/cargo/Cargo.lock") },
     PeerSource { file: "rival.rs", text: include_str!("../../peers/cargo/rival.rs") },
 ];
 
-/// Variables by which a user's environment would change how a peer waits or where it runs.
+/// Variables of a user's environment that would change how a peer waits or where it runs.
 pub const OPENMP_VARIABLES: &[&str] = &[
     "OMP_NUM_THREADS",
     "OMP_WAIT_POLICY",
@@ -241,7 +241,7 @@ const fn libomp(
     PeerProgram { name, kind, compilers: CLANG, flags: OPENMP, source, environment, remedy: INSTALL_CLANG }
 }
 
-/// Programs that need no compiler, because they are in `unisono` itself.
+/// Programs that need no compiler, because they are part of `unisono` itself.
 const OWN: &[(&str, PeerKind, &[&str])] = &[
     ("unisono", PeerKind::Barrier, &["barrier", "--json"]),
     ("std", PeerKind::Barrier, &["barrier", "--json", "--implementation", "std"]),
@@ -273,7 +273,7 @@ pub fn barriers() -> impl Iterator<Item = &'static str> {
     all().filter(|(_, kind)| *kind == PeerKind::Barrier).map(|(name, _)| name)
 }
 
-/// The catalogue's name for what a user typed: `libomp-default` is `libomp`.
+/// The catalogue's name for a name that a user typed: `libomp-default` is `libomp`.
 pub fn canonical(name: &str) -> &str {
     match name {
         "c++" | "c++20" | "std-barrier" => "cxx",

@@ -1,9 +1,9 @@
 //! Finds compilers and builds peers with them, once.
 //!
-//! A built program is cached under a key of everything that it was made from: source, headers, flags and the
-//! compiler's version. A new compiler or a changed source gives another key, so nothing needs to be cleaned.
-//! A build happens in a directory of its own, which is then moved into the cache, so two processes may
-//! prepare at the same time.
+//! A built program is cached under a key computed from all its inputs: source, headers, flags and the
+//! compiler's version. A new compiler or a changed source gives another key, so the cache never needs to be
+//! invalidated. Each build has its own directory, which is moved into the cache at the end, so two processes
+//! may build at the same time.
 
 use super::catalogue::{CompilerName, HEADERS, PROJECT, PeerProgram, PeerSource};
 use super::{Error, write};
@@ -29,12 +29,12 @@ pub struct NotBuilt {
     pub remedy: String,
 }
 
-/// Which programs may be built where the cache lacks them.
+/// The peers that may be compiled if the cache has no binary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerBuilds {
-    /// What a compiler builds in a second.
+    /// Peers that a compiler builds in a second.
     Short,
-    /// Also what Cargo builds from crates, in minutes and from the network.
+    /// All peers, including those that Cargo builds from crates, in minutes and from the network.
     All,
 }
 
@@ -61,7 +61,8 @@ impl Toolbox {
         Self { cache: cache.to_owned(), builds, found: HashMap::new(), built: HashMap::new() }
     }
 
-    /// Builds a peer, or takes it from the cache. The inner error says why this host cannot build it.
+    /// Builds a peer, or takes it from the cache. The inner error is the reason why this host cannot build
+    /// it.
     pub fn build(
         &mut self,
         peer: &PeerProgram,
@@ -113,13 +114,13 @@ impl CompilerName {
         }
     }
 
-    /// What lies beside the source.
+    /// The files beside the source.
     fn files(self) -> &'static [PeerSource] {
         if self == Self::Cargo { PROJECT } else { HEADERS }
     }
 }
 
-/// Looks along `PATH` for `clang`, then for `clang-30`, `clang-29`, ...
+/// Searches `PATH` for `clang`, then for `clang-30`, `clang-29`, ...
 fn find(name: CompilerName) -> Option<Compiler> {
     let command = name.command();
     let path = std::env::var_os("PATH")?;
@@ -139,7 +140,7 @@ fn find(name: CompilerName) -> Option<Compiler> {
     None
 }
 
-/// Another release of Rust may hash differently; then peers are built again.
+/// The cache key. Another release of Rust may hash differently; then peers are built again.
 fn key(peer: &PeerProgram, compiler: &Compiler) -> u64 {
     let mut hasher = DefaultHasher::new();
     for source in compiler.name.files().iter().chain([&peer.source]) {
@@ -149,9 +150,9 @@ fn key(peer: &PeerProgram, compiler: &Compiler) -> u64 {
     hasher.finish()
 }
 
-/// The inner error is the compiler's.
+/// Compiles a peer into `directory`. The inner error is the compiler's message.
 fn compile(peer: &PeerProgram, compiler: &Compiler, directory: &Path) -> Result<Result<(), String>, Error> {
-    // Unique among threads and processes that share the cache.
+    // unique among threads and processes that share the cache
     static BUILDS: AtomicU64 = AtomicU64::new(0);
     let build = BUILDS.fetch_add(1, Relaxed);
     let beside = directory.with_extension(format!("{}-{build}.part", std::process::id()));
@@ -179,14 +180,14 @@ fn compile(peer: &PeerProgram, compiler: &Compiler, directory: &Path) -> Result<
         let line = line.trim().trim_end_matches('.');
         return Ok(Err(format!("{} cannot build it: {line}", compiler.version)));
     }
-    // Another process may have been quicker; its program is the same.
+    // another process may have been faster; its program is the same
     if fs::rename(&beside, directory).is_err() {
         fs::remove_dir_all(&beside).map_err(failed)?;
     }
     Ok(Ok(()))
 }
 
-/// Builds `program`, or what is renamed to that.
+/// The command that builds `program`. Cargo names its output differently; the caller renames it.
 fn command(peer: &PeerProgram, compiler: &Compiler) -> Command {
     let mut command = Command::new(&compiler.path);
     if compiler.name == CompilerName::Cargo {
@@ -225,7 +226,7 @@ mod tests {
         for text in
             ["int main(void) { return 0; }", "int main(void) { return 0; }", "int main(void) { return 1; }"]
         {
-            // A toolbox of its own, as another process would have.
+            // a separate toolbox, as another process would have
             let built = Toolbox::new(cache.path(), PeerBuilds::Short)
                 .build(&peer(text), &mut |_| compiled += 1)
                 .expect("a cache");

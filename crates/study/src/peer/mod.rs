@@ -1,9 +1,10 @@
-//! The programs that are measured beside one another: Unisono's barriers, other people's, and kernels.
+//! The programs that are measured beside one another: Unisono's barriers, barriers of other projects, and
+//! kernels.
 //!
-//! Peers in C and C++ are in this crate as source and are built on the user's machine with the compilers that
-//! are there ([`compiler`]). A peer that cannot be built is reported with its reason and the remedy. Every
-//! program takes the same flags ([`Options`]) and writes the same [`Measurement`], so a study treats all
-//! alike:
+//! Peers in C and C++ are part of this crate as source, and are built on the user's machine with the
+//! compilers found there ([`compiler`]). A peer that cannot be built is reported with the reason and the
+//! remedy. Every program takes the same flags ([`Options`]) and writes the same [`Measurement`], so a study
+//! treats all alike:
 //!
 //! ```text
 //!   Bench::prepare(cache, unisono, ...) -> Bench { programs: [PeerFile], unavailable: [Unavailable] }
@@ -35,11 +36,11 @@ pub enum PeerKind {
     Kernel,
     /// A stream of requests, each a parallel computation.
     Requests,
-    /// The exchange of ghost areas, which an MPI's `mpiexec` starts and which has flags of its own.
+    /// The exchange of ghost areas, started by an MPI's `mpiexec`; it has flags of its own.
     Exchange,
     /// A stream of events over some middleware; it has flags of its own.
     Stream,
-    /// A web server; it has words of its own.
+    /// A web server; it has arguments of its own.
     Server,
 }
 
@@ -63,7 +64,7 @@ pub struct Unavailable {
     pub kind: PeerKind,
     /// For example `clang not found`.
     pub reason: String,
-    /// What to type, for example `apt install clang libomp-dev`.
+    /// The command to type, for example `apt install clang libomp-dev`.
     pub remedy: String,
 }
 
@@ -81,7 +82,7 @@ pub enum Error {
     Unavailable { name: String, reason: String, remedy: String },
     #[error("cannot {what}: {source}")]
     Io {
-        /// With the path.
+        /// The failed action, with the path.
         what: String,
         source: io::Error,
     },
@@ -102,13 +103,13 @@ pub enum Error {
 #[derive(Clone, Debug, Default)]
 pub struct Bench {
     pub programs: Vec<PeerFile>,
-    /// Each with the reason and the remedy.
+    /// Programs that this host cannot run, with the reason and the remedy.
     pub unavailable: Vec<Unavailable>,
 }
 
 impl Bench {
-    /// Builds what can be built of the programs for which `wanted` holds, in `cache` (see
-    /// [`default_cache`]). `unisono` is usually `std::env::current_exe()`; `progress` is told what is being
+    /// Builds the programs that `wanted` selects and this host can build, in `cache` (see [`default_cache`]).
+    /// `unisono` is usually `std::env::current_exe()`; `progress` gets a line for each program that is
     /// compiled.
     pub fn prepare(
         cache: &Path,
@@ -188,21 +189,21 @@ impl PeerFile {
         }
     }
 
-    /// The same program with arguments that only it knows: `--wait spin`, `--burst 8`.
+    /// The same program with additional arguments of its own: `--wait spin`, `--burst 8`.
     pub fn with<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Self {
         let mut program = self.clone();
         program.arguments.extend(arguments.into_iter().map(str::to_owned));
         program
     }
 
-    /// The command that runs it, for programs with flags of their own.
+    /// The command to run the program without common options, for programs with flags of their own.
     pub fn plain_command(&self) -> Command {
         let mut command = Command::new(&self.executable);
         command.args(&self.arguments);
         command
     }
 
-    /// The command that runs it with these options, without the user's settings of OpenMP runtimes.
+    /// The command to run the program with these options, without the user's settings of OpenMP runtimes.
     pub fn command(&self, options: &Options) -> Command {
         let mut command = self.plain_command();
         command.args(options.to_arguments());
@@ -220,7 +221,7 @@ impl PeerFile {
         self
     }
 
-    /// Runs it alone and waits for its result. It ends with the calling thread.
+    /// Runs the program alone and waits for its result. The program is killed when the calling thread ends.
     pub fn measure(&self, options: &Options) -> Result<Measurement, Error> {
         let mut options = Options { result: None, die_with_parent: true, ..options.clone() };
         options.die_with_parent = true;
@@ -229,13 +230,13 @@ impl PeerFile {
         self.read(&output)
     }
 
-    /// Reads what it wrote to standard output or to `--result`.
+    /// Parses the program's result, from standard output or the file `--result`.
     pub fn read(&self, text: &str) -> Result<Measurement, Error> {
         serde_json::from_str(text).map_err(|source| Error::Result { name: self.name.clone(), source })
     }
 }
 
-/// The directory of built peers, which are executed from there: it belongs to this user alone.
+/// The directory of built peers. Peers are executed from there, so only this user may write to it.
 pub fn default_cache() -> Result<PathBuf, Error> {
     PrivateDirectory::cache("peers", |_| Ok(()))
         .map(|directory| directory.path().to_owned())
@@ -245,7 +246,7 @@ pub fn default_cache() -> Result<PathBuf, Error> {
 fn run_and_wait(name: &str, mut command: Command, expected: Duration) -> Result<String, Error> {
     let patience = expected * 4 + Duration::from_secs(30);
     let failed = |what: String| move |source| Error::Io { what, source };
-    // before the program runs: one that asks for it itself may find that its parent was killed meanwhile
+    // set before the program runs: if it set this itself, its parent might have been killed already
     end_with_starter(&mut command);
     let mut child = command
         .stdin(Stdio::null())
@@ -253,7 +254,7 @@ fn run_and_wait(name: &str, mut command: Command, expected: Duration) -> Result<
         .stderr(Stdio::piped())
         .spawn()
         .map_err(failed(format!("start {}", command.get_program().display())))?;
-    // A result is a few kilobytes: it fits the pipes, so the child can end before anybody reads.
+    // a result is a few kilobytes and fits the pipes, so the child can end before this process reads
     let start = Instant::now();
     let status = loop {
         match child.try_wait().map_err(failed(format!("wait for {name}")))? {

@@ -1,14 +1,14 @@
-//! A hand-off between two threads and back: the least that waiting can cost.
+//! A hand-off between two threads and back: the minimal cost of waiting.
 //!
 //! ```text
 //!   thread 0   signal ping k ........ wait for pong k   signal ping k+1
 //!   thread 1        wait for ping k   signal pong k
 //! ```
 //! Each round trip is two waits. It is measured for every wait policy, with both threads on one processor and
-//! on two, alone and beside busy loops. That gives the paper's price of blocking against spinning on this
+//! on two, alone and beside busy loops. This gives the paper's cost of blocking against spinning on this
 //! machine.
 //!
-//! Cost of the loop beside the hand-off: as [`crate::workload::meter`].
+//! Cost of the loop in addition to the hand-off: as [`crate::workload::meter`].
 
 use crate::workload::meter::{LeaderNotes, Then};
 use crate::workload::{Error, Measurement, Options, Pin, options};
@@ -20,7 +20,7 @@ use unisono_sync::{
     Wakeups, Yield,
 };
 
-/// Always has two threads.
+/// Measures hand-offs; always with two threads.
 pub fn run(told: &Options, wait: Wait, budget: SpinBudget) -> Result<Measurement, Error> {
     let told = Options { threads: 2, ..told.clone() };
     told.check()?;
@@ -53,7 +53,7 @@ pub fn run(told: &Options, wait: Wait, budget: SpinBudget) -> Result<Measurement
     Ok(Measurement { implementation: "hand-off".into(), wait: wait.to_string(), ..measured })
 }
 
-/// Processors that the threads may use.
+/// Number of processors that the threads may use.
 fn processors(told: &Options) -> Result<usize, Error> {
     let mut cpus = told.pin.placement()?;
     if cpus.is_empty() {
@@ -64,7 +64,7 @@ fn processors(told: &Options) -> Result<usize, Error> {
     Ok(cpus.len())
 }
 
-/// A policy that learns nothing from wait to wait.
+/// A policy that learns nothing from one wait to the next.
 fn fixed(mut policy: impl WaitPolicy) -> impl FnMut(Flag<'_>, u32) {
     move |flag, target| {
         policy.wait(flag, target, &mut Unwatched);

@@ -1,10 +1,11 @@
-//! The paper's tight loop: threads that only compute and never wait, to see what scheduling them costs.
+//! The paper's tight loop: threads that only compute and never wait, to measure the overhead of scheduling
+//! them.
 //!
 //! Each thread counts iterations of a fixed computation (a few microseconds); the sum over the measured time
-//! is the rate. Two such programs under gangs, against the same two under plain Linux, show the gang
-//! scheduler's overhead: the missing computation was spent on switching.
+//! is the rate. The difference between two such programs under gangs and the same two under plain Linux is
+//! the gang scheduler's overhead: the missing computation was spent on switching.
 //!
-//! Cost: one clock reading for each iteration (below 4 %, the same everywhere). Reference: Peter, Baumann,
+//! Cost: one clock reading per iteration (below 4 %, the same in every regime). Reference: Peter, Baumann,
 //! Anderson, Roscoe, ETH TR 745, section 3.1.
 
 use crate::workload::spin::{FIRST_STATE, compute};
@@ -39,7 +40,7 @@ pub fn run(told: &Options) -> Result<Measurement, Error> {
                 source,
             })?);
         }
-        // the threads compute already; what they used before the measured time does not count
+        // the threads compute already; their processor time before the measured time does not count
         thread::sleep(begin.since(clock::now()).into());
         let before = usage::of_this_process();
         let join = |(participant, thread): (usize, thread::ScopedJoinHandle<Result<u64, Error>>)| {
@@ -70,7 +71,7 @@ pub fn run(told: &Options) -> Result<Measurement, Error> {
     })
 }
 
-/// Computes until `end`. Answers the number of iterations that ended after `begin`.
+/// Computes until `end`; returns the number of iterations that ended after `begin`.
 fn count(seed: u64, begin: Nanos, end: Nanos) -> u64 {
     let (mut state, mut iterations) = (FIRST_STATE + seed, 0);
     loop {

@@ -1,20 +1,20 @@
 //! Verdicts for a terminal: comparisons of one variant with many others become one line for each situation.
 //!
 //! A user who asks "which barrier is the fastest here?" wants its rank and the distance to the next best, not
-//! a comparison with every other. The report and the records have all comparisons. A comparison with an
-//! expectation, or one that answers a question of its own, keeps its line.
+//! a comparison with every other barrier. The report and the records have all comparisons. A comparison with
+//! an expectation or with an opening question of its own keeps its line.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
 use unisono_measure::record::{Better, RunLine, StudyLine, Verdict};
 use unisono_measure::verdict::{Answer, Judgement, confidence, factor, finding_in_words, judge, shown};
 
-/// Comparisons of one variant in one situation from which on they are folded.
+/// The least number of comparisons of one variant in one situation that are folded.
 const MANY: usize = 3;
 
 type Judged<'a> = (&'a Verdict, Judgement);
 
-/// In the study's order; a folded line is where its first verdict would be.
+/// The lines in the study's order; a folded line has the place of its first verdict.
 pub(super) fn lines(study: &StudyLine, runs: &[&RunLine]) -> Vec<String> {
     let asked = study.verdicts.iter().filter(|v| runs.iter().any(|r| r.has(&v.only)));
     let mut rest: VecDeque<Judged<'_>> =
@@ -53,7 +53,7 @@ fn folded(study: &StudyLine, group: &[Judged<'_>]) -> String {
         .map(|(name, value)| format!("{} = {}", label(name), super::plain(value)))
         .collect();
     let place = if place.is_empty() { "everywhere".to_owned() } else { place.join(", ") };
-    // how far the other is ahead: above one, it is better than ours
+    // the other side's lead: above one, it is better than ours
     let lead = |ratio: f64| if verdict.better == Better::Lower { ratio } else { 1.0 / ratio };
     let mut rivals: Vec<_> = group
         .iter()

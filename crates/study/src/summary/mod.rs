@@ -1,8 +1,8 @@
-//! What the terminal shows at the end: for each study one line for each variant and situation, and the
-//! verdicts in words.
+//! The terminal's output at the end: for each study one line per variant and situation, and the verdicts in
+//! words.
 //!
-//! The summary is the report's short form and reads the same records. A variant's figure is its median with
-//! the least and the greatest run, never a mean. If the runs have two modes, both are shown.
+//! The summary is a short form of the report and reads the same records. A variant's figure is its median
+//! with the least and the greatest run, never a mean. If the runs have two modes, both are shown.
 
 mod fold;
 
@@ -32,7 +32,7 @@ pub fn text(lines: &[Line]) -> String {
 
 fn of_study(study: &StudyLine, runs: &[&RunLine]) -> String {
     let mut out = format!("\n{}\n  {}\n", study.title, study.question);
-    // the first chart that these runs have something for: a smoke run has few of the parameters
+    // the first chart that has runs, because a smoke run has few of the parameters
     let has_runs = |c: &&Chart| runs.iter().any(|r| r.outcome == Outcome::Measured && r.has(&c.only));
     let chart = study.charts.iter().find(has_runs).or(study.charts.first());
     let figure = chart.and_then(|c| c.y.first()).map_or("barriers_per_s", String::as_str);
@@ -58,8 +58,8 @@ struct SummaryRow<'a> {
     unit: &'a str,
 }
 
-/// One row for each variant and each value of everything that varies, so that a row never mixes different
-/// things.
+/// One row for each variant and each combination of varying parameters, so that a row never mixes different
+/// points.
 fn rows<'a>(figure: &str, varying: &[String], runs: &[&'a RunLine]) -> Vec<SummaryRow<'a>> {
     let mut rows: Vec<SummaryRow<'_>> = Vec::new();
     for run in runs {
@@ -74,7 +74,7 @@ fn rows<'a>(figure: &str, varying: &[String], runs: &[&'a RunLine]) -> Vec<Summa
             }
         }
     }
-    // by the varying parameters (as numbers where they are), then in order of appearance
+    // sorted by the varying parameters (as numbers if they are numbers), then in order of appearance
     let place = |row: &SummaryRow<'_>| -> Vec<(f64, String)> {
         row.at.iter().map(|t| (t.parse().unwrap_or(f64::MAX), t.clone())).collect()
     };
@@ -100,7 +100,7 @@ fn table(study: &StudyLine, figure: &str, runs: &[&RunLine]) -> String {
         let mut row = vec![label(variant)];
         row.extend(at);
         let modes = modes::two_modes(&values);
-        // between two modes lies no value that any run had
+        // no run had a value between the two modes
         row.push(modes.map_or_else(|| format!("{}{unit}", number(quantile(0.5))), |_| "two modes".into()));
         row.extend([number(quantile(0.0)), number(quantile(1.0)), values.len().to_string()]);
         row.push(modes.map_or_else(String::new, |m| m.to_string()));
@@ -114,7 +114,7 @@ fn table(study: &StudyLine, figure: &str, runs: &[&RunLine]) -> String {
     out
 }
 
-/// What was not measured, why, and how often.
+/// The runs that were not measured, with the reason and the number of times.
 fn reasons<'a>(study: &StudyLine, runs: &[&'a RunLine]) -> Vec<(String, &'a str, usize)> {
     let mut reasons: Vec<(String, &str, usize)> = Vec::new();
     for run in runs.iter().filter(|r| r.outcome != Outcome::Measured) {
@@ -129,7 +129,7 @@ fn reasons<'a>(study: &StudyLine, runs: &[&'a RunLine]) -> Vec<(String, &'a str,
     reasons
 }
 
-/// A run's variant, and the parameters in which it differs from others.
+/// A run's variant, and the parameters in which it differs from other runs.
 fn circumstances(study: &StudyLine, differs: &[String], run: &RunLine) -> String {
     let label = |name: &str| study.labels.get(name).map_or_else(|| name.to_owned(), Clone::clone);
     let values = differs.iter().filter_map(|name| Some((name, run.parameters.get(name)?)));
@@ -153,7 +153,8 @@ fn varying(runs: &[&RunLine]) -> Vec<String> {
     seen.into_iter().filter(|(_, values)| values.len() > 1).map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Cells in columns: the first `left` ones left-aligned, the others right-aligned, the last as it is.
+/// Cells in columns: the first `left` are left-aligned, the others right-aligned; the last column is not
+/// padded.
 fn columns(cells: &[Vec<String>], left: usize) -> String {
     let count = cells.iter().map(Vec::len).max().unwrap_or(0);
     let width =
@@ -260,7 +261,7 @@ mod tests {
         assert!(!said.contains("threads"), "what does not vary is no column\n{said}");
     }
 
-    /// The runs that a plan makes, each with a value that only its variant and parameters decide.
+    /// The runs of a plan, with values that depend only on variant and parameters.
     fn as_planned(file: &StudyFile, profile: Profile, figure: &str) -> Vec<RunLine> {
         let plan = plan(file, profile, 1).expect("a built-in study");
         let mut known: Vec<(String, BTreeMap<String, serde_json::Value>)> = Vec::new();

@@ -1,14 +1,14 @@
-//! When participants arrive: the interval and the variance of the paper's Figure 1.
+//! The participants' arrival times: the interval and the variance of the paper's Figure 1.
 //!
-//! The paper draws "a normally-distributed random number in [0, a]" and says no more. Here it is a normal
-//! distribution with mean `a/2` and standard deviation `a/6`, drawn again when outside `[0, a]`. So the
+//! The paper draws "a normally-distributed random number in [0, a]" without further details. Here it is a
+//! normal distribution with mean `a/2` and standard deviation `a/6`, drawn again if outside `[0, a]`. So the
 //! interval is symmetric around the mean, with three standard deviations to either side. One draw in 370 is
 //! repeated, the mean stays `a/2`, and the standard deviation becomes `0.9866 a/6`.
 //!
 //! Generator: PCG XSH RR 64/32, seeded with the run's seed; the stream is the participant's number; normal by
-//! Box and Muller's method. The C header `peers/bench.h` does the same, and a test compares the draws.
+//! the Box-Muller method. The C header `peers/computation.h` does the same, and a test compares the draws.
 //!
-//! Cost: each participant's 1,024 draws are made before the run and repeated from the first, so an episode
+//! Cost: each participant's 1,024 draws are made before the run and then reused cyclically, so an episode
 //! costs one load (8 KiB in the cache; none without variance).
 
 use super::options::Options;
@@ -76,7 +76,7 @@ mod tests {
         let draws: Vec<f64> = (0..N).map(|_| truncated_normal(&mut generator, a)).collect();
         let mean = draws.iter().sum::<f64>() / N as f64;
         let deviation = (draws.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / N as f64).sqrt();
-        // Cut at +-3 sigma, where 99.73 % of the distribution lie: variance 1 - 2*3*density(3)/0.9973.
+        // cut at +-3 sigma, which contain 99.73 % of the distribution: variance 1 - 2*3*density(3)/0.9973
         let expected = a * SIGMA * (1.0 - 6.0 * density(3.0) / 0.997_300_2).sqrt();
         let error_of_mean = expected / (N as f64).sqrt();
         assert!((mean - a / 2.0).abs() < 5.0 * error_of_mean, "mean {mean}");

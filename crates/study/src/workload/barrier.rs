@@ -7,12 +7,13 @@
 //!                                 barrier     barrier
 //! ```
 //! Participants count iterations in cache lines of their own. Participant 0 also keeps the time (see
-//! [`meter`](super::meter)) and says when to stop: before it arrives at the last episode it writes that
-//! episode's number; whoever leaves an episode compares. Nobody can have passed the number when it is
-//! written, and the barrier itself publishes it, so all stop after the same iteration.
+//! [`meter`](super::meter)) and decides when to stop: before it arrives at the last episode it writes that
+//! episode's number. Every participant that leaves an episode compares its number. No participant can have
+//! passed that episode when its number is written, and the barrier itself publishes it, so all stop after the
+//! same iteration.
 //!
-//! Cost of the loop beside the barrier: a load of the computation, a count in an own cache line and a load
-//! of a line that nobody writes - about a nanosecond.
+//! Cost of the loop in addition to the barrier: a load of the computation, a count in an own cache line and a
+//! load of a line that is not written meanwhile - about a nanosecond.
 //!
 //! Reference: Peter, Baumann, Anderson, Roscoe: Gang scheduling isn't worth it... yet, ETH TR 745, Figure 1.
 
@@ -94,7 +95,7 @@ where
             }
         }
         let first = get_ready(0);
-        // Nobody enters a barrier that somebody will not reach.
+        // no participant enters a barrier that another participant will not reach
         let pass = if ready.is_ok() && first.is_ok() { gate.open(others.len()) } else { gate.close() };
         let mut meter = LeaderNotes::start(options);
         let mut result = ready.and(first).and_then(|iteration| match pass {
@@ -144,8 +145,8 @@ impl GroupRun {
             }
             iterate(episode)?;
             count.store(episode, Relaxed);
-            // SYNC(last-episode) acquire: leaving the barrier of this episode, which orders it after the
-            // store
+            // SYNC(last-episode) acquire: leaving the barrier of this episode, which orders the load after
+            // the store
             if self.last_episode.load(Relaxed) == episode {
                 break;
             }
@@ -154,7 +155,7 @@ impl GroupRun {
     }
 }
 
-/// Where participants wait until all of them are ready, or one is not.
+/// A gate where participants wait until all of them are ready, or one has failed.
 #[derive(Default)]
 struct ReadyGate {
     state: Mutex<GateState>,
@@ -175,7 +176,7 @@ enum Pass {
 }
 
 impl ReadyGate {
-    /// Waits until this participant may begin, or must not.
+    /// Waits for the decision whether to begin or to give up.
     fn pass(&self, ready: bool) -> Pass {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.arrived += 1;
@@ -189,7 +190,7 @@ impl ReadyGate {
         }
     }
 
-    /// Participant 0 lets the others begin once all of them are there and ready.
+    /// Participant 0 waits until all others have arrived, and lets them begin if all are ready.
     fn open(&self, others: usize) -> Pass {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while state.arrived < others {
@@ -201,7 +202,7 @@ impl ReadyGate {
         pass
     }
 
-    /// Participant 0 sends everybody home.
+    /// Participant 0 makes all others give up.
     fn close(&self) -> Pass {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).pass = Some(Pass::GoHome);
         self.changed.notify_all();

@@ -7,12 +7,13 @@
 //!   stream 1     [==]      [== ==]          [== ==]       with two barriers each (the clustering kernel)
 //! ```
 //! A stream is a process, so that each can be a gang. All streams draw the whole schedule from the same seed
-//! and serve their own requests, so they agree without talking; give them the same `start_at`. The mean rate
-//! does not depend on the size of bursts. A request's latency runs from its arrival to the end of its
+//! and serve their own requests, so they agree without communication; they need the same `start_at`. The mean
+//! rate does not depend on the size of bursts. A request's latency runs from its arrival to the end of its
 //! computation, waiting included.
 //!
-//! Cost beside the computation: one sleep and one more barrier for each request. Between requests all threads
-//! but one wait in a barrier. What is still queued after twice the time is counted, not computed.
+//! Cost in addition to the computation: one sleep and one more barrier for each request. Between requests all
+//! threads but one wait in a barrier. Requests that are still queued after twice the time are counted, not
+//! computed.
 
 use super::barrier::run_iterations;
 use super::kernel::clustering::{Batch, BatchPart};
@@ -31,12 +32,12 @@ use unisono_measure::quantile;
 /// Points of a request's batch by default.
 pub const DEFAULT_SIZE: usize = 4000;
 
-/// The requests of all streams, and which of them are this stream's.
+/// The requests of all streams, and this stream's number among them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BurstLoad {
     pub stream: u32,
     pub streams: u32,
-    /// Requests a second, of all streams together.
+    /// Requests per second of all streams together.
     pub rate: f64,
     /// Requests that arrive together.
     pub burst: u32,
@@ -65,9 +66,9 @@ impl BurstLoad {
         Ok(())
     }
 
-    /// When this stream's requests arrive, within `seconds`.
+    /// The arrival times of this stream's requests within `seconds`.
     pub fn arrivals(&self, seconds: f64, seed: u64) -> Vec<Duration> {
-        // A stream of its own, which no participant's arrival times use.
+        // a generator stream that no participant's arrival times use
         let mut generator = Pcg32::new(seed, 1 << 20);
         let mut moment = 0.0;
         let mut own = Vec::new();
@@ -96,7 +97,7 @@ pub fn run(load: &BurstLoad, choice: &BarrierChoice, options: &Options) -> Resul
     )
 }
 
-/// Requests that have not begun `patience` after the first could have come are counted, not served.
+/// Serves the requests. Those that have not begun `patience` after the start are counted, not served.
 fn serve(
     load: &BurstLoad,
     choice: &BarrierChoice,
@@ -182,7 +183,7 @@ mod tests {
         for burst in [1, 4, 16] {
             let count =
                 BurstLoad { burst, rate: 1000.0, ..BurstLoad::default() }.arrivals(100.0, 9).len() as f64;
-            // Bursts are Poisson: the deviation of the count is the root of their number, times their size.
+            // bursts are Poisson: the deviation of the count is the root of their number, times their size
             let deviation = (100_000.0 / f64::from(burst)).sqrt() * f64::from(burst);
             assert!((count - 100_000.0).abs() < 5.0 * deviation, "{count} requests in bursts of {burst}");
         }
@@ -192,7 +193,7 @@ mod tests {
     fn every_request_is_served_and_none_before_it_arrives() {
         let load = BurstLoad { rate: 200.0, burst: 4, rounds: 4, ..BurstLoad::default() };
         let options = Options { threads: 3, seconds: 0.2, size: Some(100), ..Options::default() };
-        // A busy machine may take long: none is given up here.
+        // a busy machine may take long: no request is given up here
         let patience = Duration::from_secs(3600);
         let measured = serve(&load, &BarrierChoice::default(), &options, patience).expect("measured");
         let expected = load.arrivals(0.2, options.seed).len() as u64;

@@ -1,10 +1,10 @@
 //! Busy loops beside a measurement: the load of other users.
 //!
-//! Each is a process of its own, because the scheduler shares a processor equally among the processes of a
-//! session. They are placed on one processor each, in turn, by default. They end when [`Competitors`] is
-//! dropped, and the kernel ends them if their parent is killed.
+//! Each loop is a process of its own, because the scheduler shares a processor equally among the processes of
+//! a session. By default each is placed on one processor, in turn. They end when [`Competitors`] is dropped,
+//! and the kernel ends them if their parent is killed.
 //!
-//! Start them from a thread that lives as long as they should (see [`unisono_linux::parent_death`]).
+//! Start them from a thread that lives at least as long (see [`unisono_linux::parent_death`]).
 
 use super::Error;
 use super::options::Pin;
@@ -16,14 +16,14 @@ pub struct Competitors {
     children: Vec<Child>,
 }
 
-/// More would measure the scheduler's queues, not a neighbour.
-pub const MOST_COMPETITORS: usize = 1024;
+/// More would measure the scheduler's queues, not a competing user.
+pub const MAX_COMPETITORS: usize = 1024;
 
 impl Competitors {
-    /// `unisono` is the program whose `unisono workload busy-loop` they are.
+    /// Starts `unisono workload busy-loop` `count` times; `unisono` is the path of the program.
     pub fn start(unisono: &Path, count: usize, pin: &Pin) -> Result<Self, Error> {
-        if count > MOST_COMPETITORS {
-            return Err(Error::Options(format!("{count} competitors are more than {MOST_COMPETITORS}")));
+        if count > MAX_COMPETITORS {
+            return Err(Error::Options(format!("{count} competitors are more than {MAX_COMPETITORS}")));
         }
         let placement = pin.placement()?;
         let mut competitors = Self { children: Vec::new() };
@@ -49,7 +49,7 @@ impl Competitors {
 impl Drop for Competitors {
     fn drop(&mut self) {
         for child in &mut self.children {
-            // One that has already ended needs no killing; there is nobody left to tell either way.
+            // killing a loop that has ended does no harm, and `drop` cannot report an error
             child.kill().ok();
             child.wait().ok();
         }

@@ -1,11 +1,11 @@
-//! A file server's requests to one disk: long reads, reads that a user waits for, and reads with a deadline.
+//! A file server's requests to one disk: bulk reads, reads that a user waits for, and reads with a deadline.
 //!
 //! Three classes share a file of `FILE` bytes. Two downloads always have four reads of 256 KiB waiting
 //! (*throughput*). A user reads 8 KiB at a random offset and thinks for 2 ms (*interactive*). A player reads
 //! 64 KiB every 10 ms and needs them within 10 ms (*real-time*).
 //!
-//! Cost: the file is written once and afterwards read past the page cache. When not to use it: on a file
-//! system in memory, which has nothing to order.
+//! Cost: the file is written once and afterwards read without the page cache. When not to use it: on a file
+//! system in memory, whose requests have no order.
 
 use crate::child::STEP;
 use std::fs::File;
@@ -24,16 +24,16 @@ use unisono_measure::record::Distribution;
 /// The classes, by weight 5, 2 and 3.
 pub const NAMES: [&str; 3] = ["throughput", "interactive", "real-time"];
 const WEIGHTS: [u16; 3] = [5, 2, 3];
-/// Requests that can be waiting at a time, in all: those of the downloads, the user's one, and seven of a
-/// player that has fallen behind.
+/// The most requests that can wait at a time: those of the downloads, one of the user, and seven of a player
+/// that has fallen behind.
 pub const SLOTS: usize = 2 * AHEAD + 1 + 7;
-/// Bytes of the file: more than a disk's own cache, and written within seconds.
+/// Bytes of the file: more than a disk's own cache, but written within seconds.
 const FILE: u64 = 256 << 20;
 const NAME: &str = "disk-workload";
-// the load is chosen by example: what a file server, a user and a player of 50 Mbit/s do
-/// Reads that each download has waiting, so that the disk is never idle.
+// the load is an example: a file server, a user, and a player of 50 Mbit/s
+/// Waiting reads of each download, so that the disk is never idle.
 const AHEAD: usize = 4;
-/// Bytes of a download's read: as many as the kernel reads ahead in a large file, twice.
+/// Bytes of a download's read: twice the kernel's default readahead (128 KiB).
 const AT_LENGTH: u32 = 256 << 10;
 const AT_ONCE: u32 = 8192;
 const FRAME: u32 = 64 << 10;
@@ -52,9 +52,9 @@ pub fn hierarchy() -> Hierarchy {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Got {
-    /// Read in the measured time.
+    /// Megabytes per second read in the measured time.
     pub mb_per_s: f64,
-    /// From asking to having it.
+    /// Time from the request to its data.
     pub took_ms: Option<Distribution>,
     /// Requests with a deadline.
     pub due: u64,
@@ -66,7 +66,7 @@ pub struct Got {
 pub struct SharedFile(Arc<File>);
 
 impl SharedFile {
-    /// Opens the file in a directory past the page cache, and writes it first if it does not exist.
+    /// Opens the file in a directory without the page cache, and writes it first if it does not exist.
     pub fn at(directory: &Path) -> io::Result<Self> {
         let path = directory.join(NAME);
         if std::fs::metadata(&path).map_or(0, |facts| facts.len()) != FILE {
@@ -119,7 +119,7 @@ impl<'a> DiskClient<'a> {
     }
 }
 
-/// Lets the clients ask for this long, or until `interrupted` says stop.
+/// Lets the clients send requests for `length`, or until `stopped` returns true.
 pub fn serve(
     rule: DiskRule,
     threads: usize,

@@ -1,15 +1,15 @@
-//! How long barriers took, in logarithmic buckets.
+//! The distribution of the time of barriers, in logarithmic buckets.
 //!
 //! There are 128 buckets for each power of two of 1/64 ns, so a quantile is right to 0.8 %, from a fraction
-//! of a nanosecond to centuries. The peers' `bench.h` has the same buckets, so that quantiles can be
-//! compared; therefore it is not a library's histogram. Cost: one count for each batch; 60 KiB, of which a
-//! run touches a few lines.
+//! of a nanosecond to centuries. It is not a library's histogram, because the peers' `meter.h` must have the
+//! same buckets for quantiles to be comparable. Cost: one count for each batch; 60 KiB, of which a run
+//! touches a few cache lines.
 
 const SUB_BITS: u32 = 7;
 const SUB: u64 = 1 << SUB_BITS;
 const BUCKETS: usize = ((64 - SUB_BITS as usize) << SUB_BITS) + SUB as usize;
 
-/// In a nanosecond.
+/// Units per nanosecond.
 const UNITS: f64 = 64.0;
 
 #[derive(Clone, Debug)]

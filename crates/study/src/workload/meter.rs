@@ -1,15 +1,15 @@
-//! What participant 0 notes while everybody runs, and what comes out.
+//! The records of participant 0 during a run, and the measurement computed from them.
 //!
-//! It reads the clock before it arrives at every k-th episode. k follows the pace, so that a batch takes
-//! about 4 to 10 us: the reading (some 25 ns) stays below a percent, and an episode of more than a few
-//! microseconds has a batch of its own. The longest single episode is the longest batch less what its
-//! other episodes usually take.
+//! Participant 0 reads the clock before it arrives at every k-th episode. k follows the pace, so that a batch
+//! takes about 4 to 10 us: the reading (some 25 ns) stays below a percent, and an episode of more than a few
+//! microseconds has a batch of its own. The longest single episode is estimated as the longest batch minus
+//! the usual time of its other episodes.
 //!
-//! Where a moment to begin was given ([`Options::start_at`]), that moment and the seconds after it *are* the
-//! measured time, even if participant 0 did not run at its ends: programs that take turns are compared over
-//! the same time, and none is measured while the others have ended.
+//! If a moment to begin was given ([`Options::start_at`]), the measured time *is* the seconds after that
+//! moment, even if participant 0 did not run at its ends. So programs that take turns are compared over the
+//! same time, and none is measured after the others have ended.
 //!
-//! Cost: one comparison an episode, one clock reading and one histogram count a batch.
+//! Cost: one comparison per episode, one clock reading and one histogram count per batch.
 
 use super::histogram::BatchHistogram;
 use super::options::Options;
@@ -20,7 +20,7 @@ use unisono_measure::record::Distribution;
 
 const SHORT: Nanos = Nanos(4_000);
 const LONG: Nanos = Nanos(10_000);
-const MOST: u64 = 4096;
+const MAX_THREADS: u64 = 4096;
 
 #[derive(Debug)]
 pub struct LeaderNotes {
@@ -107,7 +107,7 @@ impl LeaderNotes {
         }
         self.batch = match self.batch {
             _ if self.iterations.is_some() => 1,
-            batch if took < SHORT && batch < MOST => batch * 2,
+            batch if took < SHORT && batch < MAX_THREADS => batch * 2,
             batch if took > LONG && batch > 1 => batch / 2,
             batch => batch,
         };
@@ -125,7 +125,7 @@ impl LeaderNotes {
         }
     }
 
-    /// What was measured: `iterations` of each participant, `barriers` in each iteration.
+    /// The measurement: `iterations` of each participant, `barriers` in each iteration.
     pub fn measurement(&self, options: &Options, iterations: Vec<u64>, barriers: u32) -> Measurement {
         let (episodes, start, end, used) = match self.phase {
             MeterPhase::Over { episodes, start, end, used } => (episodes, start, end, used),
@@ -170,7 +170,7 @@ impl LeaderNotes {
     }
 }
 
-/// What one run of a workload or a peer measured: the object that `--result` writes.
+/// The measurement of one run of a workload or a peer: the JSON object written to `--result`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Measurement {
@@ -178,18 +178,18 @@ pub struct Measurement {
     pub implementation: String,
     pub version: String,
     pub algorithm: String,
-    /// For example `spin-block`.
+    /// The wait policy, for example `spin-block`.
     pub wait: String,
-    /// Why this algorithm, if it was chosen for the user.
+    /// The reason for this algorithm, if it was chosen automatically.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chosen_because: Option<String>,
     pub threads: usize,
     pub interval_ns: u64,
-    /// The most additional computation.
+    /// The maximum of the additional computation.
     pub variance_ns: u64,
     pub seed: u64,
     pub pin: String,
-    /// `None`: the wait policy has none.
+    /// `None` if the wait policy has no spin budget.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spin_budget_ns: Option<u64>,
     /// Busy loops beside the run.
@@ -197,37 +197,37 @@ pub struct Measurement {
     pub competitors: Option<usize>,
     /// Time from barrier to barrier, computation included.
     pub ns_per_barrier: NsPerBarrier,
-    /// Over all of the measured time.
+    /// Mean rate over the whole measured time.
     pub barriers_per_s: f64,
     pub iterations_per_s: f64,
-    /// Times a second that some thread went to sleep.
+    /// Voluntary context switches of all threads per second.
     pub blocks_per_s: f64,
-    /// Times a second that some thread was preempted or yielded.
+    /// Preemptions and yields of all threads per second.
     pub preemptions_per_s: f64,
-    /// Of each participant, warm-up included.
+    /// Iterations of each participant, warm-up included.
     pub iterations: Vec<u64>,
-    /// Iterations while it was measured.
+    /// Iterations in the measured time.
     pub episodes: u64,
     pub elapsed_s: f64,
-    /// Of all threads while it was measured.
+    /// Processor time of all threads in the measured time.
     pub cpu_s: f64,
     /// The first moment of the measurement (`CLOCK_MONOTONIC`, nanoseconds).
     pub start_ns: u64,
     pub end_ns: u64,
-    /// When the program was ready to begin. Later than `start_ns`: it came too late.
+    /// The moment when the program was ready to begin. If it is later than `start_ns`, the program was late.
     pub ready_ns: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checksum: Option<f64>,
-    /// From a request's arrival to the end of its computation.
+    /// Time from a request's arrival to the end of its computation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_us: Option<Distribution>,
-    /// Requests that were served.
+    /// Number of requests served.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<u64>,
-    /// Requests that were still queued after twice the time.
+    /// Number of requests still queued after twice the time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unfinished: Option<u64>,
-    /// Before each barrier, and in it, on average over all participants.
+    /// Mean time before each barrier, over all participants; `waiting_us`: mean time in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processing_us: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -236,16 +236,16 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// The same, measured from `start` to `end`. For work that is counted from its first arrival to its last
-    /// end: the meter's own time of so many iterations ends when the last one begins, and is none of a single
-    /// one.
+    /// The measurement with another measured time, from `start` to `end`. Use it for work that is counted
+    /// from its first arrival to its last end: the meter's own time ends when the last iteration begins, so
+    /// with a single iteration it is zero.
     #[must_use]
     pub fn over(self, start: Nanos, end: Nanos) -> Self {
         let elapsed_s = end.since(start).0 as f64 / 1e9;
         Self { start_ns: start.0, end_ns: end.0, elapsed_s, ..self }
     }
 
-    /// Processors used on average while it was measured.
+    /// Mean number of processors used in the measured time.
     pub fn cpu_share(&self) -> f64 {
         if self.elapsed_s > 0.0 { self.cpu_s / self.elapsed_s } else { 0.0 }
     }

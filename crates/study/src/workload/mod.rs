@@ -2,8 +2,8 @@
 //! requests.
 //!
 //! All follow one protocol, as do the peers in C and C++: the same flags ([`Options`]), a short warm-up, the
-//! measured seconds, then one JSON object ([`Measurement`]). Nothing else is needed to compare them. What
-//! runs beside what is the study's decision.
+//! measured seconds, then one JSON object ([`Measurement`]). This makes them comparable. The study decides
+//! which programs run side by side.
 
 pub mod arrival;
 pub mod barrier;

@@ -1,4 +1,4 @@
-//! What every workload and every peer is told, and its form on a command line.
+//! The options of every workload and every peer, and their form on a command line.
 
 use super::Error;
 use std::fmt;
@@ -7,34 +7,34 @@ use std::str::FromStr;
 use std::time::Duration;
 use unisono_linux::affinity::{self, CpuSet, Tid};
 
-/// The most participants that one program starts. With more, the threads' own start-up would be measured.
-pub const MOST_THREADS: usize = 1024;
+/// The most participants that one program starts. With more, the start-up of threads would dominate.
+pub const MAX_THREADS: usize = 1024;
 
-/// What a workload is told. The peers in C and C++ take the same flags.
+/// The options of a workload. The peers in C and C++ take the same flags.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     pub threads: usize,
     /// Computation before each barrier.
     pub interval: Duration,
-    /// Additional computation, drawn from a normal distribution in `[0, variance]`; see
+    /// Maximum of the additional computation, drawn from a normal distribution in `[0, variance]`; see
     /// [`arrival`](super::arrival).
     pub variance: Duration,
-    /// After the warm-up.
+    /// Measured seconds, after the warm-up.
     pub seconds: f64,
     pub warm_up: Duration,
-    /// Participant `i` draws from stream `i`.
+    /// The seed of all generators; participant `i` draws from stream `i`.
     pub seed: u64,
     pub pin: Pin,
-    /// Begin measuring at this moment of `CLOCK_MONOTONIC` (nanoseconds) instead of after the warm-up, so
-    /// that programs started one after the other are measured over the same time.
+    /// The moment of `CLOCK_MONOTONIC` (nanoseconds) at which measuring begins, instead of after the warm-up,
+    /// so that programs started one after the other are measured over the same time.
     pub start_at: Option<u64>,
-    /// Stop after this many iterations instead of by time (kernels, tests).
+    /// Number of iterations after which to stop, instead of by time (kernels, tests).
     pub iterations: Option<u64>,
     /// Problem size of a kernel. `None`: its default.
     pub size: Option<usize>,
-    /// `None`: standard output.
+    /// The result file. `None`: standard output.
     pub result: Option<PathBuf>,
-    /// The kernel ends the program when the thread that started it ends.
+    /// Whether the kernel kills the program when the thread that started it ends.
     pub die_with_parent: bool,
 }
 
@@ -58,7 +58,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The same as flags. Defaults that only some programs know are left out.
+    /// The options as flags. Defaults of options that only some programs know are left out.
     pub fn to_arguments(&self) -> Vec<String> {
         let mut arguments = Vec::new();
         if self.die_with_parent {
@@ -87,14 +87,14 @@ impl Options {
         arguments
     }
 
-    /// Refuses what cannot be measured.
+    /// Refuses options that cannot be measured.
     pub fn check(&self) -> Result<(), Error> {
         let refuse = |text: String| Err(Error::Options(text));
         if self.threads == 0 {
             return refuse("a barrier needs at least one thread, not 0".into());
         }
-        if self.threads > MOST_THREADS {
-            return refuse(format!("{} threads are more than {MOST_THREADS}", self.threads));
+        if self.threads > MAX_THREADS {
+            return refuse(format!("{} threads are more than {MAX_THREADS}", self.threads));
         }
         if !(self.seconds > 0.0 && self.seconds <= 3600.0) {
             return refuse(format!("{} seconds: measure more than 0 and at most 3600", self.seconds));
@@ -110,24 +110,25 @@ impl Options {
     }
 }
 
-/// A duration that every peer reads exactly.
+/// A duration that every peer parses exactly.
 fn nanoseconds(duration: Duration) -> String {
     format!("{}ns", duration.as_nanos())
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Pin {
-    /// Wherever the kernel puts them.
+    /// The kernel places the participants.
     #[default]
     None,
-    /// Participant `i` on the `i`-th processor that this process may use, in turn.
+    /// Participant `i` on the `i`-th processor that this process may use, cyclically.
     Spread,
-    /// Participant `i` on the `i`-th of these, in turn.
+    /// Participant `i` on the `i`-th processor of the list, cyclically.
     List(Vec<usize>),
 }
 
 impl Pin {
-    /// The processors in turn. Empty: nothing is pinned. Fails for a processor that this process may not use.
+    /// The processors in order; empty if participants are not pinned. Fails for a processor that this process
+    /// may not use.
     pub fn placement(&self) -> Result<Vec<usize>, Error> {
         if *self == Pin::None {
             return Ok(Vec::new());
@@ -159,7 +160,7 @@ pub(crate) fn pin_participant(placement: &[usize], index: usize) -> Result<(), E
     })
 }
 
-/// Gives the calling thread its processors back: participant 0 runs on the caller's own thread.
+/// Restores the calling thread's affinity when dropped: participant 0 runs on the caller's own thread.
 pub(crate) struct RestoredAffinity(Option<CpuSet>);
 
 impl RestoredAffinity {
@@ -221,7 +222,8 @@ impl FromStr for Pin {
     }
 }
 
-/// Writes a result to a file beside it and moves that, so that a reader never sees half of it.
+/// Writes a result to a temporary file in the same directory and renames it, so that a reader never sees half
+/// of it.
 pub fn write_result(path: &Path, json: &str) -> Result<(), Error> {
     let failed = |source| Error::Result { path: path.to_owned(), source };
     let mut beside = path.as_os_str().to_owned();

@@ -8,32 +8,32 @@ use unisono_barrier::{
 };
 use unisono_linux::clock::Nanos;
 
-/// One of Unisono's barriers. What is `None` is chosen for the user.
+/// A barrier of Unisono. Fields with `None` are chosen automatically.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BarrierChoice {
     pub algorithm: Option<Algorithm>,
     pub wait: Option<Wait>,
-    /// `None`: 50 us.
+    /// The spin budget. `None`: 50 us.
     pub spin_budget: Option<SpinBudget>,
 }
 
 impl BarrierChoice {
-    /// As `--algorithm` takes it.
+    /// The algorithm's name as in `--algorithm`.
     pub fn algorithm_name(&self) -> &'static str {
         self.algorithm.map_or("recommended", Algorithm::name)
     }
 
-    /// As `--wait` takes it.
+    /// The wait policy's name as in `--wait`.
     pub fn wait_name(&self) -> &'static str {
         self.wait.map_or("recommended", Wait::name)
     }
 
-    /// Both, for progress and errors.
+    /// Both names, for progress and errors.
     pub fn name(&self) -> String {
         format!("{} {}", self.algorithm_name(), self.wait_name())
     }
 
-    /// The barrier itself, and why it was chosen.
+    /// The barrier itself, and the reason for the choice.
     pub(crate) fn group(&self, options: &Options) -> Result<(Group, Option<String>), Error> {
         let refused = |error: unisono_barrier::Error| Error::Options(error.to_string());
         let mut cpus = options.pin.placement()?;
@@ -52,7 +52,7 @@ impl BarrierChoice {
         Ok((spec.for_threads().map_err(refused)?, why))
     }
 
-    /// Names what was measured.
+    /// Adds the barrier's names to a measurement.
     pub(crate) fn label(
         &self,
         group: &Group,
@@ -83,9 +83,9 @@ pub fn run(choice: &BarrierChoice, options: &Options) -> Result<Measurement, Err
     Ok(choice.label(&group, chosen_because, measured, "unisono"))
 }
 
-/// A participant, or why there is none. A participant that has waited leaves its group when it is dropped,
-/// together with all others, so that nobody who is still on the way out of the last episode takes it for
-/// lost.
+/// A participant, or the reason why there is none. A participant that has waited leaves its group properly
+/// when dropped, together with all others. Otherwise a participant still leaving the last episode would take
+/// it for lost.
 pub(crate) struct OwnSeat {
     participant: Result<Option<Participant>, String>,
     has_waited: bool,
@@ -112,10 +112,10 @@ impl OwnSeat {
 impl Drop for OwnSeat {
     fn drop(&mut self) {
         if std::thread::panicking() || !self.has_waited {
-            return; // the participant's own drop tells the others
+            return; // the participant's own drop notifies the others
         }
         if let Ok(Some(participant)) = self.participant.as_mut().map(Option::take) {
-            // The run is over: an error here would be about an episode that nobody asks for.
+            // the run is over: an error here could only concern an episode without participants
             participant.leave().ok();
         }
     }

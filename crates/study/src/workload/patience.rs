@@ -1,11 +1,11 @@
-//! Waits for the other process of a run to appear.
+//! Retries until the other process of a run appears.
 
 use std::time::{Duration, Instant};
 
 /// Time between attempts.
 const STEP: Duration = Duration::from_millis(10);
 
-/// Tries until it succeeds or the time has passed; then the last failure is returned.
+/// Retries until success or until the time has passed; then returns the last error.
 pub(super) fn patiently<T, E>(time: Duration, mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
     let start = Instant::now();
     loop {

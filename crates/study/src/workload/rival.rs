@@ -1,8 +1,8 @@
-//! One end of a stream of events: the event channel, or a plain TCP connection, measured like the
-//! middleware of others (`peers/rival.h` has the same semantics and the same result).
+//! One end of a stream of events over the event channel or a plain TCP connection, measured like other
+//! middleware (`peers/rival.h` has the same semantics and the same result).
 //!
 //! ```text
-//!   publisher -- so many events a second, or as many as are taken --> subscriber: events, delays
+//!   publisher -- paced, or as fast as events are accepted --> subscriber: events, delays
 //! ```
 //! An event begins with its number and the time when it was sent. Both processes are on one host and share
 //! its monotonic clock.
@@ -23,7 +23,7 @@ use unisono_broker::{
 use unisono_linux::clock::{self, Nanos};
 use unisono_linux::timer;
 
-/// What carries the stream.
+/// The transport of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RivalCarrier {
     /// The event channel at the address of a broker.
@@ -33,24 +33,24 @@ pub enum RivalCarrier {
 }
 
 impl RivalCarrier {
-    /// Each with its name and its description on the command line.
+    /// All carriers, with name and description on the command line.
     pub const ALL: [(Self, &str, &str); 2] = [
         (Self::Channel, "channel", "The event channel at the address of a broker"),
         (Self::Tcp, "tcp", "A connection for each subscriber"),
     ];
 }
 
-/// Which end a process is.
+/// The role of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RivalRole {
     Publish,
     Subscribe,
-    /// A subscriber that will be stopped, and asks that what it has no room for is dropped.
+    /// A subscriber that will be stopped, and lets the broker drop events for which there is no room.
     Stopped,
 }
 
 impl RivalRole {
-    /// Each with its name and its description on the command line.
+    /// All roles, with name and description on the command line.
     pub const ALL: [(Self, &str, &str); 3] = [
         (Self::Publish, "publish", "Publish the stream"),
         (Self::Subscribe, "subscribe", "Receive it"),
@@ -66,35 +66,35 @@ pub struct RivalEnd {
     pub address: String,
     /// Bytes of an event, at least 16.
     pub bytes: usize,
-    /// 0: as many as are taken.
+    /// Events per second. 0: as fast as they are accepted.
     pub events_per_s: f64,
-    /// When measuring begins, and when it ends, on the monotonic clock.
+    /// Start and end of the measured time, on the monotonic clock.
     pub from: Nanos,
     pub until: Nanos,
     /// How an end of the event channel waits.
     pub wait: ChannelWait,
 }
 
-/// What a subscriber saw of events that were sent after the beginning and came before the end.
+/// A subscriber's counts, of events that were sent after `from` and arrived before `until`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RivalStream {
     pub events: u64,
-    /// Events with another number of bytes than was sent.
+    /// Events with a wrong number of bytes.
     pub wrong_length: u64,
     /// The delays of the first events.
     pub delays_ns: Vec<u64>,
 }
 
-/// Delays that are kept.
-const MOST_DELAYS: usize = 20_000;
+/// The most delays that are kept.
+const MAX_DELAYS: usize = 20_000;
 const TOPIC: &str = "rival";
-/// How long the other end may take to appear.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// A subscriber looks at the clock at least this often.
-const LOOK: Duration = Duration::from_millis(20);
+/// The other end must appear within this time.
+const START_TIMEOUT: Duration = Duration::from_secs(5);
+/// A subscriber reads the clock at least this often.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 impl RivalEnd {
-    /// Does this end's part; a publisher saw nothing.
+    /// Does this end's part; a publisher returns an empty stream.
     ///
     /// # Errors
     /// The other end or the broker does not appear, or the communication breaks.
@@ -136,14 +136,14 @@ impl RivalEnd {
 
     fn subscribe(&self) -> io::Result<RivalStream> {
         let mut stream = RivalStream::default();
-        // as the others', it looks at the stamp alone, where the event lies
+        // like the other middleware's subscribers, reads only the stamp, without copying the event
         let mut arrived = |head: &[u8], bytes: usize| {
             let here = clock::now();
             let Some((_, sent)) = stamped(head) else { return };
             if sent < self.from || here > self.until {
                 return;
             }
-            if stream.delays_ns.len() < MOST_DELAYS {
+            if stream.delays_ns.len() < MAX_DELAYS {
                 stream.delays_ns.push(here.since(sent).0);
             }
             stream.events += 1;
@@ -161,7 +161,7 @@ impl RivalEnd {
                 client.subscribe(&spec).map_err(io::Error::other)?;
                 while clock::now() < self.until {
                     if let Some(Reception::Event(event)) =
-                        client.receive(Some(LOOK)).map_err(io::Error::other)?
+                        client.receive(Some(POLL_INTERVAL)).map_err(io::Error::other)?
                     {
                         match event.payload.in_place() {
                             Some(bytes) => {
@@ -180,7 +180,7 @@ impl RivalEnd {
                 }
             }
             RivalCarrier::Tcp => {
-                let stream = patiently(PATIENCE, || TcpStream::connect(&self.address))?;
+                let stream = patiently(START_TIMEOUT, || TcpStream::connect(&self.address))?;
                 let mut publisher = TcpConversation::over(stream)?;
                 let mut event = Vec::new();
                 while clock::now() < self.until
@@ -196,13 +196,13 @@ impl RivalEnd {
     fn client(&self) -> io::Result<Client> {
         let address: BrokerAddress =
             self.address.parse().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        let mut client = patiently(PATIENCE, || Client::at(&address)).map_err(io::Error::other)?;
+        let mut client = patiently(START_TIMEOUT, || Client::at(&address)).map_err(io::Error::other)?;
         client.set_wait(self.wait);
         Ok(client)
     }
 }
 
-/// Where a publisher's events go.
+/// The outlet of a publisher's events.
 trait RivalOutlet {
     fn publish(&mut self, event: &[u8]) -> io::Result<()>;
 
@@ -214,7 +214,7 @@ trait RivalOutlet {
 struct ChannelOutlet {
     client: Client,
     topic: TopicHandle,
-    /// Whether events wait for others, so that many leave with one system call.
+    /// Whether events wait for further ones, so that many leave with one system call.
     in_batches: bool,
 }
 
@@ -245,12 +245,12 @@ impl RivalOutlet for ChannelOutlet {
 struct TcpOutlet(Vec<TcpConversation>);
 
 impl TcpOutlet {
-    /// Accepts whoever connects before measuring begins.
+    /// Accepts connections until measuring begins.
     fn open(end: &RivalEnd) -> io::Result<Self> {
         let listener = TcpListener::bind(&end.address)?;
         listener.set_nonblocking(true)?;
         let mut subscribers = Vec::new();
-        while Nanos::from(LOOK).after(clock::now()) <= end.from {
+        while Nanos::from(POLL_INTERVAL).after(clock::now()) <= end.from {
             match listener.accept() {
                 Ok((stream, _)) => {
                     stream.set_nonblocking(false)?;
@@ -269,7 +269,7 @@ impl TcpOutlet {
 impl RivalOutlet for TcpOutlet {
     fn publish(&mut self, event: &[u8]) -> io::Result<()> {
         self.0.iter_mut().try_for_each(|subscriber| match subscriber.send(event) {
-            // a subscriber that has seen the end is gone
+            // a subscriber that has reached the end has closed its connection
             Err(error)
                 if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) =>
             {
@@ -305,7 +305,7 @@ mod tests {
             publisher.join().expect("no panic").expect("it publishes");
             stream
         });
-        // the last may be on its way when the time is over
+        // the last event may be on its way when the time is over
         assert!((40..=50).contains(&stream.events), "{} events", stream.events);
         assert_eq!((stream.wrong_length, stream.delays_ns.len() as u64), (0, stream.events));
     }

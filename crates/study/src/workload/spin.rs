@@ -1,9 +1,9 @@
 //! Computation of a known length.
 //!
-//! A round is a step of a chain in which each operation needs the last one's result, so no compiler shortens
+//! A round is a step of a chain in which each operation needs the previous result. So no compiler shortens
 //! it, and its time is the processor's latency. Length is counted in rounds, calibrated once against
 //! `CLOCK_MONOTONIC`. So a preempted thread still has the rest of its computation to do. A wait for a point
-//! in time would end while the thread does not run, and hide the delay that is measured.
+//! in time would end while the thread does not run, and hide the delay that is to be measured.
 //!
 //! Cost: about 1.6 ns a round, so lengths are exact to a nanosecond or two; calibration takes 2 ms. When not
 //! to use it: frequency changes after the calibration scale the lengths.
@@ -11,7 +11,7 @@
 use std::hint::black_box;
 use unisono_linux::clock;
 
-/// Where every chain begins.
+/// The initial state of every chain.
 pub(crate) const FIRST_STATE: u64 = 88_172_645_463_325_252;
 
 /// Advances the chain by this many rounds.
@@ -25,14 +25,14 @@ pub fn compute(mut state: u64, rounds: u64) -> u64 {
     state
 }
 
-/// How fast this machine computes.
+/// The speed of this computation on this machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SpinRate {
     pub rounds_per_ns: f64,
 }
 
 impl SpinRate {
-    /// The best of many short trials, so that a preemption within some of them does not count.
+    /// The best of many short trials, so that preemptions in some trials do not count.
     pub fn measure() -> Self {
         const ROUNDS: u64 = 20_000;
         let mut state = FIRST_STATE;

@@ -1,17 +1,17 @@
-//! The head of a message that is timed: its number, and when it was sent.
+//! The header of a timed message: its number, and the time when it was sent.
 
 use unisono_linux::clock::Nanos;
 
 /// Bytes of a stamp.
 pub(super) const STAMP: usize = 16;
 
-/// Writes the number and the time of sending at the beginning of a message.
+/// Writes the number and the send time to the start of a message.
 pub(super) fn stamp(message: &mut [u8], number: u64, sent: Nanos) {
     message[..8].copy_from_slice(&number.to_le_bytes());
     message[8..STAMP].copy_from_slice(&sent.0.to_le_bytes());
 }
 
-/// The number and the time of sending, if the message is long enough to have them.
+/// The number and the send time, if the message is long enough for them.
 pub(super) fn stamped(message: &[u8]) -> Option<(u64, Nanos)> {
     let (number, rest) = message.split_first_chunk()?;
     let (sent, _) = rest.split_first_chunk()?;

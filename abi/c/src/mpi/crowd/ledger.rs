@@ -1,9 +1,9 @@
-//! What a rank's waits cost: by call, added up over ranks, printed as one table or as JSON.
+//! The cost of a rank's waits, by call: summed over ranks, and printed as a table or as JSON.
 //!
-//! The idea: with `--stats` each wait is entered with its length. A few crowded waits are the host MPI's own,
-//! and are entered as samples. What was gained is the difference of the two means, times the number of waits.
-//! Samples may take one part in [`SAMPLED`] of a rank's time, so long ones are taken seldom. Cost: two
-//! readings of the clock and a mutex for each wait; nothing without `--stats`.
+//! The idea: with `--stats` each wait is entered with its length. A few crowded waits run as the host MPI's
+//! own and are entered as samples. The gain is the difference of the two means, times the number of waits.
+//! Samples may take at most 1/[`SAMPLED`] of a rank's time, and long waits are sampled rarely. Cost: two
+//! clock readings and a mutex for each wait; nothing without `--stats`.
 
 use super::WaitCall;
 use crate::mpi::wanted;
@@ -13,12 +13,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::counted::counted;
 
-/// One part in so many of a rank's time may go to samples: 2 %, so that what is measured stays what it is.
+/// Samples may take 1/50 (2 %) of a rank's time, so that sampling hardly changes the measured program.
 const SAMPLED: u64 = 50;
-/// Fewer samples of a call say nothing about its mean.
-const FEWEST_SAMPLES: u64 = 3;
-/// Most ranks with a line of their own in the table: a screen has 24. The JSON has all.
-const MOST_LINES: usize = 16;
+/// With fewer samples of a call, their mean is meaningless.
+const MIN_SAMPLES: u64 = 3;
+/// Maximum number of ranks with a row in the table, because a screen has 24 rows. The JSON has all ranks.
+const MAX_LINES: usize = 16;
 
 impl WaitCall {
     const ALL: [Self; 11] = [
@@ -52,7 +52,7 @@ impl WaitCall {
     }
 }
 
-/// A wait that is over.
+/// A completed wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EndedWait {
     pub(super) crowded: bool,
@@ -72,7 +72,7 @@ struct CallAccount {
     sampled: Nanos,
 }
 
-/// Numbers of an account.
+/// The number of numbers in an account.
 const NUMBERS: usize = 7;
 
 impl CallAccount {
@@ -105,12 +105,13 @@ impl CallAccount {
         }
     }
 
-    /// The mean of the host MPI's own crowded waits, in seconds, if enough of them were sampled.
+    /// The mean length of the host MPI's own crowded waits, in seconds, if enough were sampled.
     fn host_mean(self) -> Option<f64> {
-        (self.samples >= FEWEST_SAMPLES).then(|| seconds(self.sampled) / self.samples as f64)
+        (self.samples >= MIN_SAMPLES).then(|| seconds(self.sampled) / self.samples as f64)
     }
 
-    /// Seconds that the host MPI's own waits would have taken longer. Negative: they were shorter.
+    /// Seconds that the host MPI's own waits would have taken in addition. Negative: they would have been
+    /// shorter.
     fn gained(self) -> Option<f64> {
         Some(self.host_mean()? * self.crowded as f64 - seconds(self.crowded_waited))
     }
@@ -124,7 +125,7 @@ fn seconds(nanos: Nanos) -> f64 {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WaitLedger {
     rank: u64,
-    /// From the first entry to the end.
+    /// From the first entry to the end of MPI.
     lasted: Nanos,
     calls: [CallAccount; WaitCall::ALL.len()],
 }
@@ -138,7 +139,7 @@ struct OwnLedger {
 static OWN: Mutex<Option<OwnLedger>> = Mutex::new(None);
 
 fn own() -> MutexGuard<'static, Option<OwnLedger>> {
-    // no entry is ever half made: each is a few additions
+    // a panic leaves no half-made entry: an entry is a few additions
     OWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -160,7 +161,8 @@ pub(super) fn enter(call: WaitCall, EndedWait { crowded, waited, slept }: EndedW
     change(|own| own.ledger.calls[call as usize].add(account));
 }
 
-/// Samples count as calls whose time was waited, so that the table adds up to what the program did.
+/// A sample also counts as a call with its waiting time, so that the table's sums cover all waits of the
+/// program.
 pub(super) fn enter_sample(call: WaitCall, sampled: Nanos) {
     let account = CallAccount { calls: 1, waited: sampled, samples: 1, sampled, ..CallAccount::default() };
     change(|own| own.ledger.calls[call as usize].add(account));
@@ -178,7 +180,7 @@ impl WaitLedger {
         Self { rank, lasted: Nanos::ZERO, calls: [CallAccount::default(); WaitCall::ALL.len()] }
     }
 
-    /// Takes this process's waits out.
+    /// Takes this process's waits out of the ledger.
     pub(crate) fn take(rank: u64) -> Self {
         own().take().map_or_else(
             || Self::of(rank),
@@ -191,7 +193,8 @@ impl WaitLedger {
         [self.rank, self.lasted.0].into_iter().chain(accounts).flat_map(u64::to_le_bytes).collect()
     }
 
-    /// Decodes what [`encode`](Self::encode) wrote. `None`: the bytes are anything else, which is safe.
+    /// Decodes the result of [`encode`](Self::encode). `None`: the bytes are not such a result; any input is
+    /// safe.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (words, rest) = bytes.as_chunks::<8>();
         let numbers: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
@@ -274,7 +277,7 @@ fn percent(part: f64, whole: f64) -> String {
     if whole > 0.0 { format!("{:.0} %", 100.0 * part / whole) } else { "-".to_owned() }
 }
 
-/// A line for each call, then one for each rank.
+/// Rows by call, then rows by rank.
 impl fmt::Display for JobWaits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let together = if self.0.len() == 1 { "" } else { " together" };
@@ -294,7 +297,7 @@ impl fmt::Display for JobWaits {
         }
         let mut ranks: Vec<&WaitLedger> = self.0.iter().collect();
         ranks.sort_by_key(|ledger| (std::cmp::Reverse(ledger.sum().waited), ledger.rank));
-        ranks.truncate(MOST_LINES);
+        ranks.truncate(MAX_LINES);
         ranks.sort_by_key(|ledger| ledger.rank);
         for ledger in &ranks {
             let sum = ledger.sum();
@@ -377,7 +380,7 @@ mod tests {
 
     #[test]
     fn few_samples_say_nothing_and_a_loss_is_shown_as_one() {
-        let few = CallAccount { samples: FEWEST_SAMPLES - 1, ..account() };
+        let few = CallAccount { samples: MIN_SAMPLES - 1, ..account() };
         assert_eq!(few.gained(), None);
         let loss = CallAccount { sampled: Nanos(3), ..account() };
         assert!(loss.gained().is_some_and(|gained| gained < 0.0));

@@ -1,27 +1,29 @@
-//! Waits for the host MPI's own messages, where ranks outnumber processors or other programs want them.
+//! Waits for the host MPI's own messages where ranks outnumber processors, or where other programs need them.
 //!
-//! What is this? An MPI that polls while it waits keeps the processor from the rank that it waits for. The
-//! shim asks the host MPI whether a call is complete (by its own `MPI_Test` or `MPI_Iprobe`), and this module
-//! decides what to do between two questions: ask again at once, give way, or sleep. It knows no message.
+//! An MPI that polls while it waits keeps the processor from the rank that it waits for. The shim asks the
+//! host MPI whether a call is complete (by `MPI_Test` or `MPI_Iprobe`), and this module decides how to wait
+//! between two questions: poll again at once, yield, or sleep. It does not see the messages.
 //!
-//! The idea: the ranks of a host share a page of lines. The adaptive way to wait (`unisono-sync`) decides
-//! whether to poll, to give way or to sleep. Usually it waits for a flag, and looks now and then whether a
-//! member has died ([`Watch::look`]). Here no flag is ever set, and the look is the question. A rank that
-//! sleeps wakes when its bell rings. The shim rings the bell of the rank that it sends to.
+//! The idea: the ranks of a host share a page of lines. The adaptive waiting of `unisono-sync` decides
+//! whether to poll, to yield or to sleep. Usually it waits for a flag, and checks now and then whether a
+//! member has died ([`Watch::look`]). Here no flag is ever set, and the check is the question to the host
+//! MPI. A sleeping rank wakes when its bell rings. The shim rings the bell of the rank that it sends to.
 //!
 //! ```text
-//!   line 0  the regime        line 1  word 0 ranks that nap, word 2 those of them that nap undirected,
-//!                                   word 4 whether any has ever napped
-//!   line 2 and on, one for each rank   flag 0 its bell, word 8 threads that nap undirected
+//!   line 0             the regime
+//!   line 1             word 0: napping ranks; word 2: undirected naps; word 4: 1 after the first nap
+//!   line 2 and on,     flag 0: the rank's bell; word 8: its threads in an undirected nap
+//!   one for each rank
 //! ```
+//!
 //! A nap is *directed* if a send to this rank completes the call: the sender rings. It is *undirected* if the
 //! call needs an answer of another rank, as a long send, a synchronous send or a collective does. Then every
-//! rank that ends a wait rings. A bell can be missed, as by a send that began before the first nap of all, so
-//! a sleeper also wakes by itself, first after `FIRST_NAP`.
+//! rank that ends a wait rings. A bell can be missed, for example by a send that began before any rank had
+//! napped. So a sleeper also wakes by itself, first after `FIRST_NAP`.
 //!
-//! Cost: an indirect call for each question. Where each rank has a processor, the first `SPIN` of a wait
-//! polls as the host MPI does. When not to use: for an MPI that gives way by itself (Open MPI). Reference: as
-//! for the adaptive way.
+//! Cost: an indirect call for each question. Where each rank has a processor, a wait polls for its first
+//! `SPIN`, as the host MPI does. When not to use it: for an MPI that yields by itself (Open MPI). Reference:
+//! see adaptive waiting in `unisono-sync`.
 
 mod ledger;
 
@@ -40,35 +42,35 @@ use unisono_sync::{
     CacheLine, Company, Regime, SpinBudget, Wait, WaitPolicy, Waiter, Wakeups, Watch, WatchVerdict,
 };
 
-/// How long a wait polls where each rank has a processor, before it gives way between two questions. A
-/// wake-up across processors takes as long.
+/// The time that a wait polls, where each rank has a processor, before it yields between two questions. Equal
+/// to the time of a wake-up across processors.
 const SPIN: Nanos = Nanos(50_000);
-/// Questions between two readings of the clock while a wait polls. A question takes 30 to 100 ns (MPICH 4.0),
-/// a reading 10 to 20.
+/// Questions between two clock readings while a wait polls. A question takes 30 to 100 ns (MPICH 4.0), a
+/// reading 10 to 20 ns.
 const QUESTIONS_PER_CLOCK: u32 = 8;
-/// How long a rank naps at first if no bell rings. As long as two wake-ups: a bell that does not ring (see
-/// [`unisono_mpi_crowd_ring`]) triples the cost of a nap and no more.
+/// The length of the first nap if no bell rings: two wake-ups long. A bell that fails to ring (see
+/// [`unisono_mpi_crowd_ring`]) then at most triples the cost of a nap.
 const FIRST_NAP: Nanos = Nanos(100_000);
-/// Each nap of a wait is twice as long as the one before, up to this. Waking up twice a millisecond takes 1 %
-/// of a processor (a wake-up by the timer takes 10 us in a virtual machine).
-const LONGEST_NAP: Nanos = Nanos(2_000_000);
-/// The longest nap where messages may come from another host, whose ranks cannot ring.
-const LONGEST_NAP_AMONG_HOSTS: Nanos = Nanos(200_000);
+/// Each nap of a wait is twice as long as the nap before, up to this limit. Two wake-ups per millisecond take
+/// 1 % of a processor (a wake-up by the timer takes 10 us in a virtual machine).
+const MAX_NAP: Nanos = Nanos(2_000_000);
+/// The longest nap if messages may come from another host, whose ranks cannot ring.
+const MAX_NAP_AMONG_HOSTS: Nanos = Nanos(200_000);
 
-/// How long an undirected nap lasts at most: the bells for it are fewer.
-const LONGEST_UNDIRECTED_NAP: Nanos = Nanos(400_000);
+/// The longest undirected nap: fewer bells ring for it.
+const MAX_UNDIRECTED_NAP: Nanos = Nanos(400_000);
 /// How often an undirected wait rings before it naps. A question may complete a stage of a collective, and
-/// other ranks may sleep until that. Without a limit two ranks that wait for a third one would wake each
-/// other for ever. A collective of 8 ranks has 3 stages and an end.
+/// other ranks may sleep until that stage. Without a limit, two ranks that wait for a third rank would wake
+/// each other for ever. A collective of 8 ranks has 3 stages and an end.
 const RINGS: u32 = 4;
 
-/// Lines before those of the ranks.
+/// The number of lines before the ranks' own.
 const SHARED: usize = 2;
 const NAPPING: usize = 0;
 const UNDIRECTED: usize = 2;
 const NAPPED: usize = 4;
 const OWN_UNDIRECTED: usize = 8;
-/// What a bell's word never reaches.
+/// A value that a bell's flag never reaches.
 const NEVER: u32 = 1;
 
 /// The calls that wait, as the table of `--stats` names them.
@@ -88,17 +90,17 @@ pub enum WaitCall {
     Allreduce = 10,
 }
 
-/// What completes a call.
+/// The event that completes a call.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitKind {
-    /// A send to this rank, which rings.
+    /// A send to this rank; the sender rings.
     Directed = 0,
-    /// Anything that another rank does.
+    /// Any action of another rank.
     Undirected = 1,
 }
 
-/// What the shim asks: 0 if the call is not complete.
+/// A question to the host MPI; returns 0 while the call is not complete.
 type HostQuestion = unsafe extern "C" fn(context: *mut c_void) -> c_int;
 
 #[derive(Debug)]
@@ -118,11 +120,11 @@ thread_local! {
         SpinBudget::DEFAULT,
         Wakeups::Symmetric(Scope::Shared),
     ));
-    /// Whether this thread is the one that learns for all ranks; unknown before its first wait.
+    /// Whether this thread adapts the regime for all ranks; unknown before its first wait.
     static LEARNS: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
-/// How a wait went.
+/// The outcome of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CrowdWait {
     slept: Nanos,
@@ -143,13 +145,13 @@ impl MpiCrowd {
         Company { regime: self.regime(), crowded: self.full.load(Ordering::Relaxed), whereabouts: None }
     }
 
-    /// Whether a wait that begins now gives way or sleeps.
+    /// Whether a wait that begins now yields or sleeps.
     fn is_crowded(&self) -> bool {
         self.full.load(Ordering::Relaxed) || self.regime().is_asleep()
     }
 
-    /// Returns once `question` has been answered with yes. `passed`: waits of this thread since the last one
-    /// here, which their first question completed.
+    /// Returns when `question` has returned true. `passed`: this thread's waits since its last call of this
+    /// function that their first question completed.
     fn wait(&self, kind: WaitKind, passed: u32, mut question: impl FnMut() -> bool) -> CrowdWait {
         if !self.is_crowded() && spin(&mut question) {
             return CrowdWait { slept: Nanos::ZERO, long: false };
@@ -158,12 +160,12 @@ impl MpiCrowd {
         let nap = self.regime().is_asleep().then(|| Nap::begin(self, kind));
         let (longest, rings_left) = match kind {
             WaitKind::Directed => (self.longest_nap, 0),
-            WaitKind::Undirected => (self.longest_nap.min(LONGEST_UNDIRECTED_NAP), RINGS),
+            WaitKind::Undirected => (self.longest_nap.min(MAX_UNDIRECTED_NAP), RINGS),
         };
         let mut watch = Questions { crowd: self, question, nap: FIRST_NAP, longest, rings_left };
         let flag = self.lines[SHARED + self.member].flag(0);
         let slept = WAITER.with(|waiter| {
-            // The host MPI may call the program, which may wait in turn.
+            // The host MPI may call the program, and that code may wait in turn.
             let mut nested = None;
             let mut borrowed = waiter.try_borrow_mut().ok();
             let waiter = match &mut borrowed {
@@ -188,7 +190,7 @@ impl MpiCrowd {
         CrowdWait { slept, long: took(begun) > SPIN }
     }
 
-    /// The first thread of the first rank that waits learns for all.
+    /// The first thread that waits in rank 0 adapts the regime for all ranks.
     fn learns(&self) -> bool {
         static TAKEN: AtomicBool = AtomicBool::new(false);
         LEARNS.with(|learns| {
@@ -216,7 +218,7 @@ impl MpiCrowd {
     }
 }
 
-/// Asks for as long as [`SPIN`]; whether the call is complete.
+/// Polls for at most [`SPIN`]; returns whether the call is complete.
 fn spin(question: &mut impl FnMut() -> bool) -> bool {
     let mut start = None;
     loop {
@@ -232,7 +234,7 @@ fn spin(question: &mut impl FnMut() -> bool) -> bool {
     }
 }
 
-/// While it lives, the other ranks of the host ring.
+/// A nap in progress: while it exists, the other ranks of the host ring.
 struct Nap<'a> {
     crowd: &'a MpiCrowd,
     kind: WaitKind,
@@ -267,7 +269,7 @@ impl Drop for Nap<'_> {
     }
 }
 
-/// The question in the place of a watch.
+/// Asks the host MPI where other waits check for dead members.
 struct Questions<'a, F> {
     crowd: &'a MpiCrowd,
     question: F,
@@ -292,15 +294,16 @@ impl<F: FnMut() -> bool> Watch for Questions<'_, F> {
     }
 }
 
-/// Whether `members` outnumber the processors that they may use, or the processors whose time they get.
+/// Whether `members` outnumber the processors that they may use, or the processors that they get time on.
 fn outnumber(members: usize, regime: Regime<'_>) -> bool {
     let quota = quota::limits().ok().and_then(|limits| limits.quota);
     let few = quota.is_some_and(|quota| quota.processors() < members as f64 - 0.01);
     regime.is_crowded(members) || few
 }
 
-/// Joins the ranks of this host that share `memory`: 128 zeroed bytes for each of them and for two more, for
-/// as long as the process lives. Collective; a barrier has to follow, and then unisono_mpi_crowd_begin.
+/// Joins the ranks of this host that share `memory`: 128 zeroed bytes for each rank and for two more lines,
+/// mapped for the life of the process. Collective; call a barrier afterwards, and then
+/// unisono_mpi_crowd_begin().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_crowd_join(
     memory: *mut c_void,
@@ -311,22 +314,22 @@ pub unsafe extern "C" fn unisono_mpi_crowd_join(
     answer_or((), || {
         // SAFETY: the shim passes that many lines of zeroed memory, aligned to a page and never unmapped.
         let lines = unsafe { std::slice::from_raw_parts(memory.cast::<CacheLine>(), SHARED + members) };
-        let longest_nap = if one_host != 0 { LONGEST_NAP } else { LONGEST_NAP_AMONG_HOSTS };
+        let longest_nap = if one_host != 0 { MAX_NAP } else { MAX_NAP_AMONG_HOSTS };
         let crowd = MpiCrowd { lines, member, longest_nap, full: AtomicBool::new(false) };
         crowd.regime().announce_processors();
-        // for the test of naps and bells; of no other use
+        // for the test of naps and bells; has no other use
         if std::env::var_os("UNISONO_MPI_CROWD").is_some_and(|value| value == "asleep") {
             crowd.regime().yield_took_long(Nanos(0));
             crowd.regime().yield_took_long(Nanos(5_000_000));
         }
-        // MPI begins once in a process; a second crowd would be a mistake of the shim
+        // MPI begins once in a process; a second call would be a bug of the shim
         let _ = CROWD.set(crowd);
         Ok(())
     });
 }
 
-/// 1 if the ranks of this host outnumber the processors that they may use, else 0. The answer is the same at
-/// all of them, unless their quotas differ.
+/// 1 if the ranks of this host outnumber the processors that they may use, else 0. All ranks get the same
+/// answer, unless their quotas differ.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_begin() -> c_int {
     answer_or(0, || {
@@ -335,7 +338,7 @@ pub extern "C" fn unisono_mpi_crowd_begin() -> c_int {
     })
 }
 
-/// Says what all ranks have agreed about: whether they outnumber the processors.
+/// Sets the answer that all ranks have agreed on: whether they outnumber the processors.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_is_full(full: c_int) {
     answer_or((), || {
@@ -346,7 +349,7 @@ pub extern "C" fn unisono_mpi_crowd_is_full(full: c_int) {
     });
 }
 
-/// The number of ranks of this host that nap, which changes at any time.
+/// The number of napping ranks of this host. The word changes at any time.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_napping() -> *const u32 {
     shared_word(NAPPING)
@@ -364,9 +367,9 @@ fn shared_word(word: usize) -> *const u32 {
     })
 }
 
-/// Waits until the host MPI answers `question` with something else than 0. `passed`: waits of this thread
-/// since the last one here that their first question completed. Returns 1 if the wait lasted longer than
-/// waits do where each rank has a processor to itself, else 0.
+/// Waits until `question` returns a nonzero value. `passed`: this thread's waits since its last call of this
+/// function that their first question completed. Returns 1 if the wait lasted longer than a wait does where
+/// each rank has a processor to itself, else 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_crowd_wait(
     call: WaitCall,
@@ -397,44 +400,44 @@ fn took(begun: Ticks) -> Nanos {
     ticks().since(begun).to_nanos()
 }
 
-/// Wakes a rank of this host that naps: something was sent to it. A rank that is just falling asleep may miss
-/// that; it wakes by itself after a tenth of a millisecond.
+/// Wakes a napping rank of this host after a message was sent to it. A rank that is just falling asleep may
+/// miss the bell; it then wakes by itself after a tenth of a millisecond.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_ring(member: usize) {
     if let Some(crowd) = CROWD.get() {
-        // SYNC(sleepers) fence: what was sent before the look at who sleeps
+        // SYNC(sleepers) fence: orders the send before the ring's read of the sleepers
         fence(Ordering::SeqCst);
         crowd.ring(member);
     }
 }
 
-/// Wakes the other ranks of this host that nap and do not wait for a message to them alone.
+/// Wakes the other napping ranks of this host, except ranks whose waits end with a message to them alone.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_ring_undirected() {
     if let Some(crowd) = CROWD.get() {
-        // SYNC(sleepers) fence: what was sent before the look at who sleeps
+        // SYNC(sleepers) fence: orders the send before the ring's read of the sleepers
         fence(Ordering::SeqCst);
         crowd.ring_undirected();
     }
 }
 
-/// Wakes all ranks of this host that nap.
+/// Wakes all napping ranks of this host.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_ring_all() {
     if let Some(crowd) = CROWD.get() {
-        // SYNC(sleepers) fence: what was sent before the look at who sleeps
+        // SYNC(sleepers) fence: orders the send before the ring's read of the sleepers
         fence(Ordering::SeqCst);
         (0..crowd.members()).for_each(|member| crowd.ring(member));
     }
 }
 
-/// The present moment, for unisono_mpi_crowd_timed and unisono_mpi_crowd_sampled.
+/// The current time, for unisono_mpi_crowd_timed() and unisono_mpi_crowd_sampled().
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_now() -> u64 {
     ticks().0
 }
 
-/// 1 if this wait is to be the host MPI's own, so that --stats can compare, else 0.
+/// 1 if this wait should run as the host MPI's own, so that --stats can compare, else 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_samples() -> c_int {
     answer_or(0, || {
@@ -443,7 +446,7 @@ pub extern "C" fn unisono_mpi_crowd_samples() -> c_int {
     })
 }
 
-/// Enters a wait that began at `begun`, of which nothing else is known.
+/// Enters a wait that began at `begun` and was only timed.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_timed(call: WaitCall, begun: u64) {
     answer_or((), || {

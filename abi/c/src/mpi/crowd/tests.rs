@@ -1,4 +1,4 @@
-//! Ranks as threads that share a page, whose host MPI is a word for each.
+//! Ranks as threads that share a page. Each rank's host MPI is a word.
 
 use super::*;
 use std::sync::Arc;
@@ -7,17 +7,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 use unisono_sync::Lines;
 
-/// Never freed: a crowd lives as long as its process.
+/// Leaked: a crowd lives as long as its process.
 fn crowd(members: usize, full: bool) -> Vec<MpiCrowd> {
     let lines: &'static Lines = Box::leak(Box::new(Lines::on_heap(SHARED + members)));
     let first: *const CacheLine = lines.line(0);
     // SAFETY: these are the lines of the array, which was leaked.
     let lines = unsafe { std::slice::from_raw_parts(first, SHARED + members) };
-    let of = |member| MpiCrowd { lines, member, longest_nap: LONGEST_NAP, full: AtomicBool::new(full) };
+    let of = |member| MpiCrowd { lines, member, longest_nap: MAX_NAP, full: AtomicBool::new(full) };
     (0..members).map(of).collect()
 }
 
-/// Sends all to sleep, as two yields do that take long.
+/// Puts the regime to sleep: two long yields do that.
 fn beside_foreign_load(crowd: &MpiCrowd) {
     for milliseconds in [1_000_u64, 1_005] {
         crowd.regime().yield_took_long(Nanos(milliseconds * 1_000_000));

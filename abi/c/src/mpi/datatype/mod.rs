@@ -1,9 +1,9 @@
-//! Datatypes: what MPI's constructors describe, flattened into the engine's layouts.
+//! Datatypes: flattens MPI's type constructors into the engine's layouts.
 //!
-//! The idea: a type is its runs (see [`Layout`]), its extent, and the element that all of it is made of if
-//! there is only one. A constructor combines the runs of its parts and merges runs that touch: a vector of
-//! blocks is one run, a contiguous type of contiguous types is one block. Offsets count from the buffer's
-//! address, so a lower bound needs no field here. The extent is the one that MPI says.
+//! The idea: a type is its runs (see [`Layout`]), its extent, and the element of all its data if there is
+//! only one. A constructor combines the runs of its parts and merges runs that touch: a vector of blocks is
+//! one run, a contiguous type of contiguous types is one block. Offsets count from the buffer's address, so a
+//! lower bound needs no field here. MPI supplies the extent.
 //!
 //! Cost: one run for each block that does not continue the block before. Reference: MPI-4.0 sections 5.1.2 to
 //! 5.1.8.
@@ -14,10 +14,10 @@ use std::borrow::Cow;
 use std::ffi::c_int;
 use unisono_rma::{Element, Error, Layout, Run};
 
-/// A description of more runs would take more memory than the data of any type in use.
-const MOST_RUNS: usize = 1 << 22;
+/// A description with more runs would take more memory than the data of any type in use.
+const MAX_RUNS: usize = 1 << 22;
 
-/// The runs of a layout. A contiguous layout has one here.
+/// The runs of a layout. A contiguous layout, which stores none, yields a single run.
 fn runs_of(layout: &Layout) -> Cow<'_, [Run]> {
     if layout.is_contiguous() && layout.size() > 0 {
         let bytes = layout.size();
@@ -26,7 +26,7 @@ fn runs_of(layout: &Layout) -> Cow<'_, [Run]> {
     layout.runs().into()
 }
 
-/// The element that all of these are made of. A type without data does not count if its element is known.
+/// The element that all of these types consist of. A type without data is ignored if its element is known.
 fn common(types: &[&Layout]) -> Option<Element> {
     let known = types.iter().filter(|one| one.element().is_none() || one.size() > 0);
     let mut known = known.map(|one| one.element());
@@ -40,7 +40,7 @@ fn named(element: Option<Element>, bytes: u64) -> Layout {
         .map_or_else(|| Layout::contiguous(bytes, None), Layout::of)
 }
 
-/// Runs in the order of the data, merged as they come.
+/// Runs in the order of the data, merged while they are added.
 #[derive(Default)]
 struct Runs(Vec<Run>);
 
@@ -68,14 +68,14 @@ impl Runs {
                 }
             }
         }
-        if self.0.len() >= MOST_RUNS {
+        if self.0.len() >= MAX_RUNS {
             return Err(Error::Type("a datatype with more than 4 million separate blocks".to_owned()));
         }
         self.0.push(run);
         Ok(())
     }
 
-    /// Adds `count` copies of `part`, `stride` bytes apart; the first begins at `start`.
+    /// Adds `count` copies of `part`, `stride` bytes apart; the first copy begins at `start`.
     fn repeat(&mut self, part: &[Run], start: i64, count: i64, stride: i64) -> Result<(), Error> {
         let Ok(times) = u64::try_from(count) else {
             return Err(Error::Type(format!("a datatype with {count} blocks")));
@@ -116,7 +116,7 @@ impl Runs {
     }
 }
 
-/// How a type is made of others.
+/// A constructor that makes a type from others.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Combiner {
@@ -124,12 +124,12 @@ pub enum Combiner {
     Contiguous = 0,
     /// Integers: count, length. Addresses: stride in bytes.
     Vector = 1,
-    /// Integers: the length of each block. Addresses: the displacement of each block in bytes. One child, or
-    /// one for each block.
+    /// Integers: the length of each block. Addresses: the displacement of each block in bytes. A single
+    /// child, or a child for each block.
     Blocks = 2,
     /// Integers: dimensions, sizes, parts, starts, order (0 C, 1 Fortran).
     Subarray = 3,
-    /// The child as it is, with another extent.
+    /// The child's data with another extent.
     Resized = 4,
 }
 
@@ -178,8 +178,8 @@ fn combine(
     Layout::from_runs(runs.0, extent, common(children))
 }
 
-/// A box cut out of an array. The fastest dimension is a block; each further dimension repeats the box so
-/// far.
+/// A box cut out of an array. The fastest dimension is a block; each further dimension repeats the box built
+/// so far.
 fn subarray(
     child: &Layout,
     sizes: &[i64],
@@ -205,7 +205,7 @@ fn subarray(
     Ok(placed)
 }
 
-/// Makes a layout from a list: the offset of each byte of the data, in order.
+/// Makes a layout from the offset of each byte of the data, in order.
 fn traced(offsets: &[i64], extent: i64, element: Option<Element>) -> Result<Layout, Error> {
     let mut blocks: Vec<(i64, u64)> = Vec::new();
     for offset in offsets {
@@ -225,20 +225,20 @@ fn element_of(code: c_int) -> Option<Element> {
     Element::from_code(u8::try_from(code).ok()?)
 }
 
-/// Hands a layout to C; null after an error.
+/// Makes a layout handle for C; null after an error.
 fn hand_out(make: impl FnOnce() -> Result<Layout, Error>) -> *mut LayoutHandle {
     answer_or(std::ptr::null_mut(), || Ok(Box::into_raw(Box::new(LayoutHandle(make()?)))))
 }
 
-/// A predefined type of `bytes` bytes. `element` is one of unisono_element, or 0 for data that only moves.
-/// Every call that makes a layout returns NULL after an error.
+/// Makes the layout of a predefined type of `bytes` bytes. `element` is a value of unisono_element, or 0 for
+/// data without arithmetic. Every call that makes a layout returns NULL after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_layout_named(element: c_int, bytes: u64) -> *mut LayoutHandle {
     hand_out(|| Ok(named(element_of(element), bytes)))
 }
 
-/// A type made of others. `combiner` is one of unisono_mpi_combiner, which says what the integers and
-/// addresses mean.
+/// Makes a layout from other layouts. `combiner` is a value of unisono_mpi_combiner and defines the meaning
+/// of the integers and addresses.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_layout_combine(
     combiner: c_int,
@@ -263,7 +263,7 @@ pub unsafe extern "C" fn unisono_mpi_layout_combine(
     })
 }
 
-/// A type from the offsets of its bytes, one for each byte, in the order of the data.
+/// Makes a layout from the offset of each byte of the data, in order.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_layout_traced(
     offsets: *const i64,
@@ -275,7 +275,7 @@ pub unsafe extern "C" fn unisono_mpi_layout_traced(
     hand_out(|| traced(unsafe { slice(offsets, count, "offsets") }?, extent, element_of(element)))
 }
 
-/// The element that all data of a layout is made of; 0: there is no such element.
+/// The element type of all data in a layout; 0 if there is no single type.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_layout_element(layout: *const LayoutHandle) -> c_int {
     answer_or(0, || {
@@ -285,7 +285,7 @@ pub unsafe extern "C" fn unisono_mpi_layout_element(layout: *const LayoutHandle)
     })
 }
 
-/// The element if the layout is exactly one of it; 0 otherwise.
+/// The element type if the layout is exactly a single element; 0 otherwise.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_layout_single(layout: *const LayoutHandle) -> c_int {
     answer_or(0, || {

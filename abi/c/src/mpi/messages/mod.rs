@@ -1,15 +1,15 @@
 //! A transport over the host MPI's own messages, for ranks on other hosts.
 //!
 //! It is a [`Transport`] made of four callbacks of the shim: `MPI_Isend`, `MPI_Test`, `MPI_Improbe` and
-//! `MPI_Mrecv`, on a communicator of their own, so that no packet meets a message of the program.
+//! `MPI_Mrecv`, on a private communicator, so that no packet meets a message of the program.
 //!
 //! The idea: users on clusters already run an MPI that reaches all their hosts. Its messages are ordered and
-//! reliable, and the engine asks for nothing else. MPI offers no way to sleep until a message comes, so a
-//! waiter polls with pauses that grow: a short wait ends at once, a long wait costs little.
+//! reliable, and the engine needs no other property. MPI offers no way to sleep until a message arrives, so a
+//! waiter polls with growing pauses: a short wait ends at once, a long wait costs little.
 //!
-//! Cost: one message for each packet, copied once at each end. A packet is noticed up to [`LONGEST_PAUSE`]
-//! late if nothing came for a while. When not to use it: on one host, where memory is shared. The transport
-//! does not notice the death of a rank: a host MPI ends the whole job then.
+//! Cost: one message for each packet, copied once at each end. After a quiet time a packet may be noticed up
+//! to [`MAX_PAUSE`] late. When not to use it: on one host, where memory is shared. The transport does not
+//! notice the death of a rank: a host MPI then ends the whole job.
 
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
@@ -21,12 +21,12 @@ use unisono_rma::wire::packet::{HEADER, PacketKind};
 use unisono_rma::wire::{Gone, Transport};
 use unisono_rma::{Error, Rank};
 
-/// Polls without a pause. They take about as long as a message between idle hosts.
+/// Polls before the first pause. They take about as long as a message between idle hosts.
 const POLLS: u32 = 200;
 const FIRST_PAUSE: Duration = Duration::from_micros(5);
-const LONGEST_PAUSE: Duration = Duration::from_micros(200);
+const MAX_PAUSE: Duration = Duration::from_micros(200);
 /// MPIs send longer messages by a rendezvous; several packets in flight are faster than one long packet.
-const MOST_PAYLOAD: usize = 256 * 1024;
+const MAX_PAYLOAD: usize = 256 * 1024;
 
 /// The host MPI's messages, for jobs of several hosts. Each function returns 0 or an MPI error code.
 #[repr(C)]
@@ -34,8 +34,8 @@ const MOST_PAYLOAD: usize = 256 * 1024;
 pub struct Callbacks {
     /// The first argument of each function.
     pub context: *mut c_void,
-    /// Begins to send a packet. The packet stays where it is until `sent` says that it was sent; `*pending`
-    /// names it there.
+    /// Begins to send a packet and stores the operation in `*pending`. The packet's memory stays valid until
+    /// `sent` reports that the packet was sent.
     pub send: unsafe extern "C" fn(
         context: *mut c_void,
         to: c_int,
@@ -43,18 +43,18 @@ pub struct Callbacks {
         bytes: usize,
         pending: *mut *mut c_void,
     ) -> c_int,
-    /// Sets `*done` to 1 if a packet was sent, else to 0.
+    /// Sets `*done` to 1 if the packet was sent, else to 0.
     pub sent:
         unsafe extern "C" fn(context: *mut c_void, pending: *mut *mut c_void, done: *mut c_int) -> c_int,
-    /// Matches a packet that has arrived: its sender, its length, and in `*message` a name for `take`.
-    /// `*message` is NULL if none has arrived.
+    /// Matches a packet that has arrived. Stores its sender, its length, and in `*message` the message for
+    /// `take`. `*message` is NULL if none has arrived.
     pub receive: unsafe extern "C" fn(
         context: *mut c_void,
         from: *mut c_int,
         bytes: *mut usize,
         message: *mut *mut c_void,
     ) -> c_int,
-    /// Takes the packet that `receive` matched.
+    /// Receives the packet that `receive` matched.
     pub take: unsafe extern "C" fn(
         context: *mut c_void,
         message: *mut *mut c_void,
@@ -63,14 +63,14 @@ pub struct Callbacks {
     ) -> c_int,
 }
 
-/// A packet that the host MPI has not sent yet. Its memory must not move.
+/// A packet that the host MPI has not finished sending. Its memory must not move.
 #[derive(Debug)]
 struct UnsentPacket {
     _packet: Box<[u8]>,
     pending: *mut c_void,
 }
 
-/// One rank's end.
+/// A rank's end of the transport.
 #[derive(Debug)]
 pub(crate) struct HostMessages {
     rank: Rank,
@@ -79,14 +79,14 @@ pub(crate) struct HostMessages {
     outgoing: VecDeque<UnsentPacket>,
     arrived: VecDeque<(Rank, Vec<u8>)>,
     gone: Vec<Gone>,
-    /// Peers that have said goodbye: their last packets are on their way.
+    /// Peers that have sent a goodbye: their last packets are on their way.
     left: Vec<bool>,
-    /// This rank has said goodbye.
+    /// This rank has sent its goodbyes.
     leaving: bool,
 }
 
-// SAFETY: the context and the pending requests are the shim's. Any thread may call the shim if any thread may
-// call the host MPI; a job of several hosts asks for MPI_THREAD_MULTIPLE before it uses threads.
+// SAFETY: the context and the pending requests belong to the shim. Any thread may call the shim if any thread
+// may call the host MPI; a job of several hosts requests MPI_THREAD_MULTIPLE before it uses threads.
 unsafe impl Send for HostMessages {}
 
 impl HostMessages {
@@ -95,13 +95,13 @@ impl HostMessages {
         Self { rank, size, callbacks, outgoing, arrived, gone, left: vec![false; size], leaving: false }
     }
 
-    /// Takes what has arrived out of the host MPI; true if there was anything.
+    /// Receives all packets that have arrived; true if there was one.
     fn pump(&mut self) -> Result<bool, Error> {
         let mut any = false;
         loop {
             let (mut from, mut bytes, mut message) = (0, 0, ptr::null_mut());
             let Callbacks { context, receive, take, .. } = self.callbacks;
-            // SAFETY: a function of the shim's with its own context, and places for its answers.
+            // SAFETY: a function of the shim with its own context, and room for its results.
             let code = unsafe { receive(context, &raw mut from, &raw mut bytes, &raw mut message) };
             check("MPI_Improbe", code)?;
             if message.is_null() {
@@ -122,14 +122,14 @@ impl HostMessages {
         }
     }
 
-    /// Drops the packets that the host MPI has sent; true if none is left.
+    /// Drops the packets that the host MPI has sent; true if none remains.
     fn settle(&mut self) -> Result<bool, Error> {
         let Callbacks { context, sent, .. } = self.callbacks;
         let mut kept = VecDeque::with_capacity(self.outgoing.len());
         let mut failure = None;
         for mut packet in self.outgoing.drain(..) {
             let mut done = 0;
-            // SAFETY: a function of the shim's with its own context, and a request that it handed out.
+            // SAFETY: a function of the shim with its own context, and a request that the shim made.
             let code = unsafe { sent(context, &raw mut packet.pending, &raw mut done) };
             match check("MPI_Test", code) {
                 Err(error) => failure = Some(error),
@@ -162,7 +162,7 @@ impl Transport for HostMessages {
     }
 
     fn max_payload(&self) -> usize {
-        MOST_PAYLOAD
+        MAX_PAYLOAD
     }
 
     fn send(&mut self, to: Rank, header: &[u8; HEADER], payload: &[IoSlice<'_>]) -> Result<(), Error> {
@@ -213,7 +213,7 @@ impl Transport for HostMessages {
             polls += 1;
             if polls > POLLS {
                 std::thread::sleep(pause);
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                pause = (pause * 2).min(MAX_PAUSE);
             }
         }
         Ok(())
@@ -236,15 +236,15 @@ impl Transport for HostMessages {
 }
 
 impl HostMessages {
-    /// Whether the goodbye of a peer has not come yet.
+    /// Whether a goodbye of some peer is still missing.
     fn expects_goodbyes(&self) -> bool {
         let comes = |rank: usize| rank != self.rank.index() && !self.left[rank];
         self.leaving && (0..self.size).any(comes)
     }
 }
 
-/// Waits until the host MPI has read the packets of this rank, and has delivered the last packets of the
-/// others: an MPI that ends with messages left in it warns, or never ends.
+/// Waits until the host MPI has read this rank's packets and has delivered the last packets of the other
+/// ranks: an MPI that shuts down with messages left in it warns, or hangs.
 impl Drop for HostMessages {
     fn drop(&mut self) {
         let deadline = Nanos(5_000_000_000).after(clock::now());
@@ -256,7 +256,7 @@ impl Drop for HostMessages {
             }
             std::thread::sleep(FIRST_PAUSE);
         }
-        // the host MPI may still read what is left: it is leaked, not freed
+        // the host MPI may still read the remaining packets, so they are leaked and not freed
         self.outgoing.drain(..).for_each(std::mem::forget);
     }
 }

@@ -1,5 +1,6 @@
-//! The transport's own suite, over callbacks that pass messages between threads as an MPI does: matched in
-//! order, and sent only some time after the send began. Death is left out: nobody can see it through an MPI.
+//! Runs the transport's conformance suite over callbacks that pass messages between threads as an MPI does:
+//! matched in order, and completed only some time after the send began. Death is left out: an MPI does not
+//! show it.
 
 use super::*;
 use std::sync::{Arc, Mutex};
@@ -7,7 +8,7 @@ use unisono_rma::wire::conformance;
 
 type Queue = Mutex<VecDeque<(c_int, Vec<u8>)>>;
 
-/// One rank's end of the pretended MPI.
+/// A rank's end of the simulated MPI.
 struct End {
     rank: c_int,
     queues: Arc<Vec<Queue>>,

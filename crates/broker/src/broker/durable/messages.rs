@@ -1,8 +1,8 @@
-//! Messages of MQTT clients in the log, and when they are confirmed.
+//! MQTT messages in the log, and their confirmations.
 //!
-//! A message to a topic that is kept is written before anybody gets it. PUBACK (QoS 1) and PUBREC (QoS 2) say
-//! that the log has it: written, or synced, as the broker was told. A message that the log does not take goes
-//! to nobody and is not confirmed. A message of QoS 0 promises nothing, and is delivered also then.
+//! A message to a logged topic is written before it is delivered. PUBACK (QoS 1) and PUBREC (QoS 2) say that
+//! the log has the message: written, or synced, as configured. A message that the log refuses is neither
+//! delivered nor confirmed. A message of QoS 0 has no guarantee, and is delivered even then.
 //!
 //! Confirmations of a client keep their order (MQTT 5.0, section 4.6). So while one of them waits for the
 //! disk, later ones wait too, whatever their topic.
@@ -19,8 +19,8 @@ use unisono_eventchannel::{Publication, PublishError, Published, SupplierId, Top
 use unisono_linux::clock::Nanos;
 
 impl Broker {
-    /// The same, where MQTT messages of QoS 1 and 2 to topics that are kept are confirmed when they have come
-    /// so far; at least, when they are written.
+    /// Sets the durability at which MQTT messages of QoS 1 and 2 to logged topics are confirmed; at least
+    /// [`Durability::Written`].
     #[must_use]
     pub fn confirming_messages(mut self, durability: Durability) -> Self {
         if let Some(durable) = &mut self.durable {
@@ -29,14 +29,14 @@ impl Broker {
         self
     }
 
-    /// Whether a client has to wait with its next message of QoS 1 or 2 until the disk has earlier ones.
+    /// Whether a client's next message of QoS 1 or 2 has to wait until the disk has earlier ones.
     pub(in crate::broker) fn waits_for_disk(&mut self, session: MqttSessionId) -> bool {
         let behind = |durable: &DurableEvents| durable.unsynced.len() >= MOST_UNSYNCED;
         self.durable.as_ref().is_some_and(behind)
             && self.mqtt.unconfirmed(session).is_some_and(|unconfirmed| *unconfirmed > 0)
     }
 
-    /// Publishes a message; if its topic is kept, also its position in the log.
+    /// Publishes a message; returns its position in the log too, if its topic is logged.
     pub(in crate::broker) fn publish_message(
         &mut self,
         now: Nanos,
@@ -60,7 +60,7 @@ impl Broker {
             match append((&mut *log, chain, *epoch, now), of, event, retention) {
                 Ok(at) => position = Some(at),
                 Err(error) if qos > MqttQos::AtMostOnce => return Err(error.to_string()),
-                // nobody was promised that it is kept; the log has counted it
+                // QoS 0 has no guarantee; the log has counted the failure
                 Err(_) => {}
             }
             Ok(())
@@ -84,7 +84,7 @@ impl Broker {
                     && (*unconfirmed > 0 || position.is_some_and(|at| at >= durable.log.synced())) =>
             {
                 *unconfirmed += 1;
-                // one that is not in the log, or came before, does not become new when the sync fails
+                // after a failed sync only a message with a position of its own counts as new again
                 let exactly_once = exactly_once.filter(|_| position.is_some());
                 let position = position.unwrap_or(durable.log.next() - 1);
                 let what = SyncedAnswer::Message { session, exactly_once, packet };
@@ -94,8 +94,8 @@ impl Broker {
         }
     }
 
-    /// A sync has ended for which the confirmation of a message waited. After one that failed the client is
-    /// sent away, and its message is a new one when it comes again: MQTT 3.1.1 knows no refusal.
+    /// A sync has ended on which the confirmation of a message depended. After a failed sync the client is
+    /// disconnected, and its message counts as new when it comes again: MQTT 3.1.1 knows no refusal.
     pub(super) fn message_synced(
         &mut self,
         now: Nanos,

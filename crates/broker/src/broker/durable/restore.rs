@@ -1,7 +1,7 @@
-//! What topics keep for those who come late, out of the log: after a restart it is as it was before.
+//! Restores the retained events and histories of topics from the log after a restart.
 //!
-//! Topics whose events are in the log keep again what they kept, as far as the log still has it. Others keep
-//! nothing, as after any restart. Cost: the log is read once more when the broker starts.
+//! Logged topics get back their events, as far as the log still has them. Other topics start empty, as after
+//! any restart. Cost: the log is read once more when the broker starts.
 
 use crate::broker::Broker;
 use crate::log::{KeptTopic, LogCursor, LogEntry, LogError, LoggedEvent};
@@ -10,7 +10,7 @@ use unisono_eventchannel::{KeepingTerms, Retention, TopicId, TopicSpec};
 use unisono_linux::clock::Nanos;
 
 impl Broker {
-    /// The same with a log, whose topics keep for those who come late what they kept before.
+    /// Restores the kept events of the log's topics, in a broker with a log.
     ///
     /// # Errors
     /// The log cannot be read.
@@ -18,12 +18,12 @@ impl Broker {
         let Some(durable) = &mut self.durable else { return Ok(self) };
         for KeptTopic { topic, event_type, history, exclusive } in durable.log.kept_topics()? {
             let spec = Advertisement { event_type, history, exclusive, ..Advertisement::of(&topic) };
-            // what this broker does not take any more, because its limits are others, is declared anew
+            // a topic that exceeds the present limits is declared anew by its supplier
             if let Ok(spec) = spec.topic_spec() {
                 let _ = self.channel.declare(spec);
             }
         }
-        // nobody pays: who published it may not come back
+        // no account is charged: the original publisher may not come back
         let terms = KeepingTerms {
             all: usize::try_from(self.limits.memory).unwrap_or(usize::MAX),
             ..Default::default()
@@ -48,7 +48,7 @@ impl Broker {
             }
             if let Some(mut kept) = durable.event(now, cursor.body(), position) {
                 (kept.topic, kept.payload.origin.retain) = (TopicId(topic.0), event.retained);
-                // without room it is missing, as it would have been refused to its supplier
+                // without room the event is missing, as it would have been refused to its supplier
                 let _ = self.channel.keep_again(kept, retention, &terms);
             }
         }

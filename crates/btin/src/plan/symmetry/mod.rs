@@ -1,25 +1,25 @@
-//! For `unisono tree plan` in regular networks such as tori and fat trees, both kinds of ties: which roots
-//! have equal trees, because the network looks the same from many of its switches.
+//! For `unisono tree plan` in regular networks such as tori and fat trees, both kinds of ties: finds roots
+//! with equal trees, because the network looks the same from many of its switches.
 //!
 //! A symmetry of the network maps the ways from a root onto the ways from the root's image. It need not map
-//! the tree: where several neighbours are nearer, the tree takes the one with the lowest id, and the symmetry
-//! may change the order of ids. It does map the tree, and so height and leaves, if it maps every choice of
-//! the tree onto the choice of the image's tree. By level order the tree around r chooses at every switch w
-//! among the neighbours of w that are nearer to r. By queue it chooses, for every u, at every w on the way
-//! from r to u, among the neighbours that are nearer to u (see [`branches`](super::branches)). So a symmetry
-//! fails only for roots r for which some w has a target (r itself; by queue also a u behind w) in several
-//! directions, and the symmetry does not keep the choice among those directions.
+//! the tree: if several neighbors are nearer, the tree takes the neighbor with the lowest id, and the
+//! symmetry may change the order of ids. It does map the tree, and so height and leaves, if it maps every
+//! choice of the tree onto the choice of the image's tree. By level order the tree around r chooses at every
+//! switch w among the neighbors of w that are nearer to r. By queue it chooses, for every u, at every w on
+//! the way from r to u, among the neighbors that are nearer to u (see [`branches`](super::branches)). So a
+//! symmetry fails only for roots r for which some w has a target (r itself; by queue also a u behind w) in
+//! several directions, and the symmetry does not keep the choice among those directions.
 //!
-//! Which directions compete is the same for all switches that symmetries map onto each other. One search from
-//! one switch of each [kind](SymmetricDigits::kinds) tells it for all. Where a symmetry changes the order of
-//! ids and those directions compete, the roots concerned are listed and left out. In a torus of even width a
-//! row falls into two classes, in one of odd width it is one. In a k-ary fat tree the roots of one level
-//! whose digits are 0 in the same places are one class. [`numbers`] guesses symmetries; every link is then
+//! The competing directions are the same for all switches that symmetries map onto each other, so one search
+//! from one switch of each [kind](SymmetricDigits::kinds) finds them for all. If a symmetry changes the order
+//! of ids, and those directions compete, the affected roots are listed and left out. In a torus of even width
+//! a row forms two classes, in a torus of odd width it forms one. In a k-ary fat tree the roots of one level
+//! whose digits are 0 in the same places form one class. [`numbers`] guesses symmetries; every link is then
 //! checked.
 //!
-//! Cost: O(links) for each symmetry and each kind. When not to use it: in irregular networks it finds
-//! nothing, after a look at some hundred switches for each way to take the numbers apart, and so in regular
-//! networks that are numbered at random.
+//! Cost: O(links) for each symmetry and each kind. When not to use it: in irregular networks, and in regular
+//! networks that are numbered at random, it finds no symmetry after visiting some hundred switches for each
+//! way to split the numbers into digits.
 
 mod numbers;
 mod ways;
@@ -33,20 +33,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ways::{AllWays, OriginWays, Slots};
 
 /// With more kinds than this, one search for each kind costs more than symmetries save.
-const MOST_KINDS: u32 = 64;
+const MAX_KINDS: u32 = 64;
 
-/// Roots that a symmetry fails for are listed until the list has this many entries for each switch of the
-/// network; then the symmetry is of no use.
-const MOST_LEFT_OUT: usize = 4;
+/// The list of roots that a symmetry fails for may have this many entries for each switch of the network; a
+/// longer list means that the symmetry does not help.
+const MAX_LEFT_OUT: usize = 4;
 
-/// If one switch rules out more than one root in this many, the symmetry is of no use.
+/// If one switch rules out more than one root in this many, the symmetry does not help.
 const HOPELESS: usize = 32;
 
-/// What symmetries say about trees of groups with members at every switch.
+/// The effect of symmetries on trees of groups with members at every switch.
 pub(super) struct Alike {
     lowest: Vec<u32>,
     kind: Vec<u8>,
-    /// By kind and depth: a tree has at least this many leaves at that depth and below.
+    /// By kind and depth: a lower bound of a tree's leaves at that depth and below.
     leaves_at_least: Vec<Vec<u32>>,
 }
 
@@ -54,7 +54,7 @@ impl Alike {
     /// `None`: the network has no symmetries that help.
     pub(super) fn find(graph: &Graph, scan: Scan, crew: Workers) -> Option<Self> {
         let numbers = SymmetricDigits::guess(graph)?;
-        if numbers.kinds() > MOST_KINDS {
+        if numbers.kinds() > MAX_KINDS {
             return None;
         }
         let count = graph.len() as u32;
@@ -96,15 +96,15 @@ impl Alike {
         self.lowest[root as usize]
     }
 
-    /// How many leaves a root's tree has at least from each depth on.
+    /// A lower bound of the leaves of a root's tree from each depth on.
     pub(super) fn leaves_at_least(&self, root: u32) -> &[u32] {
         &self.leaves_at_least[usize::from(self.kind[root as usize])]
     }
 }
 
-/// By switch: the lowest switch that symmetries of the network map onto it, if they map members onto members,
-/// so that the members are as far from one as from the other; and how many looks at a neighbour the proof
-/// took. `None` if there are no symmetries, or if the proof takes more than `most` looks.
+/// By switch: the lowest switch that symmetries map onto it. The symmetries map members onto members, so that
+/// the distances to the members are the same from both. Also returns the edges visited by the proof. `None`
+/// if there are no symmetries, or if the proof visits more than `most` edges.
 pub(super) fn orbits(
     graph: &Graph,
     is_member: &[bool],
@@ -134,7 +134,7 @@ pub(super) fn orbits(
     Some(((0..count).map(|switch| classes.lowest(switch)).collect(), looks))
 }
 
-/// By switch and slot: which of the switch's own neighbours, in order of id, that is.
+/// By switch and slot: the place of that neighbor among the switch's own neighbors, in order of id.
 struct NeighbourOrder {
     first: Vec<usize>,
     place: Vec<u8>,
@@ -169,10 +169,10 @@ struct SymmetryJudge<'a> {
     ways: &'a AllWays<'a>,
     places: &'a NeighbourOrder,
     scan: Scan,
-    /// By kind, places of neighbours and places of their images: among which directions the choice is not
-    /// kept.
+    /// By kind, places of neighbors and places of their images: sets of directions whose choice the symmetry
+    /// does not keep.
     broken: HashMap<Vec<u8>, Vec<Slots>>,
-    /// By kind and such directions: the roots concerned, as seen from the origin. `None`: there are too many.
+    /// By kind and set of directions: the affected roots, relative to the origin. `None`: there are too many.
     concerned: HashMap<(u8, Slots), Option<Vec<u32>>>,
 }
 
@@ -181,11 +181,11 @@ impl<'a> SymmetryJudge<'a> {
         Self { ways, places, scan, broken: HashMap::new(), concerned: HashMap::new() }
     }
 
-    /// The roots for which a symmetry may not map tree onto tree. `None`: they are too many.
+    /// The roots for which a symmetry may not map tree onto tree. `None`: there are too many.
     fn fails_for(mut self, images: &[u32]) -> Option<Vec<bool>> {
         let AllWays { graph, numbers, kinds } = *self.ways;
         let mut fails = vec![false; graph.len()];
-        let mut left = MOST_LEFT_OUT * graph.len();
+        let mut left = MAX_LEFT_OUT * graph.len();
         let mut key = Vec::new();
         for (switch, &image) in (0..).zip(images) {
             let near = graph.near(switch);
@@ -230,17 +230,17 @@ fn lowest(places: &[u8], slots: Slots) -> Option<usize> {
 fn concerned(ways: &AllWays, scan: Scan, kind: u8, first: Slots) -> Option<Vec<u32>> {
     let kind = usize::from(kind);
     let targets = ways.kinds[kind].towards(first);
-    // As many for each switch that breaks the order would be everybody soon.
+    // With more roots for each switch that breaks the order, soon all roots would be listed.
     if targets.len() > (ways.graph.len() / HOPELESS).max(HOPELESS) {
         return None;
     }
     match scan {
         Scan::Level => Some(targets),
-        Scan::Queue => ways.over(kind, targets, MOST_LEFT_OUT * ways.graph.len()),
+        Scan::Queue => ways.over(kind, targets, MAX_LEFT_OUT * ways.graph.len()),
     }
 }
 
-/// Disjoint sets of switches; the lowest switch of a set stands for it.
+/// Disjoint sets of switches, each represented by its lowest switch.
 struct Classes(Vec<u32>);
 
 impl Classes {

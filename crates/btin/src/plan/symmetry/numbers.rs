@@ -1,15 +1,14 @@
 //! For [`symmetry`](super): symmetries that can be read off the numbers of switches.
 //!
-//! People number a regular network regularly: the number of a switch is made of digits, such as its place in
-//! the row, its row and its level. A network that looks the same from everywhere stays the same when one
-//! digit of all numbers is increased by one, round and round (a torus), or when two values of a digit change
-//! places (a fat tree). The divisors of the number of switches give guesses of the digits; a few switches are
-//! tried; and then [`SymmetricDigits::keeps`] looks at every link. A symmetry is what maps each link onto a
-//! link.
+//! People number a regular network regularly: the number of a switch consists of digits, such as its column,
+//! its row and its level. A symmetric network stays the same when one digit of all numbers is increased by
+//! one, modulo its radix (a torus), or when two values of a digit are exchanged (a fat tree). The divisors of
+//! the number of switches give guesses of the digits; a few switches are tested; and then
+//! [`SymmetricDigits::keeps`] checks every link. A symmetry maps each link onto a link.
 
 use super::super::graph::Graph;
 
-/// The number of a switch is written in digits of several radices; this is one of them.
+/// A digit of switch numbers. Each digit has its own radix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Digit {
     stride: u32,
@@ -27,22 +26,22 @@ pub(super) struct Move {
 enum What {
     /// Every value becomes the next one; the last becomes 0.
     Turn,
-    /// This value and the next change places.
+    /// This value and the next one are exchanged.
     Swap(u32),
 }
 
-/// Digits that can take any value without anybody noticing, and by which moves.
+/// The digits that symmetries change, and those symmetries.
 pub(super) struct SymmetricDigits {
     count: u32,
     digits: Vec<Digit>,
     pub(super) moves: Vec<Move>,
 }
 
-/// A guess is tried on this many switches before the proof looks at every link.
+/// A guess is tested on this many switches before the proof checks every link.
 const TRIED: u32 = 128;
 
 /// A digit with more values than this is only turned, because there are as many swaps as values.
-const MOST_SWAPPED: u32 = 64;
+const MAX_SWAPPED: u32 = 64;
 
 impl Digit {
     fn of(self, switch: u32) -> u32 {
@@ -65,7 +64,7 @@ impl Move {
         switch - value * self.digit.stride + self.value(value) * self.digit.stride
     }
 
-    /// The image of each of `count` switches.
+    /// The images of the switches below `count`.
     pub(super) fn images(self, count: u32) -> Vec<u32> {
         let Digit { stride, radix } = self.digit;
         let mut images = Vec::with_capacity(count as usize);
@@ -80,7 +79,7 @@ impl Move {
 }
 
 impl SymmetricDigits {
-    /// Guesses. [`keeps`](Self::keeps) has to prove each move.
+    /// Guesses symmetries. [`keeps`](Self::keeps) has to prove each move.
     pub(super) fn guess(graph: &Graph) -> Option<Self> {
         let count = u32::try_from(graph.len()).ok()?;
         let divisors: Vec<u32> = divisors(count);
@@ -100,7 +99,7 @@ impl SymmetricDigits {
                 .iter()
                 .rev()
                 .copied()
-                .filter(|&radix| (2..=MOST_SWAPPED).contains(&radix) && count / stride % radix == 0);
+                .filter(|&radix| (2..=MAX_SWAPPED).contains(&radix) && count / stride % radix == 0);
             if let Some(found) = few.filter_map(swapped).next().or_else(|| radices().find_map(turned)) {
                 digits.push(found[0].digit);
                 stride *= found[0].digit.radix;
@@ -121,7 +120,7 @@ impl SymmetricDigits {
         })
     }
 
-    /// The switches whose digits are all 0, one of each kind.
+    /// The switches whose digits are all 0: one for each kind.
     pub(super) fn origins(&self) -> impl Iterator<Item = u32> {
         (0..self.count).filter(|&switch| self.origin(switch) == switch)
     }
@@ -130,12 +129,12 @@ impl SymmetricDigits {
         self.count / self.digits.iter().map(|digit| digit.radix).product::<u32>()
     }
 
-    /// The switch of its kind whose digits are all 0.
+    /// The switch of the same kind whose digits are all 0.
     pub(super) fn origin(&self, switch: u32) -> u32 {
         self.digits.iter().fold(switch, |rest, digit| rest - digit.of(switch) * digit.stride)
     }
 
-    /// Where a switch goes by the turns that move an origin to a switch of its kind.
+    /// The image of a switch under the turns that map the origin of its kind onto `by`.
     pub(super) fn shifted(&self, switch: u32, by: u32) -> u32 {
         self.digits.iter().fold(switch, |shifted, digit| {
             let before = digit.of(switch);
@@ -145,7 +144,7 @@ impl SymmetricDigits {
         })
     }
 
-    /// Where a switch goes by the turns that move another to the origin of its kind.
+    /// The image of a switch under the turns that map `from` onto the origin of its kind.
     pub(super) fn relative(&self, switch: u32, from: u32) -> u32 {
         self.digits.iter().fold(switch, |relative, digit| {
             let (before, from) = (digit.of(switch), digit.of(from));

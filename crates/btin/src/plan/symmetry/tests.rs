@@ -1,4 +1,4 @@
-//! Roots that are said to have equal trees, against their trees; and that many are said to.
+//! Compares the trees of roots that symmetries call equal, and checks that symmetries find many.
 
 use super::super::families::{Links, any_family, fat_tree, network, regular, torus, with_nodes};
 use super::super::search::Search;
@@ -11,7 +11,7 @@ fn graph((n, links): &Links) -> Graph {
     Graph::new(&network(*n, links, &[]))
 }
 
-/// How many classes there are; each root's tree has the height and leaves of the lowest in its class.
+/// The number of classes. Checks that each root's tree has the height and leaves of the lowest in its class.
 fn classes(graph: &Graph, scan: Scan) -> usize {
     let count = graph.len();
     let Some(alike) = Alike::find(graph, scan, Workers::new(None)) else { return count };
@@ -33,8 +33,8 @@ fn classes(graph: &Graph, scan: Scan) -> usize {
     classes.iter().enumerate().filter(|&(root, &lowest)| root == lowest as usize).count()
 }
 
-/// Each switch is joined to those whose number is greater by an offset, digit by digit, round and round: a
-/// torus with other links.
+/// A torus with arbitrary links: each switch is linked to the switches whose number is greater by an offset,
+/// digit by digit, modulo the radix.
 fn shifts(radices: &[u32], offsets: &[Vec<u32>]) -> Links {
     let count = radices.iter().product();
     let to = |switch: u32, offset: &[u32]| {
@@ -63,7 +63,7 @@ fn regularly_numbered() -> impl Strategy<Value = Links> {
     )
 }
 
-/// A level as the lowest digit instead of the highest.
+/// Makes the level the lowest digit instead of the highest.
 fn level_last((n, links): Links, levels: u32) -> Links {
     let width = n / levels;
     let renumber = |switch: u32| switch % width * levels + switch / width;

@@ -1,25 +1,24 @@
-//! For [`symmetry`](super): all shortest ways from one switch of each kind, by the neighbours that they begin
-//! with.
+//! For [`symmetry`](super): all shortest ways from one switch of each kind, grouped by their first step.
 
 use super::super::graph::Graph;
 use super::numbers::SymmetricDigits;
 use std::collections::BTreeMap;
 
-/// Which neighbours of a switch, by their place among the neighbours of the origin of its kind.
+/// A set of neighbors of a switch, as bits of their places among the neighbors of the origin of its kind.
 pub(super) type Slots = u64;
 
 /// All shortest ways from the origin of one kind.
 pub(super) struct OriginWays {
     pub(super) origin: u32,
     distance: Vec<u32>,
-    /// By switch: which neighbours of the origin are nearer to it.
+    /// By switch: the neighbors of the origin that are nearer to that switch.
     first: Vec<Slots>,
-    /// The different values of `first`.
+    /// The distinct values of `first`.
     pub(super) firsts: Vec<Slots>,
 }
 
 impl OriginWays {
-    /// `None`: the origin has more than 64 neighbours, so that a word has no bit for each.
+    /// `None`: the origin has more than 64 neighbors, so that a word has no bit for each.
     pub(super) fn new(graph: &Graph, origin: u32) -> Option<Self> {
         let mut distance = vec![u32::MAX; graph.len()];
         let mut first: Vec<Slots> = vec![0; graph.len()];
@@ -55,8 +54,8 @@ impl OriginWays {
         Some(Self { origin, distance, first, firsts })
     }
 
-    /// From each depth on, a lower bound of the leaves of a breadth-first tree around the origin: in each
-    /// level, as many as the next level has switches less.
+    /// From each depth on, a lower bound of the leaves of a breadth-first tree around the origin: the sum of
+    /// all decreases in the number of switches from one level to the next.
     pub(super) fn leaves_at_least(&self) -> Vec<u32> {
         let mut leaves: Vec<u32> = Vec::new();
         for &depth in self.distance.iter().filter(|&&depth| depth != u32::MAX) {
@@ -71,7 +70,7 @@ impl OriginWays {
         leaves
     }
 
-    /// The switches to which exactly these neighbours are nearer.
+    /// The switches that exactly these neighbors are nearer to.
     pub(super) fn towards(&self, first: Slots) -> Vec<u32> {
         (0..).zip(&self.first).filter(|(_, ways)| **ways == first).map(|(switch, _)| switch).collect()
     }
@@ -94,8 +93,8 @@ impl AllWays<'_> {
         self.kinds[self.kind(from)].distance[self.numbers.relative(to, from) as usize]
     }
 
-    /// The switches from which a shortest way to one of the targets leads over the origin. `None`: it takes
-    /// more than `steps` steps to find out.
+    /// The switches that have a shortest way to a target through the origin. `None`: the search needs more
+    /// than `steps` steps.
     pub(super) fn over(&self, kind: usize, targets: Vec<u32>, mut steps: usize) -> Option<Vec<u32>> {
         let kind = &self.kinds[kind];
         let far = |switch: u32| kind.distance[switch as usize];

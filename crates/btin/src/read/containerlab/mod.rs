@@ -1,4 +1,4 @@
-//! The topology files of containerlab, YAML.
+//! Reads the topology files of containerlab, YAML.
 //!
 //! ```yaml
 //! topology:
@@ -12,11 +12,11 @@
 //!       endpoints: [{node: leaf1, interface: e1-2}, {node: web1, interface: eth2}]
 //! ```
 //!
-//! A node is a host if its kind is one that runs ordinary programs, such as `linux`. Every other node is a
-//! switch, because containerlab has more kinds of routers than can be listed. A node without a kind has the
-//! kind of its group, or else the default kind, as in containerlab. `--role` corrects this by any key of a
-//! node, by its labels, and by `name`. Links that end outside of the lab's nodes (at the host, in the
-//! management network) are left out.
+//! A node is a host if its kind runs ordinary programs, such as `linux`. Every other node is a switch,
+//! because containerlab has too many kinds of routers to list. A node without a kind has the kind of its
+//! group, or else the default kind, as in containerlab. `--role` overrides this by any key of a node, by its
+//! labels, and by `name`. Links that end outside of the lab's nodes (at the host, in the management network)
+//! are left out.
 
 mod yaml;
 
@@ -30,21 +30,21 @@ use yaml::{Yaml, YamlValue};
 /// Kinds of nodes that run a user's programs.
 const HOSTS: [&str; 6] = ["linux", "host", "ext-container", "k8s-kind", "generic_vm", "keysight_ixia-c-one"];
 
-/// Kinds that are switches without a doubt; other kinds are named in the report.
+/// Kinds that certainly are switches; the report names other kinds.
 const BRIDGES: [&str; 2] = ["bridge", "ovs-bridge"];
 
-/// Names at ends of links that mean something outside the lab.
+/// Node names in links that stand for something outside the lab.
 const OUTSIDE: [&str; 5] = ["host", "mgmt-net", "macvlan", "vxlan", "dummy"];
 
 /// Most keys of a node, of its labels, and of a link. An alias repeats all of them in two bytes, so that
 /// without a limit the time to read them would grow with the square of the file. Containerlab knows about 50
 /// keys of a node.
-const MOST_KEYS: usize = 256;
+const MAX_KEYS: usize = 256;
 
 /// Most kinds that the report names.
-const MOST_NAMED: usize = 20;
+const MAX_NAMED: usize = 20;
 
-/// Whether a text begins like a topology of containerlab.
+/// Whether a line begins a topology of containerlab.
 pub(super) fn is_telling(line: &str) -> bool {
     line.starts_with("topology:")
 }
@@ -102,7 +102,7 @@ pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError>
         }
     }
     if !doubtful.is_empty() {
-        let named: Vec<&str> = doubtful.iter().map(String::as_str).take(MOST_NAMED).collect();
+        let named: Vec<&str> = doubtful.iter().map(String::as_str).take(MAX_NAMED).collect();
         let more = doubtful.len() - named.len();
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let named = named.join(", ");
@@ -121,14 +121,14 @@ pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError>
     Ok(draft)
 }
 
-/// Keys and values of a mapping, if they are not too many.
+/// Keys and values of a mapping. Fails if there are too many.
 fn settings<'y>(
     element: &str,
     of: YamlValue<'y>,
 ) -> Result<impl Iterator<Item = (&'y str, YamlValue<'y>)> + use<'y>, ReadError> {
     let all = of.entries();
-    if all.len() > MOST_KEYS {
-        return Err(of.wrong(element, format!("it has more than {MOST_KEYS} keys")));
+    if all.len() > MAX_KEYS {
+        return Err(of.wrong(element, format!("it has more than {MAX_KEYS} keys")));
     }
     Ok(all)
 }
@@ -158,7 +158,7 @@ fn cable(draft: &mut Draft, link: YamlValue<'_>) -> Result<Option<DraftCable>, R
     Ok(Some(DraftCable { a, b, at: link.at() }))
 }
 
-/// What an end of a link is plugged into. `None`: no node of the lab.
+/// The node and port at an end of a link. `None`: it is not a node of the lab.
 fn plug(draft: &Draft, end: YamlValue<'_>) -> Result<Option<Plug>, ReadError> {
     let said = match end.word() {
         Some(word) => word.split_once(':'),

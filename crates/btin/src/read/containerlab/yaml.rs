@@ -1,8 +1,8 @@
-//! A YAML text as values, each with its place in the text.
+//! Reads a YAML text into values, each with its position in the text.
 //!
-//! An alias (`*name`) is another reference to the anchored value, not a copy, so that values take no more
-//! memory than the text justifies. Depth and number of values are limited. A key must be a word, and may
-//! occur once in its mapping.
+//! An alias (`*name`) is another reference to the anchored value, not a copy, so that the memory for values
+//! is proportional to the text. Depth and number of values are limited. A key must be a scalar, and may occur
+//! once in its mapping.
 
 use crate::format::ReadError;
 use saphyr_parser::{Event, Parser, ScanError};
@@ -14,11 +14,11 @@ const DEEPEST: usize = 64;
 
 /// Most values of a file. Each takes about 60 bytes in memory, and a link of containerlab at least four
 /// values.
-const MOST_VALUES: usize = 4_000_000;
+const MAX_VALUES: usize = 4_000_000;
 
 pub(super) struct Yaml<'t> {
     text: &'t str,
-    /// The byte at which each value begins, and the value.
+    /// The byte offset of each value, and the value.
     values: Vec<(usize, Content<'t>)>,
 }
 
@@ -49,7 +49,7 @@ impl<'t> Yaml<'t> {
         let mut parser = Parser::new_from_str(text);
         let mut anchors: HashMap<usize, u32> = HashMap::new();
         let mut unfinished: Vec<Unfinished> = Vec::new();
-        // the parser counts characters, and places are bytes
+        // the parser counts characters, but positions are bytes
         let (mut characters, mut at) = (0, 0);
         while let Some(event) = parser.next_event() {
             let (event, span) = event.map_err(|error| unreadable(&error))?;
@@ -90,10 +90,10 @@ impl<'t> Yaml<'t> {
                 }
                 _ => continue,
             };
-            if yaml.values.len() == MOST_VALUES {
-                return Err(yaml.wrong(start, format!("more than {MOST_VALUES} values")));
+            if yaml.values.len() == MAX_VALUES {
+                return Err(yaml.wrong(start, format!("more than {MAX_VALUES} values")));
             }
-            let number = u32::try_from(yaml.values.len()).expect("fits because MOST_VALUES does");
+            let number = u32::try_from(yaml.values.len()).expect("fits because MAX_VALUES does");
             yaml.values.push((start, content));
             anchors.insert(anchor, number);
             if let Some(outer) = unfinished.last_mut() {
@@ -103,7 +103,7 @@ impl<'t> Yaml<'t> {
         Ok(yaml)
     }
 
-    /// The outermost value; none of an empty text.
+    /// The outermost value; `None` if the text is empty.
     pub(super) fn root(&self) -> Option<YamlValue<'_>> {
         let last = u32::try_from(self.values.len()).ok()?.checked_sub(1)?;
         Some(YamlValue { yaml: self, number: last })
@@ -142,7 +142,7 @@ impl<'y> YamlValue<'y> {
         &self.yaml.values[self.number as usize].1
     }
 
-    /// Byte of the text at which the value begins.
+    /// The byte offset of the value in the text.
     pub(super) fn at(self) -> usize {
         self.yaml.values[self.number as usize].0
     }

@@ -1,11 +1,11 @@
-//! The words of DOT, each with the byte at which it begins.
+//! The lexer for DOT: tokens, each with its byte offset.
 
 use crate::format::ReadError;
 use std::fmt;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Token {
-    /// A name, number, text in quotes or in `<>`; only a bare one can be a word of the language.
+    /// A name, number, text in quotes or in `<>`; only a bare one can be a keyword.
     Name {
         text: String,
         bare: bool,
@@ -49,7 +49,7 @@ impl fmt::Display for Token {
 pub(super) struct Lexer<'a> {
     text: &'a str,
     at: usize,
-    /// The word that was looked at but not taken, where it begins, and where the next does.
+    /// The token that was peeked at but not taken, and where it begins.
     ahead: Option<(usize, Token)>,
 }
 
@@ -63,7 +63,7 @@ impl<'a> Lexer<'a> {
         self.text
     }
 
-    /// Where the next word begins, or nearly so.
+    /// Where the next token begins, or a position in the white space before it.
     pub(super) fn at(&self) -> usize {
         self.ahead.as_ref().map_or(self.at, |(at, _)| *at)
     }
@@ -115,7 +115,7 @@ impl<'a> Lexer<'a> {
         Ok((at, token))
     }
 
-    /// Over white space, `// ...`, `/* ... */`, and lines that begin with `#`.
+    /// Skips white space, `// ...`, `/* ... */`, and lines that begin with `#`.
     fn space(&mut self) -> Result<(), ReadError> {
         loop {
             let rest = self.rest();
@@ -164,7 +164,7 @@ impl<'a> Lexer<'a> {
         Ok(Token::Name { text: text.to_owned(), bare: true })
     }
 
-    /// `"..."`, with `\"` and line joins, and `+` between several.
+    /// Reads `"..."`, with `\"` and line joins, and `+` between several.
     fn quoted(&mut self) -> Result<Token, ReadError> {
         let start = self.at;
         let mut text = String::new();
@@ -206,7 +206,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// `<...>` with `<` and `>` in pairs inside.
+    /// Reads `<...>` with pairs of `<` and `>` inside.
     fn html(&mut self) -> Result<Token, ReadError> {
         let rest = self.rest();
         let mut depth = 0_usize;

@@ -1,9 +1,9 @@
-//! Graphviz DOT: graphs as people write them.
+//! Reads Graphviz DOT.
 //!
-//! The reader takes `graph` and `digraph` (cables have no direction), chains of edges, subgraphs as ends of
+//! The reader accepts `graph` and `digraph` (cables have no direction), chains of edges, subgraphs as ends of
 //! edges, defaults (`node [type=switch]`), names in quotes and in HTML, and comments of all three kinds. A
 //! port is written `a:1`; compass points are ignored. It uses three attributes of a vertex: `type`, `ports`
-//! and `member`. The others are counted and reported.
+//! and `member`. It counts and reports all others.
 //!
 //! The parser is our own because errors must name line and column, and because the language is small.
 
@@ -15,15 +15,15 @@ use crate::format::ReadError;
 use lex::{Lexer, Token};
 use std::collections::BTreeMap;
 
-/// Subgraphs within subgraphs; deeper is no drawing but an attack on the stack.
+/// Deepest nesting of subgraphs; deeper files would exhaust the stack.
 const DEEPEST: usize = 64;
 
-/// Cables that edges between subgraphs may make: each vertex of one with each of the other.
-const MOST_CABLES: usize = 1_000_000;
+/// Most cables made by edges between subgraphs, which join each vertex of one with each vertex of the other.
+const MAX_CABLES: usize = 1_000_000;
 
-/// Attributes that `node [...]` may put in effect: every vertex takes them all, so the time grows with their
-/// number times that of the vertices. Graphviz knows about 180.
-const MOST_DEFAULTS: usize = 256;
+/// Most attributes that `node [...]` may set. Every vertex takes them all, so the time grows with the product
+/// of their number and the number of vertices. Graphviz knows about 180.
+const MAX_DEFAULTS: usize = 256;
 
 pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError> {
     let mut parser = Parser { lexer: Lexer::new(text), draft: Draft::new(roles), depth: 0, products: 0 };
@@ -31,17 +31,17 @@ pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError>
     Ok(parser.draft)
 }
 
-/// Attributes that statements inherit: `node [...]` and `edge [...]` in effect here.
+/// The attributes set by `node [...]` or `edge [...]` that statements inherit.
 type Defaults = BTreeMap<String, String>;
 
-/// A vertex at the end of an edge, with the port if it is named.
+/// The vertices at one end of an edge, each with its port if the file names it.
 type EdgeEnds = Vec<(usize, Option<String>)>;
 
 struct Parser<'a> {
     lexer: Lexer<'a>,
     draft: Draft,
     depth: usize,
-    /// Cables that edges between subgraphs made.
+    /// Cables made by edges between subgraphs so far.
     products: usize,
 }
 
@@ -79,7 +79,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Statements up to and with the closing brace; `inside` gets every vertex met.
+    /// Reads statements up to and including the closing brace; adds every vertex to `inside`.
     fn statements(&mut self, mut defaults: Defaults, inside: &mut EdgeEnds) -> Result<(), ReadError> {
         self.depth += 1;
         if self.depth > DEEPEST {
@@ -106,8 +106,8 @@ impl Parser<'_> {
                     self.lexer.next()?;
                     for (at, key, value) in self.attributes()? {
                         defaults.insert(key, value);
-                        if defaults.len() > MOST_DEFAULTS {
-                            let most = MOST_DEFAULTS;
+                        if defaults.len() > MAX_DEFAULTS {
+                            let most = MAX_DEFAULTS;
                             let problem =
                                 format!("more than {most} attributes of vertices in effect at once");
                             return self.wrong(at, problem);
@@ -119,7 +119,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A vertex, a chain of edges, a subgraph, or `key=value`.
+    /// Reads a vertex, a chain of edges, a subgraph, or `key=value`.
     fn statement(&mut self, defaults: &Defaults, inside: &mut EdgeEnds) -> Result<(), ReadError> {
         let start = self.lexer.at();
         let mut before = match self.ends(defaults, inside)? {
@@ -136,8 +136,8 @@ impl Parser<'_> {
             if product > 1 {
                 self.products = self.products.saturating_add(product);
             }
-            if self.products > MOST_CABLES {
-                return self.wrong(at, format!("more than {MOST_CABLES} cables between subgraphs"));
+            if self.products > MAX_CABLES {
+                return self.wrong(at, format!("more than {MAX_CABLES} cables between subgraphs"));
             }
             for (a, a_port) in &before {
                 for (b, b_port) in &after {
@@ -195,7 +195,8 @@ impl Parser<'_> {
         }
     }
 
-    /// One end of an edge: a vertex with or without port, or a subgraph. None if it was `key=value` instead.
+    /// Reads one end of an edge: a vertex with or without port, or a subgraph. `None` if it was `key=value`
+    /// instead.
     fn ends(&mut self, defaults: &Defaults, inside: &mut EdgeEnds) -> Result<Option<EdgeEnds>, ReadError> {
         let (at, token) = self.lexer.next()?;
         if token.is_word("subgraph") {
@@ -257,7 +258,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `[key=value, key=value; key]` once or more.
+    /// Reads `[key=value, key=value; key]` once or more.
     fn attributes(&mut self) -> Result<Vec<(usize, String, String)>, ReadError> {
         let mut attributes = Vec::new();
         while matches!(self.lexer.peek()?.1, Token::OpenList) {
@@ -284,7 +285,7 @@ impl Parser<'_> {
     }
 }
 
-/// The port among what stands behind a vertex, and whether a compass point was left out.
+/// The port among the words behind a vertex, and whether a compass point was left out.
 fn port_of(behind: &[&str]) -> Option<(String, bool)> {
     let compass = |text: &str| matches!(text, "n" | "ne" | "e" | "se" | "s" | "sw" | "w" | "nw" | "c" | "_");
     let first = *behind.first()?;

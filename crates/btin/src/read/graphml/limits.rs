@@ -1,10 +1,10 @@
-//! Refuses GraphML that would take too long to parse, before the XML parser sees the text.
+//! Refuses GraphML that would take too long to parse, before the XML parser reads the text.
 //!
-//! The parser compares each attribute of an element with all others, and to find the ancestors of an element
-//! takes as many steps as it is deep. Both times grow with the square of the text. A document type may define
-//! entities that grow without bound when they are used; GraphML needs none. So this check walks over the text
-//! once, from `<` to `<`, and keeps nothing but the depth. It leaves text that is no XML to the parser, which
-//! names the place.
+//! The parser compares each attribute of an element with all others, and it finds the ancestors of an element
+//! in as many steps as the element is deep. Both times grow with the square of the text. A document type may
+//! define entities that grow without bound when they are used; GraphML needs none. So this check walks over
+//! the text once, from `<` to `<`, and keeps only the depth. It leaves text that is not XML to the parser,
+//! whose error names the position.
 
 use crate::format::ReadError;
 
@@ -12,7 +12,7 @@ use crate::format::ReadError;
 const DEEPEST: usize = 64;
 
 /// Most attributes of one element. The GraphML schema knows ten; programs add a few of their own.
-const MOST_ATTRIBUTES: usize = 256;
+const MAX_ATTRIBUTES: usize = 256;
 
 pub(super) fn check(text: &str) -> Result<(), ReadError> {
     let mut depth = 0_usize;
@@ -34,8 +34,8 @@ pub(super) fn check(text: &str) -> Result<(), ReadError> {
             rest.find('>')
         } else {
             let tag = ElementTag::read(rest);
-            if tag.attributes > MOST_ATTRIBUTES {
-                return wrong(format!("an element with more than {MOST_ATTRIBUTES} attributes"));
+            if tag.attributes > MAX_ATTRIBUTES {
+                return wrong(format!("an element with more than {MAX_ATTRIBUTES} attributes"));
             }
             depth += usize::from(tag.opens);
             if depth > DEEPEST {
@@ -54,7 +54,7 @@ struct ElementTag {
     attributes: usize,
     /// The element has content, so that a closing tag follows.
     opens: bool,
-    /// Byte of the `>`; none if the text ends before.
+    /// The byte of the `>`; `None` if the text ends before.
     end: Option<usize>,
 }
 

@@ -1,9 +1,9 @@
-//! GraphML, the XML of many graph programs and of topology collections.
+//! Reads GraphML, the XML of many graph programs and of topology collections.
 //!
 //! The reader takes `node`, `edge`, `port` and `data` elements at any depth. An edge names ports with
 //! `sourceport` and `targetport`, as attributes or as data. It uses three data of a node: `type` (switch or
-//! node), `ports` and `member`. Everything else is counted and reported. Nested graphs are read as if they
-//! were flat. Hyperedges are left out, because a cable has two ends.
+//! node), `ports` and `member`. It counts and reports all other data. Nested graphs are read as if they were
+//! flat. Hyperedges are left out, because a cable has two ends.
 
 mod limits;
 
@@ -13,17 +13,17 @@ use crate::format::ReadError;
 use roxmltree::{Document, Error, Node, ParsingOptions};
 use std::collections::HashMap;
 
-/// Most elements and stretches of text in a file. Each takes about 70 bytes in memory, so this many take 1.1
-/// GiB; an edge on a line of its own takes three, so a file of 256 MiB stays below the limit unless its
-/// elements are bare.
-const MOST_ELEMENTS: u32 = 16_000_000;
+/// Most elements and text nodes in a file. Each takes about 70 bytes in memory, so this many take 1.1 GiB; an
+/// edge on a line of its own takes three, so a file of 256 MiB stays below the limit unless its elements are
+/// bare.
+const MAX_ELEMENTS: u32 = 16_000_000;
 
 pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError> {
     limits::check(text)?;
-    let options = ParsingOptions { nodes_limit: MOST_ELEMENTS, ..ParsingOptions::default() };
+    let options = ParsingOptions { nodes_limit: MAX_ELEMENTS, ..ParsingOptions::default() };
     let document = Document::parse_with_options(text, options).map_err(|error| {
         if error == Error::NodesLimitReached {
-            let problem = format!("more than {MOST_ELEMENTS} elements and stretches of text");
+            let problem = format!("more than {MAX_ELEMENTS} elements and stretches of text");
             return ReadError::at(text, 0, "", problem);
         }
         let place = error.pos();
@@ -54,7 +54,7 @@ pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError>
             "edge" => reader.edge(element)?,
             "hyperedge" => reader.draft.unknown("element", "hyperedge"),
             "graphml" | "graph" | "node" | "key" | "data" | "port" | "desc" | "default" => {}
-            // what is inside data belongs to some other program
+            // elements inside data belong to other programs
             name if !element.ancestors().skip(1).any(|outer| is_named(&outer, "data")) => {
                 reader.draft.unknown("element", name);
             }
@@ -85,7 +85,7 @@ impl<'a> GraphmlReader<'a> {
         ReadError::at(self.text, element.range().start, name, problem)
     }
 
-    /// The data of an element, by the names of their keys.
+    /// Reads the data of an element, by the names of their keys.
     fn data(&mut self, element: Node<'a, 'a>) {
         self.said.clear();
         for data in element.children().filter(|inner| is_named(inner, "data")) {

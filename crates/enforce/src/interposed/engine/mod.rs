@@ -1,4 +1,4 @@
-//! The scheduler behind a link of the policy's rate: which frame waits, which leaves next, and when.
+//! The scheduler behind a link of the policy's rate: decides the order and the times of frames.
 //!
 //! ```text
 //!   accept(now, class, frame) --> hierarchical fair queuing --> next(now): a frame, or when to ask
@@ -6,12 +6,12 @@
 //!                                   classes at            the link
 //!                                   their ceiling       (a virtual clock, LinkPace)
 //! ```
-//! Where a class has fair flows, each flow waits in a leaf of its own below the class (`flows.rs`). A class
-//! at its ceiling is held until its own clock says that it is free; its siblings have the link meanwhile. A
-//! class without a limit gets one that bounds its delay, because programs fill whatever queue they find.
+//! Where a class has fair flows, each flow waits in a leaf of its own below the class (`flows/mod.rs`). A
+//! class at its ceiling is held until its own clock is free; its siblings have the link meanwhile. A class
+//! without a limit gets one that bounds its delay, because programs fill any queue that they find.
 //!
-//! Pure: time is an argument. Cost: the scheduler's, and some 30 ns for the clocks and the statistics;
-//! nothing is allocated per frame.
+//! Pure: time is an argument. Cost: the scheduler's, and some 30 ns for the clocks and the statistics; no
+//! frame causes an allocation.
 
 use super::flows::{self, FlowNumber, FlowTree};
 use serde::{Deserialize, Serialize};
@@ -22,15 +22,15 @@ use unisono_fairqueue::{
 use unisono_linux::clock::Nanos;
 use unisono_measure::Histogram;
 
-/// Lateness of the worker that is made up for. Lengths are whole frames with their Ethernet header, without
-/// preamble, checksum and gap, as with HTB.
+/// The greatest lateness that the worker catches up on. Lengths are whole frames with their Ethernet header,
+/// without preamble, checksum and gap, as with HTB.
 const LATE: Nanos = Nanos(5_000_000);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Choice {
     #[default]
     Fair,
-    /// To compare with: counts classes, but ignores weights, ceilings and limits.
+    /// For comparison: counts classes, but ignores weights, ceilings and limits.
     Fifo,
 }
 
@@ -68,9 +68,9 @@ pub enum EngineChangeError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NextFrame<F> {
     Send(F),
-    /// Ask again at this time, or when a frame has come.
+    /// Ask again at this time, or when a frame has arrived.
     Wait(Nanos),
-    /// Ask again when a frame has come.
+    /// Ask again when a frame has arrived.
     Rest,
 }
 
@@ -83,9 +83,9 @@ pub struct Engine<F> {
     link: LinkPace,
     /// The clock of each class that has a ceiling.
     ceilings: Vec<Option<LinkPace>>,
-    /// Classes at their ceilings, each with the time at which it is released.
+    /// Classes at their ceilings, each with its time of release.
     held: Vec<(Nanos, ClassId)>,
-    /// The last look found no frame that may leave.
+    /// The last call of `next` found no frame that may leave.
     is_resting: bool,
     /// The frame sent last waited longer than its class's `ecn`.
     was_late: bool,
@@ -124,8 +124,8 @@ impl<F> Engine<F> {
         &self.policy
     }
 
-    /// Replaces the policy. Nothing that waits is lost, and the statistics of classes with the same name go
-    /// on. A class at its ceiling may begin anew. If this fails, nothing has changed.
+    /// Replaces the policy. No waiting frame is lost, and the statistics of classes with the same name
+    /// continue. A class at its ceiling may begin anew. If this fails, nothing has changed.
     pub fn change(&mut self, policy: Policy) -> Result<(), EngineChangeError> {
         let EngineQueue::Fair(scheduler) = &mut self.queue else { return Err(EngineChangeError::Fifo) };
         for (_, class) in self.held.drain(..) {
@@ -170,7 +170,7 @@ impl<F> Engine<F> {
         debug_assert!(taken.is_ok(), "rules name leaves, and no device has frames of 16 MiB");
     }
 
-    /// The frame that was on the link has left it.
+    /// Ends the service of the frame that was on the link.
     fn finish(&mut self, now: Nanos) {
         match &mut self.queue {
             EngineQueue::Fair(queue) => queue.finish(now),
@@ -201,7 +201,7 @@ impl<F> Engine<F> {
         }
         let earliest = if self.held.is_empty() { Nanos::NEVER } else { self.release(now) };
         if self.is_resting {
-            // what the link did not carry while all that waited was held back is lost
+            // the link's capacity while all waiting frames were held is lost
             self.link.rest_until(now);
         }
         let chosen = match &mut self.queue {
@@ -231,8 +231,8 @@ impl<F> Engine<F> {
         self.was_late
     }
 
-    /// Counts a packet towards the ceilings of its class and of the classes above, and holds those that have
-    /// reached theirs.
+    /// Counts a packet towards the ceilings of its class and of the classes above, and holds the classes that
+    /// have reached theirs.
     fn charge(&mut self, now: Nanos, mut class: ClassId, length: u32) {
         let EngineQueue::Fair(queue) = &mut self.queue else { return };
         while class != ClassId::ROOT {
@@ -248,13 +248,13 @@ impl<F> Engine<F> {
         }
     }
 
-    /// Releases classes whose time has come. Answers when the next one is due.
+    /// Releases classes whose time has come. Returns the next time of release.
     fn release(&mut self, now: Nanos) -> Nanos {
         let EngineQueue::Fair(queue) = &mut self.queue else { return Nanos::NEVER };
         let (ceilings, layout) = (&self.ceilings, &self.layout);
         let mut earliest = Nanos::NEVER;
         self.held.retain_mut(|(until, class)| {
-            // what was in service when it was held may have been followed by another below
+            // after the frame in service when the class was held, a class below may have sent another one
             *until = ceilings[class.index()].map_or(Nanos::ZERO, |pacer| pacer.free_at());
             if *until <= now {
                 queue.release(layout.place(*class));
@@ -266,7 +266,7 @@ impl<F> Engine<F> {
         earliest
     }
 
-    /// What each class has got. A class with children has the sum of its leaves.
+    /// The statistics of each class. A class with children has the sums of its leaves.
     pub fn live(&self) -> Vec<LiveClass> {
         let hierarchy = &self.policy.hierarchy;
         let classes = hierarchy.classes().filter(|(id, _)| *id != ClassId::ROOT);

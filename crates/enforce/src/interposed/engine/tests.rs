@@ -9,7 +9,8 @@ fn class(engine: &Engine<u32>, name: &str) -> ClassId {
     engine.policy().hierarchy.find(name).expect("it is in the policy")
 }
 
-/// Keeps `backlog` frames of each of these classes waiting for so long; answers the bytes that each got.
+/// Keeps `backlog` frames of each of these classes waiting for `seconds`; returns the bytes that each class
+/// sent.
 fn busy(engine: &mut Engine<u32>, names: &[&str], length: u32, seconds: f64, late: Nanos) -> Vec<u64> {
     let classes: Vec<ClassId> = names.iter().map(|name| class(engine, name)).collect();
     let before: Vec<u64> = classes.iter().map(|class| engine.served[class.index()].bytes).collect();

@@ -1,18 +1,18 @@
-//! The policy's classes as the scheduler has them: every leaf with a limit, and flows as one more level of
+//! The policy's classes as the scheduler's classes: every leaf has a limit, and flows are one more level of
 //! the tree.
 //!
 //! ```text
 //!   policy:     class a            class b, flows = "fair"
 //!   scheduler:  a                  b --> b/0, b/1, ... b/1023     frames wait in the bucket of their hash
 //! ```
-//! Flows are a level of the tree so that the order stays start-time fair queuing: classes get what they got
-//! without flows, and the bound between two classes also holds between two flows of one class. A flow that
-//! begins to send waits for one frame of each busy flow, not for everything that waits in its class. Flows
-//! with the same hash share a bucket; the hash is seeded, so that nobody can choose to collide.
+//! Flows are a level of the tree so that the order stays start-time fair queuing: classes get the same
+//! bandwidth as without flows, and the bound between two classes also holds between two flows of one class. A
+//! flow that begins to send waits for one frame of each busy flow, not for all frames that wait in its class.
+//! Flows with the same hash share a bucket; the hash is seeded, so that senders cannot choose to collide.
 //!
 //! Cost: for each class with flows 1,024 leaves of the scheduler, some 100 KiB; a frame passes one more
 //! level. Reference: McKenney, "Stochastic Fairness Queueing" (INFOCOM 1990) for the buckets; RFC 8290 for
-//! why.
+//! the reasons.
 
 use super::parse::ParsedPacket;
 use std::hash::{BuildHasher, RandomState};
@@ -20,25 +20,24 @@ use unisono_fairqueue::{ClassId, ClassSpec, Flows, Hierarchy, HierarchyError, Li
 
 /// Buckets of a class, as many as `fq_codel` has by default. Of 32 busy flows, one in 33 shares its bucket.
 const BUCKETS: usize = 1024;
-/// A leaf without a limit of its own may keep what its share of the link carries in this time (s): a round
-/// trip inside a continent, so that one TCP connection can fill its share. Half of it slows connections to
-/// other cities; twice as much adds delay for everybody in the class. The kernel's place takes the same.
+/// A leaf without a limit of its own may hold its share of the link's bytes in this time (s): a round trip
+/// inside a continent, so that one TCP connection can fill its share. Half of it slows connections to other
+/// cities; twice as much adds delay for all packets of the class. The kernel backend uses the same time.
 /// Chosen, not measured.
 const DELAY: f64 = 0.020;
 /// A leaf's limit is at least this, because programs send this much at once.
-const LEAST_LIMIT: u64 = 64 * 1024;
+const MIN_LIMIT: u64 = 64 * 1024;
 
-/// Which flow of its class a frame belongs to.
+/// The hash of a frame's flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FlowNumber(u64);
 
-/// Tells flows apart by addresses, protocol and ports.
+/// Distinguishes flows by addresses, protocol and ports.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FlowHash(RandomState);
 
 impl FlowHash {
-    /// The flow of a packet. All fragments of a packet are told by the rest, because later ones carry no
-    /// ports.
+    /// The flow of a packet. Fragments are distinguished without ports, because later fragments carry none.
     pub(super) fn of(&self, packet: &ParsedPacket) -> FlowNumber {
         let ports = packet.ports.filter(|_| packet.fragment.is_none());
         FlowNumber(self.0.hash_one((packet.source, packet.destination, packet.protocol, ports)))
@@ -53,7 +52,7 @@ pub(super) struct FlowTree {
 }
 
 impl FlowTree {
-    /// Each class is itself.
+    /// Maps each class to itself.
     pub(super) fn plain(policy: &Policy) -> Self {
         let places: Vec<ClassId> = policy.hierarchy.classes().map(|(id, _)| id).collect();
         Self { owners: places.clone(), places }
@@ -81,7 +80,7 @@ impl FlowTree {
         self.places[class.index()]
     }
 
-    /// The scheduler's leaf where a frame of this class and flow waits.
+    /// The scheduler's leaf for frames of this class and flow.
     pub(super) fn leaf(&self, tree: &Hierarchy, class: ClassId, flow: FlowNumber) -> ClassId {
         let place = self.place(class);
         match &tree.class(place).children[..] {
@@ -96,8 +95,8 @@ impl FlowTree {
     }
 }
 
-/// The policy's classes. Every leaf that has no limit, at itself or above, gets one; classes with fair flows
-/// get buckets.
+/// The scheduler's tree for a policy. Every leaf without a limit, at itself or above, gets one; classes with
+/// fair flows get buckets.
 pub(super) fn tree(policy: &Policy) -> Result<Hierarchy, HierarchyError> {
     let default = &policy.hierarchy.class(policy.default).name;
     let default = match policy.flows(policy.default) {
@@ -123,7 +122,7 @@ fn spec(policy: &Policy, id: ClassId, above: LimitedFlows) -> ClassSpec {
     let limited = if class.limit.is_some() { LimitedFlows::Yes } else { above };
     let mut limit = class.limit.or_else(|| {
         let bytes = policy.rate.bytes_per_second() * policy.hierarchy.share(id) * DELAY;
-        let bytes = (bytes as u64).max(LEAST_LIMIT);
+        let bytes = (bytes as u64).max(MIN_LIMIT);
         let wanted = limited == LimitedFlows::No && class.children.is_empty();
         wanted.then_some(Limit { packets: u64::MAX, bytes, overflow: Overflow::DropTail })
     });
@@ -131,7 +130,7 @@ fn spec(policy: &Policy, id: ClassId, above: LimitedFlows) -> ClassSpec {
         class.children.iter().map(|child| spec(policy, *child, limited)).collect();
     if children.is_empty() && policy.flows(id) == Flows::Fair {
         children.extend((0..BUCKETS).map(|number| ClassSpec::new(bucket(&class.name, number))));
-        // a flow that fills the class pays for it, and not the one that comes
+        // a flow that fills the class loses its own frames, not the arriving one
         if let Some(limit) = &mut limit {
             limit.overflow = Overflow::DropLongest;
         }

@@ -1,34 +1,35 @@
-//! Merges frames of one connection that leave directly behind each other into one large frame, which the
-//! device cuts again.
+//! Merges consecutive frames of a connection into one large frame for the device to segment again (as GRO and
+//! TSO do).
 //!
 //! ```text
 //!   | header 1 | payload | header 2 | payload | header 3 | rest |   as they were scheduled, one by one
 //!   | header 1'| payload | payload | rest |   + "cut every `segment` bytes"   as the device gets them
 //! ```
-//! It is known to the byte how a device (or the kernel before it) cuts a large segment. So frames that are
-//! exactly what the device would make can be handed over as that segment. Nothing waits for more frames: only
-//! frames that may leave at the same moment are merged, and the scheduler has decided about each. A device
-//! that cuts by itself, and a receiver on the same host, then have the work of one frame for up to [`MOST`].
+//! A device (or the kernel before it) segments a large frame in a way that is known to the byte. So frames
+//! that are exactly the result of such a segmentation can be passed to the device as one large frame. No
+//! frame waits for more frames: only frames that may leave at the same moment are merged, and the scheduler
+//! has decided about each. With segmentation offload, or a receiver on this host, up to [`MAX_SEGMENTS`]
+//! frames then cost as much as one.
 //!
-//! A frame with wrong checksums, other options or any other difference stays alone, because cutting would
-//! repair or lose the difference. Merged are TCP over IPv4 without options and over IPv6 without extension
-//! headers; frames with VLAN tags stay alone.
+//! A frame with wrong checksums, other options or any other difference stays single, because segmentation
+//! would repair or lose the difference. Merged are TCP over IPv4 without options and over IPv6 without
+//! extension headers; frames with VLAN tags stay single.
 //!
-//! Pure, without allocation. Cost: the checksums, some 50 ns for a frame of 1,500 bytes, once a second frame
-//! follows. When not to use it: where somebody on the way must see single frames, such as a device that
-//! mirrors. Reference: Documentation/networking/segmentation-offloads.rst; RFC 1071, 9293.
+//! Pure, without allocation. Cost: two checksums (about 50 ns for each 1,500 bytes), computed only when a
+//! second frame follows. When not to use it: if a device on the way must see single frames, such as a
+//! mirroring device. Reference: Documentation/networking/segmentation-offloads.rst; RFC 1071, 9293.
 
 /// The most frames in a run.
-pub const MOST: usize = 64;
+pub const MAX_SEGMENTS: usize = 64;
 /// Ethernet, IPv6, and TCP with all its options.
-pub const MOST_HEADERS: usize = 14 + 40 + 60;
+pub const MAX_HEADERS: usize = 14 + 40 + 60;
 const ETHERNET: usize = 14;
-const LONGEST: usize = u16::MAX as usize;
+const MAX_PACKET_BYTES: usize = u16::MAX as usize;
 const TCP: u8 = 6;
 const ACKNOWLEDGES: u8 = 0x10;
 const PUSH: u8 = 0x08;
 
-/// The version of IP, which decides where the fields are.
+/// The version of IP. It determines the positions of the fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Version {
     Four,
@@ -44,19 +45,19 @@ impl Version {
         }
     }
 
-    /// Where TCP begins.
+    /// The offset of the TCP header.
     fn transport(self) -> usize {
         ETHERNET + self.header()
     }
 }
 
-/// Frames that can be handed over as one.
+/// Frames that can be sent as one large frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameRun {
     version: Version,
-    /// Where the payload begins in each frame.
+    /// The offset of the payload in each frame.
     payload: usize,
-    /// Bytes of payload in each frame but the last, which may have fewer.
+    /// Bytes of payload in each frame; the last frame may have fewer.
     segment: usize,
     frames: usize,
     bytes: usize,
@@ -65,15 +66,15 @@ pub struct FrameRun {
     pushes: bool,
 }
 
-/// How the device has to cut the large frame.
+/// How the device has to segment the large frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunSegmentation {
     pub version: Version,
-    /// Bytes of headers, which each frame gets.
+    /// Bytes of headers; each frame gets a copy.
     pub headers: usize,
     /// Bytes of payload in each frame.
     pub segment: usize,
-    /// Where TCP begins.
+    /// The offset of the TCP header.
     pub transport: usize,
 }
 
@@ -95,16 +96,17 @@ impl FrameRun {
         })
     }
 
-    /// Adds a frame if it continues the run, and answers whether it does. `first` is the frame that began the
+    /// Adds a frame if it continues the run; returns whether it does. `first` is the frame that began the
     /// run.
     pub fn takes(&mut self, first: &[u8], frame: &[u8]) -> bool {
         let Some((version, payload)) = headers(frame) else { return false };
-        if !self.is_open || self.frames >= MOST || (version, payload) != (self.version, self.payload) {
+        if !self.is_open || self.frames >= MAX_SEGMENTS || (version, payload) != (self.version, self.payload)
+        {
             return false;
         }
         let bytes = frame.len() - payload;
         let at = version.transport();
-        let fits = bytes <= self.segment && payload - ETHERNET + self.bytes + bytes <= LONGEST;
+        let fits = bytes <= self.segment && payload - ETHERNET + self.bytes + bytes <= MAX_PACKET_BYTES;
         let sequence = word(first, at + 4).wrapping_add(self.bytes as u32);
         if !fits || word(frame, at + 4) != sequence || !self.is_alike(first, frame) {
             return false;
@@ -120,7 +122,7 @@ impl FrameRun {
         true
     }
 
-    /// Whether the headers differ only in fields that cutting writes anew.
+    /// Whether the headers differ only in fields that segmentation rewrites.
     fn is_alike(&self, first: &[u8], frame: &[u8]) -> bool {
         let at = self.version.transport();
         let same = |from: usize, until: usize| first[from..until] == frame[from..until];
@@ -146,8 +148,8 @@ impl FrameRun {
         self.payload
     }
 
-    /// Writes the header of the large frame into `into`, and answers how to cut it.
-    pub fn header(&self, first: &[u8], into: &mut [u8; MOST_HEADERS]) -> RunSegmentation {
+    /// Writes the header of the large frame into `into`; returns how to segment the frame.
+    pub fn header(&self, first: &[u8], into: &mut [u8; MAX_HEADERS]) -> RunSegmentation {
         let (at, end) = (self.version.transport(), self.payload);
         let into = &mut into[..end];
         into.copy_from_slice(&first[..end]);
@@ -164,14 +166,14 @@ impl FrameRun {
         if self.pushes {
             into[at + 13] |= PUSH;
         }
-        // the device adds the rest: what is behind the pseudo header
+        // the device adds the sum of the bytes behind the pseudo header
         let sum = folded(pseudo_header(self.version, into, behind));
         into[at + 16..at + 18].copy_from_slice(&sum.to_be_bytes());
         RunSegmentation { version: self.version, headers: end, segment: self.segment, transport: at }
     }
 }
 
-/// Where the payload begins, for a frame that could be part of a run. Does not look at its checksums.
+/// The offset of the payload, for a frame that could be part of a run. Does not check checksums.
 fn headers(frame: &[u8]) -> Option<(Version, usize)> {
     let version = match (half_at(frame, 12)?, *frame.get(ETHERNET)?) {
         (0x0800, 0x45) => Version::Four,
@@ -179,11 +181,11 @@ fn headers(frame: &[u8]) -> Option<(Version, usize)> {
         _ => return None,
     };
     let at = version.transport();
-    if frame.len() < at + 20 || frame.len() - ETHERNET > LONGEST {
+    if frame.len() < at + 20 || frame.len() - ETHERNET > MAX_PACKET_BYTES {
         return None;
     }
     let is_whole = match version {
-        // nothing behind it, and neither a fragment nor one that has the reserved bit set
+        // no padding behind it, not a fragment, reserved bit clear
         Version::Four => {
             usize::from(half(frame, 16)) == frame.len() - ETHERNET
                 && half(frame, 20) & !0x4000 == 0
@@ -199,7 +201,7 @@ fn headers(frame: &[u8]) -> Option<(Version, usize)> {
 
 fn is_sound(version: Version, frame: &[u8]) -> bool {
     let at = version.transport();
-    // zero has two forms in this arithmetic, of which cutting writes one
+    // 0x0000 and 0xffff both mean zero in one's complement; segmentation writes 0x0000
     let is_usual = |at: usize| half(frame, at) != u16::MAX;
     let network = version == Version::Six || is_usual(24) && folded(summed(&frame[ETHERNET..at])) == u16::MAX;
     let length = (frame.len() - at) as u16;
@@ -208,7 +210,7 @@ fn is_sound(version: Version, frame: &[u8]) -> bool {
         && folded(pseudo_header(version, frame, length) + summed(&frame[at..])) == u16::MAX
 }
 
-/// The sum over what TCP's checksum covers besides TCP itself.
+/// The checksum's sum over the pseudo header.
 fn pseudo_header(version: Version, frame: &[u8], length: u16) -> u64 {
     let addresses = match version {
         Version::Four => &frame[26..34],
@@ -227,7 +229,7 @@ fn summed(bytes: &[u8]) -> u64 {
         [one, two] => u32::from_be_bytes([one, two, 0, 0]),
         [one, two, three, ..] => u32::from_be_bytes([one, two, three, 0]),
     };
-    // the order of bytes does not matter to the sum but for a swap of the result
+    // the byte order of the words affects the sum only by a swap of the result's bytes
     let swapped: u64 =
         words.map(|word| u64::from(u32::from_ne_bytes([word[0], word[1], word[2], word[3]]))).sum();
     let sum = folded(swapped);

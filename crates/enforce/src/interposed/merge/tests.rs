@@ -1,9 +1,10 @@
-//! The oracle is cutting: what a run makes, cut as a device does, is what was merged, to the byte.
+//! The oracle is segmentation: a merged run, segmented as a device does it, gives the original frames, to the
+//! byte.
 
 use super::*;
 use proptest::prelude::*;
 
-/// What the frames of a connection have in common.
+/// The common fields of a connection's frames.
 #[derive(Clone, Debug)]
 struct Connection {
     version: Version,
@@ -12,7 +13,7 @@ struct Connection {
     number: u16,
 }
 
-/// A checksum the slow way.
+/// A checksum, computed by its definition.
 fn reference(bytes: &[u8]) -> u16 {
     let mut sum = 0_u32;
     for pair in bytes.chunks(2) {
@@ -51,7 +52,7 @@ fn finish(frame: &mut [u8], version: Version, number: u16, sequence: u32) {
 }
 
 impl Connection {
-    /// Its frames, with so many bytes of payload each.
+    /// The connection's frames, with these payload lengths.
     fn frames(&self, payloads: &[usize]) -> Vec<Vec<u8>> {
         let (mut sequence, mut number) = (self.sequence, self.number);
         let mut frames = Vec::new();
@@ -79,10 +80,10 @@ impl Connection {
     }
 }
 
-/// A run: how many frames, and what is made of several with how to cut it.
+/// A run: its number of frames and, if more than one, the large frame and its segmentation.
 type Merged = (usize, Option<(Vec<u8>, RunSegmentation)>);
 
-/// Merges what can be, in order.
+/// Merges all frames that can be merged, in order.
 fn merged(frames: &[Vec<u8>]) -> Vec<Merged> {
     let (mut runs, mut at) = (Vec::new(), 0);
     while at < frames.len() {
@@ -92,7 +93,7 @@ fn merged(frames: &[Vec<u8>]) -> Vec<Merged> {
             continue;
         };
         while at + run.frames() < frames.len() && run.takes(&frames[at], &frames[at + run.frames()]) {}
-        let mut header = [0; MOST_HEADERS];
+        let mut header = [0; MAX_HEADERS];
         let made = (run.frames() > 1).then(|| {
             let cut = run.header(&frames[at], &mut header);
             let mut whole = header[..cut.headers].to_vec();
@@ -107,7 +108,7 @@ fn merged(frames: &[Vec<u8>]) -> Vec<Merged> {
     runs
 }
 
-/// What a device makes of a large segment.
+/// Segments a large frame as a device does.
 fn cut(whole: &[u8], how: RunSegmentation) -> Vec<Vec<u8>> {
     let header = &whole[..how.headers];
     let (sequence, number) = (word(header, how.transport + 4), half(header, 18));
@@ -174,7 +175,7 @@ proptest! {
         let frames = connection.frames(&[1000; 3]);
         let runs = merged(&frames);
         let (3, Some((whole, how))) = &runs[0] else { panic!("one run: {runs:?}") };
-        // a device adds the sum of what is behind the pseudo header, whose own sum stands in the field
+        // a device adds the sum of the bytes behind the pseudo header, whose own sum is in the field
         let sum = reference(&whole[how.transport..]);
         let mut full = whole.clone();
         full[how.transport + 16..how.transport + 18].copy_from_slice(&sum.to_be_bytes());
@@ -207,7 +208,7 @@ fn a_stream_of_full_frames_is_merged_as_far_as_ip_can_say_its_length() {
         assert_eq!(counts, [45, 45], "{version:?}");
         let counts: Vec<usize> =
             merged(&plain(version).frames(&[100; 70])).iter().map(|(count, _)| *count).collect();
-        assert_eq!(counts, [MOST, 6], "{version:?}");
+        assert_eq!(counts, [MAX_SEGMENTS, 6], "{version:?}");
     }
 }
 

@@ -1,10 +1,9 @@
-//! Reads the headers of a frame: Ethernet, VLAN tags, IPv4 with options and fragments, IPv6 with extension
+//! Parses the headers of a frame: Ethernet, VLAN tags, IPv4 with options and fragments, IPv6 with extension
 //! headers, and the ports of TCP, UDP, UDP-Lite, SCTP and DCCP.
 //!
-//! Only what a policy can match is read. Every length is checked against the bytes that are there, and a
-//! frame that contradicts itself is [`Malformed`], with the reason. Bytes after the end of the IP packet are
-//! padding. Second and later fragments carry no ports; [`ParsedPacket::fragment`] says to which packet they
-//! belong.
+//! It reads only fields that a policy can match. Every length is checked against the present bytes, and an
+//! inconsistent frame is [`Malformed`], with the reason. Bytes after the end of the IP packet are padding.
+//! Second and later fragments carry no ports; [`ParsedPacket::fragment`] identifies their packet.
 //!
 //! Pure, without allocation; some 10 ns a frame. Reference: IEEE 802.3, 802.1Q; RFC 791, 8200, 4302, 9293,
 //! 768.
@@ -15,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub enum ParsedFrame {
     /// An IP packet, or a fragment of one.
     Ip(ParsedPacket),
-    /// Anything else, such as ARP: the EtherType, or the length where there is none.
+    /// Any other frame, such as ARP: the EtherType, or the length if there is none.
     Other(u16),
 }
 
@@ -35,7 +34,7 @@ pub struct ParsedPacket {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FragmentPosition {
-    /// The first fragment, which has the ports.
+    /// The first fragment; it has the ports.
     First,
     Later,
 }
@@ -49,17 +48,17 @@ pub enum Malformed {
     Version(u8),
     #[error("the length {length} in the {header} header is impossible")]
     Length { header: &'static str, length: usize },
-    #[error("more than {MOST_TAGS} VLAN tags")]
+    #[error("more than {MAX_TAGS} VLAN tags")]
     Tags,
 }
 
-/// VLAN tags of the frame's own.
-const MOST_TAGS: usize = 4;
+/// The most VLAN tags of the frame's own.
+const MAX_TAGS: usize = 4;
 const VLAN: u16 = 0x8100;
 const SERVICE_VLAN: u16 = 0x88a8;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
-/// EtherTypes up to here are lengths.
+/// EtherTypes up to this value are lengths.
 const LAST_LENGTH: u16 = 1500;
 
 const TCP: u8 = 6;
@@ -86,7 +85,7 @@ pub fn parse(frame: &[u8]) -> Result<ParsedFrame, Malformed> {
         if !matches!(kind, VLAN | SERVICE_VLAN) {
             break;
         }
-        if tag == MOST_TAGS {
+        if tag == MAX_TAGS {
             return Err(Malformed::Tags);
         }
         kind = half(frame, at + 2).ok_or(Malformed::Short("VLAN"))?;
@@ -139,13 +138,13 @@ fn ipv6(bytes: &[u8]) -> Result<ParsedPacket, Malformed> {
     let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
     let mut protocol = header[6];
     let rest = &bytes[40..];
-    // a packet of more than 64 KiB says its length in an option of its first extension header
+    // a packet of more than 64 KiB has its length in an option of its first extension header
     let mut content = match (length, protocol) {
         (0, HOP_BY_HOP) => rest,
         _ => rest.get(..length).ok_or(Malformed::Short(NAME))?,
     };
     let mut fragment = None;
-    // every extension header takes eight bytes at least, so that this ends
+    // every extension header has at least eight bytes, so this loop ends
     loop {
         const EXTENSION: &str = "IPv6 extension";
         let length = match protocol {
@@ -166,7 +165,7 @@ fn ipv6(bytes: &[u8]) -> Result<ParsedPacket, Malformed> {
         content = content.get(length..).ok_or(Malformed::Length { header: EXTENSION, length })?;
         protocol = next;
         if matches!(fragment, Some((_, FragmentPosition::Later))) {
-            break; // what follows are not headers
+            break; // the rest are not headers
         }
     }
     Ok(ParsedPacket {
@@ -203,7 +202,7 @@ fn ports(
     if matches!(fragment, Some((_, FragmentPosition::Later))) {
         return Ok(None);
     }
-    // a first fragment may be as short as eight bytes, and has the ports all the same
+    // a first fragment may be as short as eight bytes, and still has the ports
     let least = if fragment.is_some() { 8 } else { least };
     if content.len() < least {
         return Err(Malformed::Short(name));
@@ -216,7 +215,7 @@ fn ports(
     }
     if protocol == UDP && fragment.is_none() {
         let length = usize::from(u16::from_be_bytes([content[4], content[5]]));
-        // zero is that of a packet of more than 64 KiB
+        // zero is the length of a packet of more than 64 KiB
         if (length != 0 && length < 8) || length > content.len() {
             return Err(Malformed::Length { header: name, length });
         }

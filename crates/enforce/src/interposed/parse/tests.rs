@@ -6,7 +6,7 @@ fn ethernet(kind: u16, content: &[u8]) -> Vec<u8> {
     [&[2; 6][..], &[4; 6], &kind.to_be_bytes(), content].concat()
 }
 
-/// An IPv4 packet with so many words of options.
+/// An IPv4 packet with `options` words of options.
 fn ipv4_packet(options: u8, place: u16, protocol: u8, content: &[u8]) -> Vec<u8> {
     let start = 20 + 4 * usize::from(options);
     let length = u16::try_from(start + content.len()).expect("a test's packet is short");
@@ -162,7 +162,7 @@ proptest! {
         let cut = cut.index(length) + 1;
         let whole = parse(&frame);
         frame.truncate(cut);
-        // a shorter frame never says anything that the longer one did not
+        // a shorter frame never has facts that the longer one does not have
         if let Ok(ParsedFrame::Ip(shorter)) = parse(&frame) {
             prop_assert_eq!(whole, Ok(ParsedFrame::Ip(shorter)));
         }

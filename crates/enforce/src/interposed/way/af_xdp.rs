@@ -1,13 +1,13 @@
 //! The fast way: an `AF_XDP` socket at the far end of a pair of devices receives, and a packet socket sends.
 //!
-//! The kernel copies a frame into this process's memory when it comes, and out of it when it leaves; while it
-//! waits it is not moved. Frames of one connection that leave at the same moment, one behind the other, are
-//! handed over as one that the device cuts again ([`merge`](super::super::merge)): at some Gbit/s most of a
-//! frame's cost arises in the kernel afterwards, and an `AF_XDP` ring to the device would pay it for every
-//! frame.
+//! The kernel copies a frame into this process's memory when it arrives, and out of it when it leaves; while
+//! the frame waits, it is not moved. Consecutive frames of one connection that leave at the same moment are
+//! sent as one large frame and segmented again by the device ([`merge`](super::super::merge)): at some Gbit/s
+//! most of a frame's cost arises in the kernel after sending, and an `AF_XDP` ring to the device would pay it
+//! for every frame.
 
-use super::{HEADERS, Lost, MOST_TRIES, Way, is_full, is_too_long};
-use crate::interposed::merge::{FrameRun, MOST_HEADERS, Version};
+use super::{HEADERS, Lost, MAX_TRIES, Way, is_full, is_too_long};
+use crate::interposed::merge::{FrameRun, MAX_HEADERS, Version};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,15 +17,16 @@ use unisono_linux::netlink::link::Index;
 use unisono_linux::packet::{Below, LargePacketSocket, Segmentation};
 use unisono_linux::xdp::{Chunk, DeviceQueue, Umem, XdpMode, XdpSocket};
 
-/// Room for frames that wait or are on their way: up to 64 MB, and what a link of 10 Gbit/s carries in 20 ms,
-/// which classes may keep (`flows`). Frames beyond are dropped and counted as overrun.
+/// The most frames that wait or are being sent, in up to 64 MB of memory. A link of 10 Gbit/s carries about
+/// as many full frames in 20 ms, the backlog that classes may hold (`flows`). Further frames are dropped and
+/// counted as overrun.
 const FRAMES: u32 = 16 * 1024;
 /// Bytes that the kernel leaves free before a frame.
 const HEADROOM: u32 = 256;
-/// Frames that the scheduler has released and the device has not taken. What is here keeps its order whatever
-/// the policy says, so it must be little: 256 full frames are 0.3 ms at 10 Gbit/s. With far fewer a device
-/// that takes frames in bursts runs dry between two turns of the worker. Chosen, not measured.
-const MOST_LEAVING: usize = 256;
+/// The most frames that the scheduler has released and the device has not taken. These frames keep their
+/// order whatever the policy says, so they must be few: 256 full frames are 0.3 ms at 10 Gbit/s. With far
+/// fewer, a device that takes frames in bursts idles between two turns of the worker. Chosen, not measured.
+const MAX_LEAVING: usize = 256;
 
 #[derive(Debug)]
 pub(in super::super) struct AfXdp {
@@ -38,20 +39,20 @@ pub(in super::super) struct AfXdp {
     merges: Merges,
     /// Merged runs that the device refused in a row.
     refused: u32,
-    /// How many of the first frames in `leaving` are sent one by one.
+    /// The number of first frames in `leaving` that are sent one by one.
     alone: usize,
     /// The device has no room at the moment.
     is_full: bool,
-    /// How often the device had no room for the first frame in `leaving`.
+    /// Failed tries to send the first frame in `leaving`, because the device had no room.
     tries: u32,
     unsent: u64,
     merged: u64,
 }
 
-/// After this many refused runs in a row, frames are not merged any more: the device cannot cut segments, and
-/// each try is a system call in vain. Some refusals happen by chance (no memory, a device that goes down),
-/// not 16 in a row.
-const MOST_REFUSED: u32 = 16;
+/// After this many refused runs in a row, frames are not merged any more: the device cannot segment, and each
+/// try is a wasted system call. Some refusals happen by chance (no memory, a device that goes down), but not
+/// 16 in a row.
+const MAX_REFUSED: u32 = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Merges {
@@ -75,11 +76,11 @@ impl RingFrame {
 
 impl AfXdp {
     /// The longest packet that fits.
-    pub(in super::super) const MOST_MTU: u32 = 3400;
+    pub(in super::super) const MAX_MTU: u32 = 3400;
 
     /// The longest packet that fits into memory that was made for packets of length `mtu`.
     pub(in super::super) fn most(mtu: u32) -> u32 {
-        Self::MOST_MTU.min(chunk(mtu) as u32 - HEADERS - HEADROOM)
+        Self::MAX_MTU.min(chunk(mtu) as u32 - HEADERS - HEADROOM)
     }
 
     /// Opens both sockets; `enter_far` and `enter_home` change this thread's network namespace.
@@ -98,7 +99,7 @@ impl AfXdp {
         enter_home()?;
         let device = LargePacketSocket::open(device)?;
         arrivals.fill(&mut free);
-        let leaving = VecDeque::with_capacity(MOST_LEAVING);
+        let leaving = VecDeque::with_capacity(MAX_LEAVING);
         Ok(Self {
             umem,
             arrivals,
@@ -120,13 +121,13 @@ impl AfXdp {
         self.arrivals.as_fd()
     }
 
-    /// Hands over the first frame in `leaving`, together with those that can be merged with it. Answers how
-    /// many.
+    /// Sends the first frame in `leaving`, together with the frames that can be merged with it. Returns their
+    /// number.
     fn hand_over(&self) -> (usize, io::Result<()>) {
         let first = self.leaving[0].bytes(&self.umem);
         let merges = self.merges == Merges::Yes && self.alone == 0;
         let mut run = if merges { FrameRun::begin(first) } else { None };
-        let mut parts = [IoSlice::new(&[]); LargePacketSocket::MOST_PARTS];
+        let mut parts = [IoSlice::new(&[]); LargePacketSocket::MAX_PARTS];
         if let Some(run) = &mut run {
             for frame in self.leaving.iter().skip(1) {
                 let frame = frame.bytes(&self.umem);
@@ -139,7 +140,7 @@ impl AfXdp {
         }
         match run {
             Some(run) if run.frames() > 1 => {
-                let mut header = [0; MOST_HEADERS];
+                let mut header = [0; MAX_HEADERS];
                 let cut = run.header(first, &mut header);
                 parts[0] = IoSlice::new(&header[..cut.headers]);
                 parts[1] = IoSlice::new(&first[run.payload()..]);
@@ -156,7 +157,7 @@ impl AfXdp {
     }
 }
 
-/// Bytes for a frame, where packets have at most this length at the beginning.
+/// The memory for one frame, given the initial limit of packet lengths.
 fn chunk(mtu: u32) -> usize {
     if mtu + HEADERS + HEADROOM <= 2048 { 2048 } else { 4096 }
 }
@@ -194,7 +195,7 @@ impl Way for AfXdp {
     }
 
     fn can_send(&mut self) -> bool {
-        !self.is_full && self.leaving.len() < MOST_LEAVING
+        !self.is_full && self.leaving.len() < MAX_LEAVING
     }
 
     fn send(&mut self, frame: RingFrame) -> io::Result<()> {
@@ -212,16 +213,17 @@ impl Way for AfXdp {
                     self.merged += count as u64;
                 }
                 Ok(()) => {}
-                // it has no room, or it cannot cut and nobody does it for one that is sent this way
+                // it has no room, or it cannot segment, and the kernel does not do it for frames sent this
+                // way
                 Err(error) if count > 1 && (is_full(&error) || is_unable(&error)) => {
                     self.refused += 1;
-                    if self.refused == MOST_REFUSED {
+                    if self.refused == MAX_REFUSED {
                         self.merges = Merges::No;
                     }
                     self.alone = count;
                     continue;
                 }
-                Err(error) if is_full(&error) && self.tries < MOST_TRIES => {
+                Err(error) if is_full(&error) && self.tries < MAX_TRIES => {
                     self.tries += 1;
                     self.is_full = true;
                     break;
@@ -252,7 +254,7 @@ impl Way for AfXdp {
     }
 
     fn carry(&mut self, _mtu: u32) {
-        // what its memory has room for was decided at the beginning
+        // the size of its memory was fixed at the beginning
     }
 
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {

@@ -3,7 +3,7 @@
 //! | way | receive | send | a frame costs |
 //! |---|---|---|---|
 //! | [`Tun`] | read(2) from a TAP device | a packet socket past the queueing discipline | two system calls, two copies |
-//! | [`AfXdp`] | a ring, from a pair of devices | the same, frames of one connection merged | no call to receive, a part of one to send; two copies by the kernel |
+//! | [`AfXdp`] | a ring, from a pair of devices | the same, frames of one connection merged | no call to receive, less than one to send; two copies by the kernel |
 
 mod af_xdp;
 mod tun;
@@ -15,18 +15,18 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use unisono_linux::Errno;
 
-/// Bytes of a frame beside the MTU: Ethernet header, our tag, one tag of the frame's own.
+/// Bytes of a frame beyond the MTU: Ethernet header, our tag, one tag of the frame's own.
 pub(super) const HEADERS: u32 = 14 + 4 + 4;
 
-/// A frame for which the device had no room this often is lost: some devices report that for frames that they
-/// never take. A worker that spins tries every microsecond or so, one that sleeps every 0.1 ms: the frame is
-/// given up after 10 ms to a second, when a device that works has long had room.
-const MOST_TRIES: u32 = 10_000;
+/// A frame is lost after this many tries without room at the device: some devices report "no room" for frames
+/// that they never take. A spinning worker tries about every microsecond, a sleeping worker every 0.1 ms. So
+/// the frame is given up after 10 ms to a second; a working device has had room long before.
+const MAX_TRIES: u32 = 10_000;
 
 pub(super) trait Way {
     type Frame;
 
-    /// Takes at most `most` frames that came.
+    /// Takes at most `most` frames that have arrived.
     fn receive(&mut self, most: usize, frames: &mut Vec<Self::Frame>) -> io::Result<()>;
 
     fn bytes<'a>(&'a self, frame: &'a mut Self::Frame) -> &'a mut [u8];
@@ -44,7 +44,7 @@ pub(super) trait Way {
 
     fn discard(&mut self, frame: Self::Frame);
 
-    /// What becomes readable when a frame comes.
+    /// A descriptor that becomes readable when a frame arrives.
     fn arrivals(&self) -> BorrowedFd<'_>;
 
     /// Takes packets of this length from now on, if this way can.
@@ -62,7 +62,7 @@ pub(super) struct Lost {
     pub(super) overrun: u64,
     /// The device did not take them.
     pub(super) unsent: u64,
-    /// Not lost: handed over as parts of larger frames.
+    /// Not lost: sent as parts of larger frames.
     pub(super) merged: u64,
 }
 

@@ -1,6 +1,6 @@
 //! The simple way: a TAP device receives, and a packet socket sends.
 
-use super::{HEADERS, Lost, MOST_TRIES, Way, is_full, is_too_long};
+use super::{HEADERS, Lost, MAX_TRIES, Way, is_full, is_too_long};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use unisono_linux::netlink::link::Index;
@@ -8,20 +8,20 @@ use unisono_linux::packet::PacketSocket;
 use unisono_linux::tun::Tap;
 
 /// The most frames that may wait; further ones are dropped.
-const MOST: usize = 32 * 1024;
+const MAX_QUEUED_FRAMES: usize = 32 * 1024;
 
 #[derive(Debug)]
 pub(in super::super) struct Tun {
     tap: Tap,
     device: PacketSocket,
-    /// Buffers to use again.
+    /// Buffers for reuse.
     free: Vec<Vec<u8>>,
-    /// How many frames this process has.
+    /// The number of frames in this process.
     used: usize,
     longest: usize,
     /// A frame for which the device has no room at the moment.
     stuck: Option<TunFrame>,
-    /// How often the device had no room for it.
+    /// Failed tries to send it, because the device had no room.
     tries: u32,
     lost: Lost,
 }
@@ -35,7 +35,7 @@ pub(in super::super) struct TunFrame {
 impl Tun {
     pub(in super::super) fn new(tap: Tap, device: Index, mtu: u32) -> io::Result<Self> {
         let longest = (mtu + HEADERS) as usize;
-        // no frames of type 0 are received
+        // no frames have type 0, so this socket receives none
         let device = PacketSocket::open(device, 0)?;
         Ok(Self {
             tap,
@@ -52,7 +52,7 @@ impl Tun {
     fn try_send(&mut self, frame: TunFrame) -> io::Result<()> {
         match self.device.send(&frame.bytes[frame.start..]) {
             Ok(()) => {}
-            Err(error) if is_full(&error) && self.tries < MOST_TRIES => {
+            Err(error) if is_full(&error) && self.tries < MAX_TRIES => {
                 self.tries += 1;
                 self.stuck = Some(frame);
                 return Ok(());
@@ -82,7 +82,7 @@ impl Way for Tun {
                 self.free.push(bytes);
                 break;
             };
-            if self.used >= MOST {
+            if self.used >= MAX_QUEUED_FRAMES {
                 self.lost.overrun += 1;
                 self.free.push(bytes);
                 continue;

@@ -1,12 +1,12 @@
-//! A discipline that a device has, whoever loaded it: reads its figures, and replaces its classes.
+//! A discipline at a device, loaded by any process: reads its counters, and replaces its classes.
 //!
 //! ```text
-//!   plan, change = 1          a packet with the priority that says so (it goes no further)     change = 0
+//!   plan, change = 1          a packet with the `kick` priority (the discipline drops it)        change = 0
 //!   ----------------------> enqueue: hsfq_change, under the lock of the discipline --------> generation + 1
 //! ```
-//! No packet is lost, and no packet overtakes another of its class. Class numbers of the generation before
-//! are still understood, so the classifier can be replaced afterwards. A plan that was not carried out yet
-//! can be withdrawn.
+//! No packet is lost, and no packet overtakes another of its class. Class numbers of the previous generation
+//! are still valid, so the classifier can be replaced afterwards. A plan that was not executed yet can be
+//! withdrawn.
 
 use super::Error;
 use super::delays::{self, DelayHistogram};
@@ -17,8 +17,8 @@ use unisono_linux::bpf::Array;
 use unisono_linux::bpf::compile::ProgramError;
 
 /// Classes of two generations may have histograms at a time.
-const HISTOGRAMS: usize = 2 * layout::MOST_CLASSES;
-/// `struct plan`: the rate, the others' class, classes by priority, and the classes themselves.
+const HISTOGRAMS: usize = 2 * layout::MAX_CLASSES;
+/// `struct plan`: the rate, the default class, classes by priority, and the classes themselves.
 const PLAN: usize = 16 + 4 * PRIORITIES + layout::PLAN_SIZE;
 /// The bits of a class's minor number above these are its generation.
 const MINOR_BITS: u32 = 11;
@@ -41,7 +41,7 @@ pub struct DisciplineFigures {
 }
 
 impl Attached {
-    /// Makes maps for new classes, and writes into the first map the numbers of the others.
+    /// Makes maps for new classes, and writes the numbers of the other maps into the first one.
     pub(super) fn make(mut scheduler_value: Vec<u8>) -> Result<Self, ProgramError> {
         let map = |name, size: usize, elements: usize| {
             let made = Array::new(name, size as u32, elements as u32);
@@ -75,12 +75,12 @@ impl Attached {
         Some(all())
     }
 
-    /// What it has counted for each class, by number.
+    /// The counters of each class, by number.
     pub fn counted(&self) -> Result<Vec<Counted>, ProgramError> {
         Ok(layout::all_counted(&read(&self.scheduler)?))
     }
 
-    /// What it has counted for each class, and how long packets waited.
+    /// The counters of each class, and its histogram of delays.
     pub fn figures(&self) -> Result<DisciplineFigures, ProgramError> {
         let structure = read(&self.scheduler)?;
         let delays = |counted: Counted| {
@@ -98,8 +98,8 @@ impl Attached {
         Ok(layout::generation(&read(&self.scheduler)?))
     }
 
-    /// Plans to replace the classes; classes of the same name are the same. The plan is carried out when the
-    /// next packet comes, or when one is sent whose priority is [`kick`]. Answers the generation of the new
+    /// Plans to replace the classes; classes of the same name are the same. The plan is executed when the
+    /// next packet arrives, for example one with the priority [`kick`]. Returns the generation of the new
     /// classes.
     pub fn propose(&self, old: &Hierarchy, new: &Setup<'_>) -> Result<u32, Error> {
         self.withdraw()?;
@@ -107,7 +107,7 @@ impl Attached {
         let counted = layout::all_counted(&structure);
         let histograms: Vec<u32> = counted.iter().map(|class| class.histogram).collect();
         let classes = layout::plan(old, new.hierarchy, new.others, new.room, &histograms)?;
-        // a histogram that was another class's before
+        // histograms that belonged to other classes before
         let fresh = layout::all_counted_in_plan(&classes).into_iter().map(|class| class.histogram);
         for histogram in fresh.filter(|fresh| !histograms.contains(fresh)) {
             let empty = self.delays.write(histogram, &vec![0; delays::SIZE]);
@@ -125,7 +125,7 @@ impl Attached {
         Ok(word != [0; 8])
     }
 
-    /// Withdraws a plan that has not been carried out.
+    /// Withdraws a plan that has not been executed.
     pub fn withdraw(&self) -> Result<(), ProgramError> {
         self.set_change(0)
     }
@@ -140,7 +140,7 @@ pub fn priority(major: u16, generation: u32, class: ClassId) -> u32 {
     u32::from(major) << 16 | generation << MINOR_BITS | (class.index() as u32 + 1)
 }
 
-/// The priority of a packet that starts a planned change and goes no further.
+/// The priority of a packet that starts a planned change and is then dropped.
 pub fn kick(major: u16) -> u32 {
     u32::from(major) << 16 | KICK
 }

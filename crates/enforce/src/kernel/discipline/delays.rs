@@ -1,10 +1,11 @@
-//! Histograms of how long packets waited, in buckets that grow with the time.
+//! Histograms of packets' delays, in buckets that grow with the delay.
 //!
 //! Each doubling from 2^9 ns on has four buckets, so a quantile is at most a quarter too long. The BPF
-//! program counts, one histogram a class (`count_delay` in fairqueue.bpf.c); this module reads and adds.
+//! program counts, one histogram for each class (`count_delay` in fairqueue.bpf.c); this module reads and
+//! adds.
 
 /// As in `fairqueue.bpf.c`.
-const SHORTEST: u32 = 9;
+const MIN_DELAY_LOG2: u32 = 9;
 const BUCKETS: usize = 96;
 /// Bytes of a histogram.
 pub(super) const SIZE: usize = BUCKETS * size_of::<u64>();
@@ -26,8 +27,8 @@ impl DelayHistogram {
         Self(counts)
     }
 
-    /// The most that this part of all packets waited, in nanoseconds. `None`: there were no packets. Waits
-    /// beyond the last bucket are not told apart.
+    /// An upper bound of the delays of this part of all packets, in nanoseconds. `None`: there were no
+    /// packets. Delays beyond the last bucket are not distinguished.
     pub fn quantile(&self, part: f64) -> Option<u64> {
         let all: u64 = self.0.iter().sum();
         let mut left = (all as f64 * part).ceil().max(1.0);
@@ -35,8 +36,8 @@ impl DelayHistogram {
             left -= *count as f64;
             left <= 0.0
         })?;
-        let at = at as u64 + 1; // where the next one begins
-        Some((4 + at % 4) << (u64::from(SHORTEST) - 2 + at / 4))
+        let at = at as u64 + 1; // the start of the next bucket
+        Some((4 + at % 4) << (u64::from(MIN_DELAY_LOG2) - 2 + at / 4))
     }
 }
 

@@ -2,17 +2,17 @@
 /*
  * Hierarchical start-time fair queuing as a queueing discipline: Linux 6.16 and later, CONFIG_NET_SCH_BPF.
  *
- * Decided here, for each packet: which class it belongs to, whether it is dropped, who is next (fairqueue.h,
- * compared packet by packet with crates/fairqueue), and, where the link has a rate, when.
+ * Decided here, for each packet: its class, whether it is dropped, the order of service (fairqueue.h,
+ * compared packet by packet with crates/fairqueue), and, if the link has a rate, the time of service.
  *
- * Decided in user space: the classes and their costs, the rate, which priority means which class. It writes
- * them before the discipline is at a device. Later it only reads, except that it may lay out other classes as
- * a plan: once the word `change` says so, the next packet that comes finds the new ones there, and no packet
- * that waits is lost. A packet that names the class `KICK` is that one if there is no other, and goes no
- * further.
+ * Decided in user space: the classes and their costs, the rate, and the class of each priority. It writes
+ * them before a device gets the discipline. Later it only reads, except that it may write other classes as a
+ * plan: when the word `change` is set, the next packet that arrives makes this program replace the classes,
+ * and no waiting packet is lost. If no other packet comes, user space sends one that names the class `KICK`;
+ * the program drops it.
  *
  * When the loader dies: the device holds its discipline, the discipline its programs, and they their maps;
- * all of them go when the discipline is taken off the device. One set of maps serves one device.
+ * all of them go when the device gets another discipline. One set of maps serves one device.
  *
  * The kernel calls these functions one at a time (under the lock of the discipline), so nothing here is
  * atomic. Kernel structures are read and written at offsets which the loader fills in as the addresses of
@@ -31,7 +31,7 @@ typedef __u64 u64;
 #include "fairqueue_change.h"
 #undef inline
 
-/* The kernel's; only their addresses are known here. */
+/* The kernel's own types; only their addresses are known here. */
 struct sk_buff;
 struct Qdisc;
 struct bpf_sk_buff_ptr;
@@ -45,26 +45,26 @@ extern const char offset_of__sk_buff__priority, offset_of__sk_buff__cb;
 extern const char offset_of__Qdisc__handle, offset_of__Qdisc__q__qlen, offset_of__Qdisc__qstats__backlog;
 #define member(pointer, what) ((u32 *)((char *)(pointer) + (u64)&offset_of__##what))
 
-/* Maps are made by the loader, which fills in their descriptors by these names. */
+/* The loader makes the maps and fills in their descriptors by these names. */
 extern char scheduler, held, link, clock, plan, change, delays;
 
-/* What a packet's number stands for. */
+/* The packet of a packet number. */
 struct held {
-	struct sk_buff *skb; /* the map's type information says that it owns it */
+	struct sk_buff *skb; /* the map's type information says that the map owns it */
 };
 
-/* Known to layout.rs too. */
+/* layout.rs has the same layout. */
 #define PRIORITIES 16
 struct link {
 	u64 rate;    /* bits a second; 0: as fast as the device takes packets */
-	u64 free_at; /* when the last packet has been sent */
-	u64 rest;    /* of the division that said so */
-	u32 devices; /* that have this discipline: at most one */
-	u32 others;  /* the class of what belongs to none */
+	u64 free_at; /* when the link is free again */
+	u64 rest;    /* the remainder of the division that gave free_at */
+	u32 devices; /* devices that have this discipline: at most one */
+	u32 others;  /* the default class */
 	u32 by_priority[PRIORITIES];
 };
 
-/* What is to be from the next packet on. */
+/* The classes and parameters that are in force from the next packet on. */
 struct plan {
 	u64 rate;
 	u32 others, unused;
@@ -72,7 +72,7 @@ struct plan {
 	struct hsfq_plan classes;
 };
 
-/* How long packets of a class waited: so many of each length, four buckets for each doubling. */
+/* A histogram of the delays of a class's packets: four buckets for each doubling. */
 #define SHORTEST 9 /* 2^9 ns and less */
 #define DELAYS 96
 struct delays {
@@ -87,10 +87,10 @@ _Static_assert(sizeof(struct link) == 96 && sizeof(struct hsfq) == 565296 && siz
 #define BROKEN -22
 #define SECOND 1000000000ULL
 #define MILLISECOND 1000000ULL
-/* A timer that is so late is made up for; a machine that stood still is not. */
-#define MOST_LATE (10 * MILLISECOND)
-/* So many packets may have to go for one that comes. */
-#define MOST_VICTIMS 1024
+/* A timer that is late by up to this is made up for; a longer pause is not. */
+#define MAX_LATE (10 * MILLISECOND)
+/* The most packets that are dropped for one that arrives. */
+#define MAX_VICTIMS 1024
 
 static __always_inline void *only(void *map)
 {
@@ -99,8 +99,10 @@ static __always_inline void *only(void *map)
 	return bpf_map_lookup_elem(map, &first);
 }
 
-/* For tests the time may be what they say, in nanoseconds; it is looked at each millisecond then. 0: the
- * kernel's. */
+/*
+ * For tests: if not 0, `said` is the time in nanoseconds, and the program reads it each millisecond. If 0,
+ * the kernel's clock is used.
+ */
 static __always_inline u64 time(u64 *said)
 {
 	return *said ? *said : bpf_ktime_get_ns();
@@ -108,13 +110,13 @@ static __always_inline u64 time(u64 *said)
 
 static __always_inline u32 length_of(struct sk_buff *skb)
 {
-	/* struct qdisc_skb_cb begins with it: the length on the wire, as every discipline counts it */
+	/* the first field of struct qdisc_skb_cb: the length on the wire, as every discipline counts it */
 	u32 length = *member(skb, sk_buff__cb);
 
 	return length & 0xffffff;
 }
 
-/* The bits of a class's minor number above these say which generation of classes it is of. */
+/* The bits of a class's minor number above these are its generation. */
 #define MINOR_BITS 11
 #define KICK 0xffff
 
@@ -124,8 +126,8 @@ static __always_inline bool names_class(struct Qdisc *sch, u32 priority)
 }
 
 /*
- * As with HTB a priority may name a class, MAJOR:MINOR, where the minor number of the root is 1; classes of
- * the generation before are known, too, since who classifies may not have heard of the new ones.
+ * As with HTB a priority may name a class, MAJOR:MINOR, where the minor number of the root is 1. Classes of
+ * the previous generation are valid, too, because the classifier may not use the new ones yet.
  */
 static __always_inline u32 classify(struct hsfq *queue, struct link *line, struct Qdisc *sch,
 				    struct sk_buff *skb)
@@ -162,7 +164,7 @@ static __always_inline struct sk_buff *take(u32 number)
 	return place ? bpf_kptr_xchg(&place->skb, 0) : 0;
 }
 
-/* Other classes, if user space wants some. */
+/* Replaces the classes, if user space has planned to. */
 static __always_inline void change_classes(struct hsfq *queue, struct link *line)
 {
 	u64 *wanted = only(&change);
@@ -180,7 +182,9 @@ static __always_inline void change_classes(struct hsfq *queue, struct link *line
 	*wanted = 0;
 }
 
-/* Counts how long a packet of a class waited: by the place of the highest bit, and the two below it. */
+/*
+ * Counts the delay of a packet, in the bucket given by the highest bit of the delay and the two bits below.
+ */
 static __always_inline void count_delay(struct hsfq_class *class, u64 waited)
 {
 	u32 place = class->delays, bit = 0, bucket = 0;
@@ -236,7 +240,7 @@ int enqueue(u64 *arguments)
 	now = time(said);
 	if (line->rate && now >= line->free_at) {
 		hsfq_finish(queue);
-		/* what was not sent while nobody wanted to send is not made up for */
+		/* capacity of times in which no packet waited is lost */
 		if (!hsfq_class(queue, HSFQ_ROOT)->packets)
 			line->free_at = now;
 	}
@@ -253,9 +257,9 @@ int enqueue(u64 *arguments)
 		goto drop;
 	skb = bpf_kptr_xchg(&place->skb, skb);
 	if (skb)
-		bpf_qdisc_skb_drop(skb, to_free); /* never: the place was free */
+		bpf_qdisc_skb_drop(skb, to_free); /* never happens: the entry was empty */
 	waits(sch, 1, length);
-	hsfq_repeat(times, MOST_VICTIMS)
+	hsfq_repeat(times, MAX_VICTIMS)
 	{
 		victim = hsfq_drop_longest(queue, leaf);
 		if (victim == HSFQ_NONE)
@@ -300,8 +304,8 @@ u64 dequeue(u64 *arguments)
 	if (line->rate) {
 		u64 work = length * 8 * SECOND + line->rest;
 
-		if (now - line->free_at > MOST_LATE)
-			line->free_at = now - MOST_LATE;
+		if (now - line->free_at > MAX_LATE)
+			line->free_at = now - MAX_LATE;
 		line->free_at += work / line->rate;
 		line->rest = work % line->rate;
 	}

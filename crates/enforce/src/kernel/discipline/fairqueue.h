@@ -3,57 +3,56 @@
  * Hierarchical start-time fair queuing on arrays: the same decisions as crates/fairqueue, packet by packet.
  *
  * One structure holds everything, and every index is masked before it is used, so that the kernel's verifier
- * follows; loops have bounds known in advance. The same text is compiled for the kernel, where the structure
- * is the value of a map (fairqueue.bpf.c), and for user space, where a test compares it with
- * crates/fairqueue. What a packet carries is not known here: a packet is a number, a place in an array of the
- * caller's.
+ * accepts it; loops have constant bounds. The same text is compiled for the kernel, where the structure is
+ * the value of a map (fairqueue.bpf.c), and for user space, where a test compares it with crates/fairqueue. A
+ * packet is only a number here: an index of an array of the caller.
  *
- * Children that want service are a binary heap for each class: O(log siblings) a level. Other classes are put
- * in the place of these while packets wait by fairqueue_change.h. The user of this file defines u32, u64 and
- * bool, and hsfq_repeat(i, n), a loop whose bound the compiler of its target accepts.
+ * The waiting children of each class form a binary heap: O(log siblings) a level. fairqueue_change.h replaces
+ * the classes while packets wait. The includer of this file defines u32, u64 and bool, and hsfq_repeat(i, n),
+ * a loop whose bound the compiler of its target accepts.
  */
 #ifndef UNISONO_FAIRQUEUE_H
 #define UNISONO_FAIRQUEUE_H
 
 #define HSFQ_CLASSES 1024   /* a power of two */
 #define HSFQ_HEAP_LEVELS 10 /* its logarithm */
-#define HSFQ_DEPTH 8	    /* classes from the root, which does not count, to a leaf */
-#define HSFQ_PACKETS 16384  /* that may wait at a time; a power of two */
+#define HSFQ_DEPTH 8	    /* levels from the root, which does not count, to a leaf */
+#define HSFQ_PACKETS 16384  /* the most that wait at a time; a power of two */
 #define HSFQ_GENERATIONS 32 /* a power of two */
 #define HSFQ_NONE 0xffffffffU
 #define HSFQ_ROOT 0
-/* Beyond this virtual time tags are moved back, all by the same amount. */
+/* Beyond this virtual time all tags of a class are reduced by the same amount. */
 #define HSFQ_MOST_NOW (1ULL << 62)
 
-/* Of a class. */
+/* Flags of a class. */
 #define HSFQ_LEAF 1
 #define HSFQ_LIMITED 2
-#define HSFQ_DROP_LONGEST 4 /* the last packet of the longest leaf goes, not the one that arrives */
+#define HSFQ_DROP_LONGEST 4 /* drop the last packet of the longest leaf, not the arriving one */
 
 enum hsfq_state { HSFQ_IDLE, HSFQ_WAITING, HSFQ_SERVING };
 
-/* The layout is known to layout.rs too. */
+/* layout.rs has the same layout. */
 struct hsfq_class {
-	u64 tag;  /* in the parent's virtual time: of the start while it waits, else of the last finish */
-	u64 cost; /* what a byte costs in the parent's virtual time */
+	u64 tag;  /* in the parent's virtual time: the start tag while it waits, else the last finish tag */
+	u64 cost; /* the cost of a byte in the parent's virtual time */
 	u64 now;  /* the virtual time among its children */
 	u64 last_finish; /* the greatest finish tag among its children */
-	u64 order;	 /* when it began to wait, counted in beginnings */
+	u64 order;	 /* a value of `beginnings`: when it began to wait */
 	u64 bytes;	 /* waiting here and below */
 	u64 most_bytes;
-	u64 allowed_bytes; /* before the longest drops: as many, or what waited already when it was limited */
-	u64 served_packets, served_bytes, dropped; /* of a leaf */
+	u64 allowed_bytes; /* drop from the longest beyond this: the limit, or the backlog when it was set */
+	u64 served_packets, served_bytes, dropped; /* at leaves only */
 	u64 waited, shortest_wait, longest_wait;   /* nanoseconds, of packets that were served */
 	u32 packets;				   /* waiting here and below */
 	u32 most_packets, allowed_packets;
 	u32 parent;
 	u32 state;
 	u32 flags;
-	u32 end;	/* one more than the last class below it */
-	u32 heap;	/* where its part of the heap begins */
-	u32 children;	/* that want service */
-	u32 head, tail; /* of the packets, if any wait */
-	u32 delays;	/* where its histogram is; this file does not look at it */
+	u32 end;	/* one more than the number of the last class below it */
+	u32 heap;	/* the start of its part of the heap */
+	u32 children;	/* children that wait */
+	u32 head, tail; /* of the packet list, if any wait */
+	u32 delays;	/* the index of its histogram, not used in this file */
 };
 
 struct hsfq_packet {
@@ -66,15 +65,15 @@ struct hsfq_packet {
 struct hsfq {
 	u64 beginnings;
 	u32 in_service; /* a leaf, or none */
-	u32 free;	/* the first of the packets that were given back */
+	u32 free;	/* the first free packet that was used before */
 	u32 fresh;	/* packets from here on have never been used */
-	u32 count;	/* of classes */
-	u32 zero;	/* 0 for ever: where a loop begins with it, the verifier must not know that it does */
-	u32 generation; /* how often the classes were changed, modulo HSFQ_GENERATIONS */
-	u32 maps[4];	/* of user space's */
+	u32 count;	/* the number of classes */
+	u32 zero;	/* always 0: loops that begin with it hide this constant from the verifier */
+	u32 generation; /* the number of changes of the classes, modulo HSFQ_GENERATIONS */
+	u32 maps[4];	/* used by user space only */
 	struct hsfq_class classes[HSFQ_CLASSES];
 	u32 heap[HSFQ_CLASSES];
-	u32 home[HSFQ_CLASSES]; /* the leaf now for what belonged to a leaf of the generation before */
+	u32 home[HSFQ_CLASSES]; /* for each leaf of the previous generation, the leaf for its packets */
 	struct hsfq_packet packets[HSFQ_PACKETS];
 };
 
@@ -100,7 +99,7 @@ static inline bool hsfq_before(struct hsfq *queue, u32 one, u32 other)
 	return a->tag < b->tag || (a->tag == b->tag && a->order < b->order);
 }
 
-/* Finds the place of a child from an empty place of the heap upwards. */
+/* Moves an empty place of the heap upwards to the position of a child, and puts the child there. */
 static inline void hsfq_up(struct hsfq *queue, struct hsfq_class *inner, u32 at, u32 child)
 {
 	u32 level;
@@ -120,7 +119,7 @@ static inline void hsfq_up(struct hsfq *queue, struct hsfq_class *inner, u32 at,
 	*hsfq_entry(queue, inner, at) = child;
 }
 
-/* And downwards; answers where it would be. */
+/* Moves an empty place of the heap downwards to the position of a child; returns that position. */
 static inline u32 hsfq_down(struct hsfq *queue, struct hsfq_class *inner, u32 at, u32 child)
 {
 	u32 level;
@@ -148,7 +147,7 @@ static inline u32 hsfq_down(struct hsfq *queue, struct hsfq_class *inner, u32 at
 	return at;
 }
 
-/* A child wants service, from its tag on. */
+/* Inserts a child into the heap, at its tag. */
 static inline void hsfq_insert(struct hsfq *queue, struct hsfq_class *inner, u32 child)
 {
 	hsfq_class(queue, child)->order = queue->beginnings++;
@@ -156,7 +155,7 @@ static inline void hsfq_insert(struct hsfq *queue, struct hsfq_class *inner, u32
 	hsfq_up(queue, inner, inner->children++, child);
 }
 
-/* Takes the child that is at a place of the heap. */
+/* Takes out the child at a place of the heap. */
 static inline void hsfq_remove(struct hsfq *queue, struct hsfq_class *inner, u32 at)
 {
 	u32 last;
@@ -174,7 +173,7 @@ static inline bool hsfq_has_more(struct hsfq_class *class)
 	return class->flags & HSFQ_LEAF ? class->packets : class->children;
 }
 
-/* Ends a busy period if nothing wants service. */
+/* Ends a busy period if no child waits. */
 static inline void hsfq_end_if_empty(struct hsfq_class *inner)
 {
 	if (!inner->children)
@@ -186,7 +185,7 @@ static inline u64 hsfq_ahead(u64 tag, u64 now)
 	return tag > now ? tag - now : 0;
 }
 
-/* Moves all tags below a class back, so that its virtual time becomes 0. */
+/* Reduces all tags below a class, so that its virtual time becomes 0. */
 static inline void hsfq_move_tags(struct hsfq *queue, u32 inner)
 {
 	struct hsfq_class *parent = hsfq_class(queue, inner);
@@ -204,7 +203,7 @@ static inline void hsfq_move_tags(struct hsfq *queue, u32 inner)
 	parent->now = 0;
 }
 
-/* The packet in service has been served. Without one, nothing. */
+/* Ends the service of the packet in service, if there is one. */
 static inline void hsfq_finish(struct hsfq *queue)
 {
 	u32 at = queue->in_service, level;
@@ -229,7 +228,9 @@ static inline void hsfq_finish(struct hsfq *queue)
 	}
 }
 
-/* How much may wait before the longest drops: the limit, or as much of what was let in before as still waits.
+/*
+ * Sets the backlog beyond which the longest leaf drops: the limit, or the part of the earlier backlog that
+ * still waits.
  */
 static inline void hsfq_allow(struct hsfq_class *class, u32 packets, u64 bytes)
 {
@@ -241,7 +242,7 @@ static inline void hsfq_allow(struct hsfq_class *class, u32 packets, u64 bytes)
 	class->allowed_bytes = bytes > class->most_bytes ? bytes : class->most_bytes;
 }
 
-/* Counts packets that came, or that went (with negative numbers), in a leaf and all above it. */
+/* Counts packets that arrive, or that leave (with negative numbers), in a leaf and all classes above it. */
 static inline void hsfq_count(struct hsfq *queue, u32 at, u32 packets, u64 bytes)
 {
 	u32 level;
@@ -260,7 +261,7 @@ static inline void hsfq_count(struct hsfq *queue, u32 at, u32 packets, u64 bytes
 	}
 }
 
-/* Whether a packet that arrives has to be dropped itself. */
+/* Whether an arriving packet has to be dropped itself. */
 static inline bool hsfq_refuses(struct hsfq *queue, u32 at, u32 length)
 {
 	bool refuses = false;
@@ -280,7 +281,7 @@ static inline bool hsfq_refuses(struct hsfq *queue, u32 at, u32 length)
 	return refuses;
 }
 
-/* Takes a packet out of the line of a leaf, its first or its last. */
+/* Takes a packet out of the list of a leaf, the first or the last one. */
 static inline void hsfq_leave(struct hsfq *queue, u32 leaf, u32 at)
 {
 	struct hsfq_class *class = hsfq_class(queue, leaf);
@@ -297,7 +298,7 @@ static inline void hsfq_leave(struct hsfq *queue, u32 leaf, u32 at)
 	hsfq_count(queue, leaf, -1, -(u64)packet->length);
 }
 
-/* A packet arrives at a leaf; answers its number, or none if it is dropped. */
+/* Queues a packet at a leaf; returns its number, or none if it is dropped. */
 static inline u32 hsfq_enqueue(struct hsfq *queue, u32 leaf, u32 length, u64 now)
 {
 	struct hsfq_class *class = hsfq_class(queue, leaf);
@@ -344,7 +345,7 @@ static inline u32 hsfq_enqueue(struct hsfq *queue, u32 leaf, u32 length, u64 now
 	return number;
 }
 
-/* Chooses the packet to serve next; it is in service then. */
+/* Chooses the next packet and takes it into service. */
 static inline u32 hsfq_dequeue(struct hsfq *queue)
 {
 	struct hsfq_class *class;
@@ -392,7 +393,7 @@ static inline u32 hsfq_dequeue(struct hsfq *queue)
 	return number;
 }
 
-/* Counts what has just been chosen; answers how long it waited. */
+/* Counts the packet that has just been chosen; returns its delay. */
 static inline u64 hsfq_served(struct hsfq *queue, u32 number, u64 now)
 {
 	struct hsfq_class *class = hsfq_class(queue, queue->in_service);
@@ -409,7 +410,7 @@ static inline u64 hsfq_served(struct hsfq *queue, u32 number, u64 now)
 	return waited;
 }
 
-/* A class that waited has nothing left to serve, since its packets were dropped. */
+/* Stops a class from waiting after its last packet was dropped, and each ancestor that has no packet left. */
 static inline void hsfq_give_up(struct hsfq *queue, u32 at)
 {
 	u32 level;
@@ -441,8 +442,8 @@ static inline void hsfq_give_up(struct hsfq *queue, u32 at)
 }
 
 /*
- * The packet that has to go, now that one has come to a leaf, because a class above it holds more than it
- * may: the last one of the longest leaf. None, if there is no such class. To be asked until there is none.
+ * After an arrival at a leaf: the packet to drop because a class above the leaf exceeds its limit, the last
+ * packet of the longest leaf. Returns none if no class exceeds its limit. Call it until it returns none.
  */
 static inline u32 hsfq_drop_longest(struct hsfq *queue, u32 at)
 {

@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT */
 /*
- * Other classes, other weights, another tree, while packets wait: what
- * crates/fairqueue/src/scheduler/change.rs does, on the arrays of fairqueue.h.
+ * Replaces classes, weights and the tree while packets wait, as crates/fairqueue/src/scheduler/change.rs
+ * does, on the arrays of fairqueue.h.
  *
- * User space numbers the new classes and says which is which; the rest is done here, in one step, since only
- * here it is known what waits: no packet is lost or overtakes another of its class, and who was ahead of its
- * siblings stays so, in bytes.
+ * User space numbers the new classes and maps the old ones to them. This file does the rest, in one step,
+ * because only the program knows the backlog: no packet is lost or overtakes another of its class, and each
+ * class keeps its lead over its siblings, in bytes.
  *
- * Cost: some microseconds for ten classes, and a millisecond or so for a thousand, in which nothing leaves.
+ * Cost: some microseconds for ten classes, and about a millisecond for a thousand. No packet leaves in that
+ * time.
  */
 #ifndef UNISONO_FAIRQUEUE_CHANGE_H
 #define UNISONO_FAIRQUEUE_CHANGE_H
 
 #include "fairqueue.h"
 
-/* Other classes for those that are there: new numbers, and which is which. */
+/* A plan to replace the classes: the new classes, and the mapping between old and new numbers. */
 struct hsfq_plan {
 	u32 count;
 	u32 unused;
-	struct hsfq_class classes[HSFQ_CLASSES]; /* as they begin without packets */
-	u32 from[HSFQ_CLASSES];			 /* what a new class was, or none */
-	u32 to[HSFQ_CLASSES];			 /* what an old class becomes, or none */
-	u32 home[HSFQ_CLASSES];			 /* where the packets of an old leaf wait from now on */
+	struct hsfq_class classes[HSFQ_CLASSES]; /* without packets */
+	u32 from[HSFQ_CLASSES];			 /* the old number of a new class, or none */
+	u32 to[HSFQ_CLASSES];			 /* the new number of an old class, or none */
+	u32 home[HSFQ_CLASSES];			 /* the new leaf for the packets of an old leaf */
 };
 
 static inline struct hsfq_class *hsfq_planned(struct hsfq_plan *plan, u32 at)
@@ -29,7 +30,7 @@ static inline struct hsfq_class *hsfq_planned(struct hsfq_plan *plan, u32 at)
 	return &plan->classes[at & (HSFQ_CLASSES - 1)];
 }
 
-/* A distance between tags where a byte costs something else: the same bytes. Costs are less than 2^38. */
+/* Converts a distance between tags to another cost of a byte, keeping the bytes. Costs are less than 2^38. */
 static inline u64 hsfq_in_unit(u64 ahead, u64 cost, u64 new_cost)
 {
 	u64 whole = ahead / cost, part = ahead % cost, each = new_cost / cost, rest = new_cost % cost;
@@ -40,7 +41,7 @@ static inline u64 hsfq_in_unit(u64 ahead, u64 cost, u64 new_cost)
 		return HSFQ_MOST_NOW;
 	whole *= new_cost;
 	if (part) {
-		/* part * new_cost / cost, bit by bit, since the product may be longer than 64 */
+		/* part * new_cost / cost, bit by bit, because the product may have more than 64 bits */
 		hsfq_repeat(bit, 38)
 		{
 			quotient *= 2;
@@ -58,7 +59,7 @@ static inline u64 hsfq_in_unit(u64 ahead, u64 cost, u64 new_cost)
 	return whole > HSFQ_MOST_NOW ? HSFQ_MOST_NOW : whole;
 }
 
-/* The children of all classes that wait, in their order, which they keep where tags are equal. */
+/* Ranks the waiting children of all classes; equal tags keep this order. */
 static inline void hsfq_rank(struct hsfq *queue, struct hsfq_plan *plan)
 {
 	u32 at, times;
@@ -88,7 +89,7 @@ static inline void hsfq_rank(struct hsfq *queue, struct hsfq_plan *plan)
 	}
 }
 
-/* What stays: how far each class is ahead, in bytes; the packets of leaves, and what they got. */
+/* Copies the lead of each class, in bytes; and the packets and counters of leaves. */
 static inline void hsfq_keep(struct hsfq *queue, struct hsfq_plan *plan)
 {
 	u32 at;
@@ -121,7 +122,7 @@ static inline void hsfq_keep(struct hsfq *queue, struct hsfq_plan *plan)
 	}
 }
 
-/* The packets of leaves that are none any more go behind those of their new home. */
+/* Moves the packets of classes that are no longer leaves behind the packets of their new leaf. */
 static inline void hsfq_move(struct hsfq *queue, struct hsfq_plan *plan)
 {
 	u32 at;
@@ -148,7 +149,7 @@ static inline void hsfq_move(struct hsfq *queue, struct hsfq_plan *plan)
 	}
 }
 
-/* Counts what waits below each class; those that come later are below those before. */
+/* Sums the backlogs of all classes. Children have higher numbers than their parents. */
 static inline void hsfq_sum(struct hsfq_plan *plan)
 {
 	u32 times;
@@ -169,7 +170,7 @@ static inline void hsfq_sum(struct hsfq_plan *plan)
 	}
 }
 
-/* Enters all that want service, and begins a time in which nobody has waited yet. */
+/* Inserts all classes with packets, and restarts the order of waiting. */
 static inline void hsfq_begin(struct hsfq *queue)
 {
 	u32 times, at = queue->in_service, level;
@@ -216,9 +217,8 @@ static inline void hsfq_begin(struct hsfq *queue)
 }
 
 /*
- * Other classes from now on. No packet is lost, and those of a class leave in their order; how far a class is
- * ahead of its siblings it stays, in bytes (crates/fairqueue/src/scheduler/change.rs, step by step). The plan
- * is used up.
+ * Replaces the classes. No packet is lost, packets of a class keep their order, and each class keeps its lead
+ * over its siblings, in bytes (crates/fairqueue/src/scheduler/change.rs, step by step). Destroys the plan.
  */
 static inline void hsfq_change(struct hsfq *queue, struct hsfq_plan *plan)
 {

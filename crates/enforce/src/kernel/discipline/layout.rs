@@ -1,21 +1,22 @@
-//! The scheduler's memory as `fairqueue.h` lays it out: written before the first packet, read for figures.
+//! The scheduler's memory in the layout of `fairqueue.h`: written before the first packet, read for its
+//! counters.
 //!
-//! User space only writes the beginning, which holds the classes. The rest is zero at first and belongs to
-//! the program. Other classes are written as a plan in another map (`fairqueue_change.h`), which the program
-//! carries out.
+//! User space writes only the beginning, with the classes. The rest is zero at first and belongs to the
+//! program. Other classes are written as a plan into another map (`fairqueue_change.h`), and the program
+//! executes the plan.
 
 use unisono_fairqueue::{ClassId, Hierarchy, Limit, Overflow};
 
-/// The most classes, with the root.
-pub const MOST_CLASSES: usize = 1024;
+/// The most classes, including the root.
+pub const MAX_CLASSES: usize = 1024;
 /// The most levels below the root.
-pub const MOST_DEPTH: usize = 8;
+pub const MAX_DEPTH: usize = 8;
 /// The most packets that may wait at a time, in all classes together.
-pub const MOST_PACKETS: usize = 16_384;
+pub const MAX_PACKETS: usize = 16_384;
 /// "None" among the program's numbers.
 pub const NONE: u32 = u32::MAX;
 
-/// How many generations of classes there are until the first comes again.
+/// The number of generations until numbers repeat.
 pub const GENERATIONS: u32 = 32;
 
 const HEADER: usize = 48;
@@ -26,24 +27,24 @@ const MAPS: usize = 32;
 const CLASS: usize = 160;
 const PACKET: usize = 24;
 /// Bytes of the whole structure.
-pub const SIZE: usize = HEADER + MOST_CLASSES * (CLASS + 2 * size_of::<u32>()) + MOST_PACKETS * PACKET;
+pub const SIZE: usize = HEADER + MAX_CLASSES * (CLASS + 2 * size_of::<u32>()) + MAX_PACKETS * PACKET;
 /// Bytes of a plan for other classes.
-pub const PLAN_SIZE: usize = 8 + MOST_CLASSES * (CLASS + 3 * size_of::<u32>());
+pub const PLAN_SIZE: usize = 8 + MAX_CLASSES * (CLASS + 3 * size_of::<u32>());
 
 const LEAF: u32 = 1;
 const LIMITED: u32 = 2;
 const DROP_LONGEST: u32 = 4;
 
-/// Why the kernel's copy of the scheduler cannot have a hierarchy.
+/// Why the kernel's copy of the scheduler cannot represent a hierarchy.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TooLarge {
     #[error(
-        "there are {count} classes with the root, and the BPF queueing discipline has room for {MOST_CLASSES}"
+        "there are {count} classes with the root, and the BPF queueing discipline has room for {MAX_CLASSES}"
     )]
     Classes { count: usize },
     #[error(
-        "class {name} is more than {MOST_DEPTH} levels below the root, which the BPF queueing discipline does not follow"
+        "class {name} is more than {MAX_DEPTH} levels below the root, which the BPF queueing discipline does not follow"
     )]
     Depth {
         /// The first class that is too deep.
@@ -56,7 +57,7 @@ pub fn encode(hierarchy: &Hierarchy) -> Result<Vec<u8>, TooLarge> {
     encode_with_room(hierarchy, None)
 }
 
-/// As [`encode`]; `room` has the bytes that may wait in each leaf that no limit bounds.
+/// As [`encode`]; `room` limits the bytes in each leaf that has no limit.
 pub(super) fn encode_with_room(hierarchy: &Hierarchy, room: Option<&[u64]>) -> Result<Vec<u8>, TooLarge> {
     let count = hierarchy.classes().count() as u32;
     let mut bytes = Vec::new();
@@ -68,8 +69,8 @@ pub(super) fn encode_with_room(hierarchy: &Hierarchy, room: Option<&[u64]>) -> R
 
 /// A plan that replaces the classes; classes of the same name are the same.
 ///
-/// Packets of a leaf that is no leaf any more go to `others`. Each class counts its delays in a histogram of
-/// its own: `histograms` has those of the old classes by number, and new classes get free ones.
+/// Packets of a class that is no longer a leaf go to `others`. Each class counts its delays in a histogram of
+/// its own: `histograms` has the histograms of the old classes by number, and new classes get free ones.
 pub fn plan(
     old: &Hierarchy,
     new: &Hierarchy,
@@ -99,10 +100,10 @@ pub fn plan(
     let mut bytes = Vec::with_capacity(PLAN_SIZE);
     put32(&mut bytes, &[from.len() as u32, 0]);
     put_classes(&mut bytes, new, room, |_| numbers.next().unwrap_or(NONE))?;
-    bytes.resize(8 + MOST_CLASSES * CLASS, 0);
+    bytes.resize(8 + MAX_CLASSES * CLASS, 0);
     for (at, numbers) in [from, to, home].iter().enumerate() {
         put32(&mut bytes, numbers);
-        bytes.resize(8 + MOST_CLASSES * (CLASS + (at + 1) * size_of::<u32>()), 0);
+        bytes.resize(8 + MAX_CLASSES * (CLASS + (at + 1) * size_of::<u32>()), 0);
     }
     Ok(bytes)
 }
@@ -114,13 +115,13 @@ fn put_classes(
     mut histogram: impl FnMut(usize) -> u32,
 ) -> Result<(), TooLarge> {
     let count = hierarchy.classes().count();
-    if count > MOST_CLASSES {
+    if count > MAX_CLASSES {
         return Err(TooLarge::Classes { count });
     }
     let (mut depths, mut ends) = (vec![0; count], (1..=count).collect::<Vec<_>>());
     for (id, class) in hierarchy.classes().skip(1) {
         depths[id.index()] = depths[class.parent.index()] + 1;
-        if depths[id.index()] > MOST_DEPTH {
+        if depths[id.index()] > MAX_DEPTH {
             return Err(TooLarge::Depth { name: class.name.clone() });
         }
     }
@@ -147,7 +148,7 @@ fn put_classes(
             Some(Overflow::DropTail) => LIMITED,
             Some(Overflow::DropLongest) => LIMITED | DROP_LONGEST,
         };
-        // never more than fit wait anyway
+        // more packets than this never fit
         let most = limit.map_or(u32::MAX, |limit| u32::try_from(limit.packets).unwrap_or(u32::MAX - 1));
         put32(
             bytes,
@@ -178,7 +179,7 @@ fn put64(bytes: &mut Vec<u8>, words: &[u64]) {
     words.iter().for_each(|word| bytes.extend(word.to_ne_bytes()));
 }
 
-/// What the program counted for a class.
+/// The program's counters of a class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counted {
     /// Packets that wait in the class and below it.
@@ -188,17 +189,17 @@ pub struct Counted {
     pub served_packets: u64,
     pub served_bytes: u64,
     pub dropped: u64,
-    /// The sum of the waits of all packets that left it.
+    /// The sum of the delays of all packets that left it.
     pub waited_ns: u64,
-    /// The shortest wait of a packet that left it.
+    /// The shortest delay of a packet that left it.
     pub shortest_wait_ns: u64,
-    /// The longest wait of a packet that left it.
+    /// The longest delay of a packet that left it.
     pub longest_wait_ns: u64,
-    /// The histogram with its delays.
+    /// The index of its histogram of delays.
     pub histogram: u32,
 }
 
-/// The figures of a class. `None`: the structure is too short.
+/// The counters of a class. `None`: the structure is too short.
 pub fn counted(structure: &[u8], class: ClassId) -> Option<Counted> {
     Some(read(structure.get(HEADER + class.index() * CLASS..)?.get(..CLASS)?))
 }
@@ -219,7 +220,7 @@ fn read(class: &[u8]) -> Counted {
     }
 }
 
-/// How often the classes were changed, modulo [`GENERATIONS`].
+/// The number of changes of the classes, modulo [`GENERATIONS`].
 pub fn generation(structure: &[u8]) -> u32 {
     word(structure, GENERATION)
 }
@@ -240,17 +241,17 @@ fn word(structure: &[u8], at: usize) -> u32 {
     bytes.map_or(0, |bytes| u32::from_ne_bytes(*bytes))
 }
 
-/// The figures of all classes.
+/// The counters of all classes.
 pub fn all_counted(structure: &[u8]) -> Vec<Counted> {
     let count = word(structure, COUNT);
     let classes = structure.get(HEADER..).unwrap_or_default().chunks_exact(CLASS);
-    classes.take(MOST_CLASSES.min(count as usize)).map(read).collect()
+    classes.take(MAX_CLASSES.min(count as usize)).map(read).collect()
 }
 
-/// The figures with which the classes of a plan begin.
+/// The initial counters of a plan's classes.
 pub(super) fn all_counted_in_plan(plan: &[u8]) -> Vec<Counted> {
     let classes = plan.get(8..).unwrap_or_default().chunks_exact(CLASS);
-    classes.take(MOST_CLASSES.min(word(plan, 0) as usize)).map(read).collect()
+    classes.take(MAX_CLASSES.min(word(plan, 0) as usize)).map(read).collect()
 }
 
 #[cfg(test)]
@@ -266,13 +267,13 @@ mod tests {
             });
             Hierarchy::new(ClassSpec::new("link").with(below)).expect("names are unique")
         };
-        assert!(encode(&chain(MOST_DEPTH)).is_ok());
-        let error = encode(&chain(MOST_DEPTH + 1)).expect_err("one level too many");
+        assert!(encode(&chain(MAX_DEPTH)).is_ok());
+        let error = encode(&chain(MAX_DEPTH + 1)).expect_err("one level too many");
         assert_eq!(error, TooLarge::Depth { name: "level 0".to_owned() });
-        let leaves = (1..MOST_CLASSES).map(|at| ClassSpec::new(at.to_string()));
+        let leaves = (1..MAX_CLASSES).map(|at| ClassSpec::new(at.to_string()));
         let wide = Hierarchy::new(ClassSpec::new("link").with(leaves)).expect("names are unique");
-        assert_eq!(encode(&wide).expect("it just fits").len(), HEADER + MOST_CLASSES * CLASS);
+        assert_eq!(encode(&wide).expect("it just fits").len(), HEADER + MAX_CLASSES * CLASS);
         let wider = wide.with_default("one more").expect("a new name");
-        assert_eq!(encode(&wider), Err(TooLarge::Classes { count: MOST_CLASSES + 1 }));
+        assert_eq!(encode(&wider), Err(TooLarge::Classes { count: MAX_CLASSES + 1 }));
     }
 }

@@ -1,9 +1,8 @@
 //! Loads the queueing discipline into the kernel, with its maps.
 //!
-//! Each loaded discipline has a name and maps of its own and serves one device. Its name is `unisono_` and
-//! the number of the scheduler's map, so that a program which sees the name can open the map. Devices can be
-//! given the discipline while [`LoadedDiscipline`] exists. A device that has it keeps it until it gets
-//! another one.
+//! Each loaded discipline has its own name and maps and serves one device. Its name is `unisono_` and the
+//! number of the scheduler's map, so that a program that reads the name can open the map. Devices can get the
+//! discipline while [`LoadedDiscipline`] exists. A device keeps it until it gets another one.
 
 use super::attached::Attached;
 use super::layout::{self, Counted};
@@ -19,11 +18,11 @@ use unisono_linux::clock::Nanos;
 
 const WRAPPER: &str = "bpf_struct_ops_Qdisc_ops";
 const OPERATIONS: [&str; 5] = ["enqueue", "dequeue", "init", "reset", "destroy"];
-/// `struct link`: rate, when it is free, a rest, devices, the others' class, classes by priority.
+/// `struct link`: rate, time when free, remainder, devices, the default class, classes by priority.
 const LINK: u32 = 32 + 4 * PRIORITIES as u32;
 const HELD: u32 = 8;
 
-/// A queueing discipline that devices can be given by its [`kind`](Self::kind).
+/// A queueing discipline that devices can get by its [`kind`](Self::kind).
 #[derive(Debug)]
 pub struct LoadedDiscipline {
     kind: String,
@@ -32,8 +31,8 @@ pub struct LoadedDiscipline {
     _operations: Operations,
 }
 
-/// The kernel's types, if this kernel can have queueing disciplines made of programs; otherwise
-/// [`ProgramError::Host`] says why not.
+/// The kernel's types, if this kernel supports queueing disciplines made of programs; otherwise
+/// [`ProgramError::Host`] gives the reason.
 pub fn supported() -> Result<KernelTypes, ProgramError> {
     let types = KernelTypes::of_this_kernel()?;
     if types.structure(WRAPPER).is_none() {
@@ -64,13 +63,9 @@ impl LoadedDiscipline {
         };
         let link = map("link", LINK)?;
         let clock = map("clock", 8)?;
-        let held = Array::with_types(
-            "held",
-            HELD,
-            layout::MOST_PACKETS as u32,
-            (&information, HELD_KEY, HELD_VALUE),
-        )
-        .map_err(ProgramError::io("make the BPF map held, which owns packets"))?;
+        let held =
+            Array::with_types("held", HELD, layout::MAX_PACKETS as u32, (&information, HELD_KEY, HELD_VALUE))
+                .map_err(ProgramError::io("make the BPF map held, which owns packets"))?;
         link.write(0, &setup.link()).map_err(ProgramError::io("write what the link can do"))?;
 
         let maps = [
@@ -154,7 +149,7 @@ fn held_types() -> Vec<u8> {
     let kind = |kind: u32, members: u32| kind << 24 | members;
     let types: [&[u32]; 5] = [
         &[1, kind(1, 0), 4, 32],           // 1: unsigned int
-        &[14, kind(4, 0), 0],              // 2: struct sk_buff, of which nothing is said
+        &[14, kind(4, 0), 0],              // 2: struct sk_buff, without members
         &[22, kind(18, 0), 2],             // 3: the same, tagged as owned
         &[0, kind(2, 0), 3],               // 4: a pointer to it
         &[27, kind(4, 1), HELD, 32, 4, 0], // 5: struct held

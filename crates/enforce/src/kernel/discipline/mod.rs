@@ -3,8 +3,8 @@
 //! ```text
 //!   Hierarchy --> layout: bytes of struct hsfq --> a map's value <-- fairqueue.bpf.c (enqueue, dequeue, ...)
 //!   KernelTypes: offsets, numbers ----------------------------------^  `-- fairqueue.h: the decisions
-//!                                                  LoadedDiscipline: registered under its own name, which
-//!                                                  a device can be given (netlink::qdisc)
+//!                                                  LoadedDiscipline: registered under its own name; a
+//!                                                  device gets it by that name (netlink::qdisc)
 //!                                                  Attached: counters; other classes, while packets wait
 //! ```
 //!

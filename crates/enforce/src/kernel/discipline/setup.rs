@@ -1,8 +1,8 @@
-//! What a discipline is loaded with, and the bytes of it that its maps begin with.
+//! The parameters of a discipline at its start, and their encoding in its maps.
 
 use unisono_fairqueue::{ClassId, Hierarchy, Rate};
 
-/// How many priorities of sockets and packets can stand for classes.
+/// The number of socket and packet priorities that can stand for classes.
 pub const PRIORITIES: usize = 16;
 
 /// Prefix of the names of all our disciplines.
@@ -11,16 +11,15 @@ pub const KIND: &str = "unisono_";
 #[derive(Clone, Debug)]
 pub struct Setup<'a> {
     pub hierarchy: &'a Hierarchy,
-    /// What the link carries. `None`: as much as the device takes.
+    /// The rate of the link. `None`: as fast as the device takes packets.
     pub rate: Option<Rate>,
     /// The leaf for packets of no class.
     pub others: ClassId,
     /// Leaves for packets of a priority (`SO_PRIORITY`). A packet may also name its class as `MAJOR:MINOR`:
     /// the number of the device's discipline, and the class's number plus 1.
     pub by_priority: [Option<ClassId>; PRIORITIES],
-    /// How many bytes may wait in each class, by number, where neither the class nor one above it has a
-    /// limit; further packets are dropped. Without `room` only [`MOST_PACKETS`](super::layout::MOST_PACKETS)
-    /// limits them.
+    /// The most bytes in each class, by number, if neither the class nor one above it has a limit; further
+    /// packets are dropped. Without `room` only [`MAX_PACKETS`](super::layout::MAX_PACKETS) limits them.
     pub room: Option<&'a [u64]>,
 }
 

@@ -1,8 +1,8 @@
-//! Replaces a policy that holds by another one, while packets wait.
+//! Replaces a policy in force by another one, while packets wait.
 //!
 //! ```text
-//!   plan beside the classes --> a packet that sets it going --> classifier of the new ones --> holds
-//!                                        |  (old numbers are understood until then)  | failed
+//!   plan beside the classes --> a packet that starts the change --> classifier of the new ones --> holds
+//!                                        |  (old numbers are valid until then)       | failed
 //!                                        +-------- the old classes, the same way <---+
 //! ```
 //! The packet has no content, and the discipline drops it.
@@ -30,8 +30,8 @@ struct There {
 }
 
 impl FairQueue {
-    /// Replaces the classes by those of another policy, which suits this place. Answers whether that was
-    /// possible.
+    /// Replaces the classes by another policy's. The policy must suit this backend. Returns whether the
+    /// change was possible.
     pub(super) fn change(
         &mut self,
         host: &mut HostDevice,
@@ -44,7 +44,7 @@ impl FairQueue {
         let Some(Ok(maps)) = Attached::open(&root.kind) else { return Ok(false) };
         let there = There { maps, major: (root.handle >> 16) as u16 };
         let old = Policy::parse(&held.policy)?;
-        // all that can be refused is asked for before anything changes
+        // check first, before any change, for everything that can be refused
         let generation = there.maps.generation()?;
         let later = |generations: u32| (generation + generations) % GENERATIONS;
         let new_classes = classifier(policy, there.major, later(1))?;
@@ -53,7 +53,7 @@ impl FairQueue {
 
         let device = self.site.device();
         let record = Record::new(Self::NAME, &device, host.link.index.0, &policy.text, held.before.clone());
-        // whatever comes of it, there is room to write it down
+        // whatever happens, there is disk space for the record
         let as_wanted = journal.prepare(&record.clone().that_holds())?;
         let as_before = journal.prepare(held)?;
         journal.write(&record)?;
@@ -82,8 +82,8 @@ impl FairQueue {
 }
 
 impl There {
-    /// Replaces the classes and answers whether that was done. A device that is down gets no packets, so
-    /// nothing is done there.
+    /// Replaces the classes; returns whether this was done. A device that is down gets no packets, so nothing
+    /// is done there.
     fn put(&self, host: &HostDevice, old: &Policy, new: &Policy) -> Result<bool, Error> {
         self.maps.propose(&old.hierarchy, &setup(new, &rooms(new)))?;
         let kick = || {
@@ -91,7 +91,7 @@ impl There {
             socket.queue_with_priority(discipline::kick(self.major))?;
             socket.send(&FRAME)
         };
-        // that it is dropped may be told as an error; what counts is what came of it
+        // the drop of the packet may be reported as an error; only the state afterwards counts
         let _ = kick();
         Ok(!self.maps.is_pending()?)
     }

@@ -1,4 +1,4 @@
-//! Turns what the BPF program counted into figures of a policy's classes.
+//! Converts the BPF program's counters into figures of a policy's classes.
 
 use super::FairQueue;
 use crate::kernel::discipline::layout::Counted;
@@ -43,7 +43,7 @@ pub(super) fn live(device: &str, policy: &Policy, figures: DisciplineFigures) ->
     }
 }
 
-/// Adds a class's figures to those of the class above it. What waits is counted there already.
+/// Adds a class's figures to its parent's. The backlog is counted there already.
 fn add(above: &mut Counted, below: &Counted) {
     let served = |of: &Counted| (of.served_packets > 0).then_some(of.shortest_wait_ns);
     above.shortest_wait_ns = served(above).into_iter().chain(served(below)).min().unwrap_or(0);
@@ -54,7 +54,7 @@ fn add(above: &mut Counted, below: &Counted) {
     above.dropped += below.dropped;
 }
 
-/// Quantiles are clamped to the shortest and the longest wait, because buckets are wider than that.
+/// Quantiles are clamped to the shortest and the longest delay, because buckets are wider than that.
 fn delay(counted: &Counted, delays: &DelayHistogram) -> Option<DelayFigures> {
     let (shortest, longest) = (counted.shortest_wait_ns, counted.longest_wait_ns);
     let part = |part| Some(delays.quantile(part)?.clamp(shortest, longest.max(shortest)));

@@ -4,13 +4,13 @@
 //!   packet --> classifier (clsact, egress) --> its class as its priority --> our discipline --> device
 //! ```
 //! It decides packet by packet as `unisono-fairqueue` does (docs/decisions/0011), so unused capacity is lent
-//! by weight. A policy that is applied over another one replaces the classes in the discipline that is there
-//! ([`change`]): nothing that waits is lost, and every packet finds a class of the old or the new policy.
-//! Where that is not possible (another version of Unisono made the discipline, or the device is down), the
-//! discipline is replaced, and [`FairQueue::notes`] say how many packets were waiting in it.
+//! by weight. A policy that is applied over another one replaces the classes in the existing discipline
+//! ([`change`]): no waiting packet is lost, and every packet finds a class of the old or the new policy. If
+//! that is not possible (another version of Unisono made the discipline, or the device is down), the
+//! discipline is replaced, and [`FairQueue::notes`] report the number of packets that were waiting in it.
 //!
-//! When not to use it: ceilings and processor shares belong to the kernel's token buckets; and if the kernel
-//! hands down 64 KiB in one piece, 64 KiB are scheduled at a time.
+//! When not to use it: for ceilings and processor shares (the kernel's token buckets support these). And if
+//! programs pass down 64 KiB in one piece, 64 KiB are scheduled at a time.
 
 mod change;
 mod figures;
@@ -33,14 +33,13 @@ use unisono_linux::netlink::qdisc::{self, Qdisc};
 use unisono_linux::netlink::{egress, traffic};
 use unisono_linux::undo::DirectoryLock;
 
-/// The discipline's number: `Un`, or `Uo` for one that replaces it.
+/// The discipline's number: `Un`, or `Uo` for a discipline that replaces one of ours.
 const MAJORS: [u16; 2] = [0x556e, 0x556f];
 const CLSACT: &str = "clsact";
-/// What waits in a class may take this long at the rate that the class is sure of, unless the policy says
-/// otherwise (ns).
+/// The backlog of a class, unless the policy limits it, as time at the class's guaranteed rate (ns).
 const WAIT_NS: f64 = 20e6;
 /// A class has room for at least two of the longest packets.
-const LEAST_ROOM: u64 = 2 * (65_536 + 1514);
+const MIN_ROOM: u64 = 2 * (65_536 + 1514);
 
 pub static BPF: PlaceKind = PlaceKind {
     name: FairQueue::NAME,
@@ -64,7 +63,7 @@ impl fmt::Debug for FairQueue {
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct BeforeFair {
-    /// What the device began with. `None`: the kernel had put it there itself.
+    /// The device's discipline before. `None`: the kernel's default.
     root: Option<Qdisc>,
     /// Whether the device had a clsact discipline.
     clsact: bool,
@@ -84,13 +83,14 @@ impl FairQueue {
         Self { site: KernelSite::at(LinkSide::out(device)) }
     }
 
-    /// `stopped` is asked before each change of the device; `Some` says by whom the change is stopped.
+    /// Sets the check for interruptions. `stopped` is called before each change of the device and returns the
+    /// cause of an interruption.
     pub fn until(mut self, stopped: impl FnMut() -> Option<String> + Send + 'static) -> Self {
         self.site.stopped = Box::new(stopped);
         self
     }
 
-    /// What a device without a policy begins with.
+    /// The present discipline of a device without a policy.
     fn theirs(&self, host: &mut HostDevice) -> Result<Option<Qdisc>, Error> {
         let device = self.site.device();
         match root_of(&mut host.socket, &device, host.queue)? {
@@ -99,7 +99,7 @@ impl FairQueue {
         }
     }
 
-    /// Whether this place can do what a policy asks for. What it leaves out is noted.
+    /// Checks whether this backend can enforce a policy. Adds notes about the parts that it ignores.
     fn suits(&mut self, policy: &Policy) -> Result<(), Error> {
         let tree = &policy.hierarchy;
         if policy.cpu.is_some() {
@@ -160,14 +160,14 @@ impl KernelPlace for FairQueue {
             Some(root) if root.kind.starts_with(KIND) => {
                 host.socket.run(&[saved::put_back(before.root.as_ref(), device)])?;
             }
-            // a policy that was given up before it got so far has changed nothing here
+            // a policy that was given up earlier has changed nothing here
             Some(root) if root.handle != 0 && Some(root) != before.root.as_ref() => {
                 self.site.note(saved::stays(&self.site.side.device));
             }
             _ => {}
         }
         if now.iter().any(|qdisc| qdisc.kind == CLSACT) {
-            // one that was never attached cannot be detached
+            // a program that was never attached cannot be detached
             let _ = host.socket.run(&[egress::detach(device)]);
             if !before.clsact {
                 incoming::remove_clsact(host, &self.site.side, &mut self.site.notes)?;
@@ -219,7 +219,7 @@ impl EnforcingPlace for FairQueue {
         self.site.notes.clear();
         let mut host = self.site.host()?;
         let record = self.site.journal()?.read::<serde_json::Value>()?;
-        // a queue in front of the device leaves the discipline what it was
+        // an interposed queue does not change the discipline
         if record.is_none_or(|record| record.backend == interposed::NAME) {
             self.theirs(&mut host)?;
         }
@@ -254,7 +254,7 @@ impl EnforcingPlace for FairQueue {
             None => {
                 let root = self.theirs(&mut host)?;
                 self.suits(policy)?;
-                // one that the policy of incoming packets has made goes with the last of both
+                // a clsact made by the policy of incoming packets is removed with the last of both policies
                 let is_theirs = journal.of_other_direction().read::<serde_json::Value>()?.is_none();
                 BeforeFair { root, clsact: has_clsact && is_theirs }
             }
@@ -290,7 +290,7 @@ impl EnforcingPlace for FairQueue {
         loop {
             let mut record = self.record(&journal)?;
             if record.as_ref().is_some_and(|record| record.phase == Phase::Changing) {
-                let _lock = journal.lock()?; // when whoever changes it is done
+                let _lock = journal.lock()?; // when the changing command is done
                 record = self.settled(&mut host, &journal)?;
             }
             let record = record.ok_or_else(|| self.site.no_policy())?;
@@ -300,7 +300,7 @@ impl EnforcingPlace for FairQueue {
                 return Err(self.site.removed("our queueing discipline"));
             };
             let counted = attached?.figures()?;
-            // or else they may be of the classes that are there by now
+            // or else the counters may belong to newer classes
             if self.record(&journal)?.is_some_and(|after| after.policy == record.policy) {
                 return Ok(figures::live(&self.site.side.device, &Policy::parse(&record.policy)?, counted));
             }
@@ -315,7 +315,7 @@ impl EnforcingPlace for FairQueue {
         KernelPlace::mend(self, journal)
     }
 
-    /// Its journal is never put aside, because no other place can be in force beside it.
+    /// Its journal is never put aside, because no other backend can be in force beside it.
     fn give_way(&mut self, _aside: &Journal) -> Result<(), Error> {
         Ok(())
     }
@@ -331,10 +331,10 @@ fn setup<'a>(policy: &'a Policy, room: &'a [u64]) -> Setup<'a> {
     }
 }
 
-/// How many bytes may wait in each class, unless the policy says otherwise.
+/// The most bytes in each class, unless the policy limits them.
 fn rooms(policy: &Policy) -> Vec<u64> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; `as` saturates")]
-    let room = |class| ((policy.guarantee(class) / 8.0 * WAIT_NS / 1e9) as u64).max(LEAST_ROOM);
+    let room = |class| ((policy.guarantee(class) / 8.0 * WAIT_NS / 1e9) as u64).max(MIN_ROOM);
     policy.hierarchy.classes().map(|(id, _)| room(id)).collect()
 }
 
@@ -353,7 +353,7 @@ fn classifier(policy: &Policy, major: u16, generation: u32) -> Result<Classifier
     Ok(ClassifierProgram::load("unisono_queue", &program)?)
 }
 
-/// How many packets wait in the device's discipline, under a policy that holds.
+/// The number of packets in the device's discipline, under a policy that holds.
 fn waiting(policy: &str, now: &[Qdisc]) -> u64 {
     let root = now.iter().find(|qdisc| qdisc.parent == qdisc::ROOT);
     let counted = root.and_then(|root| Attached::open(&root.kind)).and_then(|open| open.ok()?.counted().ok());

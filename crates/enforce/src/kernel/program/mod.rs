@@ -1,19 +1,19 @@
 //! The classifier: a policy's rules as a BPF program, in the order of the file.
 //!
 //! ```text
-//!   read once        VLAN tags passed over; protocol, both addresses, both ports, control groups
-//!                    a later fragment: the class of the packet's first one, if it is remembered
-//!   rule 1           part by part; the first that does not hold jumps to the next rule
-//!   rule 2           ...                                                      its class is the answer
+//!   read once        VLAN tags skipped; protocol, both addresses, both ports, control groups
+//!                    a later fragment: the class of the packet's first fragment, if it is remembered
+//!   rule 1           condition by condition; the first that fails jumps to the next rule
+//!   rule 2           ...                                                      returns its class
 //!   default
 //! ```
-//! The program answers as [`Policy::class_of`] does; tests compare both. A control group is compared by its
-//! number at its depth, so all groups below it match too; it is the group in which the sender's socket was
-//! made. A part that a packet does not have never matches, such as the ports of a protocol without ports.
+//! The program classifies as [`Policy::class_of`] does; tests compare both. A control group is compared by
+//! its number at its depth, so all groups below it match too; it is the group in which the sender's socket
+//! was made. A condition on a missing field never matches, such as the ports of a protocol without ports.
 //!
 //! Later fragments of a packet carry no ports. If a rule asks for ports, the class of a first fragment is
-//! remembered ([`REMEMBERED`]) under what all fragments have in common, and later ones get it. If the first
-//! one is not remembered, they get the class of a packet without ports. The interposed place
+//! remembered ([`REMEMBERED`]) under the fields that all fragments share, and later fragments get it. If the
+//! first one is not remembered, they get the class of a packet without ports. The interposed backend
 //! ([`crate::interposed`]) does the same.
 //!
 //! Cost: about a nanosecond an instruction; some 100 ns for ten rules. Reference: tc-bpf(8), bpf-helpers(7).
@@ -44,18 +44,18 @@ const VLAN_TAG: i16 = 24;
 const PRIORITY: i16 = 32;
 
 const PACKET: BpfRegister = BpfRegister(6);
-/// 4, 6, or 0 for what is not IP.
+/// 4, 6, or 0 for packets that are not IP.
 const FAMILY: BpfRegister = BpfRegister(7);
 /// The protocol inside the IP packet, or [`NONE`].
 const CARRIES: BpfRegister = BpfRegister(8);
-/// While headers are read: where the next one begins. Afterwards: both ports (source above), and a bit that
-/// says that there are some.
+/// While headers are read: the offset of the next one. Afterwards: both ports (source above), and a bit that
+/// says that there are ports.
 const PORTS: BpfRegister = BpfRegister(9);
 
 const GO_ON: i32 = -1;
 const NONE: i32 = 256;
 const HAS_PORTS: u64 = 1 << 32;
-/// On the stack: the header, 40 bytes; what is read after it, 8 bytes; the outermost VLAN, 8 bytes; then the
+/// On the stack: the header, 40 bytes; bytes read after it, 8 bytes; the outermost VLAN, 8 bytes; then the
 /// control groups, 8 bytes each.
 const HEADER: i16 = -40;
 const MORE: i16 = -48;
@@ -63,23 +63,23 @@ const VLAN: i16 = -56;
 const CGROUPS: i16 = -64;
 /// More than any VLAN number.
 const NO_VLAN: i32 = 1 << 12;
-/// On the stack below the control groups: what all fragments of a packet have in common ([`KEY_BYTES`]), the
-/// class of the first fragment, whether this is the first, and the reference point for reading headers.
-const KEY: i16 = CGROUPS - 8 * MOST_DEPTHS as i16 - KEY_BYTES as i16;
+/// On the stack below the control groups: the fields that all fragments of a packet share ([`KEY_BYTES`]),
+/// the class of the first fragment, whether this is the first, and the reference point for reading headers.
+const KEY: i16 = CGROUPS - 8 * MAX_DEPTHS as i16 - KEY_BYTES as i16;
 const VALUE: i16 = KEY - 8;
 const FIRST: i16 = VALUE - 8;
 const FROM: i16 = FIRST - 8;
 /// Source, destination, identification, and protocol with IP's version.
 const KEY_BYTES: u32 = 40;
-/// Packets whose first fragment is remembered: at 10 Gbit/s in packets of three fragments, those of about 4
-/// ms. The fragments of a packet leave a host one after the other.
+/// The number of packets whose first fragment is remembered: about 4 ms of a link of 10 Gbit/s in packets of
+/// three fragments. The fragments of a packet leave a host in a row.
 const REMEMBERED: u32 = 1024;
 /// A frame with more VLAN tags counts as not IP.
-const MOST_TAGS: usize = 4;
-/// The most extension headers of IPv6 that are passed over.
-const MOST_EXTENSIONS: usize = 6;
-/// As many depths of control groups fit on the stack.
-pub(super) const MOST_DEPTHS: usize = 48;
+const MAX_TAGS: usize = 4;
+/// The most extension headers of IPv6 that are skipped.
+const MAX_EXTENSIONS: usize = 6;
+/// The most depths of control groups that fit on the stack.
+pub(super) const MAX_DEPTHS: usize = 48;
 
 /// A control group's depth (the root is 0), and its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,7 +88,7 @@ pub(super) struct GroupPosition {
     pub(super) number: u64,
 }
 
-/// What a program refers to in the kernel. It must live until the program is loaded.
+/// Kernel objects that a program refers to. They must live until the program is loaded.
 #[derive(Debug)]
 pub(super) struct ProgramSources {
     cgroups: BTreeMap<String, GroupPosition>,
@@ -115,7 +115,7 @@ enum ClassUse {
     Mark,
 }
 
-/// Writes a program that answers the class. `None`: it is too long for jumps.
+/// Writes a program that returns the class. `None`: it is too long for jumps.
 pub(super) fn write(
     policy: &Policy,
     sources: &ProgramSources,
@@ -124,8 +124,8 @@ pub(super) fn write(
     write_after(Assembler::default(), policy, sources, number, ClassUse::Answer)
 }
 
-/// Writes a program that makes the class the packet's priority and lets the packet go on. Packets of the
-/// priority `but` stay as they are.
+/// Writes a program that sets the packet's priority to the class and lets the packet pass. Packets of the
+/// priority `but` stay unchanged.
 pub(super) fn write_marking(
     policy: &Policy,
     sources: &ProgramSources,
@@ -202,7 +202,7 @@ fn write_after(
     code.finish()
 }
 
-/// Ends with a class, which is remembered if this is the first fragment of a packet.
+/// Ends with a class, and remembers it if this is the first fragment of a packet.
 fn conclude(code: &mut Assembler, class: u32, fragments: Option<&Recent>, end: ClassUse) {
     if let Some(fragments) = fragments {
         let whole = code.label();
@@ -228,8 +228,8 @@ fn stack_address(code: &mut Assembler, to: BpfRegister, place: i16) {
     code.copy(to, STACK).number(AluOperation::Add, to, i32::from(place));
 }
 
-/// Reads what rules ask for into registers and onto the stack. For a later fragment whose first one is
-/// remembered, the program ends here.
+/// Reads the fields that rules ask for into registers and onto the stack. For a later fragment whose first
+/// one is remembered, the program ends here.
 fn read(code: &mut Assembler, fragments: Option<&Recent>, end: ClassUse) {
     code.copy(PACKET, R1);
     for eight in (HEADER..0).chain(KEY..KEY + KEY_BYTES as i16).step_by(8).chain([MORE, VALUE, FIRST]) {
@@ -264,7 +264,7 @@ fn read(code: &mut Assembler, fragments: Option<&Recent>, end: ClassUse) {
     load(code, HEADER, 40, nothing);
     code.set(FAMILY, 6).load(LoadSize::One, CARRIES, STACK, HEADER + 6);
     code.number(AluOperation::Add, PORTS, 40);
-    for _ in 0..MOST_EXTENSIONS {
+    for _ in 0..MAX_EXTENSIONS {
         extension(code, ports, nothing, fragments, end);
     }
 
@@ -290,9 +290,9 @@ fn network(ether: u16) -> i32 {
     i32::from(ether.to_be())
 }
 
-/// Reads the EtherType into R0, and where the payload begins. The kernel has passed over a tag that the
-/// device adds, because it is not in the frame. If there are tags in the frame, the kernel may take the first
-/// for the network header; then offsets are counted from the frame's own header.
+/// Reads the EtherType into R0, and the offset of the payload into PORTS. The kernel has removed a tag that
+/// the device adds itself. If there are tags in the frame, the kernel may take the first one for the network
+/// header; then offsets are counted from the frame's own header.
 fn pass_over_tags(code: &mut Assembler, too_many: Label) {
     let (tagged, untagged) = (code.label(), code.label());
     code.store_number(STACK, FROM, FROM_NETWORK_HEADER).set(PORTS, 0);
@@ -301,7 +301,7 @@ fn pass_over_tags(code: &mut Assembler, too_many: Label) {
         code.jump_if(JumpWhen::Equal, R0, network(tag), tagged);
     }
     code.jump(untagged).here(tagged).store_number(STACK, FROM, FROM_MAC_HEADER).set(PORTS, 14);
-    for _ in 0..MOST_TAGS {
+    for _ in 0..MAX_TAGS {
         let another = code.label();
         load(code, MORE, 4, too_many);
         code.number(AluOperation::Add, PORTS, 4).load(LoadSize::Two, R0, STACK, MORE + 2);
@@ -313,7 +313,7 @@ fn pass_over_tags(code: &mut Assembler, too_many: Label) {
     code.jump(too_many).here(untagged);
 }
 
-/// Loads the fragment field of IPv4: more follows (0x2000), and where this fragment begins.
+/// Loads the fragment field of IPv4: the bit for more fragments (0x2000), and the offset of this one.
 fn part_of_4(code: &mut Assembler) -> &mut Assembler {
     code.load(LoadSize::Two, R1, STACK, HEADER + 6).swap_from_network(R1)
 }
@@ -334,8 +334,8 @@ fn recall(code: &mut Assembler, fragments: &Recent, end: ClassUse) {
     code.here(unknown);
 }
 
-/// Reads the number of the outermost VLAN tag onto the stack. The kernel keeps the tag beside the packet
-/// where the device writes tags itself, and in the frame otherwise.
+/// Reads the number of the outermost VLAN tag onto the stack. If the device inserts tags itself, the kernel
+/// keeps the tag beside the packet, otherwise in the frame.
 fn read_vlan(code: &mut Assembler) {
     let (in_frame, tagged, known, done) = (code.label(), code.label(), code.label(), code.label());
     code.set(R1, NO_VLAN).store(STACK, VLAN, R1);
@@ -363,14 +363,14 @@ fn dscp_matches(code: &mut Assembler, dscp: Dscp, or_else: Label) {
     code.jump_if(JumpWhen::Not, R1, i32::from(dscp.number()), or_else);
 }
 
-/// Copies what follows the first `PORTS` bytes after the reference point onto the stack.
+/// Copies the bytes that follow the first `PORTS` bytes after the reference point onto the stack.
 fn load(code: &mut Assembler, to: i16, length: i32, or_else: Label) {
     code.copy(R1, PACKET).copy(R2, PORTS).copy(R3, STACK).number(AluOperation::Add, R3, i32::from(to));
     code.set(R4, length).load(LoadSize::Four, R5, STACK, FROM).call(LOAD_BYTES);
     code.jump_if(JumpWhen::Not, R0, 0, or_else);
 }
 
-/// Passes over one extension header of IPv6.
+/// Skips one extension header of IPv6.
 fn extension(
     code: &mut Assembler,
     no_more: Label,
@@ -390,7 +390,7 @@ fn extension(
     code.here(fragment);
     load(code, MORE, 8, no_ports);
     code.load(LoadSize::One, CARRIES, STACK, MORE).number(AluOperation::Add, PORTS, 8);
-    // where it begins (0xfff8), and whether more follows
+    // the offset (0xfff8), and the bit for more fragments
     let part = |code: &mut Assembler, bits| {
         code.load(LoadSize::Two, R1, STACK, MORE + 2).swap_from_network(R1).number(
             AluOperation::And,
@@ -418,7 +418,7 @@ fn extension(
     code.here(next);
 }
 
-/// Whose address and port.
+/// The sender's or the receiver's address and port.
 #[derive(Clone, Copy)]
 enum Side {
     Source,

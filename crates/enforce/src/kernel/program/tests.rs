@@ -1,4 +1,4 @@
-//! The classifier against the policy, and against the place that reads frames itself.
+//! Compares the classifier with the policy, and with the backend that parses frames itself.
 
 use super::*;
 use crate::interposed;
@@ -17,7 +17,7 @@ fn load(policy: &Policy) -> Result<ClassifierProgram, String> {
     ClassifierProgram::load("unisono_test", &program).map_err(|error| error.to_string())
 }
 
-/// Whether programs can be loaded here; says so if not.
+/// Whether programs can be loaded here; prints the reason if not.
 fn can_load() -> bool {
     if !is_root() {
         eprintln!("skipped: it needs root");
@@ -30,7 +30,7 @@ fn can_load() -> bool {
     loaded.is_ok()
 }
 
-/// What a frame has before its ports.
+/// The part of a frame before its ports.
 #[derive(Clone, Debug)]
 enum Before {
     Nothing,
@@ -174,7 +174,7 @@ proptest! {
         if !can_load() {
             return Ok(());
         }
-        // what could never hit is left out one by one, as an operator would
+        // rules that could never hit are left out one by one, as an operator would do
         let mut rules: Vec<&Matcher> = Vec::new();
         let text = |rules: &[&Matcher]| {
             let mut text = String::from("rate = \"1mbit\"\n");
@@ -209,7 +209,7 @@ proptest! {
         let mut bytes = bytes;
         bytes[12..14].copy_from_slice(&[[8, 0], [0x86, 0xdd], [8, 6]][usize::try_from(ether).expect("positive")]);
         let class = load(&policy).expect("it is sound").test(&bytes);
-        // a frame that is cut short is refused by the kernel, or classified
+        // a truncated frame is refused by the kernel, or classified
         prop_assert!(class.is_err() || (101..=102).contains(&class.expect("it is no error")));
     }
 }
@@ -266,14 +266,14 @@ fn a_program_of_a_thousand_rules_is_loaded() {
     assert_eq!(got, u32::try_from(last.index()).expect("few classes") + 100);
 }
 
-/// A frame with these VLAN tags around what it carries.
+/// A frame with these VLAN tags around its content.
 fn tagged(tags: &[u16], frame: &[u8]) -> Vec<u8> {
     let tags = tags.iter().flat_map(|kind| [kind.to_be_bytes(), [0x20, 7]].concat());
     frame[..12].iter().copied().chain(tags).chain(frame[12..].iter().copied()).collect()
 }
 
-/// A datagram from port 1 to port 53, or a fragment of it: its number, where it begins, and whether more
-/// follows.
+/// A datagram from port 1 to port 53, or a fragment of it: its identification, its offset, and whether more
+/// fragments follow.
 fn datagram(version: u8, fragment: Option<(u8, u16, bool)>) -> Vec<u8> {
     let content = [[0, 1, 0, 53, 0, 16, 0, 0], [7; 8]].concat();
     let mut frame = vec![2; 12];
@@ -298,7 +298,7 @@ fn datagram(version: u8, fragment: Option<(u8, u16, bool)>) -> Vec<u8> {
     frame
 }
 
-/// The class by the kernel's classifier, and by that of the place which reads frames itself.
+/// The kernel's classifier, and the classifier of the interposed backend.
 struct Both {
     policy: Policy,
     kernel: ClassifierProgram,

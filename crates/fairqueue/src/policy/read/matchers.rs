@@ -1,4 +1,4 @@
-//! The list `match` of a class.
+//! Reads the list `match` of a class.
 
 use super::super::dscp::Dscp;
 use super::super::error::{Wrong, meant, wrong};
@@ -124,7 +124,7 @@ fn read_protocol(value: &WrittenValue<'_>) -> Result<IpProtocol, Wrong> {
     }
 }
 
-/// A number of 32 bits.
+/// A whole number of 32 bits.
 fn read_word(what: &str, whence: &str, value: &WrittenValue<'_>) -> Result<u32, Wrong> {
     match number_of(value).map(u32::try_from) {
         Some(Ok(number)) => Ok(number),

@@ -1,4 +1,4 @@
-//! Reads a policy's TOML into classes. Each value is checked alone; an error names its line.
+//! Reads a policy's TOML into classes. Each value is checked alone; an error names its position.
 
 mod matchers;
 
@@ -13,14 +13,14 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use unisono_linux::clock::Nanos;
 
-/// Less than one packet of Ethernet's may not be a limit.
-const LEAST_BYTES: u64 = 1514;
-/// The most levels of classes that a policy may have.
-pub(super) const MOST_DEPTH: usize = 64;
+/// The smallest limit in bytes: one full Ethernet frame.
+const MIN_BYTES: u64 = 1514;
+/// The most levels of classes in a policy.
+pub(super) const MAX_DEPTH: usize = 64;
 const KEYS: [&str; 10] =
     ["weight", "ceiling", "limit", "packets", "overflow", "order", "flows", "ecn", "match", "parent"];
 
-/// A value and where it is written.
+/// A value and its byte offset in the text.
 #[derive(Clone, Debug)]
 pub(super) struct Placed<T> {
     pub(super) value: T,
@@ -38,7 +38,7 @@ pub(super) struct Written {
 #[derive(Debug)]
 pub(super) struct WrittenClass {
     pub(super) name: Placed<String>,
-    /// The class in whose table it stands.
+    /// The class whose table contains this one.
     pub(super) within: Option<usize>,
     pub(super) parent: Option<Placed<String>>,
     pub(super) weight: Weight,
@@ -53,7 +53,7 @@ pub(super) struct WrittenClass {
 type WrittenValue<'a> = Spanned<DeValue<'a>>;
 type TableEntry<'t, 'a> = (&'t str, usize, &'t WrittenValue<'a>);
 
-/// The entries of a table in the order of the file.
+/// The entries of a table, in the order of the file.
 fn entries<'t, 'a>(table: &'t DeTable<'a>) -> Vec<TableEntry<'t, 'a>> {
     let mut entries: Vec<TableEntry<'t, 'a>> =
         table.iter().map(|(key, value)| (key.get_ref().as_ref(), key.span().start, value)).collect();
@@ -108,8 +108,8 @@ fn read_class(
     let DeValue::Table(table) = value.get_ref() else {
         return wrong(at, format!("`{name}` is no class; a class is a table, as in [class.{name}]"));
     };
-    if depth > MOST_DEPTH {
-        return wrong(at, format!("`{name}`: classes are nested more than {MOST_DEPTH} deep"));
+    if depth > MAX_DEPTH {
+        return wrong(at, format!("`{name}`: classes are nested more than {MAX_DEPTH} deep"));
     }
     if !is_name(name) {
         return wrong(at, format!("{name:?} is no name for a class; use 1 to 64 of a-z, A-Z, 0-9, - and _"));
@@ -158,13 +158,13 @@ fn read_class(
     Ok(())
 }
 
-/// Whether a class may be called this.
+/// Whether a text is a valid class name.
 pub(super) fn is_name(name: &str) -> bool {
     (1..=64).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
 }
 
-/// How much may wait, as it was written.
+/// The limits of a class as they were written.
 #[derive(Default)]
 struct WrittenRoom {
     bytes: Option<Placed<u64>>,
@@ -268,10 +268,10 @@ fn number_of(value: &WrittenValue<'_>) -> Option<u64> {
 fn read_limit(value: &WrittenValue<'_>) -> Result<Placed<u64>, Wrong> {
     let text = text_of("limit", "a size such as \"64KiB\"", value)?;
     match units::bytes(&text.value) {
-        Some(bytes) if bytes >= LEAST_BYTES => Ok(Placed { value: bytes, at: text.at }),
+        Some(bytes) if bytes >= MIN_BYTES => Ok(Placed { value: bytes, at: text.at }),
         Some(_) => wrong(
             text.at,
-            format!("a limit of {} holds no packet; write at least \"{LEAST_BYTES}B\"", text.value),
+            format!("a limit of {} holds no packet; write at least \"{MIN_BYTES}B\"", text.value),
         ),
         None => wrong(
             text.at,

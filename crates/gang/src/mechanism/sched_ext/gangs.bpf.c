@@ -3,27 +3,27 @@
  * Gangs in a scheduler of the kernel (sched_ext): Linux 7.0 and later, CONFIG_SCHED_CLASS_EXT.
  *
  * Decided here, for each thread of a gang: whether it may run now, and on which processor. A gang's threads
- * wait in a queue of their own. A processor that is free takes the next thread from the queues of the gangs
- * whose turn it is, then from those that may use what these leave.
+ * wait in a queue of their own. A free processor takes the next thread from the queues of the gangs that have
+ * the turn, then from the queues of the lent gangs, which may use idle processors.
  *
- * Decided in user space: whose turn it is. It writes that into the map `turn` and calls `switch_gangs`, which
- * has every processor choose anew.
+ * Decided in user space: the gangs of the turn. User space writes them into the map `turn` and calls
+ * `switch_gangs`, which makes every processor choose anew.
  *
- * Only threads with the policy SCHED_EXT are scheduled here; all others stay in the fair class, which goes
- * first. A thread with that policy that is in no gang is served like a gang whose turn it always is.
+ * Only threads with the policy SCHED_EXT are scheduled here; all others stay in the fair class, which has
+ * precedence. A thread with that policy but without a gang is served like a gang that always has the turn.
  *
- * Nobody starves, whatever user space does:
- *   1. A thread that is stopped where it reads under RCU goes on at once, its turn or not (`cannot_wait`).
- *   2. A thread that has waited a tenth of the kernel's patience goes first, its turn or not, the oldest
- *      before the others (`breathe`). Every processor looks for those that may run on it whenever it chooses,
- *      eight times in that tenth. The kernel's own check for forgotten threads makes one processor choose at
- *      least twice in its patience.
+ * No thread starves, whatever user space does:
+ *   1. A thread that is stopped while it reads under RCU continues at once, even outside its turn
+ *      (`cannot_wait`).
+ *   2. A thread that has waited a tenth of the watchdog timeout goes first, even outside its turn, the oldest
+ *      before the others (`breathe`). Every processor scans for such threads whenever it chooses, eight times
+ *      in that tenth. The kernel's own watchdog makes one processor choose at least twice in the timeout.
  *   3. Other programs leave this class a twentieth of each processor (the kernel's `ext_server`).
- *   4. Should a thread have waited for six tenths of the patience after all, because there are too many, this
+ *   4. If a thread has still waited for six tenths of the timeout, because there are too many threads, this
  *      scheduler gives up: the kernel unloads it, and all threads are in the fair class again.
  *
  * When the loader dies: its link to the kernel is closed, the kernel unloads this scheduler, and all threads
- * are in the fair class again. The kernel does the same if a thread that could run does not for 30 seconds.
+ * are in the fair class again. The kernel does the same if a runnable thread does not run for 30 seconds.
  *
  * Kernel structures are read at offsets which the loader fills in as the addresses of symbols.
  */
@@ -39,7 +39,7 @@ typedef __u64 u64;
 
 #include "repeat.h"
 
-/* The kernel's; only their addresses are known here. */
+/* The kernel's types; only their addresses are used here. */
 struct task_struct;
 struct bpf_iter_scx_dsq;
 extern int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *walk, u64 queue, u64 flags);
@@ -61,7 +61,7 @@ static __always_inline void *walk_of(struct walk *walk, u64 queue)
 	return 0;
 }
 
-/* The threads of a queue, the first that came before the others. */
+/* Iterates over the threads of a queue in order of arrival. */
 #define each_in(thread, queue)                                                                               \
 	for (struct walk walk __attribute__((cleanup(stop_walk))), *unused_too = walk_of(&walk, queue);      \
 	     !unused_too && (thread = bpf_iter_scx_dsq_next((void *)&walk));)
@@ -83,7 +83,7 @@ extern const char offset_of__task_struct__cgroups, offset_of__task_struct__cpus_
 extern const char offset_of__task_struct__scx__weight, offset_of__task_struct__scx__runnable_at;
 extern const char offset_of__task_struct__pid, offset_of__task_struct__flags;
 extern const char offset_of__task_struct__migration_disabled;
-/* 0 in a kernel that does not stop threads which read under RCU. */
+/* 0 in a kernel that does not stop threads while they read under RCU. */
 extern const char offset_of__task_struct__rcu_read_lock_nesting;
 extern const char offset_of__css_set__dfl_cgrp, offset_of__cgroup__kn, offset_of__kernfs_node__id;
 extern const char offset_of__cgroup__self__parent, offset_of__cgroup_subsys_state__cgroup;
@@ -94,44 +94,44 @@ extern const char offset_of__scx_exit_info__kind, offset_of__scx_exit_info__msg,
 /* Numbers that the loader fills in, as addresses. */
 extern const char number_of_gangs, breath_ticks;
 #define GANGS ((u32)(u64)&number_of_gangs)
-/* A thread that has waited so many ticks goes first. */
+/* A thread that has waited this many ticks goes first. */
 #define BREATH ((u64)(u32)(u64)&breath_ticks)
-/* Of the longest patience: 18 s, less than the 21 s for which RCU waits before it complains. */
+/* With the longest timeout: 18 s, less than the 21 s after which RCU reports a stall. */
 #define GIVE_UP (6 * BREATH)
 
 /* Maps are made by the loader, which fills in their descriptors by these names. */
 extern char turn, gangs, state, processors;
 
-/* Known to loaded.rs too. */
+/* loaded.rs has the same values. */
 #define MOST_GANGS 256
 #define MOST_PROCESSORS 4096
 #define MESSAGE 128
 
 enum standing { WAITS, LENT, RUNS };
 
-/* Written by user space: whose turn it is. */
+/* Written by user space: the gangs' standings in the present turn. */
 struct turn {
-	u32 runs, lent;		  /* gangs of these standings: the first of `order`, and those after them */
+	u32 runs, lent;		  /* number of gangs: first in `order` those that run, then the lent */
 	u32 order[MOST_GANGS];	  /* gangs */
 	u32 standing[MOST_GANGS]; /* by gang */
 };
 
-/* Written here. */
+/* Written by this program. */
 struct state {
 	u32 next;	       /* where the next processor begins in `order` */
-	u32 breaths;	       /* how often a thread that had waited long went first */
-	u32 went_on;	       /* how often a thread went on because it could not wait */
-	u32 ended;	       /* why the kernel unloaded this (enum scx_exit_kind); 0: it did not */
-	char reason[MESSAGE];  /* the same in the kernel's words */
-	char message[MESSAGE]; /* and in those of whoever ended it */
+	u32 breaths;	       /* threads run early because they had waited long */
+	u32 went_on;	       /* threads run early because they could not wait */
+	u32 ended;	       /* reason of the unloading (enum scx_exit_kind); 0: still loaded */
+	char reason[MESSAGE];  /* the kernel's text for it */
+	char message[MESSAGE]; /* the text of the component that ended it */
 };
 
-/* Written here, for each processor. */
+/* Written by this program, one for each processor. */
 struct processor {
 	u64 look_at;  /* when to look for threads that have waited long (ticks) */
-	u32 gang;     /* whose thread runs here, counted from 1; 0: none */
+	u32 gang;     /* the running thread's gang, counted from 1; 0: none */
 	u32 breather; /* the thread that goes first here; 0: none */
-	u32 breathes; /* it runs */
+	u32 breathes; /* whether that thread runs */
 	u32 unused;
 };
 _Static_assert(sizeof(struct turn) == 2056 && sizeof(struct state) == 272 && sizeof(struct processor) == 24,
@@ -139,17 +139,17 @@ _Static_assert(sizeof(struct turn) == 2056 && sizeof(struct state) == 272 && siz
 
 /* The queue of threads in no gang. */
 #define OTHERS MOST_GANGS
-/* Groups inside a gang's group are looked at so deep. */
+/* Maximum depth of a thread's group below its gang's group. */
 #define DEPTH 4
 
-/* A turn of a thread among those of its gang, at the default weight. It ends at the tick after it; a tick has
- * 1 to 10 ms. The most is what bounds how long a thread waits behind a hundred others. */
+/* The slice of a thread inside its gang's turn, at the default weight. It ends at the next tick; a tick has
+ * 1 to 10 ms. The maximum bounds the wait of a thread behind a hundred others. */
 #define SLICE 4000000
 #define LEAST_SLICE 500000
 #define MOST_SLICE 8000000
 #define DEFAULT_WEIGHT 100
 
-/* The kernel's (kernel/sched/ext.c), the same from 6.12 to 7.2. */
+/* The kernel's constants (kernel/sched/ext.c), the same from 6.12 to 7.2. */
 #define LOCAL ((1ULL << 63) | 2) /* SCX_DSQ_LOCAL */
 #define IS_LAST (1ULL << 41)	 /* SCX_ENQ_LAST */
 #define IS_FIRST (1ULL << 4)	 /* SCX_ENQ_HEAD */
@@ -164,7 +164,7 @@ static __always_inline void *only(void *map)
 	return bpf_map_lookup_elem(map, &first);
 }
 
-/* The gang in whose group a thread is, or in a group below. */
+/* The gang whose group contains the thread, directly or in a group below. */
 static __always_inline u32 gang_of(struct task_struct *p)
 {
 	void *group = member(void *, member(void *, p, task_struct__cgroups), css_set__dfl_cgrp);
@@ -199,8 +199,8 @@ static __always_inline u64 slice_of(struct task_struct *p)
 	return slice < LEAST_SLICE ? LEAST_SLICE : slice;
 }
 
-/* Whether others would wait for this thread: it has been stopped where it reads under RCU, or it ends. The
- * kernel leaves such a place after microseconds. (One that must stay on its processor never comes to
+/* Whether other threads would wait for this one: it has been stopped while it reads under RCU, or it exits.
+ * Such a section of the kernel takes microseconds. (A thread that must stay on its processor never comes to
  * `enqueue`.) */
 static __always_inline bool cannot_wait(struct task_struct *p)
 {
@@ -214,7 +214,7 @@ static __always_inline bool cannot_wait(struct task_struct *p)
 	       member(u32, p, task_struct__flags) & EXITS;
 }
 
-/* Where a thread that wakes is to run. One whose gang waits stays where it was, in its queue. */
+/* Chooses the processor of a waking thread. A thread of a waiting gang stays in its queue. */
 SEC("struct_ops/select_cpu")
 s32 select_cpu(u64 *arguments)
 {
@@ -231,7 +231,7 @@ s32 select_cpu(u64 *arguments)
 	return cpu;
 }
 
-/* Has a processor choose anew that runs a gang which only uses what others leave. */
+/* Makes a processor choose anew that runs a thread of a lent gang. */
 static __always_inline void preempt_lent(const struct turn *now)
 {
 	u32 cpu = 0;
@@ -247,7 +247,7 @@ static __always_inline void preempt_lent(const struct turn *now)
 	}
 }
 
-/* A thread can run, or has to leave its processor. */
+/* A thread becomes runnable, or has to leave its processor. */
 SEC("struct_ops/enqueue")
 int enqueue(u64 *arguments)
 {
@@ -258,7 +258,7 @@ int enqueue(u64 *arguments)
 	u32 standing = standing_of(now, gang);
 
 	if (standing != WAITS && flags & IS_LAST) {
-		/* nobody else wants this processor */
+		/* no other thread wants this processor */
 		scx_bpf_dsq_insert(p, LOCAL, slice_of(p), flags);
 		return 0;
 	}
@@ -284,7 +284,7 @@ int enqueue(u64 *arguments)
 	return 0;
 }
 
-/* Has all processors choose anew that have nothing to do. */
+/* Makes all idle processors choose anew. */
 static __always_inline void wake_idle(void)
 {
 	u32 cpu = 0;
@@ -300,8 +300,8 @@ static __always_inline void give_up(struct task_struct *p, u32 gang, u64 waited)
 	scx_bpf_exit_bstr(0, why, which, sizeof(which));
 }
 
-/* Takes the thread that has waited longest of those that may run here, if it has waited long: for its
- * processor a whole slice, in which it leaves whatever lock of the kernel it holds. */
+/* If threads that may run here have waited long, takes the oldest. It gets a whole slice, in which it
+ * releases any lock of the kernel that it holds. */
 static __always_inline bool breathe(struct state *state, u32 cpu)
 {
 	u64 now = bpf_jiffies64(), longest = BREATH;
@@ -338,7 +338,7 @@ static __always_inline bool breathe(struct state *state, u32 cpu)
 	}
 	if (elsewhere)
 		wake_idle();
-	/* the first of its queue that may run here is this thread */
+	/* this thread is the first one in its queue that may run here */
 	if (thread) {
 		here->breather = thread;
 		if (scx_bpf_dsq_move_to_local(oldest)) {
@@ -350,7 +350,7 @@ static __always_inline bool breathe(struct state *state, u32 cpu)
 	return false;
 }
 
-/* A processor has nobody to run. */
+/* A processor has no thread to run. */
 SEC("struct_ops/dispatch")
 int dispatch(u64 *arguments)
 {
@@ -364,7 +364,7 @@ int dispatch(u64 *arguments)
 		return 0;
 	runs = now->runs < MOST_GANGS ? now->runs : MOST_GANGS;
 	lent = now->lent;
-	/* gangs that run beside each other take turns, and so do threads in no gang */
+	/* gangs of the same turn alternate, and so do threads in no gang */
 	first = here->next++;
 	repeat(at, runs + 1)
 	{
@@ -384,12 +384,12 @@ int dispatch(u64 *arguments)
 			if (which < MOST_GANGS && scx_bpf_dsq_move_to_local(now->order[which]))
 				return 0;
 		}
-	/* if nobody is left, whoever ran before comes to `enqueue` as the last of this processor */
+	/* if no thread is left, the previous thread comes to `enqueue` as the last of this processor */
 	return 0;
 }
 
-/* A thread has a processor. It may have waited there since its gang's turn, behind a thread of another class:
- * then it goes back. */
+/* A thread gets a processor. It may have waited for it since its gang's turn, behind a thread of another
+ * class: then it goes back. */
 SEC("struct_ops/running")
 int running(u64 *arguments)
 {
@@ -449,8 +449,8 @@ int ended(u64 *arguments)
 	return 0;
 }
 
-/* Called by user space when it has written whose turn it is. Answers why this scheduler has ended; 0: it has
- * not. */
+/* Called by user space after it has written the turn. Returns the reason why this scheduler has ended; 0: it
+ * is still loaded. */
 SEC("syscall")
 int switch_gangs(void *unused_context)
 {

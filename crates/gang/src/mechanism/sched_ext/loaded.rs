@@ -1,4 +1,4 @@
-//! Loads the scheduler into the kernel, with its maps.
+//! Loads the BPF scheduler into the kernel and creates its maps.
 
 use super::GANGS;
 use std::cell::RefCell;
@@ -24,30 +24,30 @@ const OPERATIONS: [(&str, MaySleep); 7] = [
     ("exit", MaySleep::Yes),
 ];
 const READS_UNDER_RCU: &str = "offset_of__task_struct__rcu_read_lock_nesting";
-/// Shown in `/sys/kernel/sched_ext/root/ops` while it is loaded.
+/// Name of the scheduler in `/sys/kernel/sched_ext/root/ops` while it is loaded.
 const NAME: &[u8] = b"unisono_gangs";
-/// `SCX_OPS_ENQ_LAST`: a thread that is alone on its processor is not simply kept there; its gang may have to
-/// wait. `SCX_OPS_SWITCH_PARTIAL`: only threads that ask for it are scheduled here.
+/// `SCX_OPS_ENQ_LAST`: a thread that is alone on its processor is enqueued like any other; its gang may have
+/// to wait. `SCX_OPS_SWITCH_PARTIAL`: only threads with the policy SCHED_EXT are scheduled here.
 const FLAGS: u64 = 1 << 1 | 1 << 3;
-/// The longest patience that a kernel has.
+/// The longest watchdog timeout that the kernel accepts.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Three seconds of the longest patience: a lock of the kernel that a waiting thread holds is held no longer.
-/// A gang that waits less is not disturbed.
+/// A waiting thread runs after a tenth of the watchdog timeout, at most 3 s: it holds a lock of the kernel no
+/// longer than that. A gang that waits less is not disturbed.
 const BREATHS_IN_PATIENCE: u32 = 10;
 
-/// The most gangs of one scheduler.
+/// Maximum number of gangs of one scheduler.
 pub(super) const MOST_GANGS: usize = 256;
 const MOST_PROCESSORS: u32 = 4096;
-/// The bytes of `struct turn`: two counts (gangs that run, gangs that are lent), those gangs, every standing.
+/// Bytes of `struct turn`: two counts (gangs that run, gangs that are lent), those gangs, every standing.
 const TURN: usize = 8 + 8 * MOST_GANGS;
-/// `struct state`: four words, a reason, and a message.
+/// Bytes of `struct state`: four words, a reason, and a message.
 const STATE: usize = 16 + 2 * MESSAGE;
 const MESSAGE: usize = 128;
-/// The bytes of `struct processor` in the program.
+/// Bytes of `struct processor` in the program.
 const PROCESSOR: u32 = 24;
 
-/// What the program calls the standings.
+/// The standings, numbered as in the BPF program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KernelStanding {
     Waits = 0,
@@ -55,16 +55,16 @@ pub(super) enum KernelStanding {
     Runs = 2,
 }
 
-/// How often the program in the kernel has let a thread run before its gang's turn.
+/// Number of times that the BPF program has let a thread run before its gang's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelExceptions {
     /// The thread had waited long.
     pub breaths: u32,
-    /// Others would have waited for it: it was stopped inside the kernel.
+    /// Other threads would have waited for this one: it was stopped inside the kernel.
     pub went_on: u32,
 }
 
-/// The scheduler in the kernel. The kernel unloads it when this is dropped, or when this process ends.
+/// The scheduler in the kernel. The kernel unloads it when this value is dropped, or when this process ends.
 #[derive(Debug)]
 pub(super) struct LoadedScheduler {
     turn: Array,
@@ -74,9 +74,9 @@ pub(super) struct LoadedScheduler {
     _operations: Operations,
 }
 
-/// The kernel's types, if it can have a scheduler made of programs, and reserves a part of each processor for
-/// the threads of that scheduler. Without the reserve, a loop of another program would keep a gang's thread
-/// from running until the kernel takes it for forgotten.
+/// The kernel's types. Fails unless the kernel supports BPF schedulers and reserves a part of each processor
+/// for their threads. Without the reserve, a busy loop of another program would keep a gang's thread from
+/// running until the kernel's watchdog acts.
 fn supported() -> Result<KernelTypes, ProgramError> {
     let types = KernelTypes::of_this_kernel()?;
     let reserve = types.structure("rq").and_then(|queue| types.member(queue, &["ext_server"]));
@@ -93,15 +93,15 @@ fn supported() -> Result<KernelTypes, ProgramError> {
     Ok(types)
 }
 
-/// A tenth of the kernel's patience in ticks: a thread that has waited so long goes first.
+/// A tenth of the watchdog timeout in ticks: a thread that has waited this long goes first.
 fn breath_ticks(patience: Duration) -> u32 {
     let breath = Nanos::from(patience / BREATHS_IN_PATIENCE);
     (breath.0 / clock::kernel_tick().0.max(1)).max(1) as u32
 }
 
 impl LoadedScheduler {
-    /// Compiles the scheduler and has the kernel use it, for `gangs` gangs that it does not know yet. The
-    /// kernel unloads it if a thread waits longer than `patience` which could run.
+    /// Compiles the scheduler and loads it into the kernel, for `gangs` gangs that it does not know yet. The
+    /// kernel unloads it if a runnable thread waits longer than `patience`.
     pub(super) fn load(gangs: usize, patience: Duration) -> Result<Self, ProgramError> {
         let types = supported()?;
         let object = compile(GANGS)?;
@@ -121,11 +121,11 @@ impl LoadedScheduler {
         ];
         let patience = patience.min(PATIENCE);
         let mut numbers = vec![("number_of_gangs", gangs as u32), ("breath_ticks", breath_ticks(patience))];
-        // a kernel without this never stops a thread that reads under RCU
+        // a kernel without this field never stops a thread that reads under RCU
         if types.symbol(READS_UNDER_RCU).is_none() {
             numbers.push((READS_UNDER_RCU, 0));
         }
-        // the kernel has a hundred thousand types, and a name is used several times
+        // a cache: the kernel has a hundred thousand types, and a name is used several times
         let known = RefCell::new(BTreeMap::<String, Option<Meaning>>::new());
         let meaning = |name: &str| {
             let map = maps.iter().find(|(known, _)| *known == name);
@@ -170,18 +170,18 @@ impl LoadedScheduler {
         Ok(Self { turn, state, gangs: table, switch, _operations: operations })
     }
 
-    /// Tells it the group of a gang.
+    /// Registers the control group of a gang.
     pub(super) fn know(&self, group: u64, gang: usize) -> Result<(), ProgramError> {
         self.gangs.insert(group, gang as u32).map_err(ProgramError::io("tell the kernel of a gang"))
     }
 
-    /// Says whose turn it is. Takes effect with [`switch`](Self::switch).
+    /// Writes the gangs' standings. They take effect with [`switch`](Self::switch).
     pub(super) fn write(&self, standings: &[KernelStanding]) -> Result<(), ProgramError> {
         self.turn.write(0, &turn_of(standings)).map_err(ProgramError::io("tell the kernel whose turn it is"))
     }
 
-    /// Has every processor choose anew. [`ProgramError::Host`]: the kernel has unloaded the scheduler, and
-    /// says why.
+    /// Makes every processor choose anew. [`ProgramError::Host`]: the kernel has unloaded the scheduler; the
+    /// error has the kernel's reason.
     pub(super) fn switch(&self) -> Result<(), ProgramError> {
         match self.switch.call().map_err(ProgramError::io("switch the gangs in the kernel"))? {
             0 => Ok(()),

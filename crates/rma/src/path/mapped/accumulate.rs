@@ -1,10 +1,10 @@
 //! Accumulates, fetch-and-op and compare-and-swap on memory that is in reach.
 //!
-//! The idea: a rank combines a few aligned elements by atomic instructions, beside other ranks. It combines
-//! everything else by vector instructions, one rank at a time. The target's gate says which of the two
-//! happens (`gate.rs`). Under an exclusive lock of the window no other rank can be there, and the rank needs
+//! The idea: a rank combines a few aligned elements by atomic instructions, at the same time as other ranks.
+//! It combines all other data by vector instructions, one rank at a time. The target's gate decides between
+//! the two (`gate.rs`). Under an exclusive lock of the window no other rank can be there, and the rank needs
 //! no gate. A part that is not mapped is read, combined and written back behind the gate. Cost: see
-//! `gate.rs`. When not to use: for puts, which are not atomic.
+//! `gate.rs`. When not to use: for puts, because they are not atomic.
 
 use super::atomic;
 use super::execute::TargetPart;
@@ -15,16 +15,16 @@ use crate::model::{Element, Error, Operation};
 use unisono_linux::clock::{Nanos, now, ticks};
 use unisono_linux::futex::{self, Scope, WakeCount};
 use unisono_sync::atomics::{AtomicU32, Ordering};
-use unisono_sync::{LONGEST_SLEEP, poll_briefly};
+use unisono_sync::{MAX_SLEEP, poll_briefly};
 
-/// Elements up to which atomic instructions are faster than the gate's lock. 128 elements took 980 ns by
-/// instructions, 8 ns each, and 39 ns behind the lock; a single one takes 30 ns past the gate (unisono study
-/// one-sided, quick, n = 3, medians, AMD EPYC). So the two cross at four or five; the crossing itself was not
-/// measured.
-const FEW: usize = 4;
+/// The number of elements up to which atomic instructions are faster than the gate's lock. 128 elements took
+/// 980 ns by atomic instructions, 8 ns each, and 39 ns behind the lock; a single element takes 30 ns past the
+/// gate (unisono study one-sided, quick, n = 3, medians, AMD EPYC). So the two are equal at four or five
+/// elements; that point itself was not measured.
+const MAX_ATOMIC_ELEMENTS: usize = 4;
 
 impl TargetPart<'_> {
-    /// Combines `brought` into the part from byte `offset` on, and stores what the part held in `result`.
+    /// Combines `brought` into the part from byte `offset` on, and stores the old values in `result`.
     #[inline]
     pub(super) fn accumulate(
         &self,
@@ -41,13 +41,13 @@ impl TargetPart<'_> {
         }
         let address = self.address(offset);
         let back = result.map_or(std::ptr::null_mut(), <[u8]>::as_mut_ptr);
-        let few = brought.len() <= FEW * element.size();
+        let few = brought.len() <= MAX_ATOMIC_ELEMENTS * element.size();
         let work = || {
             if !back.is_null() {
                 // SAFETY: the result is a slice of this length; the range was checked.
                 unsafe { std::ptr::copy(address, back, brought.len()) };
             }
-            // SAFETY: range and operation were checked; nobody else combines here.
+            // SAFETY: range and operation were checked; no other rank combines here meanwhile.
             unsafe { combine(element, operation, address, brought.as_ptr(), brought.len()) };
             Ok(())
         };
@@ -55,14 +55,14 @@ impl TargetPart<'_> {
             return self.alone(Length::Long, work);
         }
         self.passing(work, || {
-            // SAFETY: possible as just asked, range and operation were checked.
+            // SAFETY: the check above says that it is possible; range and operation were checked.
             unsafe {
                 atomic::accumulate(element, operation, address, brought.as_ptr(), back, brought.len());
             }
         })
     }
 
-    /// Writes `new` if the part holds `compare`, and stores what the part held in `result`.
+    /// Writes `new` if the part holds `compare`, and stores the old value in `result`.
     pub(super) fn swap(
         &self,
         offset: i64,
@@ -80,9 +80,10 @@ impl TargetPart<'_> {
         let address = self.address(offset);
         let back = result.as_mut_ptr();
         let plainly = || {
-            // SAFETY: the slice that this address is of; the other use of it comes instead of this one.
+            // SAFETY: `back` is the start of `result`; of this closure and the other user of `back` only one
+            // runs.
             let result = unsafe { std::slice::from_raw_parts_mut(back, compare.len()) };
-            // SAFETY: the range was checked; nobody else combines here.
+            // SAFETY: the range was checked; no other rank combines here meanwhile.
             unsafe { compare_and_swap(address, compare, new, result) };
             Ok(())
         };
@@ -95,7 +96,7 @@ impl TargetPart<'_> {
             u64::from_le_bytes(word)
         };
         self.passing(plainly, || {
-            // SAFETY: possible as just asked; the range was checked.
+            // SAFETY: the check above says that it is possible; the range was checked.
             let before = unsafe { atomic::compare_and_swap(element, address, word(compare), word(new)) };
             // SAFETY: as in `plainly`.
             unsafe { std::ptr::copy(before.to_le_bytes().as_ptr(), back, compare.len()) };
@@ -135,7 +136,7 @@ impl TargetPart<'_> {
         }
     }
 
-    /// Does `beside` beside other ranks, or `work` while no other rank accumulates, as the gate says.
+    /// As the gate says, does `beside` side by side with other ranks, or `work` while no other accumulates.
     #[inline]
     fn passing(&self, work: impl FnOnce() -> Result<(), Error>, beside: impl FnOnce()) -> Result<(), Error> {
         if self.is_alone() {
@@ -154,7 +155,7 @@ impl TargetPart<'_> {
                 self.give_back(&gate, Length::Short);
                 return done;
             }
-            // Another rank has turned the gate back while this one waited for the lock.
+            // Another rank has turned the gate back while this rank waited for the lock.
             self.give_back(&gate, Length::Long);
         }
     }
@@ -213,7 +214,7 @@ impl TargetPart<'_> {
             let holder = gate.holder.load(Ordering::Relaxed);
             if holder != 0 {
                 let before = now();
-                futex::wait(gate.holder, holder, Some(LONGEST_SLEEP.after(before)), Scope::Shared);
+                futex::wait(gate.holder, holder, Some(MAX_SLEEP.after(before)), Scope::Shared);
                 *asleep = now().since(before).after(*asleep);
                 if let Some(gone) = self.host.who_is_gone() {
                     break Err(gone.into());
@@ -224,8 +225,8 @@ impl TargetPart<'_> {
         taken
     }
 
-    /// Waits until every rank has left the gate. Each executes a few instructions inside, unless it lost its
-    /// core.
+    /// Waits until every rank has left the gate. A rank inside executes a few instructions, unless it has
+    /// lost its core.
     #[cold]
     fn await_leavers(&self, gate: &TargetGate<'_>) -> Result<(), Error> {
         let (start, mut asleep) = (ticks(), Nanos::ZERO);
@@ -251,15 +252,15 @@ impl TargetPart<'_> {
 }
 
 /// Polls before a waiter sleeps until ranks have left the gate: a rank inside executes a few instructions, so
-/// it has left after one transfer of the line, or it has lost its core. As many as a
+/// it has left after one transfer of the line, or it has lost its core. As many polls as a
 /// [`Glance`](unisono_sync::Glance) makes, for the same reason.
 const LEAVING: u32 = 64;
-/// A rank that leaves the gate wakes nobody, so the sleep ends by itself: a rank that has lost its core gets
-/// it back after a slice of 2 to 4 ms. A longer sleep delays the waiter by as much; a shorter one wakes it in
-/// vain.
+/// The longest sleep until a rank has left the gate: leaving wakes no waiter, so the sleep ends by itself. A
+/// rank that has lost its core gets it back after a slice of 2 to 4 ms. A longer sleep delays the waiter by
+/// as much; a shorter one wakes it in vain.
 const AWAY: Nanos = Nanos(1_000_000);
 
-/// Sleeps while `word` stays as it is, at most for [`AWAY`]. Returns how long.
+/// Sleeps while `word` stays as it is, at most for [`AWAY`]. Returns the time that it slept.
 fn nap(word: &AtomicU32) -> Nanos {
     let seen = word.load(Ordering::Relaxed);
     if poll_briefly(LEAVING, || word.load(Ordering::Relaxed) != seen) {

@@ -8,7 +8,7 @@ use crate::memory::combine::combine;
 use crate::model::{Element, Operation};
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// Whether elements at `address` can be combined here.
+/// Whether elements at `address` can be combined by atomic instructions.
 #[inline]
 pub(super) fn is_possible(element: Element, address: *const u8) -> bool {
     let size = element.size();
@@ -40,7 +40,7 @@ macro_rules! each {
             let brought = $source.cast::<$word>().wrapping_add(index);
             // SAFETY: `accumulate`'s caller promises that the source is readable.
             let value = unsafe { brought.read_unaligned() };
-            // Accumulates order nothing but themselves; epochs do.
+            // Accumulates need no ordering among other accesses; the epochs order those.
             let before = match $operation {
                 Operation::Sum if is_integer($element) => there.fetch_add(value, Ordering::Relaxed),
                 Operation::Replace => there.swap(value, Ordering::Relaxed),
@@ -53,7 +53,7 @@ macro_rules! each {
                     loop {
                         let mut next = seen;
                         let (into, from) = ((&raw mut next).cast::<u8>(), (&raw const value).cast::<u8>());
-                        // SAFETY: two words of this function's, one element.
+                        // SAFETY: two words of this function, one element each.
                         unsafe { combine($element, $operation, into, from, size_of::<$word>()) };
                         match there.compare_exchange_weak(seen, next, Ordering::Relaxed, Ordering::Relaxed) {
                             Ok(before) => break before,
@@ -71,7 +71,7 @@ macro_rules! each {
     }};
 }
 
-/// Combines `bytes` of `source` into `target`, and stores what was there in `result`, unless that is null.
+/// Combines `bytes` of `source` into `target`, and stores the old values in `result`, unless it is null.
 ///
 /// # Safety
 /// [`is_possible`] holds, `target` is valid for atomic access and `source` and `result` for `bytes` bytes;
@@ -94,7 +94,8 @@ pub(super) unsafe fn accumulate(
     }
 }
 
-/// Writes `new` if `target` holds `compare`, and returns what it held. All three are the low bytes of a word.
+/// Writes `new` if `target` holds `compare`, and returns the old value. All three are the low bytes of a
+/// word.
 ///
 /// # Safety
 /// [`is_possible`] holds, and `target` is valid for atomic access.
@@ -102,12 +103,12 @@ pub(super) unsafe fn accumulate(
 pub(super) unsafe fn compare_and_swap(element: Element, target: *mut u8, compare: u64, new: u64) -> u64 {
     macro_rules! swap {
         ($atomic:ty, $word:ty) => {{
-            // SAFETY: valid for atomic access, which the caller promises.
+            // SAFETY: the caller promises that the target is valid for atomic access.
             let there = unsafe { <$atomic>::from_ptr(target.cast()) };
             let (compare, new) = (compare as $word, new as $word);
-            // programs build locks of this, so it orders memory
-            // SYNC(window-cas) release: what the origin did before
-            // SYNC(window-cas) acquire: what the last to swap did before
+            // programs build locks with it, so it orders memory
+            // SYNC(window-cas) release: publishes the origin's writes before
+            // SYNC(window-cas) acquire: sees the writes of the previous rank that swapped
             let before = there.compare_exchange(compare, new, Ordering::AcqRel, Ordering::Acquire);
             u64::from(before.unwrap_or_else(|seen| seen))
         }};

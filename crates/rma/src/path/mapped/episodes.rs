@@ -1,8 +1,8 @@
 //! Barrier episodes of a job's members, for fences and for the job's own barrier.
 //!
 //! The idea: in shared memory a barrier needs no messages ([`unisono_barrier`]). A job adds its hook, its
-//! progress, and its knowledge of who was gone first. Cost: that of the episode; if the job has windows on
-//! the message path, a look at the packets every [`SERVING`]. When not to use: between hosts.
+//! progress, and its record of the first member that was gone. Cost: that of the episode; if the job has
+//! windows on the message path, a check for packets every [`SERVING`]. When not to use: between hosts.
 
 use super::segment::{Segment, agreed, outcome};
 use crate::host::HostMembers;
@@ -15,10 +15,10 @@ use unisono_barrier::{Cause, Group, GroupSpec, Participant, RecommendedLoad, rec
 use unisono_linux::clock::Nanos;
 use unisono_sync::{CacheLine, Lines, Waited};
 
-/// How long a member waits between two looks at packets that others may need served. Nobody wakes it from a
-/// barrier for a packet, so a rank that needs the answer waits half of this on average. Half the time would
-/// double the wake-ups of all who wait. Chosen, not measured: it matters only to jobs that mix windows of
-/// both paths.
+/// The time that a member waits between two checks for packets that others may need served. A packet does not
+/// wake a member in a barrier, so a rank that needs the answer waits half of this time on average. Half the
+/// time would double the wake-ups of all waiting members. Chosen, not measured: it matters only to jobs that
+/// mix windows of both paths.
 const SERVING: Nanos = Nanos(200_000);
 
 /// One member's end of the barrier.
@@ -53,7 +53,7 @@ impl Episodes {
         Ok(Self::new(host, shared, participant))
     }
 
-    /// How long this member has waited here.
+    /// The time that this member has waited in this barrier.
     pub(crate) fn waited(&self) -> Waited {
         self.participant.waited()
     }
@@ -85,15 +85,15 @@ impl Episodes {
     }
 
     /// Checks for deaths between two pieces of a wait: each piece is too short for the barrier to do so. A
-    /// member that left has already passed the current episode; only the barrier knows whether this member
-    /// has been told.
+    /// member that left has already passed the current episode; only the barrier knows whether this member's
+    /// episode is complete.
     #[cold]
     fn look_around(&self) -> Result<(), Error> {
         self.host.who_died().map_or(Ok(()), |gone| Err(gone.into()))
     }
 
-    /// A barrier's error as this crate's. A death is declared to the job, and the error names the member that
-    /// the job knows as the first: members that wait elsewhere name the same one.
+    /// A barrier's error as an error of this crate. A death is declared to the job, and the error names the
+    /// member that the job knows as the first: members that wait elsewhere name the same member.
     #[cold]
     fn stopped(&self, error: unisono_barrier::Error) -> Error {
         if let unisono_barrier::Error::Gone(gone) = &error {
@@ -108,7 +108,8 @@ impl Episodes {
     }
 }
 
-/// The barrier for the members of a job, which all members compute alike, and each only once.
+/// The specification of the barrier for the members of a job. All members compute the same, and each only
+/// once.
 pub(crate) fn spec(host: &HostMembers) -> Result<GroupSpec, Error> {
     if let Some(spec) = host.barrier.get() {
         return Ok(*spec);
@@ -124,7 +125,7 @@ pub(crate) fn join(host: &HostMembers, lines: &Lines) -> Result<Participant, Err
     group.participant(host.rank.index()).map_err(refused)
 }
 
-/// A barrier's error as this crate's.
+/// A barrier's error as an error of this crate.
 pub(crate) fn refused(error: unisono_barrier::Error) -> Error {
     match error {
         unisono_barrier::Error::Gone(gone) => {

@@ -13,8 +13,9 @@ use std::io::ErrorKind;
 use unisono_linux::process_vm;
 use unisono_sync::Wakeups;
 
-/// Bytes up to which a copy through /proc/PID/mem, which stays open, is faster than process_vm_readv(2),
-/// which looks the process up in each call (`unisono_linux::process_vm` has the figures).
+/// The number of bytes up to which a copy through /proc/PID/mem, which stays open, is faster than
+/// process_vm_readv(2), which looks up the process in each call (`unisono_linux::process_vm` has the
+/// figures).
 const HELD: usize = 4096;
 
 impl MappedPath {
@@ -37,8 +38,8 @@ impl MappedPath {
         };
         let Some(back) = &op.back else { return part.perform(op, brought, None) };
         if back.layout.is_contiguous() {
-            // SAFETY: the sink is writable until the operation is complete, which the raw layer asks of its
-            // caller; `agree` has compared the amounts.
+            // SAFETY: the raw layer requires a sink that is writable until the operation is complete; `agree`
+            // has compared the amounts.
             let result = unsafe { std::slice::from_raw_parts_mut(back.address, op.total as usize) };
             return part.perform(op, brought, Some(result));
         }
@@ -48,7 +49,8 @@ impl MappedPath {
         Ok(())
     }
 
-    /// Does an operation that another member staged for this one. An entry that reaches outside is left out.
+    /// Does an operation that another member staged for this one. Ignores an entry that reaches outside the
+    /// part.
     #[inline]
     pub(super) fn apply(&self, head: Head, data: *const u8, bytes: u64) {
         let end = u64::try_from(head.offset).ok().and_then(|offset| offset.checked_add(head.length as u64));
@@ -93,7 +95,7 @@ impl MappedPath {
     }
 }
 
-/// A target's part, as one member reaches it.
+/// A target's part, for accesses by this member.
 pub(super) struct TargetPart<'a> {
     pub(super) region: &'a Region,
     pub(super) host: &'a HostMembers,
@@ -140,7 +142,7 @@ impl TargetPart<'_> {
     }
 
     /// The error for a copy that failed. A held memory reads and writes nothing once its process has ended or
-    /// has executed another program; a process that has just ended is unknown by its number.
+    /// has executed another program; the number of a process that has just ended is unknown to the kernel.
     #[cold]
     fn failed(&self, source: std::io::Error) -> Error {
         let rank = Rank::at(self.target);
@@ -163,7 +165,7 @@ impl TargetPart<'_> {
         if self.peer.base.is_null() {
             let address = self.remote(offset);
             let written = if let Some(memory) = self.held(bytes.len()) {
-                // SAFETY: the range lies inside the part that its owner announced and vouched for.
+                // SAFETY: the range lies inside the part that its owner announced and guarantees.
                 unsafe { memory.write(address, bytes) }
             } else {
                 let process = self.host.memory_of(Rank::at(self.target))?;

@@ -1,19 +1,19 @@
-//! Fence on the mapped path: one barrier episode, and none where no epoch ends.
+//! Fence on the mapped path: one barrier episode, and none for a fence that ends no epoch.
 //!
 //! ```text
-//!   fence (ends nothing)     put put put            fence
+//!   fence (ends no epoch)    put put put            fence
 //!   exposure := epoch        staged, or stored      queue: wait for exposure, do it
 //!                            where exposed          barrier
-//!                                                   apply what was staged here
+//!                                                   apply the entries staged here
 //! ```
 //! After a fence with a barrier all members are known to be in their epoch, and operations are stores. There
 //! is one exception: if puts were staged in the epoch that ended, a target may still be applying them. For
-//! one epoch origins then look at its exposure first ([`After`]). Puts are staged only in epochs that began
-//! without a barrier, or where the parts are not mapped. All members know which, because all call the same
+//! one epoch origins then check its exposure first ([`After`]). Puts are staged only in epochs that began
+//! without a barrier, or where the parts are not mapped. All members know the case, because all call the same
 //! fences.
 //!
-//! Cost: a barrier episode; a store for a fence that ends nothing. Reference: the paper, section 4.1, for the
-//! fence that does nothing; `unisono-barrier` for the episode.
+//! Cost: a barrier episode; a store for a fence that ends no epoch. Reference: the paper, section 4.1, for
+//! the fence that does nothing; `unisono-barrier` for the episode.
 
 use super::staging::Stamp;
 use super::{After, MappedPath};
@@ -87,7 +87,7 @@ impl MappedPath {
         Ok(())
     }
 
-    /// Applies the operations that `origin` staged in the epoch of `stamp`, which is over.
+    /// Applies the operations that `origin` staged in the finished epoch of `stamp`.
     #[inline]
     pub(super) fn apply_from(&mut self, origin: usize, stamp: Stamp, bytes: u64) {
         let mut came = std::mem::take(&mut self.peers[origin].came);

@@ -1,11 +1,11 @@
 //! The gate of accumulates: single elements pass side by side, longer accumulates one by one. The gate stays
-//! in one of these two states until the other kind comes often.
+//! in one state until accumulates of the other kind come often.
 //!
-//! A rank can combine elements with the processor's atomic instructions, which any number of ranks may do at
+//! A rank can combine elements with the processor's atomic instructions; any number of ranks may do so at
 //! the same time, at 5 to 8 ns for each element. Or it combines them with vector instructions at memory
-//! speed, one rank at a time behind a lock. The two do not mix. The idea is that of biased locks: while only
+//! speed, one rank at a time behind a lock. The two do not mix. The idea comes from biased locks: while only
 //! single elements come, every rank passes without a lock. The first longer accumulate turns the gate round:
-//! its rank takes the lock, says so, and waits until every rank inside has left. From then on every rank
+//! its rank takes the lock, sets a flag, and waits until every rank inside has left. From then on every rank
 //! takes the lock, until [`SHORTS`] single elements in a row have come. The danger is that a rank enters
 //! while another turns the gate:
 //!
@@ -15,10 +15,10 @@
 //!   ---- light fence ----             ---- heavy fence ----
 //!   one by one? leave, take the lock  presence = target? wait
 //! ```
-//! One of the two fences comes first: then the rank that enters sees that the gate has turned, or the other
-//! rank sees who is inside. The light fence is no instruction where membarrier(2) fences for both. To turn
-//! the gate back needs no fence: with the lock held no rank is inside, and the next holder of the lock looks
-//! again.
+//! The two fences have an order. So either the entering rank sees that the gate has turned, or the other rank
+//! sees the entering rank inside. The light fence is no instruction where membarrier(2) fences for both. To
+//! turn the gate back needs no fence: while the lock is held no rank is inside, and the next holder of the
+//! lock checks the flag again.
 //!
 //! Cost: side by side two stores to the rank's own line and a load; one by one a compare-and-swap and a
 //! store; for a turn a membarrier (about a microsecond), at most once in [`SHORTS`] operations. Checked by
@@ -31,8 +31,8 @@ use unisono_linux::membarrier;
 use unisono_sync::Wakeups;
 use unisono_sync::atomics::{AtomicU32, Ordering, fence, light_fence};
 
-/// Single elements in a row that turn the gate back. To turn it again costs a membarrier, about 2 us, which
-/// is what 64 KB took before the gate: after 1,024 elements of 30 ns that is 7 % of their time at worst, when
+/// Single elements in a row that turn the gate back. To turn it again costs a membarrier, about 2 us, the
+/// time of 64 KB without a gate: after 1,024 elements of 30 ns that is 7 % of their time at worst, when
 /// programs alternate so that each turn is in vain. With half it is 13 %; with twice as many a phase of
 /// single elements runs behind the lock for longer than the turn would have cost.
 #[cfg(not(loom))]
@@ -40,18 +40,18 @@ const SHORTS: u32 = 1024;
 #[cfg(loom)]
 const SHORTS: u32 = 1;
 
-/// A target's gate, as one rank sees it.
+/// A target's gate, from the view of one rank.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TargetGate<'a> {
     /// Nonzero: ranks pass one by one, with the lock.
     pub(crate) one_by_one: &'a AtomicU32,
     /// The lock: zero, or the rank of its holder plus one.
     pub(crate) holder: &'a AtomicU32,
-    /// Ranks that sleep until the lock is free.
+    /// The number of ranks that sleep until the lock is free.
     pub(crate) sleepers: &'a AtomicU32,
-    /// Single elements in a row that passed one by one. Only the holder of the lock touches it.
+    /// Single elements in a row that passed one by one. Only the holder of the lock accesses it.
     pub(crate) shorts: &'a AtomicU32,
-    /// This rank's presence: zero, or the target at which it accumulates side by side, plus one.
+    /// This rank's presence: zero, or the target of its side-by-side accumulate, plus one.
     pub(crate) presence: &'a AtomicU32,
     pub(crate) target: u32,
     pub(crate) wakeups: Wakeups,
@@ -64,12 +64,12 @@ pub(crate) enum Length {
 }
 
 impl TargetGate<'_> {
-    /// Enters beside others. False: the gate has turned.
+    /// Enters side by side with others. False: the gate has turned.
     #[inline]
     pub(crate) fn try_enter(&self) -> bool {
         self.presence.store(self.target + 1, Ordering::Relaxed);
         self.light_fence();
-        // SYNC(gate-turn) acquire: sees what was done one by one before
+        // SYNC(gate-turn) acquire: sees the earlier accumulates that passed one by one
         if self.one_by_one.load(Ordering::Acquire) == 0 {
             return true;
         }
@@ -79,7 +79,7 @@ impl TargetGate<'_> {
 
     #[inline]
     pub(crate) fn leave(&self) {
-        // SYNC(presence) release: what was combined before it is over
+        // SYNC(presence) release: this rank's accumulates before it leaves
         self.presence.store(0, Ordering::Release);
     }
 
@@ -93,39 +93,40 @@ impl TargetGate<'_> {
     #[inline]
     pub(crate) fn try_lock(&self, rank: u32) -> bool {
         self.holder.load(Ordering::Relaxed) == 0
-            // SYNC(gate-lock) acquire: sees what the last holder did
+            // SYNC(gate-lock) acquire: sees the last holder's accumulates
             && self.holder.compare_exchange(0, rank + 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// With the lock: makes ranks pass one by one from now on. The caller then waits for those inside.
+    /// With the lock: makes ranks pass one by one from now on. The caller then waits for the ranks inside.
     #[cold]
     pub(crate) fn turn(&self) {
         self.one_by_one.store(1, Ordering::Relaxed);
         heavy_fence(self.wakeups);
     }
 
-    /// Whether a rank is still inside.
+    /// Whether the rank with this presence is still inside.
     pub(crate) fn holds(&self, presence: &AtomicU32) -> bool {
-        // SYNC(presence) acquire: sees what it combined
+        // SYNC(presence) acquire: sees the accumulates of a rank that has left
         presence.load(Ordering::Acquire) == self.target + 1
     }
 
-    /// Gives the lock back. True: the caller wakes the sleepers.
+    /// Releases the lock. True: the caller wakes the sleepers.
     #[inline]
     pub(crate) fn unlock(&self, passed: Length) -> bool {
         let shorts = if passed == Length::Short { self.shorts.load(Ordering::Relaxed) + 1 } else { 0 };
         if shorts >= SHORTS {
-            // SYNC(gate-turn) release: what was combined one by one, by this holder and those before
+            // SYNC(gate-turn) release: the accumulates of this holder and of those before it
             self.one_by_one.store(0, Ordering::Release);
         }
         self.shorts.store(if shorts >= SHORTS { 0 } else { shorts }, Ordering::Relaxed);
-        // SYNC(gate-lock) release: what was combined
+        // SYNC(gate-lock) release: this holder's accumulates
         self.holder.store(0, Ordering::Release);
         self.light_fence();
         self.sleepers.load(Ordering::Relaxed) != 0
     }
 
-    /// Announces that this rank is about to sleep until the lock is free. It has to try once more before.
+    /// Announces that this rank is about to sleep until the lock is free. The rank has to try once more after
+    /// this call and before it sleeps.
     pub(crate) fn announce_sleeper(&self) {
         self.sleepers.fetch_add(1, Ordering::Relaxed);
         heavy_fence(self.wakeups);
@@ -134,8 +135,8 @@ impl TargetGate<'_> {
     #[inline]
     fn light_fence(&self) {
         match self.wakeups {
-            // SYNC(gate) light: presence before gate, lock before sleepers; the other's membarrier is the
-            // fence here
+            // SYNC(gate) light: presence before gate, lock before sleepers; the other side's membarrier is
+            // the fence here
             Wakeups::Asymmetric(_) => light_fence(),
             // SYNC(gate) fence: as above
             _ => fence(Ordering::SeqCst),
@@ -146,7 +147,7 @@ impl TargetGate<'_> {
 fn heavy_fence(wakeups: Wakeups) {
     #[cfg(not(loom))]
     if matches!(wakeups, Wakeups::Asymmetric(_)) && membarrier::fence_all(Scope::Shared).is_ok() {
-        // SYNC(gate) fence: membarrier fences wherever a member runs
+        // SYNC(gate) fence: membarrier runs a fence on each CPU that runs a member
         return;
     }
     let _ = (wakeups, Scope::Shared);

@@ -1,8 +1,8 @@
-//! Puts of passive epochs to a program's own memory, handed to a target that happens to be in the library.
+//! Hand-off: puts of passive epochs to a program's own memory, given to a target that is in the library.
 //!
 //! Only the owner can store there without the kernel, whose copy costs a microsecond. But members that lock,
 //! put and unlock in turns are in the library all the time. So the origin stages its puts, offers them when
-//! it has to complete them, and polls for about as long as the kernel would take. A member looks for offers
+//! it has to complete them, and polls for about as long as the kernel would take. A member checks for offers
 //! whenever it begins or ends a passive epoch. If the target does not take an offer, the origin revokes it,
 //! and the kernel copies after all. If the target has taken it, the origin waits.
 //!
@@ -12,48 +12,48 @@
 //!   word := end, OFFERED (release)        OFFERED? word := end, CLAIMED: compare-and-swap
 //!                                         apply them
 //!   APPLIED? done (acquire)               word := end, APPLIED (release)
-//!   too long: revoke it: compare-and-swap
+//!   too late: revoke it: compare-and-swap
 //!     revoked: the kernel copies; CLAIMED: wait on
 //! ```
-//! No origin waits for a target that computes: a target claims an offer only in the call in which it applies
+//! No origin waits for a target that computes: a target claims an offer only in the call that applies
 //! it. Before an origin does another operation at the target by itself, or ends the epoch, it settles the
 //! offer, so that its operations stay in order.
 //!
 //! Everything about one offer lies in one line, with the data of a put of up to [`CARRIED`] bytes. Cost: that
 //! line travels to the target and back in place of a system call; longer puts add the lines of their entries.
 //! If a target is never in the library, one offer in 33 epochs is in vain. When not to use: where members
-//! outnumber processors, or in a job of many members, in which the search for offers costs more than it
+//! outnumber processors, or in a job of many members, because there the search for offers costs more than it
 //! gains.
 
 use unisono_sync::CacheLine;
 use unisono_sync::atomics::{AtomicU32, Ordering};
 
-// In the low bits of a position, which is a multiple of 16.
+// The state of an offer, in the low bits of a position; positions are multiples of 16.
 const OFFERED: u32 = 1;
 const CLAIMED: u32 = 2;
 const APPLIED: u32 = 4;
-/// Beside [`OFFERED`]: the line holds the put.
+/// Beside [`OFFERED`]: the put is in the line.
 const IN_LINE: u32 = 8;
 const BITS: u32 = 15;
 
-// Words of the line. The target writes the first, the origin all.
+// Words of the line. The target writes the first word, the origin writes all.
 const WORD: usize = 0;
 const START: usize = 1;
 const LENGTH: usize = 2;
 const OFFSET: usize = 3;
 const DATA: usize = 5;
 
-/// Bytes of the longest put that the line has room for.
+/// The longest put that fits into the line (bytes).
 pub(crate) const CARRIED: usize = (CacheLine::WORDS - DATA) * size_of::<u32>();
 
-/// Where the entries of an offer lie in the ring.
+/// The range of an offer's entries in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OfferedSpan {
     pub(crate) start: u32,
     pub(crate) end: u32,
 }
 
-/// Whether the line holds the offered put, beside the ring.
+/// Whether the offered put is in the line or only in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OfferForm {
     InLine,
@@ -69,7 +69,7 @@ impl OfferForm {
     }
 }
 
-/// A put that came in the line. Another process wrote it.
+/// A put that arrived in the line. Another process wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CarriedPut {
     pub(crate) offset: i64,
@@ -78,7 +78,7 @@ pub(crate) struct CarriedPut {
 }
 
 impl CarriedPut {
-    /// Its bytes: `length` of them, at most [`CARRIED`].
+    /// The put's bytes: their address, and their number, at most [`CARRIED`].
     #[inline]
     pub(crate) const fn data(&self) -> (*const u8, usize) {
         ((&raw const self.words).cast(), self.length)
@@ -101,13 +101,13 @@ impl<'a> OfferLine<'a> {
         self.0.word(OFFSET).store(offset as u32, Ordering::Relaxed);
         self.0.word(OFFSET + 1).store((offset >> 32) as u32, Ordering::Relaxed);
         for word in 0..length.min(CARRIED).div_ceil(size_of::<u32>()) {
-            // SAFETY: readable, which the caller promises.
+            // SAFETY: the caller promises that the word is readable.
             let value = unsafe { data.cast::<u32>().wrapping_add(word).read_unaligned() };
             self.0.word(DATA + word).store(value, Ordering::Relaxed);
         }
     }
 
-    /// Called by the origin: the target may apply what lies in `span`.
+    /// Called by the origin: lets the target apply the entries in `span`.
     #[inline]
     pub(crate) fn offer(self, span: OfferedSpan, form: OfferForm) {
         self.0.word(START).store(span.start, Ordering::Relaxed);
@@ -115,10 +115,10 @@ impl<'a> OfferLine<'a> {
         self.0.word(WORD).store(span.end | form.bits(), Ordering::Release);
     }
 
-    /// Called by the origin: whether the target has applied everything up to `end`.
+    /// Called by the origin: whether the target has applied all entries up to `end`.
     #[inline]
     pub(crate) fn is_applied(self, end: u32) -> bool {
-        // SYNC(applied) acquire: what this member does next comes after the puts
+        // SYNC(applied) acquire: this member's later operations come after the puts
         self.0.word(WORD).load(Ordering::Acquire) == end | APPLIED
     }
 
@@ -130,14 +130,14 @@ impl<'a> OfferLine<'a> {
         word.compare_exchange(end | form.bits(), 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// The word on which the origin may sleep while the target applies what it has claimed up to `end`, and
+    /// The word for the origin's sleep while the target applies the claimed entries up to `end`, and
     /// the word's value meanwhile.
     pub(crate) fn claimed(self, end: u32) -> (&'a AtomicU32, u32) {
         (self.0.word(WORD), end | CLAIMED)
     }
 
-    /// Called by the target: claims the offer, if there is one and its start `is_next`. Returns where it
-    /// ends.
+    /// Called by the target: claims the offer, if there is one and its start `is_next`. Returns the end and
+    /// the form of the offer.
     #[inline]
     pub(crate) fn claim(self, is_next: impl FnOnce(u32) -> bool) -> Option<(u32, OfferForm)> {
         // SYNC(hand-off) acquire: the entries after the offer
@@ -147,7 +147,7 @@ impl<'a> OfferLine<'a> {
         }
         let end = word & !BITS;
         let form = if word & IN_LINE == 0 { OfferForm::InRing } else { OfferForm::InLine };
-        // SYNC(hand-off) acquire: as above; it may have been revoked and offered again meanwhile
+        // SYNC(hand-off) acquire: as above; the offer may have been revoked and made again meanwhile
         self.0
             .word(WORD)
             .compare_exchange(word, end | CLAIMED, Ordering::Acquire, Ordering::Relaxed)
@@ -155,8 +155,8 @@ impl<'a> OfferLine<'a> {
             .then_some((end, form))
     }
 
-    /// Called by the target, which has claimed an offer of this form: the put in the line. The origin changes
-    /// the line again only after it was applied.
+    /// Called by the target after it claimed an offer of this form: the put in the line. The origin changes
+    /// the line again only after the put was applied.
     #[inline]
     pub(crate) fn carried(self) -> CarriedPut {
         let word = |at: usize| self.0.word(at).load(Ordering::Relaxed);
@@ -167,10 +167,10 @@ impl<'a> OfferLine<'a> {
         }
     }
 
-    /// Called by the target: everything up to the end of what it has claimed is applied.
+    /// Called by the target: records that all claimed entries up to `end` are applied.
     #[inline]
     pub(crate) fn applied(self, end: u32) {
-        // SYNC(applied) release: the puts before the origin learns that they are there
+        // SYNC(applied) release: the puts, before the origin learns that they are done
         self.0.word(WORD).store(end | APPLIED, Ordering::Release);
     }
 }
@@ -197,7 +197,7 @@ mod tests {
             assert!(!offers.revoke(span.end, OfferForm::InLine), "it is claimed");
             let put = offers.carried();
             let (bytes, came) = put.data();
-            // SAFETY: the put holds that many bytes.
+            // SAFETY: the put holds this many bytes.
             let bytes = unsafe { std::slice::from_raw_parts(bytes, came) };
             assert_eq!((put.offset, bytes), (offset, &data[..length]));
             offers.applied(span.end);

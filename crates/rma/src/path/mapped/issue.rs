@@ -1,31 +1,31 @@
-//! At once, staged or queued: what becomes of an operation when it is issued.
+//! Issuing an operation: it is done at once, staged or queued.
 //!
-//! | the target is | a short put or accumulate | anything else |
+//! | the target is | a short put or accumulate | any other operation |
 //! |---|---|---|
 //! | locked, or known to be in its epoch | done at once | done at once |
 //! | not known to be in its epoch | staged in the pair's ring | queued until the epoch ends |
 //!
-//! "Known" costs nothing: the fence or the lock said so. A look at the target's flag costs the transfer of a
-//! line between two processors, so it is taken only where the operation is worth it: always for
-//! post-start-complete-wait data above [`MOST`], whose flag lies in a line of the origin's own, and before an
-//! operation is queued. Staged entries go before queued operations, and a queue that is not empty takes all
-//! that follows, so that the order of accumulates stays.
+//! "Known" costs nothing: it follows from the fence or the lock. A check of the target's flag costs the
+//! transfer of a line between two processors, so it is made only where the operation is worth it: always for
+//! post-start-complete-wait data above [`MAX_STAGED_BYTES`], whose flag lies in a line of the origin's own,
+//! and before an operation is queued. Staged entries go before queued operations, and a queue that is not
+//! empty takes all later operations, so that the order of accumulates stays.
 
-use super::passive::LONGEST;
-use super::staging::{Head, MOST, Stamp, room};
+use super::passive::MAX_OFFERED_BYTES;
+use super::staging::{Head, MAX_STAGED_BYTES, Stamp, room};
 use super::{After, LockHeld, MappedPath};
 use crate::memory::copy::copy;
 use crate::memory::op::Op;
 use crate::model::{Element, EpochKind, Error, Lock, Operation, Verb};
 use unisono_sync::poll_briefly;
 
-/// Bytes of a put from which a look whether the target has posted is worth its cost. A look is a line
+/// Bytes of a put from which it is worth checking whether the target has posted. A check is a line
 /// transfer, 30 to 100 ns; staging copies the data twice, which takes as long for about 256 bytes. Computed,
 /// not measured.
-const FEW: usize = 256;
-/// Looks for the post of a target that is about to make it. They take half a microsecond. Two ranks that post
+const MIN_CHECKED_BYTES: usize = 256;
+/// Polls for the post of a target that is about to make it. They take half a microsecond. Two ranks that post
 /// and put at the same time otherwise each find the other's post on its way, queue, and copy only in
-/// complete. Step of four puts, 2 pinned ranks, three interleaved runs: 16 KB 0.94 to 1.07 us without looks
+/// complete. Step of four puts, 2 pinned ranks, three interleaved runs: 16 KB 0.94 to 1.07 us without polls
 /// and 0.84 to 0.86 with them, 64 KB 2.9 to 3.4 and 2.7 to 2.8; no difference at 16 B, 1 KB and 256 KB.
 const POLLS: u32 = 32;
 
@@ -51,11 +51,12 @@ impl MappedPath {
             return self.execute(target, &op);
         }
         let stages = reach == EpochKind::Started || self.after == After::Unknown;
-        // The target posts into a line of this member's own; its exposure is in its own line, and a look
-        // costs.
+        // The target posts into a line of this member's own. Its exposure is in a line of its own, and a
+        // check of it costs a transfer.
         let looks = reach == EpochKind::Started
             && self.mapped
-            && (self.is_open(reach, target) || (op.total > MOST as u64 && self.opens_soon(target)));
+            && (self.is_open(reach, target)
+                || (op.total > MAX_STAGED_BYTES as u64 && self.opens_soon(target)));
         if !looks && stages && self.peers[target].queue.is_empty() && self.stage(reach, target, &op) {
             return Ok(());
         }
@@ -74,12 +75,12 @@ impl MappedPath {
             && op.total <= self.most_staged() as u64
     }
 
-    /// Most bytes of data that are staged. For a part that is not mapped that is all that the ring has room
-    /// for: otherwise the kernel would copy it, page by page.
+    /// The most bytes of data that are staged. For a part that is not mapped it is the room of the ring:
+    /// otherwise the kernel would copy the data, page by page.
     #[inline]
     fn most_staged(&self) -> usize {
         let ring_bytes = self.region.plan.ring_bytes;
-        if self.mapped { MOST.min(ring_bytes / 4) } else { room(ring_bytes) }
+        if self.mapped { MAX_STAGED_BYTES.min(ring_bytes / 4) } else { room(ring_bytes) }
     }
 
     pub(super) fn stamp(&self, reach: EpochKind, target: usize) -> Stamp {
@@ -98,7 +99,7 @@ impl MappedPath {
         let Some(data) = op.data.slice(op.total) else { return false };
         let how = op.element.zip(op.operation).filter(|_| op.verb == Verb::Accumulate);
         let (head, stamp) = (Head { how, offset: op.offset, length: data.len() }, self.stamp(reach, target));
-        // SAFETY: the data is a slice of this length, short enough as asked above.
+        // SAFETY: the data is a slice of this length, and `is_stageable` has checked that it is short enough.
         unsafe { self.stage_bytes(target, stamp, head, data.as_ptr()) }
     }
 
@@ -109,17 +110,17 @@ impl MappedPath {
     #[inline]
     unsafe fn stage_bytes(&mut self, target: usize, stamp: Stamp, head: Head, data: *const u8) -> bool {
         let (out, memory) = (&mut self.peers[target].out, self.region.place_of_ring(self.me, target));
-        // SAFETY: readable, which the caller promises; the ring lies in the segment.
+        // SAFETY: the caller promises that the data is readable; the ring lies in the segment.
         if unsafe { out.stage_quickly(memory, stamp, head, data) } {
             return true;
         }
-        // SAFETY: readable, which the caller promises; the ring lies in the segment.
+        // SAFETY: the caller promises that the data is readable; the ring lies in the segment.
         unsafe { out.stage(self.region.ring(self.me, target), stamp, head, data) }
     }
 
-    /// Writes contiguous bytes to byte `start` of a part, if that takes no look at anything else: it is a
-    /// store where the target is mapped and known to be in its epoch, and an entry of the ring where the last
-    /// put to this target was staged in the same epoch. False: nothing was done.
+    /// Writes contiguous bytes to byte `start` of a part, if no check is needed: as a store where the target
+    /// is mapped and known to be in its epoch, as an entry of the ring where the last put to this target was
+    /// staged in the same epoch. False: nothing was done.
     ///
     /// # Safety
     /// `bytes` bytes are readable at `source`, and lie inside the target's part from `start` on.
@@ -133,16 +134,17 @@ impl MappedPath {
     ) -> bool {
         let Some(peer) = self.peers.get(target) else { return false };
         if peer.direct {
-            // SAFETY: readable and inside the part, which the caller promises; a direct part is mapped.
+            // SAFETY: the caller promises a readable source and a range inside the part; a direct part is
+            // mapped.
             unsafe { copy(source, peer.base.wrapping_add(start as usize), bytes) };
             self.dirty = true;
             return true;
         }
-        // SAFETY: readable, which the caller promises.
+        // SAFETY: the caller promises that the source is readable.
         peer.stages.is_some_and(|stamp| unsafe { self.stage_again(target, stamp, start, source, bytes) })
     }
 
-    /// Stages one more put for a target to which the last one was staged in the same epoch.
+    /// Stages one more put for a target whose last put was staged in the same epoch.
     ///
     /// # Safety
     /// `bytes` bytes are readable at `source`.
@@ -156,7 +158,7 @@ impl MappedPath {
         bytes: usize,
     ) -> bool {
         let head = Head { how: None, offset: start.cast_signed(), length: bytes };
-        // SAFETY: readable, which the caller promises, and short enough as asked first.
+        // SAFETY: the caller promises that the source is readable; its length is checked first.
         bytes <= self.most_staged() && unsafe { self.stage_bytes(target, stamp, head, source) }
     }
 
@@ -167,7 +169,7 @@ impl MappedPath {
     #[inline]
     pub(crate) unsafe fn get_at_once(&self, target: usize, start: u64, sink: *mut u8, bytes: usize) -> bool {
         let Some(peer) = self.peers.get(target).filter(|peer| peer.direct) else { return false };
-        // SAFETY: writable and inside the part, which the caller promises; a direct part is mapped.
+        // SAFETY: the caller promises a writable sink and a range inside the part; a direct part is mapped.
         unsafe { copy(peer.base.wrapping_add(start as usize), sink, bytes) };
         true
     }
@@ -191,7 +193,7 @@ impl MappedPath {
         Ok(true)
     }
 
-    /// Stages a contiguous put to a part that is not open, without making an operation of it.
+    /// Stages a contiguous put to a part that is not open, without building an [`Op`].
     #[inline]
     pub(crate) fn stage_put(&mut self, reach: EpochKind, target: usize, offset: i64, data: &[u8]) -> bool {
         if data.len() > self.most_staged() {
@@ -199,24 +201,25 @@ impl MappedPath {
         }
         let stages = match reach {
             EpochKind::Fence => self.after == After::Unknown && !self.peers[target].opened,
-            // Short puts are staged whether or not the target has posted: a look costs more than their copy.
+            // Short puts are staged whether or not the target has posted: a check costs more than their copy.
             EpochKind::Started => {
                 !self.peers[target].opened
-                    && (!self.mapped || data.len() <= FEW || !self.is_open(reach, target))
+                    && (!self.mapped || data.len() <= MIN_CHECKED_BYTES || !self.is_open(reach, target))
             }
-            EpochKind::Locked => self.hands_over && data.len() <= LONGEST && self.may_offer(target),
+            EpochKind::Locked => self.hands_over && data.len() <= MAX_OFFERED_BYTES && self.may_offer(target),
         };
         stages && target != self.me && self.peers[target].queue.is_empty() && {
             let stamp = self.stamp(reach, target);
             let head = Head { how: None, offset, length: data.len() };
-            // SAFETY: the data is a slice of this length, short enough as just asked.
+            // SAFETY: the data is a slice of this length; the function's first line checks that it is short
+            // enough.
             let staged = unsafe { self.stage_bytes(target, stamp, head, data.as_ptr()) };
             self.peers[target].stages = staged.then_some(stamp);
             staged
         }
     }
 
-    /// Whether the target is in the epoch in which this member accesses it.
+    /// Whether the target is in this member's access epoch to it.
     #[inline]
     pub(super) fn is_open(&self, reach: EpochKind, target: usize) -> bool {
         match reach {
@@ -229,8 +232,8 @@ impl MappedPath {
         }
     }
 
-    /// Waits a moment for a target's post. The moment is shorter than a long operation takes, and comes once
-    /// in an epoch that finds the target late; to queue the operation costs more, as nothing is done
+    /// Polls a moment for a target's post. The moment is shorter than a long operation takes, and comes once
+    /// in an epoch that finds the target late. Queuing the operation costs more, because no work is done
     /// meanwhile.
     #[inline(never)]
     fn opens_soon(&self, target: usize) -> bool {
@@ -240,7 +243,7 @@ impl MappedPath {
         poll_briefly(POLLS, || self.is_open(EpochKind::Started, target))
     }
 
-    /// The target is in its epoch: does what was staged, and lets operations go directly from now on.
+    /// Called when the target is in its epoch: does staged operations, and lets later operations go directly.
     pub(super) fn open(&mut self, reach: EpochKind, target: usize) -> Result<(), Error> {
         self.take_back(reach, target)?;
         self.peers[target].stages = None;
@@ -267,7 +270,7 @@ impl MappedPath {
         done
     }
 
-    /// Does the queued operations of a target that is in its epoch.
+    /// Does the queued operations for a target that is in its epoch.
     pub(super) fn execute_queue(&mut self, reach: EpochKind, target: usize) -> Result<(), Error> {
         let is_ordered = |op: &Op| !matches!(op.verb, Verb::Put | Verb::Get);
         if self.mapped || self.peers[target].queue.iter().any(is_ordered) {

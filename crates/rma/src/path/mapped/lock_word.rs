@@ -1,25 +1,25 @@
 //! The lock of a window's part: one word, shared or exclusive, with sleepers.
 //!
 //! ```text
-//!   bit 31       held exclusively; bits 0..12 then say by which rank
+//!   bit 31       held exclusively; bits 0..12 then are the rank of the holder
 //!   bit 30       a rank sleeps, or is about to
 //!   bits 0..13   number of ranks that hold it shared
 //! ```
-//! Without contention a compare-and-swap takes the lock and one atomic operation gives it back. A rank that
+//! Without contention a compare-and-swap takes the lock and one atomic operation releases it. A rank that
 //! finds it held sets the sleepers' bit by a compare-and-swap and sleeps while the word stays as it is: a
 //! release in between changes the word, and the kernel refuses the sleep. The last holder clears the bit and
 //! wakes all sleepers. New shared requests queue behind sleepers, so that an exclusive request does not
 //! starve.
 //!
-//! Cost: two atomic operations on one line. `tests/loom.rs` checks this very file.
+//! Cost: two atomic operations on one line. `tests/loom.rs` checks this file itself.
 
 use unisono_sync::atomics::{AtomicU32, Ordering};
 
 /// Polls of a held lock before a sleep, here and at the gate of accumulates, if there is a processor for
-/// every member. With a `pause` of 20 to 140 cycles they take 2 to 10 us, the time in which a holder that
-/// runs does a few short operations. Chosen, not measured: a wake-up costs 28 to 60 us
+/// every member. With a `pause` of 20 to 140 cycles they take 2 to 10 us, the time in which a running holder
+/// does a few short operations. Chosen, not measured: a wake-up costs 28 to 60 us
 /// (`unisono_sync::SpinBudget`), so ten times as many would still pay where holders are quick, and would take
-/// that long from a processor where they are not.
+/// that time from a processor where they are not.
 pub(super) const POLLS: u32 = 200;
 
 const EXCLUSIVE: u32 = 1 << 31;
@@ -29,11 +29,11 @@ const COUNT: u32 = (1 << 13) - 1;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LockWord<'a>(pub(crate) &'a AtomicU32);
 
-/// What a rank that cannot have the lock does next.
+/// The next step of a rank that may not have the lock yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
     Taken,
-    /// Sleep while the word holds this.
+    /// Sleep while the word has this value.
     Sleep(u32),
     Again,
 }
@@ -41,7 +41,7 @@ pub(crate) enum Attempt {
 impl LockWord<'_> {
     #[inline]
     pub(crate) fn try_exclusive(self, rank: u32) -> bool {
-        // SYNC(window-lock) acquire: sees what the last holder did
+        // SYNC(window-lock) acquire: sees the last holder's writes
         self.0.compare_exchange(0, EXCLUSIVE | rank, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
@@ -49,7 +49,7 @@ impl LockWord<'_> {
     pub(crate) fn try_shared(self) -> bool {
         let word = self.0.load(Ordering::Relaxed);
         word & (EXCLUSIVE | SLEEPERS) == 0
-            // SYNC(window-lock) acquire: sees what the last exclusive holder did
+            // SYNC(window-lock) acquire: sees the last exclusive holder's writes
             && self.0.compare_exchange(word, word + 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
@@ -75,17 +75,17 @@ impl LockWord<'_> {
         if marks { Attempt::Sleep(marked) } else { Attempt::Again }
     }
 
-    /// Gives an exclusive lock back. True: the caller wakes the sleepers.
+    /// Releases an exclusive lock. True: the caller wakes the sleepers.
     #[inline]
     pub(crate) fn release_exclusive(self) -> bool {
-        // SYNC(window-lock) release: publishes what this holder did
+        // SYNC(window-lock) release: publishes this holder's writes
         self.0.swap(0, Ordering::Release) & SLEEPERS != 0
     }
 
-    /// Gives a shared lock back. True: the caller wakes the sleepers.
+    /// Releases a shared lock. True: the caller wakes the sleepers.
     #[inline]
     pub(crate) fn release_shared(self) -> bool {
-        // SYNC(window-lock) release: publishes what this holder did
+        // SYNC(window-lock) release: publishes this holder's writes
         let before = self.0.fetch_sub(1, Ordering::Release);
         before & COUNT == 1
             && before & SLEEPERS != 0

@@ -2,20 +2,20 @@
 //!
 //! The idea: an operation whose target is known to be in its epoch is a store, a load or an atomic
 //! instruction. Synchronization is flags in lines that one member writes and another polls: a fence is one
-//! barrier episode, post and complete are one store each, a lock is one word. An operation that comes before
-//! its target's epoch is staged in the pair's ring if it is short, so that the end of the epoch waits only
-//! once; otherwise it is queued.
+//! barrier episode, post and complete are one store each, a lock is one word. A short operation issued before
+//! its target's epoch is staged in the pair's ring, so that the end of the epoch waits only once; a longer
+//! operation is queued.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `mod.rs` | a member's state, and how a window is made |
+//! | `mod.rs` | a member's state, and the making of a window |
 //! | `region.rs`, `segment.rs` | the window's segment: lines, rings, parts; how all members map it |
-//! | `issue.rs` | what is done at once, staged or queued |
+//! | `issue.rs` | operations done at once, staged or queued |
 //! | `execute.rs`, `accumulate.rs`, `atomic.rs` | an operation on memory that is in reach |
 //! | `fence.rs`, `pscw.rs`, `passive.rs` | the three synchronizations |
 //! | `episodes.rs` | the barrier of a fence |
 //! | `lock_word.rs`, `gate.rs`, `hand_off.rs`, `staging/` | their words and rings |
-//! | `patience.rs` | how long an offer stands |
+//! | `patience.rs` | the lifetime of an offer |
 //! | `path.rs` | all of it as a [`Path`](crate::path::Path) |
 //!
 //! Every member maps the parts that the engine allocated. It reaches a program's own memory through the
@@ -55,25 +55,26 @@ use unisono_linux::clock::{now, ticks};
 use unisono_linux::process_vm;
 use unisono_sync::{Flag, Lines, Wakeups, WatchVerdict};
 
-/// What a member keeps for one other.
+/// A member's state for one other member.
 #[derive(Debug)]
 pub(crate) struct MappedPeer {
-    /// An operation may be done at once, in place, without a look at anything else. Then the part is mapped.
+    /// An operation may be done at once, in place, without any further check. Implies that the part is
+    /// mapped.
     direct: bool,
-    /// Its part in this process's address space; null if this process does not map it.
+    /// The peer's part in this process's address space; null if this process does not map it.
     base: *mut u8,
-    /// Its part in its own address space.
+    /// The peer's part in the peer's own address space.
     address: u64,
-    /// The peer is in the epoch in which this member accesses it.
+    /// The peer is in this member's access epoch to it.
     opened: bool,
-    /// Fence epoch that the peer enters once it has applied the puts staged for it. `None`: it has entered
-    /// it, or nothing was staged.
+    /// The fence epoch that the peer enters once it has applied the puts staged for it. `None`: it has
+    /// entered the epoch, or no puts were staged.
     settling: Option<u32>,
     queue: Vec<Op>,
-    /// Stamp with which further puts of this epoch are staged without another look.
+    /// The stamp with which further puts of this epoch are staged without another check.
     stages: Option<Stamp>,
     held: LockHeld,
-    /// Passive epochs left in which this member makes the peer no offer: it did not take the last one.
+    /// Passive epochs left without an offer to the peer, because it did not take the last.
     inattentive: u8,
     // Counts of post-start-complete-wait epochs so far: the peer's exposures that this member used, this
     // member's completions at the peer, the peer's completions here that this member waited for, and this
@@ -86,22 +87,22 @@ pub(crate) struct MappedPeer {
     came: In,
 }
 
-/// The lock that this member has at a peer's part.
+/// This member's lock at a peer's part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LockHeld {
     Nothing,
     Lock(Lock),
-    /// None is needed: the caller promised that nobody conflicts.
+    /// No lock is needed: the caller promised that no other rank conflicts.
     Unchecked,
 }
 
-/// What is known about targets after a fence.
+/// The origin's knowledge about targets after a fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
     /// Nothing: the fence was no barrier. Short operations are staged.
     Unknown,
-    /// All members have come to the fence, but a target may still apply staged operations: an origin looks at
-    /// its exposure before it stores there.
+    /// All members have arrived at the fence, but a target may still apply staged operations: an origin
+    /// checks the target's exposure before it stores there.
     Checked,
     /// All members are in their epoch.
     Open,
@@ -117,14 +118,14 @@ pub(crate) struct MappedPath {
     me: usize,
     peers: Box<[MappedPeer]>,
     waiter: MappedWaiter,
-    /// How long this member has waited at gates, in the epoch that is open.
+    /// The time that this member has waited at gates in the open epoch.
     gate_waits: Noted,
     wakeups: Wakeups,
     epoch: u32,
     after: After,
     /// All members map all parts: the engine allocated them.
     mapped: bool,
-    /// This member has stored something since the last flush.
+    /// This member has stored into a part since the last flush.
     dirty: bool,
     number: u32,
     /// Puts of passive epochs are handed to targets that are in the library (`hand_off.rs`).
@@ -134,7 +135,7 @@ pub(crate) struct MappedPath {
     by_kernel: Counts,
 }
 
-/// What a window on this path is made of.
+/// The arguments for making a window on this path.
 pub(crate) struct PartsPlan<'a> {
     pub(crate) parts: &'a [WindowPart],
     pub(crate) spec: Spec,
@@ -184,7 +185,7 @@ impl MappedPath {
         };
         let outcomes = (0..size).map(|rank| (word(rank, 16) & 0xffff_ffff) as u32);
         let (barrier, lines) = agreed(host, joined, outcomes, "map the window's memory")?;
-        // All members see alike whether the parts are mapped, so they all ask, or none does.
+        // All members know whether the parts are mapped, so all of them take part in the gather, or none.
         if !mapped {
             let reachable = u8::from((0..size).all(reaches));
             if !shared.gather(&[reachable])?.iter().all(|answer| answer == &[1]) {
@@ -250,7 +251,7 @@ impl MappedPath {
         self.host.who_is_gone().map_or(Ok(()), |gone| Err(gone.into()))
     }
 
-    /// Forgets what this member knows about targets.
+    /// Closes all targets: forgets that they are in their epochs.
     fn close_all(&mut self) {
         for peer in &mut self.peers {
             (peer.direct, peer.opened, peer.stages) = (false, false, None);
@@ -258,7 +259,7 @@ impl MappedPath {
     }
 }
 
-/// How a member waits for flags of the window.
+/// Waits for flags of the window.
 #[derive(Debug)]
 struct MappedWaiter {
     host: Arc<HostMembers>,
@@ -276,7 +277,7 @@ impl MappedWaiter {
         self.wait_in_earnest(reach, flag, target)
     }
 
-    /// Waits on, calls the job's hook meanwhile, and notes how long it took.
+    /// The slow part of a wait: calls the job's hook meanwhile, and adds the time to the statistics.
     #[cold]
     fn wait_in_earnest(&mut self, reach: EpochKind, flag: Flag<'_>, target: u32) -> Result<(), Error> {
         let (start, slept) = (ticks(), self.waiting.asleep());

@@ -1,12 +1,12 @@
-//! Lock-unlock on the mapped path: a word, and stores.
+//! Lock-unlock on the mapped path: one word for the lock, and stores.
 //!
 //! `lock` takes the lock (after lock_all: the first access to a target), and every operation is done at once,
-//! so that unlock has nothing to wait for. The exception is puts to a program's own memory: they are staged,
+//! so that unlock need not wait for any. Puts to a program's own memory are an exception: they are staged,
 //! and handed to the target if it is in the library when they have to be complete (`hand_off.rs`). The first
 //! lock after a fence waits until the target has applied the puts that the fence left staged for it. A rank
 //! that finds the lock held sleeps on its word and checks ten times a second whether a member is gone. Cost:
-//! two atomic operations; a flush is one fence instruction, if anything was stored. Of the paper's protocol
-//! (section 4.3) no request, no agent and no acknowledgement is left.
+//! two atomic operations; a flush is one fence instruction, if this rank has stored anything. Unlike the
+//! paper's protocol (section 4.3) it needs no request, no agent and no acknowledgement.
 
 use super::hand_off::OfferForm;
 use super::lock_word::{Attempt, LockWord, POLLS};
@@ -16,23 +16,25 @@ use crate::model::{EpochKind, Error, Lock};
 use unisono_linux::clock::{Nanos, now, ticks};
 use unisono_linux::futex::{self, Scope, WakeCount};
 use unisono_sync::atomics::{Ordering, fence};
-use unisono_sync::{BriefBudget, LONGEST_SLEEP, poll_briefly};
+use unisono_sync::{BriefBudget, MAX_SLEEP, poll_briefly};
 
-/// In a job of more members nobody looks for offers. A look reads one line of each other member whenever an
+/// The largest job whose members check for offers. A check reads one line of each other member whenever an
 /// epoch begins or ends, some 20 ns for a line that is in no near cache: 16 members cost a third of a
-/// microsecond, and an offer that is taken saves about 1 us. Chosen by this sum; measured with 2.
+/// microsecond, and an accepted offer saves about 1 us. Chosen by this sum; measured with 2.
 pub(super) const MANY: usize = 16;
-/// Longer puts go through the kernel. A target that takes an offer copies it at a moment that it did not
-/// choose: 512 KB keep it for some 50 us, as long as a wake-up takes, and are a quarter of the longest ring
-/// (2 MB): an origin can stage the next put while one is offered. Chosen, not measured; 256 KB handed over
-/// took 0.81 times as long as Open MPI's copy by the kernel (0.77 to 0.82, n = 7, as in `patience.rs`).
-pub(super) const LONGEST: usize = 512 << 10;
-/// Epochs in which a target that did not take an offer is made none. A target that computes costs each 32nd
-/// epoch the time of an offer in vain, which is that of two copies by the kernel, so 6 %. With 16 it would be
-/// twice that; with 64 a target that has come back is missed for longer. Chosen by this sum, not measured.
+/// The longest put (bytes) that is offered; longer puts go through the kernel. A target that takes an offer
+/// copies it at a moment that it did not choose: 512 KB keep it for some 50 us, as long as a wake-up takes,
+/// and are a quarter of the longest ring (2 MB): an origin can stage the next put while another is offered.
+/// Chosen, not measured; 256 KB handed over took 0.81 times as long as Open MPI's copy by the kernel (0.77 to
+/// 0.82, n = 7, as in `patience.rs`).
+pub(super) const MAX_OFFERED_BYTES: usize = 512 << 10;
+/// The number of epochs without an offer to a target that did not take the last. A target that computes costs
+/// each 32nd epoch the time of an offer in vain, that of two copies by the kernel, so 6 %. With 16 it would
+/// be twice that; with 64 a target that has come back is missed for longer. Chosen by this sum, not measured.
 const PASSED_OVER: u8 = 32;
-/// A target that has claimed an offer wakes nobody when it has applied it, so the sleep ends by itself. It
-/// copies at most [`LONGEST`] bytes, so that 0.1 ms pass only if it has lost its processor.
+/// The longest sleep until a claimed offer is applied: the target wakes no origin, so the sleep ends by
+/// itself. The target copies at most [`MAX_OFFERED_BYTES`] bytes, so it takes 0.1 ms only if it has lost its
+/// processor.
 const APPLYING: Nanos = Nanos(100_000);
 
 impl MappedPath {
@@ -88,7 +90,7 @@ impl MappedPath {
             return Ok(());
         }
         let patience = self.shared.patience();
-        let longest = patience.map_or(LONGEST_SLEEP, |patience| patience.min(LONGEST_SLEEP));
+        let longest = patience.map_or(MAX_SLEEP, |patience| patience.min(MAX_SLEEP));
         let over = patience.map(|patience| patience.after(now()));
         let mut slept = false;
         loop {
@@ -122,7 +124,7 @@ impl MappedPath {
         peer.inattentive == 0 && peer.held != LockHeld::Nothing
     }
 
-    /// Applies what other members offer.
+    /// Applies the offers of other members.
     #[inline]
     fn serve(&mut self) {
         if self.hands_over {
@@ -233,8 +235,8 @@ impl MappedPath {
         }
     }
 
-    /// Makes all operations to a target complete there, and visible to all members before anything that
-    /// follows.
+    /// Completes all operations to a target there, and makes them visible to all members before any later
+    /// access.
     #[inline]
     pub(crate) fn flush(&mut self, target: usize) -> Result<(), Error> {
         self.fence_stores();

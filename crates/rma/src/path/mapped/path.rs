@@ -1,4 +1,4 @@
-//! The mapped path as one of a window's two ([`Path`]).
+//! The mapped path as an implementation of [`Path`].
 
 use super::MappedPath;
 use crate::memory::op::Op;
@@ -62,7 +62,7 @@ impl Path for MappedPath {
     fn lock_all(&mut self, assert: Assert, _: &mut Stats) -> Result<(), Error> {
         match assert.has(Assert::NO_CHECK) {
             true => (0..self.peers.len()).try_for_each(|target| self.lock_unchecked(target)),
-            // Others' locks are taken when they are first accessed.
+            // The locks of other ranks are taken at the first access to each.
             false => self.lock(self.me, Lock::Shared),
         }
     }
@@ -103,7 +103,7 @@ impl Path for MappedPath {
         self.issue(reach, target.index(), op)
     }
 
-    /// Only puts are staged in a passive epoch, and nothing comes of them.
+    /// In a passive epoch only puts are staged, and puts have no result.
     fn is_settled(&self, target: Rank) -> bool {
         self.peers[target.index()].queue.is_empty()
     }
@@ -115,7 +115,7 @@ impl Path for MappedPath {
         Ok(())
     }
 
-    /// Its barrier tells the others when it is dropped; its memory is the segment's.
+    /// The path's barrier informs the others when it is dropped; its memory is the segment's.
     fn abandon(&mut self) {}
 
     fn mapped(&self, rank: Rank) -> Option<*mut u8> {

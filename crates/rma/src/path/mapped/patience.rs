@@ -1,35 +1,36 @@
-//! How long an offer stands: twice the time of a copy by the kernel, as it was lately.
+//! The lifetime of an offer: twice the recent time of a copy by the kernel.
 //!
-//! A target that goes through the kernel itself comes back to the library within that time, and takes the
+//! A target that copies through the kernel itself comes back to the library within that time, and takes the
 //! offer. If offers stand shorter than a copy lasts, two members keep missing each other's offers: each makes
 //! one in 33 epochs, and the other is in the kernel meanwhile. The copy's time depends on the processor, on
-//! what the kernel does against its faults, and on a hypervisor, so it is measured here: each offer that was
-//! revoked is followed by such a copy.
+//! the kernel's mitigations of processor vulnerabilities, and on a hypervisor, so it is measured here: each
+//! revoked offer is followed by such a copy.
 //!
 //! Four lock-put-unlock by each of two pinned ranks, on a machine whose kernel takes 1.4 to 2.9 us for 16
 //! bytes, against a fixed time of 2 us (and offers of ring entries alone): 16 B 0.45 times as long (95 %
 //! interval 0.23 to 0.80, n = 14; 1.2 to 1.7 us), 1 KB 0.42 (0.27 to 0.77, n = 14), 256 KB 0.73 (0.50 to
 //! 0.80, n = 7). (`ghost --pin 0,1 --only lock --windows created --seconds 0.1`; MPICH 4.0, 256 KB Open MPI
-//! 4.1; in turns; AMD EPYC, Linux 6.18.)
+//! 4.1; interleaved; AMD EPYC, Linux 6.18.)
 //!
-//! Cost: two readings of the clock after an offer in vain. When not to use: where the target has to be waited
-//! for.
+//! Cost: two readings of the clock after an offer in vain. When not to use: where the origin has to wait for
+//! the target in any case.
 
 use unisono_linux::clock::Nanos;
 
-/// The time of a short copy before the first was measured, and the least. (16 B: 1.0 to 1.4 us, AMD EPYC,
-/// Linux 6.18.)
+/// The assumed time of a short copy before the first measurement, and the lower bound. (16 B: 1.0 to 1.4 us,
+/// AMD EPYC, Linux 6.18.)
 const SHORT_COPY: Nanos = Nanos(1_000);
-/// A longer short copy was interrupted. With this one an offer in vain takes 16 us, in 33 epochs.
-const LONGEST_SHORT_COPY: Nanos = Nanos(8_000);
-/// What a KiB more takes until it is measured. It never counts as less. 22 bytes a nanosecond.
+/// The upper bound: a longer short copy was interrupted. With it an offer in vain takes 16 us, once in 33
+/// epochs.
+const MAX_SHORT_COPY: Nanos = Nanos(8_000);
+/// The time of each further KiB before the first measurement, and the lower bound. 22 bytes a nanosecond.
 const KIB: Nanos = Nanos(46);
-/// A KiB that took longer was interrupted: 2 bytes a nanosecond.
-const LONGEST_KIB: Nanos = Nanos(500);
-/// From this length on a copy tells what its bytes take. Shorter ones tell what the call takes.
+/// The upper bound of the time of a KiB: a longer one was interrupted. 2 bytes a nanosecond.
+const MAX_COPY_PER_KIB: Nanos = Nanos(500);
+/// From this length on a copy shows the time of its bytes. A shorter copy shows the time of the call.
 const LONG: usize = 16 << 10;
 
-/// What the kernel's copies of puts take.
+/// The measured times of the kernel's copies of puts.
 #[derive(Debug)]
 pub(super) struct OfferPatience {
     short: Nanos,
@@ -43,7 +44,7 @@ impl Default for OfferPatience {
 }
 
 impl OfferPatience {
-    /// How long an offer stands, by its length.
+    /// The lifetime of an offer of `bytes` bytes.
     #[inline]
     pub(super) fn with(&self, bytes: usize) -> Nanos {
         Nanos(2 * (self.short.0 + self.beyond_short(bytes)))
@@ -58,16 +59,16 @@ impl OfferPatience {
     pub(super) fn copied(&mut self, bytes: usize, time: Nanos) {
         if bytes < LONG {
             let short = time.0.saturating_sub(self.beyond_short(bytes));
-            self.short = follow(self.short, short, SHORT_COPY, LONGEST_SHORT_COPY);
+            self.short = follow(self.short, short, SHORT_COPY, MAX_SHORT_COPY);
         } else {
             let kib = time.0.saturating_sub(self.short.0) / (bytes as u64 / 1024);
-            self.kib = follow(self.kib, kib, KIB, LONGEST_KIB);
+            self.kib = follow(self.kib, kib, KIB, MAX_COPY_PER_KIB);
         }
     }
 }
 
 /// A longer time counts at once, a shorter one by an eighth: a patience that is too short makes every offer
-/// vain.
+/// fail.
 fn follow(before: Nanos, time: u64, least: Nanos, most: Nanos) -> Nanos {
     let faded = before.0 - before.0 / 8 + time / 8;
     Nanos(time.max(faded).clamp(least.0, most.0))

@@ -6,10 +6,10 @@
 //!                             staged or queued                (waits for the post only if queued)
 //! ```
 //! Each word has one writer and one reader, so that neither side needs a read-modify-write. An origin that
-//! has only staged operations, or none, completes without a wait: the target finds them stamped in its ring.
+//! has only staged operations, or none, completes without a wait: the target finds their stamps in its ring.
 //!
 //! Cost: two stores and two polls for each pair. With NO_CHECK the origin does not poll. The target stores
-//! its post all the same, so that a NO_CHECK which only one side gives does no harm. Reference: the paper,
+//! its post all the same, so that a NO_CHECK given by one side only does no harm. Reference: the paper,
 //! section 4.2.
 
 use super::staging::Stamp;
@@ -58,7 +58,7 @@ impl MappedPath {
         Ok(())
     }
 
-    /// Waits for all posts that `complete` needs, so that it gives up before it has begun, or goes through.
+    /// Waits for all posts that `complete` needs, so that it gives up before it has begun, or completes.
     #[cold]
     fn await_posts(&mut self, targets: &[Rank]) -> Result<(), Error> {
         for target in targets.iter().map(|rank| rank.index()) {
@@ -95,7 +95,7 @@ impl MappedPath {
         Ok(done)
     }
 
-    /// Applies the staged operations of all origins, which have completed.
+    /// Applies the staged operations of all origins. The origins have completed.
     fn waited(&mut self, origins: &[Rank], parts: &[WindowPart]) {
         for origin in origins.iter().map(|rank| rank.index()) {
             let number = self.peers[origin].awaited.wrapping_add(1);

@@ -1,9 +1,9 @@
-//! A window's segment: who writes which line, and where the parts lie.
+//! A window's segment: the writers of its lines, and the positions of rings and parts.
 //!
 //! ```text
 //!   the barrier's lines   unisono-barrier's
-//!   3 lines a rank        exposure (its owner)  |  lock word (anybody)  |  gate of accumulates (anybody)
-//!   a line for each pair  from a rank, to a rank: posts, completions, how much of the ring is given back
+//!   3 lines a rank        exposure (its owner)  |  lock word (any rank)  |  gate of accumulates (any rank)
+//!   a line for each pair  from a rank, to a rank: posts, completions, read position of the ring
 //!   one more for each     offers, where puts are handed over
 //!   rings                 for each pair, operations staged by the first for the second
 //!   parts                 each rank's memory: page-aligned, or one directly after the other
@@ -17,11 +17,11 @@ use unisono_sync::{CacheLine, Flag, Lines};
 
 const PAGE: u64 = 4096;
 
-/// Where everything in a segment lies; every member computes the same.
+/// The positions of everything in a segment; every member computes the same.
 #[derive(Debug)]
 pub(super) struct SegmentPlan {
     size: usize,
-    /// Lines of the barrier of fences, which come first.
+    /// The number of lines of the fences' barrier; they come first.
     barrier: usize,
     /// Whether each pair has a line for offers.
     hands_over: bool,
@@ -64,7 +64,7 @@ impl SegmentPlan {
     }
 }
 
-/// Bytes of this module's lines, which come before the rings.
+/// Bytes of this module's lines; they come before the rings.
 fn bytes_of_lines(size: usize, hands_over: bool) -> usize {
     lines_of(size, hands_over) * size_of::<CacheLine>()
 }
@@ -93,7 +93,7 @@ impl Region {
         self.lines.line(3 * rank).flag(0)
     }
 
-    /// The line with a rank's presence: the target at which it accumulates now, plus one.
+    /// The line with a rank's presence: the target of its current accumulate, plus one.
     #[inline]
     pub(super) fn presence(&self, rank: usize) -> &CacheLine {
         self.lines.line(3 * rank)
@@ -133,7 +133,7 @@ impl Region {
         OfferLine(self.lines.line(3 * size + size * size + origin * size + target))
     }
 
-    /// Where the ring from `origin` to `target` lies, and its size.
+    /// The address of the ring from `origin` to `target`, and its size.
     #[inline]
     pub(super) fn place_of_ring(&self, origin: usize, target: usize) -> (*mut u8, usize) {
         let (lines, size) = (bytes_of_lines(self.plan.size, self.plan.hands_over), self.plan.ring_bytes);
@@ -143,8 +143,7 @@ impl Region {
         )
     }
 
-    /// The ring from `origin` to `target`. How far it is filled lies beside the origin's completions in one
-    /// line.
+    /// The ring from `origin` to `target`. Its fill level lies beside the origin's completions in one line.
     #[inline]
     pub(super) fn ring(&self, origin: usize, target: usize) -> StagingRing<'_> {
         let (start, size) = self.place_of_ring(origin, target);

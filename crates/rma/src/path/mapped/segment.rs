@@ -1,12 +1,12 @@
 //! Memory that all members of a job map: for a window, and for the job's own barrier.
 //!
-//! The idea: rank 0 makes a segment and tells the others its path, and all members map it. Then rank 0 closes
-//! the descriptor. The mappings keep the segment, so a job may have more windows than a process may have
-//! descriptors, and it goes with the last process that maps it. If one member fails, all are told
-//! ([`agreed`]), with the kernel's reason.
+//! The idea: rank 0 makes a segment and sends its path to the others, and all members map it. Then rank 0
+//! closes the descriptor. The mappings keep the segment, so a job may have more windows than a process may
+//! have descriptors. The segment disappears with the last process that maps it. If one member fails, all get
+//! an error ([`agreed`]) with the kernel's reason.
 //!
 //! ```text
-//!   rank 0   makes it, gathers its path      maps it     gathers how it went    closes the descriptor
+//!   rank 0   makes it, gathers its path      maps it     gathers outcomes       closes the descriptor
 //!   others                      gather       open it, map it, close   gather
 //! ```
 //! Cost: two gathers; one descriptor at each member between them. When not to use: for memory that a process
@@ -23,15 +23,16 @@ use unisono_sync::Lines;
 /// A member's attempt to map the memory.
 #[derive(Debug)]
 pub(crate) struct Segment {
-    /// The mapping, or why there is none.
+    /// The mapping, or the error.
     pub(crate) lines: Result<Lines, Error>,
-    /// Rank 0's descriptor, by which the others find the segment. Rank 0 keeps it until they have mapped it.
+    /// Rank 0's descriptor. The others open the segment through it, so rank 0 keeps it until they have mapped
+    /// it.
     pub(crate) descriptor: Option<OwnedFd>,
 }
 
 impl Segment {
     /// Rank 0 makes a segment of `bytes` bytes and `prepare`s it; all members map it. Collective. The caller
-    /// gathers [`outcome`] to find out whether all could.
+    /// gathers [`outcome`] to find out whether all members could.
     pub(crate) fn share(
         host: &HostMembers,
         shared: &MessageEngine,
@@ -68,7 +69,7 @@ fn map(path: &[u8], bytes: usize) -> Result<Lines, Error> {
     Ok(Lines::in_mapping(mapping))
 }
 
-/// What a member tells the others about its attempt: 0 for success, the errno of its failure, or [`OTHER`].
+/// The code of a member's attempt for the others: 0 for success, the errno of its failure, or [`OTHER`].
 pub(crate) fn outcome<T>(attempt: &Result<T, Error>) -> u32 {
     match attempt {
         Ok(_) => 0,
@@ -82,8 +83,8 @@ pub(crate) fn outcome<T>(attempt: &Result<T, Error>) -> u32 {
 /// A failure without an errno.
 const OTHER: u32 = u32::MAX;
 
-/// This member's attempt, if all attempts succeeded. Otherwise the error of the first rank that failed, of
-/// the class that it has there.
+/// This member's attempt, if all attempts succeeded. Otherwise the error of the first rank that failed, with
+/// the error class that it has at that rank.
 pub(crate) fn agreed<T>(
     host: &HostMembers,
     mine: Result<T, Error>,

@@ -1,10 +1,10 @@
-//! The agent: a thread that makes progress for passive targets while nobody else does.
+//! The agent: a thread that makes progress for passive targets while no other thread does.
 //!
 //! The idea, as in the paper (section 4.3): the agent exists only if locks are possible, and does nothing
-//! while the member's own calls make progress. It sleeps on the transport's bell. When it wakes and the
-//! member has made progress since, it naps before it listens again, so as not to disturb a busy member. Cost:
-//! one wake-up in a millisecond beside a member that communicates all the time, one for each packet beside a
-//! member that computes. When not to use: on the mapped path no target needs help.
+//! while the member's own calls make progress. It sleeps on the transport's bell. If the member has made
+//! progress before the agent wakes, the agent naps before it listens again, so as not to disturb a busy
+//! member. Cost: one wake-up in a millisecond beside a member that communicates all the time, one for each
+//! packet beside a member that computes. When not to use: on the mapped path no target needs help.
 
 use super::MessageEngine;
 use crate::wire::Bell;
@@ -14,13 +14,13 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use unisono_linux::clock::{Nanos, now};
 
-/// The nap while the member makes progress, and the period of looks where there is no bell. While it naps an
-/// operation of another rank may wait that long if the member stops making progress meanwhile. A look every
+/// The nap while the member makes progress, and the period of checks where there is no bell. If the member
+/// stops making progress during the nap, an operation of another rank may wait that long. A check every
 /// millisecond costs a fiftieth of a percent of a processor. Chosen by this sum, not measured.
 const NAP: Duration = Duration::from_millis(1);
-/// How long the agent listens before it checks whether its job still lives. A message ends the wait at once,
-/// so the time only bounds how long the agent's thread outlives its job; ten wake-ups a second disturb
-/// nobody. Chosen, not measured.
+/// The time that the agent listens before it checks whether its job still lives. A message ends the wait at
+/// once, so the time only bounds how long the agent's thread outlives its job; ten wake-ups a second disturb
+/// no other thread. Chosen, not measured.
 const LISTEN: Nanos = Nanos(100_000_000);
 
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ impl Agent {
         if let Some(thread) = thread
             && thread.thread().id() != thread::current().id()
         {
-            // If the agent panicked, its thread has printed that.
+            // If the agent panicked, its thread has already printed the panic.
             let _ = thread.join();
         }
     }
@@ -82,7 +82,7 @@ fn run(job: &Weak<MessageEngine>, stop: &AtomicBool) {
 fn others_make_progress(shared: &MessageEngine, rounds: &mut u64) -> bool {
     // The thread that has the lock makes progress.
     let Ok(mut core) = shared.core.try_lock() else { return true };
-    // A waiter whose packets another thread served would sleep on: nothing would come to wake it.
+    // If another thread served a waiter's packets, the waiter would sleep on: no packet would wake it.
     let busy = core.rounds != *rounds || shared.waiters.load(Ordering::Relaxed) > 0;
     if !busy {
         // The member's own next call meets this error again, and reports it.

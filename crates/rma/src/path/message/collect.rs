@@ -1,8 +1,9 @@
 //! Barrier and gather over messages: for making windows, and for the naive fence.
 //!
-//! The barrier is dissemination (Hensgen, Finkel, Manber 1988): in round k each rank tells the rank 2^k
-//! further on, so that after ceil(log2 n) rounds every rank has heard of all others. A gather sends to all.
-//! Cost for each member: ceil(log2 n) messages for a barrier, n - 1 for a gather.
+//! The barrier is dissemination (Hensgen, Finkel, Manber 1988): in round k each rank signals the rank 2^k
+//! further on, so that after ceil(log2 n) rounds every rank has a signal from all others, directly or through
+//! others. A gather sends to all. Cost for each member: ceil(log2 n) messages for a barrier, n - 1 for a
+//! gather.
 
 use super::{EngineState, MessageEngine};
 use crate::model::{Error, Rank};
@@ -16,8 +17,7 @@ pub(crate) enum PacketServing {
 }
 
 impl EngineState {
-    /// Numbers a collective call of a window that [`new_window`](Self::new_window) made known, or of the job
-    /// (0).
+    /// Numbers a collective call of the job (0) or of a window from [`new_window`](Self::new_window).
     fn next_collection(&mut self, window: u32) -> u32 {
         let number = self.collections.entry(window).or_insert(0);
         *number = number.wrapping_add(1);
@@ -26,9 +26,9 @@ impl EngineState {
 
     /// Keeps a contribution until this member is at its round.
     ///
-    /// No member is further ahead than the next collective call: a member that leaves one has heard that this
+    /// No member is further ahead than the next collective call: a member that leaves a call knows that this
     /// member is in it. So a peer breaks the protocol if it contributes to any other call, to a round or a
-    /// window that does not exist, or data to a barrier. That bounds what is kept of each peer.
+    /// window that does not exist, or data to a barrier. This bounds the contributions kept for each peer.
     pub(super) fn take_contribution(
         &mut self,
         from: Rank,
@@ -48,7 +48,7 @@ impl EngineState {
         Ok(())
     }
 
-    /// Forgets a window that all members have freed. A peer that names it now breaks the protocol.
+    /// Forgets a window that all members have freed. A peer that names it afterwards breaks the protocol.
     pub(crate) fn forget_window(&mut self, window: u32) {
         self.collections.remove(&window);
         self.collected.retain(|(other, ..), _| *other != window);
@@ -61,7 +61,7 @@ impl EngineState {
 }
 
 impl MessageEngine {
-    /// Comes before a barrier by other means, and completes exclusive unlocks. Returns whether this member
+    /// Called before a barrier in shared memory; completes exclusive unlocks. Returns whether this member
     /// has to serve packets while it waits there: others may wait for its windows, or for packets that it
     /// keeps.
     pub(crate) fn prepare_barrier(&self) -> Result<PacketServing, Error> {
@@ -74,7 +74,7 @@ impl MessageEngine {
         Ok(PacketServing::Needed)
     }
 
-    /// Returns once every member has called this for `window` (0: the job), and exclusive unlocks before it
+    /// Returns once every member has called this for `window` (0: the job), and all earlier exclusive unlocks
     /// are complete.
     pub(crate) fn barrier(&self, window: u32) -> Result<(), Error> {
         self.await_unlocks(None)?;

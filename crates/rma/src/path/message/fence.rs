@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   fence        put  put  put      fence
-//!   nothing      queue              reduce-scatter: how many will access me?
+//!   nothing      queue              reduce-scatter: how many ranks will access this one?
 //!                                   send the queue, the last operation to each target marked
-//!                                   wait until that many marks have come, and my answers
+//!                                   wait for that number of marks, and for this rank's answers
 //! ```
 //! No origin accesses a window too early. The result of the reduce-scatter depends on the contribution of
 //! every rank, and a rank contributes when it calls the fence that ends the epoch. No target leaves too
-//! early: it counts marks. A mark may come before the count is known; the counter is then below zero for a
+//! early: it counts marks. A mark may arrive before the count is known; the counter is then below zero for a
 //! while.
 //!
 //! Cost for each of n members: at most ceil(log2 n) + 2 messages for the reduce-scatter (recursive halving,
@@ -86,8 +86,8 @@ impl MessageEngine {
             let lent = self.receive_counts(window, epoch, FOLD, rank + half, size)?;
             add(&mut vector, &lent);
         }
-        // Each step halves the set of members whose sums are here: those that agree with this rank in the
-        // bits seen so far.
+        // Each step halves the set of members whose sums are here: the set agrees with this rank in the bits
+        // seen so far.
         let mut distance = half / 2;
         let mut seen = 0;
         while distance > 0 {

@@ -1,4 +1,4 @@
-//! What a peer may say that breaks the protocol, and must neither change what others are owed nor fill this
+//! Packets of a peer that break the protocol. They must neither change other members' answers nor fill this
 //! member's memory.
 
 use super::port::AwaitedAnswer;
@@ -12,7 +12,7 @@ use crate::wire::packet::{Header, PacketKind};
 use std::io::IoSlice;
 use std::sync::Arc;
 
-/// Rank 0 of three with a dynamic window (1), and the other two's ends.
+/// Rank 0 of three with a dynamic window (1), and the transports of the other two.
 fn member() -> (Arc<MessageEngine>, Vec<Loopback>) {
     let mut ends = Loopback::job(3);
     let shared = MessageEngine::new(Box::new(ends.remove(0)));
@@ -29,7 +29,7 @@ fn say(peer: &mut Loopback, header: &Header, payload: &[u8]) {
     peer.flush().expect("as above");
 }
 
-/// Who was cut off, once everything that came was served.
+/// The rank that was cut off, once all arrived packets were served.
 fn cut_off(core: &mut EngineState) -> Option<Rank> {
     core.progress().expect("a peer's fault is not this member's");
     core.transport.gone().first().map(|gone| gone.rank)

@@ -1,4 +1,4 @@
-//! How operations are sent: short ones together, long ones in pieces, layouts once.
+//! Sending of operations: short ones together, long ones in pieces, each layout once.
 //!
 //! ```text
 //!   queue:  put 16 B, put 16 B, acc 8 B, put 3 MB, get 1 KB
@@ -15,17 +15,16 @@ use crate::model::{Error, Layout, Rank, Verb};
 use crate::wire::packet::{HEADER, Header, PacketFlags, PacketKind};
 use std::io::IoSlice;
 
-/// Bytes of data up to which operations share one message. A message costs its header, a system call over TCP
-/// and its place in the target's queue, some microseconds together; 1 KB is copied into the batch in 0.1 us.
-/// Chosen by this sum, not measured.
+/// The longest data (bytes) of operations that share one message. A message costs its header, a system call
+/// over TCP and its place in the target's queue, some microseconds together; 1 KB is copied into the batch in
+/// 0.1 us. Chosen by this sum, not measured.
 pub(crate) const SHORT: u64 = 1024;
 
-/// Bytes from which on a batch is sent: beyond a few pages the header and the system call are shared by so
-/// many operations that waiting for more gains nothing, and the target could have begun. Chosen, not
-/// measured.
+/// The size (bytes) from which a batch is sent: beyond a few pages many operations share the header and the
+/// system call. Waiting for more gains nothing, and the target could have begun. Chosen, not measured.
 const FULL_BATCH: usize = 16 << 10;
 
-/// Several operations that become one message.
+/// Several operations for one message.
 #[derive(Default)]
 struct MessageBatch {
     bytes: Vec<u8>,
@@ -48,7 +47,7 @@ impl EngineState {
             let marks = if index == last { marks } else { PacketFlags(0) };
             let limit = self.transport.max_payload().min(FULL_BATCH);
             if op.layout.id().is_some_and(|id| !self.told[target.index()].knows(id)) {
-                // The batch may refer to layouts that `describe` makes the target forget: it goes first.
+                // The batch may use layouts that `describe` makes the target forget: it goes first.
                 self.send_batch(window, target, &mut batch)?;
                 self.describe(target, &op.layout)?;
             }
@@ -68,7 +67,7 @@ impl EngineState {
         Ok(())
     }
 
-    /// The header of an operation; registers the answer it asks for.
+    /// The header of an operation; registers the answer that it asks for.
     fn header(&mut self, window: u32, target: Rank, op: &Op, marks: PacketFlags, tag: u32) -> Header {
         let mut header = Header {
             flags: marks,
@@ -146,7 +145,7 @@ impl EngineState {
         tag: u32,
     ) -> Result<(), Error> {
         let header = self.header(window, target, op, marks, tag);
-        // Pieces of whole elements, whatever their type.
+        // Pieces of whole elements, of any element type.
         let most = (self.transport.max_payload() & !15) as u64;
         let mut copied = Vec::new();
         let mut skip = 0;

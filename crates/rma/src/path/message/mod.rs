@@ -1,14 +1,14 @@
 //! The message path: the paper's protocol as state machines over a [`Transport`].
 //!
 //! The idea: the origin queues operations. The call that ends the epoch sends all of them and marks the last
-//! one, so that no message is for synchronization alone. A member serves packets whenever it waits or makes
-//! progress. If locks are possible, an agent thread serves them while the member does neither.
+//! operation, so that no message is for synchronization alone. A member serves packets whenever it waits or
+//! makes progress. If locks are possible, an agent thread serves them while the member does neither.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `mod.rs` | the core that all windows of a job share, progress and waiting |
+//! | `mod.rs` | the core, shared by all windows of a job; progress and waiting |
 //! | `port.rs` | a window's state |
-//! | `serve.rs` | what a packet does at its receiver |
+//! | `serve.rs` | the effect of a packet at its receiver |
 //! | `issue.rs` | how operations are sent: aggregation, pieces, layouts |
 //! | `fence.rs`, `pscw.rs`, `passive.rs` | the three synchronizations, deferred and naive |
 //! | `unlocks.rs` | exclusive unlocks that did not wait, and the calls that wait for them |
@@ -46,21 +46,22 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use unisono_linux::clock::{Nanos, now};
-use unisono_sync::LONGEST_SLEEP;
+use unisono_sync::MAX_SLEEP;
 
-/// What all windows of a job share.
+/// The shared state of all windows of a job.
 pub(crate) struct MessageEngine {
     core: Mutex<EngineState>,
     bell: Option<Arc<dyn Bell>>,
     pub(crate) hook: Hook,
     agent: agent::Agent,
-    /// What the windows that have ended did. `None`: the environment does not ask for it.
+    /// The statistics of the windows that have ended. `None`: the environment does not ask for them.
     ledger: Option<Mutex<Ledger>>,
-    /// Threads in [`wait_for`](Self::wait_for), which serve packets themselves. A thread counts itself before
-    /// it looks whether it has to wait, and the agent reads the count with the core's lock held: so if the
-    /// agent serves packets although a thread waits, it has done so before that thread's look.
+    /// The number of threads in [`wait_for`](Self::wait_for); they serve packets themselves. A thread counts
+    /// itself before it checks whether it has to wait, and the agent reads the count with the core's lock
+    /// held: so if the agent serves packets although a thread waits, it has done so before that thread's
+    /// check.
     waiters: AtomicUsize,
-    /// The longest wait in nanoseconds for what another member's program does; zero: there is no limit.
+    /// The longest wait in nanoseconds for a later call of another member's program; zero: no limit.
     patience: AtomicU64,
 }
 
@@ -77,13 +78,13 @@ pub(crate) struct EngineState {
     pub(crate) rank: Rank,
     pub(crate) size: usize,
     pub(crate) ports: HashMap<u32, WindowPort>,
-    /// Layouts that others described.
+    /// Layouts that other members described to this one.
     layouts: Vec<Descriptions>,
-    /// Layouts described to others.
+    /// Layouts that this member described to others.
     told: Vec<Told>,
     /// Contributions to collective calls, by window, number, round and sender.
     collected: HashMap<(u32, u32, u64, Rank), Vec<u8>>,
-    /// Collective calls so far, of the job (0) and of each window that was not freed.
+    /// The number of collective calls so far, of the job (0) and of each window that was not freed.
     collections: HashMap<u32, u32>,
     departed: Vec<bool>,
     unlocks: unlocks::Unlocks,
@@ -124,14 +125,14 @@ impl MessageEngine {
     }
 
     pub(crate) fn core(&self) -> MutexGuard<'_, EngineState> {
-        // A panic with the lock held poisons it; the state is then that of a packet half served, which
-        // later calls report as they find it.
+        // A panic with the lock held poisons it; a packet may then be half served, and later calls report the
+        // state as they find it.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the windows that have ended did. `None`: the environment does not ask for it.
+    /// The statistics of the windows that have ended. `None`: the environment does not ask for them.
     pub(crate) fn ledger(&self) -> Option<MutexGuard<'_, Ledger>> {
-        // An entry is made at once, so a thread that panicked has left a whole ledger.
+        // An entry is made in one step, so a thread that panicked has left a whole ledger.
         self.ledger.as_ref().map(|ledger| ledger.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -148,14 +149,14 @@ impl MessageEngine {
         self.patience.store(nanos, Ordering::Relaxed);
     }
 
-    /// How long a call may wait for what another member's program does.
+    /// The longest wait for a later call of another member's program.
     pub(crate) fn patience(&self) -> Option<Nanos> {
         let nanos = self.patience.load(Ordering::Relaxed);
         (nanos != 0).then_some(Nanos(nanos))
     }
 
-    /// As [`wait_for`](Self::wait_for), for what another member's program does: [`Error::NotYet`] when that
-    /// takes longer than the job's patience.
+    /// As [`wait_for`](Self::wait_for), for a later call of another member's program: [`Error::NotYet`] when
+    /// the wait exceeds the job's patience.
     pub(crate) fn wait_patiently_for<T>(
         &self,
         mut ready: impl FnMut(&mut EngineState) -> Result<Option<T>, Error>,
@@ -178,7 +179,7 @@ impl MessageEngine {
         ready: impl FnMut(&mut EngineState) -> Result<Option<T>, Error>,
     ) -> Result<T, Error> {
         self.waiters.fetch_add(1, Ordering::Relaxed);
-        let answer = self.wait_and_serve(LONGEST_SLEEP, ready);
+        let answer = self.wait_and_serve(MAX_SLEEP, ready);
         self.waiters.fetch_sub(1, Ordering::Relaxed);
         answer
     }
@@ -218,7 +219,7 @@ impl MessageEngine {
 }
 
 impl EngineState {
-    /// Serves every packet that has arrived and passes on what is kept.
+    /// Serves every packet that has arrived and passes on kept packets.
     pub(crate) fn progress(&mut self) -> Result<(), Error> {
         self.rounds = self.rounds.wrapping_add(1);
         let mut inbox = std::mem::take(&mut self.inbox);
@@ -249,7 +250,7 @@ impl EngineState {
         self.transport.refuse(peer, &format!("it broke the protocol: {why}"));
     }
 
-    /// Fails if a member is gone that has not said goodbye.
+    /// Fails if a member is gone without having said goodbye.
     pub(crate) fn check_gone(&self) -> Result<(), Error> {
         let lost = |gone: &&crate::wire::Gone| {
             self.departed.get(gone.rank.index()).is_some_and(|departed| !departed)

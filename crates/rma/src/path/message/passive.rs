@@ -1,23 +1,24 @@
-//! Lock-unlock and flush: an origin asks for the lock when it needs it, and the last operation releases it.
+//! Lock-unlock and flush: an origin requests the lock when it needs it, and the last operation releases it.
 //!
 //! ```text
 //!   one short operation           several                        naive
-//!   lock    (nothing)             (nothing)                      request, wait for granted
+//!   lock    (nothing)             (nothing)                      request, wait for the grant
 //!   put     queue                 queue                          send
-//!   unlock  [put|LOCK|UNLOCK]     request, wait for granted      [unlock|ACK]
+//!   unlock  [put|LOCK|UNLOCK]     request, wait for the grant    [unlock|ACK]
 //!           wait: done            ops, the last |UNLOCK          wait: done
 //!                                 wait: as below
 //! ```
-//! If there is a get, it is moved last, and unlock waits for its answer. Without a get unlock waits for an
-//! acknowledgement if the lock is shared. If it is exclusive, unlock waits for nothing: no other rank gets
+//! If there is a get, it is moved to the end, and unlock waits for its answer. Without a get unlock waits for
+//! an acknowledgement if the lock is shared. If it is exclusive, unlock waits for nothing: no other rank gets
 //! the lock before the operations are complete. But a rank that needs no lock could overtake them. So unlock
-//! asks for the acknowledgement, and this member waits for it before it next does anything from which other
-//! members could learn of the unlock (`unlocks.rs`). [`Completion::Local`] never asks for one.
+//! requests the acknowledgement, and this member waits for it before the next call from which other
+//! members could learn of the unlock (`unlocks.rs`). [`Completion::Local`] never requests one.
 //!
-//! A target grants requests in their order, so that an exclusive one does not starve. There is one exception:
-//! a rank that holds other locks and asks for one more, shared, goes before those that wait, because they may
-//! wait for what it holds. Otherwise ranks could wait for each other in a circle: two ranks in lock_all that
-//! lock two targets in opposite orders, and two others that ask for these targets exclusively.
+//! A target grants requests in their order, so that an exclusive request does not starve. There is one
+//! exception: a rank that holds other locks and requests one more, shared, goes before waiting requests,
+//! because their ranks may wait for a lock that it holds. Otherwise ranks could wait for each other in a
+//! circle: two ranks in lock_all that lock two targets in opposite orders, and two others that request these
+//! targets exclusively.
 //!
 //! Cost: 2 messages for a single short operation; for several 2 and the operations, and 1 more without a
 //! get. Reference: the paper, sections 4.3 and 6.
@@ -30,7 +31,7 @@ use crate::model::{Completion, Error, Lock, Rank};
 use crate::wire::packet::{Header, PacketFlags, PacketKind};
 
 impl MessageEngine {
-    /// Takes the lock of this member's own part, or in the naive form of any.
+    /// Takes the lock of this member's own part, or in the naive form the lock of any part.
     pub(crate) fn lock_now(&self, window: u32, target: Rank, lock: Lock) -> Result<(), Error> {
         self.core().request_lock(window, target, lock)?;
         self.wait_patiently_for(|core| {
@@ -45,7 +46,7 @@ impl MessageEngine {
         matches!(grant, Grant::Granted | Grant::Unchecked)
     }
 
-    /// Notes that the caller promised that no lock conflicts.
+    /// Records the caller's promise that no lock conflicts.
     pub(crate) fn lock_unchecked(&self, window: u32, target: Rank) {
         self.core().port(window).peers[target.index()].grant = Grant::Unchecked;
     }
@@ -64,7 +65,7 @@ impl MessageEngine {
             (rank, peer.grant, peer.queue.len())
         };
         if target == rank {
-            // Others may read next what this member has stored here.
+            // Other members may next read data that this member has stored here.
             self.await_unlocks(None)?;
             let mut core = self.core();
             core.port(window).peers[target.index()].grant = Grant::Idle;
@@ -82,8 +83,8 @@ impl MessageEngine {
         if grant == Grant::Idle && queued == 0 {
             return Ok(());
         }
-        // A member with a patience may give up its wait for the lock: it asks for the lock alone, as it must
-        // not send the operation twice.
+        // A member with a patience may give up its wait for the lock. It requests the lock alone, because it
+        // must not send the operation twice.
         let single = grant == Grant::Idle
             && queued == 1
             && self.patience().is_none()
@@ -106,7 +107,7 @@ impl MessageEngine {
         }
     }
 
-    /// Sends the queue, and waits until everything is complete at the target.
+    /// Sends the queue, and waits until all operations are complete at the target.
     pub(crate) fn flush(&self, window: u32, target: Rank, lock: Lock) -> Result<(), Error> {
         self.flush_queue(window, target, lock, Completion::Remote)?;
         self.settle(window, target)
@@ -118,7 +119,7 @@ impl MessageEngine {
         self.await_answers(window, target)
     }
 
-    /// As [`flush_local`](Self::flush_local), without waiting: whether it is complete.
+    /// As [`flush_local`](Self::flush_local), without waiting; returns whether it is complete.
     pub(crate) fn try_flush_local(&self, window: u32, target: Rank, lock: Lock) -> Result<bool, Error> {
         let mut core = self.core();
         core.progress()?;
@@ -167,7 +168,7 @@ impl MessageEngine {
         }
     }
 
-    /// Waits until the answers and acknowledgements asked for have come.
+    /// Waits until the requested answers and acknowledgements have arrived.
     pub(crate) fn settle(&self, window: u32, target: Rank) -> Result<(), Error> {
         self.wait_for(|core| {
             let port = core.port(window);
@@ -178,7 +179,7 @@ impl MessageEngine {
         })
     }
 
-    /// Waits until the answers have come.
+    /// Waits until the answers have arrived.
     fn await_answers(&self, window: u32, target: Rank) -> Result<(), Error> {
         self.wait_for(|core| {
             let port = core.port(window);
@@ -204,7 +205,7 @@ impl MessageEngine {
         for target in others() {
             self.core().ask_for_acknowledgement(window, target)?;
         }
-        // waits for all of them, though one refuses, and returns the first refusal
+        // waits for all targets, even if one refuses, and returns the first refusal
         let mut refusal = Ok(());
         for target in others() {
             match self.settle(window, target) {
@@ -217,7 +218,7 @@ impl MessageEngine {
 }
 
 impl EngineState {
-    /// Asks a target to say when everything sent to it so far is complete there, if anything was.
+    /// Requests an acknowledgement of all packets sent to a target so far, if any were sent.
     fn ask_for_acknowledgement(&mut self, window: u32, target: Rank) -> Result<(), Error> {
         if std::mem::take(&mut self.port(window).peers[target.index()].unacknowledged) {
             let tag = self.next_acknowledgement(window, target);
@@ -245,7 +246,7 @@ impl EngineState {
         self.send(target, &Header { extra, flags, ..Header::new(PacketKind::LockRequest, window) }, &[])
     }
 
-    /// Whether another member may wait for this one to give a lock back.
+    /// Whether another member may wait for a lock that this one holds.
     fn urgency(&self) -> LockAsker {
         let holds = self.ports.values().any(|port| port.held > 0);
         if holds { LockAsker::Holder } else { LockAsker::Fresh }
@@ -268,7 +269,7 @@ impl EngineState {
         peer.asked
     }
 
-    /// Whether the first operation can bring its lock request.
+    /// Whether the first operation can carry its lock request.
     fn fits_lock(&mut self, window: u32, target: Rank) -> bool {
         let first = self.port(window).peers[target.index()].queue.first();
         first.is_some_and(|op| op.total <= SHORT && op.layout.is_contiguous())
@@ -312,8 +313,8 @@ impl EngineState {
         let peer = &mut port.peers[target.index()];
         peer.grant = Grant::Idle;
         let unacknowledged = std::mem::take(&mut peer.unacknowledged);
-        // A get has no order with other operations. As the last one, its answer shows that all before it are
-        // done.
+        // A get has no order with other operations. At the end, its answer shows that all operations before
+        // it are done.
         if let Some(get) = peer.queue.iter().rposition(Op::is_get) {
             let get = peer.queue.remove(get);
             peer.queue.push(get);

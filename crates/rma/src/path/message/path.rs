@@ -1,4 +1,4 @@
-//! The message path as one of a window's two ([`Path`]).
+//! The message path as an implementation of [`Path`].
 
 use super::{Memory, MessageEngine, WindowPort};
 use crate::memory::op::Op;
@@ -15,13 +15,13 @@ use unisono_sync::Waited;
 #[derive(Debug)]
 pub(crate) struct MessagePath {
     shared: Arc<MessageEngine>,
-    /// The window's, within its job.
+    /// The window's number within its job.
     number: u32,
     rank: Rank,
     size: usize,
     style: Style,
     completion: Completion,
-    /// Operations on this rank's own part, which take no message.
+    /// Operations on this rank's own part; they take no message.
     here: Counts,
 }
 
@@ -114,7 +114,7 @@ impl Path for MessagePath {
             for target in (0..self.size).map(Rank::at) {
                 match self.shared.unlock(self.number, target, Lock::Shared, self.completion) {
                     Err(refused) if refused.ends_epoch() => refusal = refusal.and(Err(refused)),
-                    // the call that repeats this one tells
+                    // the caller repeats this call, and then gets the refusal
                     Err(Error::NotYet) if refusal.is_err() => {
                         self.shared.core().port(self.number).refused = refusal.err();
                         return Err(Error::NotYet);
@@ -162,7 +162,7 @@ impl Path for MessagePath {
     fn issue(&mut self, reach: EpochKind, target: Rank, op: Op) -> Result<(), Error> {
         let (shared, number) = (&self.shared, self.number);
         if target == self.rank {
-            // Others may see it at once.
+            // Other members may see the result at once.
             shared.await_unlocks(None)?;
             self.here.count(op.verb, op.total);
             return shared.core().perform_here(number, &op);
@@ -209,7 +209,7 @@ impl Path for MessagePath {
         None
     }
 
-    /// What this member waited for messages is counted by call.
+    /// The time that this member waited for messages is counted by each call.
     fn waits(&self) -> Waits {
         Waits::default()
     }

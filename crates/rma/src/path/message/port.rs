@@ -1,26 +1,26 @@
-//! What one member keeps for one window of the message path: as a target, and as an origin.
+//! A member's state for one window of the message path: as a target, and as an origin.
 
 use crate::memory::op::{Back, Op};
 use crate::model::{Error, Layout, Lock, Rank};
 use crate::wire::packet::{Header, PacketFlags};
 use std::collections::{HashMap, VecDeque};
 
-/// Steps of the reduce-scatter that are no distance: a rank lends its vector to a partner, and gets the
-/// result back.
+/// Steps of the reduce-scatter with a code instead of a distance: a rank lends its vector to a partner
+/// (fold), and gets the result back.
 pub(super) const FOLD: i64 = -1;
 pub(super) const RESULT: i64 = -2;
 
 /// This member's memory in the window.
 #[derive(Debug)]
 pub(crate) enum Memory {
-    /// `bytes` at `base`. `_owner` keeps memory that the engine allocated.
+    /// `bytes` bytes at `base`. `_owner` keeps memory that the engine allocated.
     Fixed { base: *mut u8, bytes: u64, _owner: Option<Vec<u128>> },
-    /// Pieces, by address and length.
+    /// Attached pieces, by address and length.
     Attached(Vec<(usize, usize)>),
 }
 
 impl Memory {
-    /// The address of `place`, if an access to `count` elements there stays inside.
+    /// The address of byte `offset`, if an access to `count` elements there stays inside.
     pub(crate) fn address(&self, offset: i64, layout: &Layout, count: u64) -> Option<*mut u8> {
         let (low, high) = layout.bounds(count);
         let (start, end) = (i128::from(offset) + low, i128::from(offset) + high);
@@ -32,8 +32,8 @@ impl Memory {
     }
 }
 
-/// Whether the pieces cover all addresses from `start` to `end`. An access may span pieces that touch: a
-/// program may attach an array in parts.
+/// Whether the pieces cover all addresses from `start` to `end`. An access may span adjacent pieces, because
+/// a program may attach an array in parts.
 fn covered(pieces: &[(usize, usize)], start: i128, end: i128) -> bool {
     let range = |(address, bytes): &(usize, usize)| (*address as i128, (*address + *bytes) as i128);
     if pieces.iter().map(range).any(|(from, to)| start >= from && end <= to) {
@@ -47,7 +47,7 @@ fn covered(pieces: &[(usize, usize)], start: i128, end: i128) -> bool {
     start < end && reached >= end
 }
 
-/// A lock request that waits, perhaps together with its only operation.
+/// A waiting lock request, perhaps together with its only operation.
 #[derive(Debug)]
 pub(crate) struct LockRequest {
     pub(crate) rank: Rank,
@@ -57,14 +57,14 @@ pub(crate) struct LockRequest {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockAsker {
-    /// A rank for which nobody waits.
+    /// A rank that holds no lock, so that no other rank waits for it.
     Fresh,
     /// A rank that holds another lock.
     Holder,
 }
 
 impl LockAsker {
-    /// The mark of a request for a shared lock.
+    /// The flag of a request for a shared lock.
     pub(crate) const fn mark(self) -> PacketFlags {
         match self {
             Self::Fresh => PacketFlags(0),
@@ -73,40 +73,40 @@ impl LockAsker {
     }
 }
 
-/// How far an origin's lock at a target is.
+/// The state of an origin's lock at a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Grant {
-    /// Not asked for.
+    /// The origin has sent no request for the lock.
     Idle,
     Asked,
     Granted,
-    /// Not needed: the caller promised that nobody conflicts.
+    /// Not needed: the caller promised that no other rank conflicts.
     Unchecked,
 }
 
-/// What an origin keeps for one target.
+/// An origin's state for one target.
 #[derive(Debug)]
 pub(crate) struct TargetState {
     /// Operations that wait for the end of the epoch.
     pub(crate) queue: Vec<Op>,
-    /// Answers that are yet to come.
+    /// The number of answers that have not arrived yet.
     pub(crate) outstanding: u64,
-    /// The last acknowledgement asked for, and the last one that came.
+    /// The last acknowledgement requested, and the last that arrived.
     pub(crate) asked: u32,
     pub(crate) acknowledged: u32,
     pub(crate) grant: Grant,
-    /// Posts that came and were not used yet.
+    /// The number of posts that have arrived and were not used yet.
     pub(crate) posts: u32,
-    /// Packets of operations sent to the target. It may refuse no more than these.
+    /// The number of packets of operations sent to the target. It may refuse no more than these.
     pub(crate) refusable: u64,
-    /// Whether something was sent since the last acknowledgement was asked for.
+    /// Whether a packet was sent since the last acknowledgement was requested.
     pub(crate) unacknowledged: bool,
-    /// The acknowledgement that this member owes the peer, which does not wait for it yet.
+    /// The acknowledgement that this member owes the peer. The peer does not wait for it yet.
     pub(crate) owed: Option<u32>,
 }
 
 impl TargetState {
-    /// Whether everything that this member has asked for has come.
+    /// Whether all answers and acknowledgements that this member has requested have arrived.
     pub(crate) fn is_settled(&self) -> bool {
         self.outstanding == 0 && self.acknowledged == self.asked
     }
@@ -124,7 +124,7 @@ pub(crate) struct WindowPort {
     pub(crate) holders: Vec<Rank>,
     pub(crate) exclusive: bool,
     pub(crate) waiting: VecDeque<LockRequest>,
-    /// How many targets this member has locked.
+    /// The number of targets that this member has locked.
     pub(crate) held: usize,
     // As an origin.
     pub(crate) peers: Vec<TargetState>,
@@ -175,9 +175,9 @@ impl WindowPort {
 
     /// Keeps a count of a fence's reduce-scatter until this member is at its step.
     ///
-    /// No member is further ahead than the next fence: a member that leaves one has heard that this member is
+    /// No member is further ahead than the next fence: a member that leaves a fence knows that this member is
     /// in it. So a peer breaks the protocol if it names any other epoch, a step that does not exist, or more
-    /// members than there are. That bounds what is kept of each peer.
+    /// members than there are. This bounds the counts kept for each peer.
     pub(crate) fn take_count(
         &mut self,
         from: Rank,
@@ -196,7 +196,7 @@ impl WindowPort {
         Ok(())
     }
 
-    /// Takes the lock for `rank` if nothing conflicts.
+    /// Takes the lock for `rank` if no holder conflicts.
     pub(crate) fn try_lock(&mut self, rank: Rank, lock: Lock) -> bool {
         let free = self.holders.is_empty() || (lock == Lock::Shared && !self.exclusive);
         if free {
@@ -207,7 +207,7 @@ impl WindowPort {
     }
 
     /// Queues a request behind the others, so that none starves. A request of a rank that holds another lock
-    /// goes before them, because they may wait for that lock.
+    /// goes before them, because their ranks may wait for that lock.
     pub(crate) fn ask(&mut self, request: LockRequest, urgency: LockAsker) {
         match (request.lock, urgency) {
             (Lock::Shared, LockAsker::Holder) => self.waiting.push_front(request),
@@ -215,7 +215,7 @@ impl WindowPort {
         }
     }
 
-    /// Gives the lock back; whether `rank` held it.
+    /// Releases the lock; returns whether `rank` held it.
     pub(crate) fn release(&mut self, rank: Rank) -> bool {
         let Some(at) = self.holders.iter().position(|holder| *holder == rank) else { return false };
         self.holders.swap_remove(at);

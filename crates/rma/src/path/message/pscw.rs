@@ -1,10 +1,10 @@
-//! Post-start-complete-wait: a zero-byte message from each target, and nothing else that is not data.
+//! Post-start-complete-wait: a zero-byte message from each target, and otherwise only data.
 //!
 //! ```text
 //!   target:  post --"posted"--> ......................................... wait until the counter is zero
 //!   origin:  start (nothing)   put put (queued)   complete: wait for "posted", send, the last one marked
 //! ```
-//! Post sets the counter to the number of origins, and each mark takes one away. An origin without operations
+//! Post sets the counter to the number of origins, and each mark decrements it. An origin without operations
 //! for a target of its group sends the mark alone. NO_CHECK removes the wait and the message.
 //!
 //! Cost: one message for each pair, and the operations. The naive form: start waits for the posts, operations
@@ -48,7 +48,7 @@ impl MessageEngine {
         })
     }
 
-    /// Ends an access epoch. The posts have come, or the caller promised that they are not needed.
+    /// Ends an access epoch. The posts have arrived, or the caller promised that they are not needed.
     pub(crate) fn complete(&self, window: u32, targets: &[Rank]) -> Result<(), Error> {
         self.await_unlocks(None)?;
         {

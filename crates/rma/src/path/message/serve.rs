@@ -1,5 +1,5 @@
-//! What a packet does at its receiver. Every number in it is checked before it is used. A packet that cannot
-//! be right is refused with a reason, and its sender is cut off.
+//! The effect of a packet at its receiver. Every number in it is checked before it is used. An invalid packet
+//! is refused with a reason, and its sender is cut off.
 
 use super::port::{LockAsker, LockRequest, WindowPort};
 use super::{EngineState, Memory};
@@ -12,10 +12,10 @@ use std::collections::hash_map::Entry;
 
 type ServedResult = Result<(), String>;
 
-/// The code of a refusal: the target has no such memory.
+/// The code of a refusal because the target has no such memory.
 pub(crate) const NO_MEMORY: u64 = 1;
 
-/// An operation at its target, its range checked.
+/// An operation at its target, with a checked range.
 struct CheckedAccess {
     address: *mut u8,
     layout: Layout,
@@ -81,7 +81,7 @@ impl EngineState {
         Ok(())
     }
 
-    /// An operation, which may bring its own lock request.
+    /// Serves an operation. It may carry its own lock request.
     fn serve_operation(&mut self, from: Rank, header: Header, payload: &[u8]) -> ServedResult {
         let lock = if header.flags.has(PacketFlags::LOCK_EXCLUSIVE) {
             Lock::Exclusive
@@ -140,7 +140,7 @@ impl EngineState {
         self.grant_locks(window)
     }
 
-    /// What an operation's marks ask for once it is done.
+    /// Does what an operation's flags request, once it is done.
     fn finished(&mut self, from: Rank, header: &Header) -> ServedResult {
         if header.flags.has(PacketFlags::LAST) {
             let port = self.port(header.window);
@@ -157,7 +157,7 @@ impl EngineState {
         }
     }
 
-    /// The lock goes on; after an exclusive one nobody waits for the acknowledgement yet.
+    /// Releases the lock. After an exclusive lock the origin does not wait for the acknowledgement yet.
     fn unlocked(&mut self, from: Rank, header: &Header) -> ServedResult {
         let exclusive = self.port(header.window).exclusive;
         self.release_lock(from, header.window)?;
@@ -170,7 +170,7 @@ impl EngineState {
 
     fn acknowledge(&mut self, from: Rank, header: &Header) -> ServedResult {
         if header.flags.has(PacketFlags::ACKNOWLEDGE) {
-            // A later acknowledgement is one of everything before.
+            // An acknowledgement covers everything before, so a later one replaces one that is owed.
             self.port(header.window).peers[from.index()].owed = None;
             let done = Header { tag: header.tag, ..Header::new(PacketKind::Complete, header.window) };
             self.reply(from, &done, &[])?;
@@ -183,7 +183,7 @@ impl EngineState {
         self.send(to, header, payload).map_err(|error| error.to_string())
     }
 
-    /// Finds and checks the memory an operation names.
+    /// Finds and checks the memory that an operation names.
     fn access(&self, from: Rank, header: &Header) -> Result<Option<CheckedAccess>, String> {
         let layout = match header.layout {
             0 => Layout::contiguous(1, header.element),
@@ -311,7 +311,7 @@ impl EngineState {
 }
 
 impl CheckedAccess {
-    /// Writes or combines what was brought; blocks that end inside an element are refused.
+    /// Writes or combines `bytes`; blocks that end inside an element are refused.
     fn write(&self, bytes: &[u8], how: Option<(crate::model::Element, Operation)>) -> ServedResult {
         let mut split = false;
         walk(
@@ -341,7 +341,8 @@ impl CheckedAccess {
     }
 }
 
-/// A target refuses an operation: only one that was asked may, and only for memory that is attached.
+/// Records a target's refusal of an operation. A peer may refuse only operations that it was sent, and only
+/// for memory that is not attached.
 fn refused(port: &mut WindowPort, from: Rank, header: &Header) -> ServedResult {
     let peer = &mut port.peers[from.index()];
     if header.extra != NO_MEMORY || !matches!(port.memory, Memory::Attached(_)) {

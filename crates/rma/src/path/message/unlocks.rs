@@ -1,28 +1,29 @@
-//! Exclusive unlocks that did not wait for their target: which calls wait in their place.
+//! Exclusive unlocks that did not wait for their target, and the calls that wait in their place.
 //!
 //! ```text
-//!   origin                        target                         a third
+//!   origin                        target                         third rank
 //!   unlock: [ops|UNLOCK|ACK] ...... (on its way)
 //!   barrier: wait for done          ops, owes "done"
 //!                     <--"done"---- end of its round of serving
 //!   barrier goes on ------------------------------------------>  may put at the target, without a lock
 //! ```
-//! The idea: an exclusive unlock returns at once, because a rank that looks with a lock gets the lock after
+//! The idea: an exclusive unlock returns at once, because a rank that reads with a lock gets the lock after
 //! the operations. A rank without a lock can come too early only if it has learnt, directly or not, that
-//! unlock has returned. So the origin lets no rank learn anything before the target has acknowledged: fence,
-//! post, complete, barrier and gather, the end of a lock on its own part, and each call that sends operations
-//! to another target wait here. Packets to the same target stay behind the unlock anyway. The target owes the
-//! acknowledgement until it has served all that has arrived; a lock that it grants to the same origin
-//! meanwhile carries it.
+//! unlock has returned. So the origin prevents this until the target has acknowledged: fence, post, complete,
+//! barrier and gather, the end of a lock on its own part, and each call that sends operations to another
+//! target wait here. Packets to the same target stay behind the unlock anyway. The target owes the
+//! acknowledgement until it has served all packets that have arrived; if it grants a lock to the same origin
+//! meanwhile, the grant carries it.
 //!
-//! Cost: one message for each unlock, or none if the next grant carries it; a wait only if it has not come
-//! yet. When not to use: for a shared lock, where unlock waits, because other ranks look at the same time.
+//! Cost: one message for each unlock, or none if the next grant carries it; a wait only if it has not arrived
+//! yet. When not to use: for a shared lock, where unlock waits, because other ranks may read at the same
+//! time.
 
 use super::{EngineState, MessageEngine};
 use crate::model::{Error, Rank};
 use crate::wire::packet::{Header, PacketFlags, PacketKind};
 
-/// Unlocks that their targets have not acknowledged, and those that this member has not: window and peer.
+/// Unacknowledged unlocks: this member's, and those owed to other members; by window and peer.
 #[derive(Debug, Default)]
 pub(super) struct Unlocks {
     awaited: Vec<(u32, Rank)>,
@@ -31,7 +32,7 @@ pub(super) struct Unlocks {
 
 impl MessageEngine {
     /// Waits until every exclusive unlock in any window of the job is complete at its target, except for
-    /// those at `same`: packets there stay in order.
+    /// unlocks at `same`: packets there stay in order.
     pub(crate) fn await_unlocks(&self, same: Option<Rank>) -> Result<(), Error> {
         if !self.core().awaits_unlock(same) {
             return Ok(());
@@ -41,19 +42,19 @@ impl MessageEngine {
 }
 
 impl EngineState {
-    /// Whether an unlock has not been acknowledged by its target, other than `same`.
+    /// Whether any target other than `same` has not acknowledged an unlock.
     pub(crate) fn awaits_unlock(&self, same: Option<Rank>) -> bool {
         self.unlocks.awaited.iter().any(|(_, target)| Some(*target) != same)
     }
 
-    /// As an origin: an unlock has asked for an acknowledgement and does not wait.
+    /// As an origin: records an unlock that requested an acknowledgement and does not wait for it.
     pub(super) fn remember_unlock(&mut self, window: u32, target: Rank) {
         if !self.unlocks.awaited.contains(&(window, target)) {
             self.unlocks.awaited.push((window, target));
         }
     }
 
-    /// As an origin: an acknowledgement has come.
+    /// As an origin: records an acknowledgement that has arrived.
     pub(super) fn acknowledged(&mut self, from: Rank, header: &Header) {
         let peer = &mut self.port(header.window).peers[from.index()];
         peer.acknowledged = header.tag;
@@ -67,13 +68,13 @@ impl EngineState {
         self.unlocks.awaited.retain(|(of, _)| *of != window);
     }
 
-    /// As a target: acknowledges when this round of serving ends, or earlier with something else.
+    /// As a target: acknowledges when this round of serving ends, or earlier with another packet.
     pub(super) fn owe(&mut self, to: Rank, header: &Header) {
         self.port(header.window).peers[to.index()].owed = Some(header.tag);
         self.unlocks.owed.push((header.window, to));
     }
 
-    /// `header` with the acknowledgement that is owed, if one is.
+    /// `header`, with the acknowledgement that this member owes, if any.
     pub(super) fn with_owed(&mut self, to: Rank, header: Header) -> Header {
         match self.port(header.window).peers[to.index()].owed.take() {
             Some(tag) => Header { flags: header.flags.with(PacketFlags::ACKNOWLEDGE), tag, ..header },
@@ -114,7 +115,7 @@ mod tests {
         (bare, member)
     }
 
-    /// Sends `packets`, lets the member serve them in one round, and brings its answers back.
+    /// Sends `packets`, lets the member serve them in one round, and returns its answers.
     fn answers(
         bare: &mut Loopback,
         member: &MessageEngine,

@@ -1,13 +1,13 @@
-//! What a rank sleeps on: one epoll instance with all its connections, a bell for the transport, and a bell
-//! for each thread that only listens.
+//! The sleep of a rank: one epoll instance with all its connections, a bell for the transport,
+//! and a bell for each thread that only listens.
 //!
-//! A sleeper that has heard its bell silences it. With one bell for all, the first thread to wake would take
-//! the ring from the others, so each has its own. Bytes on a connection wake each listener, too. But a
-//! listener that looks after another thread has read these bytes finds none and would sleep on, although they
-//! may have been for it. So a read rings the listeners' bells. Cost: three descriptors a job, one more for
-//! each thread that listens at the same time, and a lock for each read. When not to use: bytes on any
-//! connection wake a listener until the transport has read them, so a listener should fetch them instead of
-//! listening on. Reference: epoll(7), eventfd(2).
+//! A sleeper that was woken by its bell silences it. With one bell for all, the first thread to wake would
+//! silence it for the others, so each thread has its own bell. Bytes on a connection wake each listener, too.
+//! But if another thread has read these bytes before a listener checks, the listener finds none and would
+//! sleep on, although they may have been for it. So a read rings the listeners' bells. Cost: three
+//! descriptors a job, one more for each thread that listens at the same time, and a lock for each read. When
+//! not to use: bytes on any connection wake a listener until the transport has read them, so a woken listener
+//! should make the transport read instead of listening on. Reference: epoll(7), eventfd(2).
 
 use super::patience::LearntPatience;
 use super::socket::Socket;
@@ -24,26 +24,26 @@ use std::time::Duration;
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::poll::readable;
 
-/// The number that stands for the bell among the peers.
+/// The epoll data of the transport's bell; other values are peers.
 const BELL: u64 = u64::MAX;
-/// How long a listener without a bell sleeps before it looks again: bells are missing only when descriptors
-/// are.
+/// The sleep of a listener without a bell (ns) before it checks again. It has no bell only if the process has
+/// run out of descriptors.
 const SOON: Nanos = Nanos(1_000_000);
 const EVENTS: usize = 32;
 
 #[derive(Debug)]
 pub(crate) struct Door {
     epoll: OwnedFd,
-    /// Wakes the transport.
+    /// The transport's bell, an eventfd.
     inner: OwnedFd,
     listeners: Mutex<Listeners>,
-    /// Counts rings and reads: what one listens for.
+    /// Counts rings and reads, the events for which threads listen.
     events: AtomicU32,
-    /// The patience of one listener. A second listener, such as the agent, does not poll.
+    /// The poll budget of one listener. A second listener, such as the agent, does not poll.
     patience: Mutex<LearntPatience>,
 }
 
-/// Bells of threads that listen.
+/// The bells of listening threads, those in use and those to reuse.
 #[derive(Debug, Default)]
 struct Listeners {
     asleep: Vec<Arc<OwnedFd>>,
@@ -61,9 +61,9 @@ fn bell() -> io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
-/// Until the bell is rung again.
+/// Resets a bell that was rung.
 fn silence(bell: &OwnedFd) {
-    // nothing to read means that it is silent
+    // an empty eventfd is an error here, and means that the bell is silent already
     let _ = read(bell, &mut [0; 8]);
 }
 
@@ -82,12 +82,12 @@ impl Door {
         })
     }
 
-    /// Watches a peer's connection for what it sends.
+    /// Watches a peer's connection for incoming bytes.
     pub(super) fn watch(&self, socket: &Socket, peer: usize) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, socket, EventData::new_u64(peer as u64), EventFlags::IN)?)
     }
 
-    /// With or without room to send.
+    /// Watches a connection for incoming bytes and, with `wants_room`, for room to send.
     pub(super) fn change(&self, socket: &Socket, peer: usize, wants_room: bool) -> io::Result<()> {
         let flags = if wants_room { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
         Ok(epoll::modify(&self.epoll, socket, EventData::new_u64(peer as u64), flags)?)
@@ -98,8 +98,8 @@ impl Door {
         let _ = epoll::delete(&self.epoll, socket);
     }
 
-    /// Asks what connections are ready for, and waits for it for at most `timeout`. Returns whether anything
-    /// happened.
+    /// Appends the connections that are ready to `ready`, and waits for them for at most `timeout`. Returns
+    /// whether there was any event.
     pub(super) fn attend(&self, timeout: Nanos, ready: &mut Vec<Ready>) -> io::Result<bool> {
         let mut happened = [const { MaybeUninit::<Event>::uninit() }; EVENTS];
         let timeout = Timespec::try_from(Duration::from(timeout)).map_err(io::Error::other)?;
@@ -114,7 +114,7 @@ impl Door {
                 silence(&self.inner);
                 continue;
             }
-            // an error or the end of a connection is found by reading it
+            // a read finds the error or the end of a connection
             let readable = flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR);
             let writable = flags.contains(EventFlags::OUT);
             ready.push(Ready { peer: data as usize, readable, writable });
@@ -129,30 +129,30 @@ impl Door {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells listeners to look: what they listen for may have been read. The lock orders this with
+    /// Makes listeners check: their bytes may have been read. The lock orders this with
     /// [`sleep`](Self::sleep): a listener that is not in the list yet finds the count changed.
     pub(super) fn announce(&self) {
         self.events.fetch_add(1, Ordering::Relaxed);
         for bell in &self.listeners().asleep {
-            // a full counter rings already
+            // the write fails only on a full counter, which rings already
             let _ = write(bell, &1_u64.to_ne_bytes());
         }
     }
 
     /// Sleeps until a connection is ready or the transport's bell is rung.
     pub(crate) fn await_ready(&self) {
-        // whatever ends it, the caller looks again
+        // the caller checks again, whether it was woken or failed
         let _ = readable([self.epoll.as_fd()], None);
     }
 
     fn is_ready(&self) -> bool {
-        // after an error the caller looks again
+        // after an error the caller checks again
         !matches!(readable([self.epoll.as_fd()], Some(Duration::ZERO)), Ok([false]))
     }
 
     fn sleep(&self, seen: u32, until: Option<Nanos>) {
         let mut listeners = self.listeners();
-        // Without a bell of its own it looks around soon.
+        // Without a bell of its own it checks again soon.
         let own = listeners.spare.pop().or_else(|| bell().ok().map(Arc::new));
         listeners.asleep.extend(own.clone());
         drop(listeners);
@@ -160,7 +160,7 @@ impl Door {
             let soon = own.is_none().then(|| SOON.after(now()));
             let until = until.into_iter().chain(soon).min();
             let patience = until.map(|until| Duration::from(until.since(now())));
-            // whatever ends it, the caller looks again
+            // the caller checks again, whether it was woken or failed
             let _ = match &own {
                 Some(own) => readable([self.epoll.as_fd(), own.as_fd()], patience).map(drop),
                 None => readable([self.epoll.as_fd()], patience).map(drop),
@@ -177,7 +177,7 @@ impl Door {
 
 impl Bell for Door {
     fn ring(&self) {
-        // a full counter rings already
+        // the write fails only on a full counter, which rings already
         let _ = write(&self.inner, &1_u64.to_ne_bytes());
         self.announce();
     }

@@ -1,7 +1,8 @@
-//! What the fuzzers call, in `cargo test` with mutated samples and in `crates/rma/fuzz` guided by coverage.
+//! The fuzz targets, called by `cargo test` with mutated samples and by `fuzz/targets/rma` guided by
+//! coverage.
 //!
-//! The idea: each function takes any bytes at all and holds what the code under test makes of them against
-//! something obvious. A violation panics. Cost: none in a usual build, which does not contain this file.
+//! The idea: each function takes any bytes and compares the result of the code under test with an obvious
+//! expectation. A violation panics. Cost: none in a usual build, which does not contain this file.
 //! Reference: `cargo xtask fuzz`.
 
 #![expect(clippy::missing_panics_doc, reason = "panicking is how a fuzzer reports")]
@@ -14,7 +15,7 @@ use crate::wire::packet::{HEADER, PacketKind, WirePacket, announced};
 use std::collections::HashMap;
 use std::io::{self, Read};
 
-/// A packet from bytes: what is parsed writes itself as it was, and the members of a batch are in it.
+/// Parses a packet: it must encode to the same bytes, and the members of a batch must lie in it.
 pub fn packet(bytes: &[u8]) {
     let Ok(packet) = WirePacket::parse(bytes) else { return };
     assert_eq!(packet.header.encode(packet.payload.len()), bytes[..HEADER], "the same header");
@@ -35,11 +36,11 @@ pub fn packet(bytes: &[u8]) {
     }
 }
 
-/// A layout from bytes: what is decoded encodes itself so that it is decoded alike, and has sane bounds.
+/// Decodes a layout: its encoding must decode to the same layout, and its bounds must be in order.
 pub fn layout(bytes: &[u8]) {
     let Ok(layout) = Layout::decode(bytes) else { return };
     let encoded = layout.encode();
-    // one that turns out to be contiguous is simplified, and needs no description
+    // a layout that turns out to be contiguous is simplified, and needs no description
     if !encoded.is_empty() {
         let again = Layout::decode(&encoded).expect("what is encoded is decoded");
         let of = |layout: &Layout| (layout.size(), layout.extent(), layout.runs().to_vec());
@@ -49,8 +50,9 @@ pub fn layout(bytes: &[u8]) {
     assert!(start <= end, "{start} to {end}");
 }
 
-/// Descriptions of layouts in pieces, as the members of a batch: a layout is known when, and only when, its
-/// pieces came one after the other from the beginning to the end, and is what the bytes in a row describe.
+/// Takes descriptions of layouts in pieces, as the members of a batch. A layout must be known if and only if
+/// its pieces came one after the other from the beginning to the end, and must equal the one that the joined
+/// bytes describe.
 fn descriptions(batch: WirePacket<'_>) {
     let mut there = Descriptions::default();
     let (mut told, mut row) = (HashMap::new(), Vec::new());
@@ -83,7 +85,7 @@ fn descriptions(batch: WirePacket<'_>) {
     }
 }
 
-/// A reader that gives as many bytes at a time as the input says.
+/// A reader whose input determines how many bytes it returns at a time.
 struct Pieces<'a> {
     sizes: &'a [u8],
     at: usize,
@@ -94,7 +96,7 @@ impl Read for Pieces<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         self.at += 1;
         let size = self.sizes.get(self.at % self.sizes.len().max(1)).map_or(usize::MAX, |size| {
-            // mostly a few bytes, now and then a lot
+            // mostly a few bytes, sometimes many
             if *size < 200 { 1 + usize::from(*size) } else { usize::from(*size) << 8 }
         });
         let size = size.min(bytes.len()).min(self.rest.len());
@@ -105,8 +107,8 @@ impl Read for Pieces<'_> {
     }
 }
 
-/// A stream, in pieces of sizes that the first bytes say: the packets that come out are those that a simple
-/// reading of all the bytes at once finds, and an error is found at the same place.
+/// Reads a stream in pieces, whose sizes are in the first bytes. The packets and the place of an error must
+/// be those that a simple reading of all the bytes at once finds.
 pub fn stream(bytes: &[u8]) {
     let (sizes, bytes) = bytes.split_at(bytes.len().min(4));
     let (expected, error_expected) = cut_at_once(bytes);
@@ -147,7 +149,7 @@ fn cut_at_once(mut bytes: &[u8]) -> (Vec<&[u8]>, bool) {
     (packets, false)
 }
 
-/// Both sides of a handshake: nobody believes bytes that were made without the key.
+/// Both sides of a handshake: neither may accept bytes that were made without the key.
 pub fn handshake(bytes: &[u8]) {
     let key = Key::from_bytes(*b"nobody knows it!");
     let own = |rank, seed| Own { rank, size: 4, key: &key, nonce: [seed; 32] };
@@ -180,10 +182,10 @@ mod tests {
     use crate::wire::packet::{Header, MAX_PAYLOAD, PacketFlags};
     use proptest::prelude::*;
 
-    /// Cases a target: a fraction of a second. `cargo xtask fuzz` goes on for as long as one likes.
+    /// Cases for each target: a fraction of a second. `cargo xtask fuzz` runs for any length of time.
     const CASES: u64 = 3000;
 
-    /// A named generator (xorshift64*), so that a failing case is found again by its number.
+    /// A named generator (xorshift64*), so that a failing case can be repeated by its number.
     struct Dice(u64);
 
     impl Dice {
@@ -221,8 +223,8 @@ mod tests {
         packet
     }
 
-    /// Two layouts described in pieces, the first of which may be forgotten; now and then a piece is
-    /// another's.
+    /// Two layouts described in pieces, the first of which may be forgotten; sometimes a piece belongs to
+    /// another layout.
     fn pieces(dice: &mut Dice) -> Vec<u8> {
         let mut members = Vec::new();
         let mut add = |header: Header, payload: &[u8]| {
@@ -260,7 +262,7 @@ mod tests {
 
     fn hurt(bytes: &mut Vec<u8>, dice: &mut Dice) {
         for _ in 0..dice.roll(4) {
-            // half of the injuries are where the first header is
+            // half of the changes are in the region of the first header
             let near = [bytes.len(), 60][dice.roll(2)].min(bytes.len());
             let at = dice.roll(near);
             match dice.roll(5) {

@@ -1,8 +1,8 @@
-//! Which processes may join a job: mutual challenge and response, without sockets.
+//! Admission of processes to a job: mutual challenge and response, without sockets.
 //!
-//! Each side proves that it knows the job's key by a MAC (HMAC-SHA-256) over everything said so far,
-//! which includes both ranks, both sizes and a fresh random number of each side. The key itself never
-//! travels. `PROTOCOL.md` has the picture and says what it protects against.
+//! Each side proves that it knows the job's key by a MAC (HMAC-SHA-256) over all earlier messages, which
+//! include both ranks, both sizes and a new random number of each side. The key itself never travels.
+//! `PROTOCOL.md` has the picture and the attacks that this prevents.
 //!
 //! Cost: three messages of fixed length and one byte a connection, once; four hashes of less than 200 bytes.
 //! A process that has proved nothing yet costs the acceptor [`HELLO`] + [`PROOF`] bytes of memory. Reference:
@@ -19,12 +19,12 @@ const MAGIC: [u8; 8] = *b"unisono1";
 /// A fresh random number.
 pub(super) type Nonce = [u8; 32];
 
-/// Bytes of the connector's first message: magic, its rank, the rank that it wants, the job's size, its
-/// nonce.
+/// Bytes of the connector's first message: magic, its rank, the rank that it wants to reach, the job's size,
+/// its nonce.
 pub(super) const HELLO: usize = 8 + 4 + 4 + 4 + 32;
 /// Bytes of the acceptor's answer: its rank, the job's size, its nonce, its MAC.
 pub(super) const CHALLENGE: usize = 4 + 4 + 32 + 32;
-/// Bytes of the connector's second message: where it listens, its MAC.
+/// Bytes of the connector's second message: its listening address, its MAC.
 pub(super) const PROOF: usize = ADDRESS + 32;
 /// Bytes of an address: family, 16 bytes, port.
 pub(super) const ADDRESS: usize = 1 + 16 + 2;
@@ -32,13 +32,13 @@ pub(super) const ADDRESS: usize = 1 + 16 + 2;
 const BY_ACCEPTOR: &[u8] = b"unisono tcp acceptor";
 const BY_CONNECTOR: &[u8] = b"unisono tcp connector";
 
-/// The acceptor's last word: one byte, sent only to those who know the key.
+/// The acceptor's last message: one byte, sent only to a connector that knows the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum JoinVerdict {
     Welcome = 1,
     Taken = 2,
-    /// The ranks or sizes of the two do not go together.
+    /// The ranks or sizes of the two sides do not match.
     Misplaced = 3,
 }
 
@@ -65,7 +65,7 @@ pub(super) enum Refusal {
     Address,
 }
 
-/// One side's view of itself.
+/// One side's own data for a handshake.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Own<'a> {
     pub(super) rank: u32,
@@ -108,7 +108,7 @@ impl<'a> Connector<'a> {
         &self.hello
     }
 
-    /// Checks the acceptor's proof and answers with this side's.
+    /// Checks the acceptor's proof; returns this side's proof.
     pub(super) fn prove(
         &self,
         challenge: &[u8; CHALLENGE],
@@ -131,7 +131,7 @@ impl<'a> Connector<'a> {
     }
 }
 
-/// Someone who knows the key.
+/// A process that has proved that it knows the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Guest {
     pub(super) rank: u32,
@@ -144,11 +144,11 @@ pub(super) struct Guest {
 pub(super) enum AcceptorStep {
     Read,
     Send([u8; CHALLENGE]),
-    /// Proved: send a verdict.
+    /// The connector has proved the key: send a verdict.
     Judge(Guest),
 }
 
-/// The acceptor's side: takes bytes as they come, in fixed memory.
+/// The acceptor's side: takes bytes as they arrive, in fixed memory.
 #[derive(Debug)]
 pub(super) struct Acceptor {
     received: [u8; HELLO + PROOF],
@@ -161,13 +161,13 @@ impl Acceptor {
         Self { received: [0; HELLO + PROOF], filled: 0, challenge: [0; CHALLENGE] }
     }
 
-    /// Where the next bytes go: never more than the message that is due.
+    /// The memory for the next bytes: never more than the message that is due.
     pub(super) fn room(&mut self) -> &mut [u8] {
         let end = if self.filled < HELLO { HELLO } else { HELLO + PROOF };
         &mut self.received[self.filled..end]
     }
 
-    /// Takes in that `bytes` bytes were read into [`room`](Self::room).
+    /// Processes `bytes` bytes that were read into [`room`](Self::room).
     pub(super) fn took(&mut self, bytes: usize, own: &Own<'_>) -> Result<AcceptorStep, Refusal> {
         let before = self.filled;
         self.filled += bytes;
@@ -197,7 +197,8 @@ impl Acceptor {
     }
 }
 
-/// An address as it travels. Scopes of link-local addresses mean nothing elsewhere and stay at home.
+/// An address in its encoding. Scopes of link-local addresses have no meaning on other hosts and are left
+/// out.
 pub(super) fn write_address(address: SocketAddr) -> [u8; ADDRESS] {
     let mut bytes = [0; ADDRESS];
     match address.ip() {

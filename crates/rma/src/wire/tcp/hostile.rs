@@ -1,7 +1,7 @@
-//! Who is not let in, and what a member that goes mad can do: all over real sockets.
+//! Processes that must not be admitted, and members that send garbage: all over real sockets.
 
 use super::handshake::{CHALLENGE, Connector, Own};
-use super::tests::{PATIENCE, addresses, all, place, seats};
+use super::tests::{TIMEOUT, addresses, all, place, seats};
 use super::*;
 use crate::model::Key;
 use crate::wire::packet::{Header, MAX_PAYLOAD};
@@ -23,14 +23,14 @@ fn random(seed: u64, bytes: usize) -> Vec<u8> {
     .collect()
 }
 
-/// What is left of a connection: everything until its end, by whatever name.
+/// All bytes of a connection until its end, whether orderly or by an error.
 fn rest(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes);
     bytes
 }
 
-/// The second message of an honest rank, to be sent by whom it may.
+/// The second message of an honest rank; any connection may send it.
 fn proof(stream: &mut TcpStream, own: Own<'_>, wanted: u32) -> Vec<u8> {
     let connector = Connector::new(own, wanted);
     stream.write_all(connector.hello()).expect("sends");
@@ -40,16 +40,16 @@ fn proof(stream: &mut TcpStream, own: Own<'_>, wanted: u32) -> Vec<u8> {
     connector.prove(&challenge, here).expect("both know the key").to_vec()
 }
 
-/// Rank 0 of two, while strangers do what they do; then rank 1 comes, and both are one job.
+/// Runs `strangers` while rank 0 of two listens; then rank 1 connects, and both are one job.
 fn despite(strangers: impl FnOnce(SocketAddr, &Key)) {
     let mut seats = seats(2, "127.0.0.1");
     let (addresses, key) = (addresses(&seats), seats[0].place().key);
     let last = seats.pop().expect("two");
     thread::scope(|threads| {
         let first = seats.pop().expect("two");
-        let first = threads.spawn(|| first.meet(&addresses, PATIENCE));
+        let first = threads.spawn(|| first.meet(&addresses, TIMEOUT));
         strangers(addresses[0], &key);
-        let last = last.meet(&addresses, PATIENCE).expect("the door still opens for rank 1");
+        let last = last.meet(&addresses, TIMEOUT).expect("the door still opens for rank 1");
         let mut first = first.join().expect("no panic").expect("rank 1 came");
         let mut last = last;
         last.send(Rank(0), &Header::new(PacketKind::Done, 1).encode(0), &[]).expect("sends");
@@ -112,7 +112,7 @@ fn a_member_with_another_key_is_told_so() {
     thread::scope(|threads| {
         let first = both.pop().expect("one");
         let first = threads.spawn(|| first.meet(&addresses, Duration::from_millis(300)));
-        let wrong = other.meet(&addresses, PATIENCE).expect_err("another key").to_string();
+        let wrong = other.meet(&addresses, TIMEOUT).expect_err("another key").to_string();
         assert!(wrong.contains("does not know the job's key") && wrong.contains("rank 0"), "{wrong}");
         assert!(first.join().expect("no panic").is_err(), "rank 1 never came");
     });
@@ -129,7 +129,7 @@ fn a_replayed_handshake_is_turned_away() {
         let nobody = SocketAddr::new(address.ip(), 1);
         (thread::spawn(move || seat.meet(&[address, nobody], until)), address)
     };
-    let (first, address) = record(PATIENCE);
+    let (first, address) = record(TIMEOUT);
     let mut stream = TcpStream::connect(address).expect("connects");
     let recorded = proof(&mut stream, own, 0);
     stream.write_all(&recorded).expect("sends");
@@ -192,7 +192,7 @@ fn a_list_with_addresses_exchanged_names_who_answers() {
         for seat in seats {
             threads.spawn(|| seat.meet(&right, Duration::from_secs(1)));
         }
-        let named = last.meet(&wrong, PATIENCE).expect_err("rank 1 is at the first address").to_string();
+        let named = last.meet(&wrong, TIMEOUT).expect_err("rank 1 is at the first address").to_string();
         assert!(named.contains("rank 1 of 3 answers there, rank 0 of 3 was wanted"), "{named}");
     });
 }
@@ -202,7 +202,7 @@ fn ones_own_address_listed_for_another_is_noticed() {
     let mut seats = seats(2, "127.0.0.1");
     let mut list = addresses(&seats);
     list.swap(0, 1);
-    let wrong = seats.remove(0).meet(&list, PATIENCE).expect_err("exchanged").to_string();
+    let wrong = seats.remove(0).meet(&list, TIMEOUT).expect_err("exchanged").to_string();
     assert!(wrong.contains("listed for rank 1, but rank 0 listens there"), "{wrong}");
 }
 
@@ -221,11 +221,11 @@ fn a_second_process_with_a_rank_is_told_so_and_may_come_when_the_first_has_ended
     thread::scope(|threads| {
         let twin = ListeningSeat::take(seats[1].place().clone(), "127.0.0.1:0".parse().expect("an address"));
         let first = seats.remove(0);
-        let first = threads.spawn(|| first.meet(&addresses, PATIENCE));
+        let first = threads.spawn(|| first.meet(&addresses, TIMEOUT));
         let (original, welcome) = come(1);
         assert_eq!(welcome, handshake::JoinVerdict::Welcome);
         assert_eq!(come(1).1, handshake::JoinVerdict::Taken);
-        let told = twin.expect("a free port").meet(&addresses, PATIENCE).expect_err("taken").to_string();
+        let told = twin.expect("a free port").meet(&addresses, TIMEOUT).expect_err("taken").to_string();
         assert!(told.contains("rank 1 is taken"), "{told}");
         drop(original);
         let (_second, welcome) = come(1);
@@ -235,14 +235,14 @@ fn a_second_process_with_a_rank_is_told_so_and_may_come_when_the_first_has_ended
     });
 }
 
-/// A job of three whose rank 2 is mad: what it sends, and what ranks 0 and 1 then think of it.
+/// A job of three whose rank 2 sends `bytes`; returns the reason for which rank 0 then reports it gone.
 fn insider(bytes: &[u8]) -> String {
     let mut seats = seats(3, "127.0.0.1");
     let (addresses, key) = (addresses(&seats), seats[0].place().key);
     seats.pop();
     let mut mad: Vec<TcpStream> = Vec::new();
     let ends = thread::scope(|threads| {
-        let job = threads.spawn(|| all(seats, |seat| seat.meet(&addresses, PATIENCE)));
+        let job = threads.spawn(|| all(seats, |seat| seat.meet(&addresses, TIMEOUT)));
         for wanted in 0..2 {
             let own = Own { rank: 2, size: 3, key: &key, nonce: NONCE };
             let mut stream = TcpStream::connect(addresses[wanted as usize]).expect("connects");

@@ -1,16 +1,16 @@
-//! How the members of a job find each other: everyone listens, the higher rank connects.
+//! How the members of a job find each other: every rank listens, the higher rank connects.
 //!
 //! A rank first connects to all lower ranks, one after the other, and then accepts all higher ranks. Rank 0
 //! only accepts, so the last wait of the chain is always served. Where only rank 0's address is known
-//! ([`ListeningSeat::gather`]), all ranks meet rank 0 first. Each handshake tells rank 0 where its guest
-//! listens, and rank 0 hands out the list when all have come. A rank that is connected to all others closes
-//! its listening socket: afterwards there is nothing to connect to.
+//! ([`ListeningSeat::gather`]), all ranks meet rank 0 first. Each handshake gives rank 0 the address at which
+//! the other rank listens, and rank 0 distributes the list when all have connected. A rank that is connected
+//! to all others closes its listening socket: afterwards there is nothing to connect to.
 //!
 //! Cost: a connection a pair of ranks. Strangers are connections that have proved nothing yet. A rank keeps
-//! at most [`STRANGERS`] of them, each for at most [`MOMENT`]. When there are as many and another process
-//! connects, the oldest stranger is dropped. A stranger costs some time of the accepting rank and 200 bytes,
-//! nothing else. A rank that was crowded out comes again. When not to use: for thousands of ranks, whose
-//! pairs are too many for any connection-per-pair design.
+//! at most [`STRANGERS`] of them, each for at most [`MOMENT`]. When a rank has this many and another process
+//! connects, it drops the oldest stranger. A stranger costs some time of the accepting rank and 200 bytes,
+//! nothing else. A member whose connection was dropped connects again. When not to use: for thousands of
+//! ranks, because they have too many pairs for any connection-per-pair design.
 
 use super::handshake::{
     ADDRESS, Acceptor, AcceptorStep, CHALLENGE, Connector, Guest, JoinVerdict, Nonce, Own, read_address,
@@ -27,12 +27,12 @@ use unisono_linux::clock::{Nanos, now};
 use unisono_linux::counted::counted;
 use unisono_linux::poll::{readable, readable_of};
 
-/// Connections that may be open before they have proved anything: far fewer than a process may have
-/// descriptors (1,024).
+/// The largest number of connections that may be open before they have proved anything: far fewer than the
+/// descriptors of a process (1,024).
 const STRANGERS: usize = 64;
-/// How long a stranger may take for its handshake: two round trips, on a busy host seconds.
+/// The longest time for a stranger's handshake: two round trips, on a busy host seconds.
 const MOMENT: Nanos = Nanos(5_000_000_000);
-/// How long a stranger is safe from being crowded out: longer than the round trips of a handshake.
+/// The age from which a stranger may be dropped for another: longer than the round trips of a handshake.
 const GRACE: Nanos = Nanos(200_000_000);
 /// The pause before a refused connection is tried again.
 const AGAIN: Duration = Duration::from_millis(20);
@@ -49,8 +49,8 @@ pub struct ListeningSeat {
 pub(super) type Streams = Vec<Option<TcpStream>>;
 
 impl ListeningSeat {
-    /// Listens at `address`, and nowhere else; port 0 takes a free one. Fails with [`Error::System`] when the
-    /// address cannot be listened at; [`Error::Job`] for an impossible place.
+    /// Listens at `address`, and nowhere else; port 0 takes a free port. Fails with [`Error::System`] when
+    /// listening there fails; [`Error::Job`] for a rank outside the job.
     pub fn take(place: JobMembership, address: SocketAddr) -> Result<Self, Error> {
         if place.rank.index() >= place.size {
             return Err(Error::Job(format!(
@@ -76,7 +76,7 @@ impl ListeningSeat {
         &self.place
     }
 
-    /// Meets all others, whose addresses are known.
+    /// Meets all others at known addresses.
     pub(super) fn meet_at(self, addresses: &[SocketAddr], until: Nanos) -> Result<Streams, Error> {
         if addresses.len() != self.place.size {
             return Err(Error::Job(format!(
@@ -158,7 +158,7 @@ impl ListeningSeat {
         }
     }
 
-    /// One attempt. The inner error may pass: try again. The outer one is final.
+    /// One attempt. The inner error may be temporary: try again. The outer error is final.
     fn shake_hands(
         &self,
         rank: usize,
@@ -180,7 +180,7 @@ impl ListeningSeat {
         };
         let final_word = |why: String| Error::Job(format!("{address} is not rank {rank} of this job: {why}"));
         let listens_at = match self.address.ip() {
-            // a wildcard names no interface: others reach us through the one by which we reached rank 0
+            // a wildcard names no interface: others can reach us at the interface that reached rank 0
             ip if ip.is_unspecified() => match stream.local_addr() {
                 Ok(here) => SocketAddr::new(here.ip(), self.address.port()),
                 Err(error) => return Ok(Err(error)),
@@ -206,8 +206,8 @@ impl ListeningSeat {
         }
     }
 
-    /// Accepts all higher ranks, and turns strangers away. Returns where each of them listens, and this rank
-    /// itself.
+    /// Accepts all higher ranks, and turns strangers away. Returns the addresses at which they and this rank
+    /// itself listen.
     fn accept(&self, streams: &mut Streams, until: Nanos) -> Result<Vec<SocketAddr>, Error> {
         let first = self.place.rank.index() + 1;
         let mut addresses = vec![self.address; self.place.size];
@@ -243,10 +243,10 @@ impl ListeningSeat {
         }
     }
 
-    /// Sleeps until something happens. Returns which strangers have said something.
+    /// Sleeps until a connection or bytes arrive. Returns for each stranger whether bytes have arrived.
     fn look(&self, hall: &[Stranger], until: Nanos) -> Result<Vec<bool>, Error> {
         let first = hall.iter().map(|stranger| stranger.until).min();
-        // a door that was left closed to spare a stranger's grace is tried again soon
+        // with a full hall, accepting is tried again soon, when the oldest stranger may be dropped
         let soon = if hall.len() >= STRANGERS { Nanos(10_000_000) } else { Nanos(1_000_000_000) };
         let end = first.unwrap_or(until).min(until).min(soon.after(now()));
         let mut polled: Vec<_> = hall.iter().map(|stranger| stranger.stream.as_fd()).collect();
@@ -285,7 +285,7 @@ impl ListeningSeat {
         }
     }
 
-    /// Tells a guest whether it may stay.
+    /// Sends a guest the verdict; returns its connection if it may stay.
     fn judge(&self, mut stream: TcpStream, guest: Guest, streams: &Streams) -> Option<TcpStream> {
         let (own, rank) = (&self.place, guest.rank as usize);
         let fits =
@@ -305,7 +305,7 @@ fn own(place: &JobMembership, nonce: Nonce) -> Own<'_> {
     Own { rank: place.rank.0, size: place.size as u32, key: &place.key, nonce }
 }
 
-/// A number that nobody has seen.
+/// A number that was never used before.
 fn nonce() -> Result<Nonce, Error> {
     let mut nonce = [0; 32];
     for half in nonce.chunks_exact_mut(16) {
@@ -314,7 +314,7 @@ fn nonce() -> Result<Nonce, Error> {
     Ok(nonce)
 }
 
-/// Errors of accept(2) that belong to the connection, not to the listener.
+/// Whether an error of accept(2) belongs to the connection, not to the listener.
 fn passes(error: &io::Error) -> bool {
     use io::ErrorKind::{
         ConnectionAborted, ConnectionReset, Interrupted, NetworkUnreachable, PermissionDenied,
@@ -325,7 +325,7 @@ fn passes(error: &io::Error) -> bool {
     )
 }
 
-/// Whether a connection that was quiet so far has not ended: a guest may have to come twice.
+/// Whether a connection that was quiet so far has not ended: a guest may have to connect twice.
 fn is_open(stream: &TcpStream) -> bool {
     let mut byte = [0; 1];
     match recv(stream, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
@@ -357,7 +357,7 @@ impl Stranger {
         Ok(Self { stream, acceptor, nonce, since, until: MOMENT.after(since) })
     }
 
-    /// Takes what it has said.
+    /// Reads the bytes that have arrived from a stranger, and answers them.
     fn hear(&mut self, place: &JobMembership) -> HeardLine {
         let own = own(place, self.nonce);
         loop {
@@ -370,7 +370,7 @@ impl Stranger {
             };
             match self.acceptor.took(bytes, &own) {
                 Ok(AcceptorStep::Read) => {}
-                // a fresh socket has room for the few bytes, or is not worth it
+                // a new socket has room for the few bytes, or is not worth waiting for
                 Ok(AcceptorStep::Send(challenge)) => {
                     if !self.stream.write(&challenge).is_ok_and(|bytes| bytes == CHALLENGE) {
                         return HeardLine::Stranger;
@@ -383,12 +383,12 @@ impl Stranger {
     }
 }
 
-/// The time left until then; never zero, which would mean for ever.
+/// The time left until then; never zero, because zero would mean for ever.
 fn left(until: Nanos) -> Duration {
     Duration::from(until.since(now())).max(Duration::from_millis(1))
 }
 
-/// Fills `bytes`, but does not read beyond `until`, however slowly the bytes come.
+/// Fills `bytes`, but does not read after `until`, however slowly the bytes arrive.
 fn read_until(stream: &mut TcpStream, bytes: &mut [u8], until: Nanos) -> io::Result<()> {
     let mut filled = 0;
     while filled < bytes.len() {

@@ -1,12 +1,12 @@
 //! TCP: packets between processes that share nothing but a network, and a key.
 //!
 //! The idea: each pair of ranks has one connection. It is opened while the job is made ([`ListeningSeat`]),
-//! after both have proved to each other that they know the job's key (`handshake`). Packets travel as they
-//! are (`stream`); TCP acknowledges and repeats them. The transport reads only connections that the kernel
-//! calls ready (epoll). It sends at once, header and payload in one call, and keeps what the kernel does not
-//! take. A waiter first polls for a moment, if polling has paid lately and no other member on this host needs
-//! the processor (`patience`); then it sleeps in the kernel. The transport reads the end of a peer from its
-//! connection, and sends heartbeats to silent peers (`pulse`).
+//! after both have proved to each other that they know the job's key (`handshake`). Packets travel unchanged
+//! (`stream`); TCP acknowledges and repeats them. The transport reads only connections that the kernel
+//! reports ready (epoll). It sends at once, header and payload in one call, and keeps bytes that the kernel
+//! does not take. A waiter first polls for a moment, if polling has paid lately and no other member on this
+//! host needs the processor (`patience`); then it sleeps in the kernel. The transport reads the end of a peer
+//! from its connection, and sends heartbeats to silent peers (`pulse`).
 //!
 //! Cost: two system calls for each packet at each side, one more if the receiver slept; 64 KiB for each peer
 //! that has sent something, and the bytes that are kept. When not to use: within a host, where memory is
@@ -31,7 +31,7 @@ use crate::model::{Error, Rank};
 use crate::wire::packet::{HEADER, PacketKind};
 use bell::Ready;
 use patience::LearntPatience;
-use pulse::{LOOK, PeerFinding, Pulse};
+use pulse::{POLL_INTERVAL, PeerFinding, Pulse};
 use socket::Socket;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -42,7 +42,7 @@ use stream::{HEARTBEAT, Incoming, StreamCut, UnsentBytes};
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::tcp;
 
-/// How long a rank that said goodbye waits until its peers have acknowledged its last packets.
+/// The longest wait of a rank that said goodbye until its peers have acknowledged its last packets.
 const LINGER: Nanos = Nanos(500_000_000);
 
 #[derive(Debug)]
@@ -50,9 +50,9 @@ pub struct Tcp {
     rank: Rank,
     peers: Vec<PeerConnection>,
     door: Arc<Door>,
-    /// Peers whose packets may be complete, in the order in which they are served.
+    /// Peers whose packets may be complete, in the order of service.
     ready: VecDeque<usize>,
-    /// Memory for what the kernel tells.
+    /// Memory for the kernel's events.
     events: Vec<Ready>,
     gone: Vec<Gone>,
     patience: LearntPatience,
@@ -61,33 +61,33 @@ pub struct Tcp {
 
 #[derive(Debug, Default)]
 struct PeerConnection {
-    /// None: oneself, or gone.
+    /// None for this rank itself and for peers that are gone.
     socket: Option<Socket>,
     incoming: Incoming,
     outgoing: UnsentBytes,
     pulse: Pulse,
-    /// In the list of those to serve.
+    /// Whether the peer is in the list `ready`.
     is_ready: bool,
-    /// The kernel tells when there is room to send.
+    /// Whether the kernel reports room to send.
     wants_room: bool,
-    /// Its connection has ended; reported when what has arrived is served.
+    /// Why the connection has ended; reported when all arrived packets are served.
     lost: Option<String>,
-    /// Why sending failed; reading finds the end, but not always the reason.
+    /// Why sending failed; a read finds the end, but not always the reason.
     broken: Option<String>,
     left: bool,
     told: bool,
 }
 
 impl ListeningSeat {
-    /// Meets all others, whose addresses are known, in the order of ranks. Collective: waits until all have
-    /// come, at most for `patience`. Fails with [`Error::TimedOut`] naming who has not come; [`Error::Job`]
-    /// when an address turns out to be somebody else's, or a rank is taken twice; [`Error::System`].
+    /// Meets all others at known addresses, in the order of ranks. Collective: waits until all have joined,
+    /// at most for `patience`. Fails with [`Error::TimedOut`], which names the missing ranks; [`Error::Job`]
+    /// when another process answers at an address, or a rank is taken twice; [`Error::System`].
     pub fn meet(self, addresses: &[SocketAddr], patience: Duration) -> Result<Tcp, Error> {
         let (rank, until) = (self.place().rank, Nanos::from(patience).after(now()));
         Tcp::over(rank, self.meet_at(addresses, until)?)
     }
 
-    /// Meets all others through rank 0, which listens at `root` and hands out where the others listen.
+    /// Meets all others through rank 0, which listens at `root` and distributes the addresses of the others.
     /// Otherwise as [`meet`](Self::meet).
     pub fn gather(self, root: SocketAddr, patience: Duration) -> Result<Tcp, Error> {
         let (rank, until) = (self.place().rank, Nanos::from(patience).after(now()));
@@ -122,16 +122,16 @@ impl Tcp {
             events: Vec::new(),
             gone: Vec::new(),
             patience: LearntPatience::new(here),
-            next_look: LOOK.after(now()),
+            next_look: POLL_INTERVAL.after(now()),
         })
     }
 
-    /// What all connections wake.
+    /// The object on which threads wait for all connections.
     pub(super) fn door(&self) -> Arc<Door> {
         Arc::clone(&self.door)
     }
 
-    /// Closes the connection to a peer that is reached by other means. The peer does the same, and may be
+    /// Closes the connection to a peer that another transport reaches. The peer does the same, and may be
     /// reported gone.
     pub(super) fn release(&mut self, rank: Rank) {
         if let Some(socket) = self.peers[rank.index()].socket.take() {
@@ -139,8 +139,7 @@ impl Tcp {
         }
     }
 
-    /// Handles what the kernel reports, and waits for it for at most `timeout`. Returns whether there was
-    /// anything.
+    /// Handles the kernel's events, and waits for them for at most `timeout`. Returns whether there was any.
     fn attend(&mut self, timeout: Nanos) -> Result<bool, Error> {
         let mut ready = std::mem::take(&mut self.events);
         let happened =
@@ -157,7 +156,7 @@ impl Tcp {
         Ok(happened)
     }
 
-    /// Reads once what a peer has sent.
+    /// Reads once from a peer's connection.
     fn read(&mut self, index: usize) {
         let peer = &mut self.peers[index];
         let Some(socket) = &mut peer.socket else { return };
@@ -178,7 +177,7 @@ impl Tcp {
         }
     }
 
-    /// Sends what is kept for a peer. Returns whether nothing is left.
+    /// Sends kept bytes for a peer. Returns whether none is left.
     fn pass_on(&mut self, index: usize) -> bool {
         let peer = &mut self.peers[index];
         let Some(socket) = &mut peer.socket else { return true };
@@ -186,14 +185,14 @@ impl Tcp {
         self.sent(index, done)
     }
 
-    /// After an attempt to send.
+    /// Records the result of an attempt to send.
     fn sent(&mut self, index: usize, done: io::Result<bool>) -> bool {
         let peer = &mut self.peers[index];
         let Some(socket) = &peer.socket else { return true };
         let wants_room = match done {
             Ok(done) => !done,
             Err(error) => {
-                // What the peer has sent before is read first.
+                // The peer's earlier packets are read first.
                 peer.broken.get_or_insert(error.to_string());
                 peer.outgoing.clear();
                 false
@@ -208,7 +207,7 @@ impl Tcp {
         !wants_room
     }
 
-    /// Notes that a peer cannot be reached any more. Packets of it that have arrived stay.
+    /// Records that a peer cannot be reached any more. Its packets that have arrived stay.
     fn lose(&mut self, index: usize, why: &str) {
         let peer = &mut self.peers[index];
         if let Some(socket) = peer.socket.take() {
@@ -233,13 +232,13 @@ impl Tcp {
         }
     }
 
-    /// Asks silent peers for a sign of life, when it is time.
+    /// Sends heartbeats to silent peers, when the next check is due.
     fn look_around(&mut self) {
         let now = now();
         if now < self.next_look {
             return;
         }
-        self.next_look = LOOK.after(now);
+        self.next_look = POLL_INTERVAL.after(now);
         for index in 0..self.peers.len() {
             let peer = &mut self.peers[index];
             let Some(socket) = &mut peer.socket else { continue };
@@ -260,7 +259,7 @@ impl Tcp {
         }
     }
 
-    /// Takes the next complete packet out of those that have arrived.
+    /// Takes the next complete packet from the peers that are ready.
     fn serve(&mut self, packet: &mut Vec<u8>) -> Option<Rank> {
         while let Some(index) = self.ready.pop_front() {
             let peer = &mut self.peers[index];
@@ -370,13 +369,13 @@ impl Transport for Tcp {
 }
 
 impl Drop for Tcp {
-    /// The last packets reach the peers that were told goodbye. The others see this rank's end at once.
+    /// The last packets reach the peers that got this rank's goodbye. The others see its end at once.
     fn drop(&mut self) {
         let limit = LINGER.after(now());
         let mut last: Vec<Socket> = Vec::new();
         for peer in &mut self.peers {
             let Some(mut socket) = peer.socket.take() else { continue };
-            // what is kept for a peer of an orderly end was flushed before; an error means it is gone
+            // In an orderly end all kept bytes were flushed before. An error means that the peer is gone.
             let _ = peer.outgoing.flush(&mut socket);
             socket.end();
             if !socket.drain() && peer.told {

@@ -1,29 +1,29 @@
-//! How long a waiter polls before it sleeps.
+//! The poll budget of a waiter: how long it polls before it sleeps.
 //!
 //! A sleep costs a wake-up of tens of microseconds. Polling costs the processor, which another member may
 //! need. So a waiter polls only if the members that are known to be on this host do not outnumber its
-//! processors, and only while polling pays: a poll in vain halves the budget, a poll that saw the awaited
-//! bytes restores it, and every [`PROBE`]th sleep without a budget tries anew.
+//! processors, and only while polling pays: a poll in vain halves the budget, a poll that found the awaited
+//! bytes restores it, and every [`PROBE`]th sleep without a budget tries a short poll again.
 //!
-//! Cost: at most [`BUDGET`] of processor time for each wait, which is what a wake-up costs. The controller of
-//! `unisono-sync` compares elapsed times; it would go on polling where polls are in vain but delay nothing.
-//! Reference: Karlin, Li, Manasse, Owicki, SOSP 1991; the policies of `unisono-sync` for the same question
-//! where memory is shared.
+//! Cost: at most [`BUDGET`] of processor time for each wait, the price of a wake-up. The controller of
+//! `unisono-sync` is no substitute: it compares elapsed times, and would go on polling where polls are in
+//! vain but delay nothing. Reference: Karlin, Li, Manasse, Owicki, SOSP 1991; the policies of `unisono-sync`
+//! for the same question in shared memory.
 
 use unisono_linux::clock::{Nanos, Ticks, ticks};
 use unisono_sync::SpinBudget;
 
-/// What a wake-up across processors costs, as everywhere.
+/// The price of a wake-up across processors, the same in all crates.
 const BUDGET: Nanos = SpinBudget::DEFAULT.nanos();
-/// Below this, polling is not worth its first system call.
-const LEAST: Nanos = Nanos(5_000);
-/// Waits that sleep at once before polling is tried again: a try costs [`LEAST`], 0.3 % of 32 sleeps of 50
-/// us.
+/// The smallest useful budget: below it, polling is not worth its first system call.
+const MIN_BUDGET: Nanos = Nanos(5_000);
+/// Waits that sleep at once before polling is tried again: a try costs [`MIN_BUDGET`], 0.3 % of 32 sleeps of
+/// 50 us.
 const PROBE: u32 = 32;
 
 #[derive(Debug)]
 pub(super) struct LearntPatience {
-    /// Whether fellows fit beside this waiter.
+    /// Whether there is a processor for each member on this host.
     roomy: bool,
     most: Ticks,
     least: Ticks,
@@ -45,7 +45,7 @@ impl LearntPatience {
         Self {
             roomy,
             most,
-            least: LEAST.to_ticks(),
+            least: MIN_BUDGET.to_ticks(),
             budget: most,
             started: Ticks(0),
             polling: false,

@@ -1,46 +1,45 @@
-//! Whether a silent peer is still there.
+//! Detection of dead hosts: whether a silent peer can still be reached.
 //!
-//! A killed process closes its connections, and its peers read their end at once. A machine that loses its
-//! power, or a cable that is cut, says nothing. So a waiter sends a heartbeat to each peer from which it
-//! heard nothing since the last look. The heartbeat is for the peer's kernel, which acknowledges it even if
-//! the peer's process computes for minutes. A peer that acknowledges nothing for [`PATIENCE`] cannot be
-//! reached.
+//! A killed process closes its connections, and its peers read their end at once. After a power failure or a
+//! cut cable no such end comes. So a waiter sends a heartbeat to each peer from which nothing has arrived
+//! since the last check. The heartbeat is for the peer's kernel, which acknowledges it even if the peer's
+//! process computes for minutes. A peer that acknowledges nothing for [`SILENCE_TIMEOUT`] cannot be reached.
 //!
 //! ```text
-//!   cut     look: silent, heartbeat        look: unacknowledged for PATIENCE -> gone
+//!   cut    check: silent, heartbeat       check: unacknowledged for SILENCE_TIMEOUT -> gone
 //!    |---------|---------|-- ... --|----------|
-//!         LOOK           (the kernel repeats it after ~0.2, 0.6 s)
+//!       POLL_INTERVAL    (the kernel repeats it after ~0.2, 0.6 s)
 //! ```
-//! Cost: while a rank waits or polls, one system call for each peer every [`LOOK`], and 48 bytes for each
-//! idle peer; nothing on the path of packets. Limit: a peer whose receive buffer is full (it computes while
-//! others send megabytes) takes no heartbeat, and the kernel's own probes become rare. If its machine dies
-//! *then*, [`PROBES`] probes have to stay unanswered first, which may take a minute. `TCP_USER_TIMEOUT` is no
-//! alternative: it would end the connection of such a peer while it lives. Reference: RFC 1122 section
+//! Cost: while a rank waits or polls, one system call for each peer every [`POLL_INTERVAL`], and 48 bytes for
+//! each idle peer; nothing on the path of packets. Limit: a peer whose receive buffer is full (it computes
+//! while others send megabytes) takes no heartbeat, and the kernel's own probes become rare. If its machine
+//! dies *then*, [`PROBES`] probes have to stay unanswered first, which may take a minute. `TCP_USER_TIMEOUT`
+//! is no alternative: it would end the connection of such a peer while it lives. Reference: RFC 1122 section
 //! 4.2.2.17 (probes of a closed window), tcp(7).
 
 use unisono_linux::clock::Nanos;
 use unisono_linux::tcp::Silence;
 
-/// The time between two looks: a dead peer is to be reported within a second, and ten looks a second cost
+/// The time between two checks: a dead peer has to be reported within a second, and ten checks a second cost
 /// nothing.
-pub(super) const LOOK: Nanos = Nanos(100_000_000);
-/// How long sent bytes may stay unacknowledged. Three transmissions fit into it.
-pub(super) const PATIENCE: Nanos = Nanos(650_000_000);
-/// Unanswered probes of a closed window that count as death.
+pub(super) const POLL_INTERVAL: Nanos = Nanos(100_000_000);
+/// The time for which sent bytes may stay unacknowledged. Three transmissions fit into it.
+pub(super) const SILENCE_TIMEOUT: Nanos = Nanos(650_000_000);
+/// The number of unanswered probes of a closed window that counts as death.
 pub(super) const PROBES: u32 = 4;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pulse {
-    /// Bytes came since the last look.
+    /// Bytes have arrived since the last check.
     heard: bool,
-    /// Since this moment something has been unacknowledged without a sign of life.
+    /// From this moment on bytes have been unacknowledged without a sign of life.
     silent_since: Option<Nanos>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PeerFinding {
     Alive,
-    /// It has nothing to acknowledge: send a heartbeat.
+    /// Alive, with nothing to acknowledge: send a heartbeat.
     Ask,
     Gone,
 }
@@ -50,7 +49,7 @@ impl Pulse {
         self.heard = true;
     }
 
-    /// Whether a look can be spared.
+    /// Whether this peer needs no check, because bytes have arrived from it.
     pub(super) fn spare(&mut self) -> bool {
         if std::mem::take(&mut self.heard) {
             self.silent_since = None;
@@ -59,8 +58,8 @@ impl Pulse {
         false
     }
 
-    /// Judges what the kernel said at `now` about a peer that was not [`spare`](Self::spare)d; `kept` is
-    /// whether this side still keeps bytes that the kernel does not take.
+    /// Judges the kernel's report at `now` about a peer that was not [`spare`](Self::spare)d. `kept`: whether
+    /// this side still keeps bytes that the kernel does not take.
     pub(super) fn look(&mut self, silence: Silence, kept: bool, now: Nanos) -> PeerFinding {
         if silence.unacknowledged == 0 {
             self.silent_since = None;
@@ -73,7 +72,7 @@ impl Pulse {
         let heard_at = now.since(Nanos::from(silence.heard));
         let since = self.silent_since.map_or(now, |since| since.max(heard_at));
         self.silent_since = Some(since);
-        if now.since(since) >= PATIENCE { PeerFinding::Gone } else { PeerFinding::Alive }
+        if now.since(since) >= SILENCE_TIMEOUT { PeerFinding::Gone } else { PeerFinding::Alive }
     }
 }
 
@@ -100,7 +99,7 @@ mod tests {
     #[test]
     fn a_peer_whose_kernel_never_answers_is_gone_within_a_second_of_its_last_sign() {
         let mut pulse = Pulse::default();
-        // heard last at 0, asked at 100 ms, no answer
+        // last sign of life at 0, heartbeat at 100 ms, no answer
         assert_eq!(pulse.look(said(0, 0, 100), false, Nanos(100 * MS)), PeerFinding::Ask);
         let gone = (2..).find(|look| {
             pulse.look(said(1, 0, look * 100), false, Nanos(look * 100 * MS)) == PeerFinding::Gone

@@ -1,5 +1,5 @@
-//! A connection as the transport uses it: it never waits, never raises SIGPIPE, and does not lose the last
-//! bytes when it ends.
+//! A connection of the transport: it never waits, never raises SIGPIPE, and does not lose its last bytes when
+//! it ends.
 
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg, sockopt};
 use std::io::{self, IoSlice, Read, Write};
@@ -7,7 +7,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// When the kernel itself asks an idle peer whether it is there; the transport asks more often while it
+/// The idle time after which the kernel itself probes a peer; the transport probes more often while it
 /// waits ([`super::pulse`]).
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
@@ -18,7 +18,7 @@ pub(super) struct Socket(TcpStream);
 impl Socket {
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        // A packet is complete when it is sent: waiting for more to share a segment with only delays it.
+        // A packet is complete when it is sent: waiting for more bytes for its segment would only delay it.
         stream.set_nodelay(true)?;
         sockopt::set_socket_keepalive(&stream, true)?;
         sockopt::set_tcp_keepidle(&stream, KEEP_ALIVE)?;
@@ -35,14 +35,14 @@ impl Socket {
         }
     }
 
-    /// Says that nothing more comes from this side.
+    /// Ends the sending direction: the peer reads the end of the connection.
     pub(super) fn end(&self) {
         // an error means that the connection has ended already
         let _ = self.0.shutdown(Shutdown::Write);
     }
 
-    /// Reads what is there and drops it. A socket that is closed with unread bytes resets its connection, and
-    /// a reset discards what is still on its way to the peer. Returns whether the peer has ended, too.
+    /// Reads and drops arrived bytes. A socket that is closed with unread bytes resets its connection, and a
+    /// reset discards bytes that are still on their way to the peer. Returns whether the peer has ended, too.
     pub(super) fn drain(&mut self) -> bool {
         let mut waste = [0; 4096];
         loop {
@@ -73,7 +73,7 @@ impl Write for Socket {
         self.0.write(bytes)
     }
 
-    /// writev(2) would raise SIGPIPE, which a program in C may not ignore.
+    /// Uses sendmsg(2), because writev(2) would raise SIGPIPE, and a program in C may not ignore it.
     fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut nothing = SendAncillaryBuffer::default();
         Ok(sendmsg(&self.0, pieces, &mut nothing, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?)

@@ -1,12 +1,12 @@
-//! Packets on a stream of bytes: how one connection's bytes are cut into packets, and kept when the
-//! network does not take them.
+//! Packets on a stream of bytes: cuts the bytes of a connection into packets, and keeps bytes that the
+//! network does not take.
 //!
-//! A packet travels as it is; its header says how long it is. No kind of packet has the code zero, so a
+//! A packet travels unchanged; its header holds its length. No kind of packet has the code zero, so a
 //! header whose first byte is zero is the transport's own: a heartbeat, 48 zero bytes. Lengths are checked
 //! before memory is allocated. So a peer can make this side hold at most [`BUFFER`] bytes and one packet.
 //!
-//! Cost: short packets are read many at a time and copied once; longer ones are read into the memory that
-//! is handed out. Sending copies only what the kernel does not take.
+//! Cost: short packets are read many at a time and copied once; a longer packet is read into the memory that
+//! the caller gets. Sending copies only the bytes that the kernel does not take.
 //! When not to use: over anything that loses or reorders bytes.
 
 use crate::wire::packet::{BadPacket, HEADER, announced};
@@ -16,21 +16,21 @@ use std::io::{self, IoSlice, Read, Write};
 pub(super) const BUFFER: usize = 64 << 10;
 /// Packets longer than this are read into memory of their own.
 const LARGE: usize = 16 << 10;
-/// An empty queue that has grown beyond this gives its memory back.
+/// An empty queue that has grown beyond this capacity (bytes) frees its memory.
 const KEEP: usize = 1 << 20;
 const PIECES: usize = 64;
 
-/// The transport's own message: "this side waits for you".
+/// The transport's own message, sent to peers from which nothing has arrived.
 pub(super) const HEARTBEAT: [u8; HEADER] = [0; HEADER];
 
-/// Bytes that arrived, cut into packets.
+/// Bytes that have arrived, to be cut into packets.
 #[derive(Debug, Default)]
 pub(super) struct Incoming {
     /// Allocated with the first bytes.
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// A large packet on its way, and how much of it is there.
+    /// A large packet on its way, and the number of its bytes that have arrived.
     large: Option<(Vec<u8>, usize)>,
     /// Memory for the next large packet.
     spare: Vec<u8>,
@@ -40,12 +40,12 @@ pub(super) struct Incoming {
 pub(super) enum StreamCut {
     /// Not enough bytes for a packet.
     Nothing,
-    /// A packet was put into the memory given.
+    /// A packet was put into the given memory.
     WirePacket,
 }
 
 impl Incoming {
-    /// Reads once from `source`: the number of bytes, zero at its end.
+    /// Reads once from `source`; returns the number of bytes, zero at its end.
     pub(super) fn fill(&mut self, source: &mut impl Read) -> io::Result<usize> {
         if let Some((bytes, filled)) = &mut self.large
             && *filled < bytes.len()
@@ -76,7 +76,7 @@ impl Incoming {
         }
     }
 
-    /// Whether nothing of a packet is there.
+    /// Whether no byte of a packet is here.
     pub(super) fn is_empty(&self) -> bool {
         self.start == self.end && self.large.is_none()
     }
@@ -122,7 +122,7 @@ impl Incoming {
     }
 }
 
-/// Bytes that the network did not take yet.
+/// Bytes that the network has not taken yet.
 #[derive(Debug, Default)]
 pub(super) struct UnsentBytes {
     kept: VecDeque<u8>,
@@ -133,7 +133,7 @@ impl UnsentBytes {
         self.kept.is_empty()
     }
 
-    /// Sends a packet, and keeps what the sink does not take.
+    /// Sends a packet, and keeps the bytes that the sink does not take.
     pub(super) fn send(
         &mut self,
         sink: &mut impl Write,
@@ -149,7 +149,7 @@ impl UnsentBytes {
         Ok(())
     }
 
-    /// Sends what is kept. Returns whether nothing is left.
+    /// Sends kept bytes. Returns whether none is left.
     pub(super) fn flush(&mut self, sink: &mut impl Write) -> io::Result<bool> {
         while !self.kept.is_empty() {
             let (first, second) = self.kept.as_slices();
@@ -172,7 +172,7 @@ impl UnsentBytes {
     }
 }
 
-/// Writes the beginning of a packet, once: the number of bytes taken.
+/// Writes the beginning of a packet, once; returns the number of bytes taken.
 fn write(sink: &mut impl Write, header: &[u8; HEADER], payload: &[IoSlice<'_>]) -> io::Result<usize> {
     let mut pieces = [IoSlice::new(&[]); PIECES];
     pieces[0] = IoSlice::new(header);
@@ -193,7 +193,7 @@ mod tests {
     use crate::wire::packet::{Header, MAX_PAYLOAD, PacketKind, WirePacket};
     use proptest::prelude::*;
 
-    /// A network that takes and gives as many bytes at a time as it likes, and none now and then.
+    /// A network that takes and gives any number of bytes at a time, and sometimes none.
     #[derive(Default)]
     struct Network {
         bytes: VecDeque<u8>,

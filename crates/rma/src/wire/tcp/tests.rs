@@ -8,7 +8,7 @@ use crate::wire::fault::{FaultPlan, Faulty};
 use crate::wire::packet::{Header, WirePacket};
 use std::thread;
 
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) fn place(rank: u32, size: usize, key: Key) -> JobMembership {
     JobMembership { rank: Rank(rank), size, key }
@@ -26,7 +26,7 @@ pub(super) fn addresses(seats: &[ListeningSeat]) -> Vec<SocketAddr> {
     seats.iter().map(ListeningSeat::address).collect()
 }
 
-/// Each seat in a thread of its own.
+/// Runs `join` for each seat in a thread of its own.
 pub(super) fn all(
     seats: Vec<ListeningSeat>,
     join: impl Fn(ListeningSeat) -> Result<Tcp, Error> + Sync,
@@ -47,7 +47,7 @@ fn tcp_keeps_the_contract_between_known_addresses() {
     conformance::check(|size| {
         let seats = seats(size, "127.0.0.1");
         let addresses = addresses(&seats);
-        ends(all(seats, |seat| seat.meet(&addresses, PATIENCE)))
+        ends(all(seats, |seat| seat.meet(&addresses, TIMEOUT)))
     });
 }
 
@@ -60,7 +60,7 @@ fn tcp_keeps_the_contract_through_rank_0_over_ipv6() {
     conformance::check(|size| {
         let seats = seats(size, "::1");
         let root = seats[0].address();
-        ends(all(seats, |seat| seat.gather(root, PATIENCE)))
+        ends(all(seats, |seat| seat.gather(root, TIMEOUT)))
     });
 }
 
@@ -71,7 +71,7 @@ fn tcp_with_faults_keeps_the_contract() {
         conformance::check(|size| {
             let seats = seats(size, "127.0.0.1");
             let addresses = addresses(&seats);
-            let joined = all(seats, |seat| seat.meet(&addresses, PATIENCE)).into_iter();
+            let joined = all(seats, |seat| seat.meet(&addresses, TIMEOUT)).into_iter();
             joined.map(|end| Box::new(Faulty::new(end.expect("meets"), plan)) as Box<dyn Transport>).collect()
         });
     }
@@ -81,7 +81,7 @@ fn tcp_with_faults_keeps_the_contract() {
 fn one_member_needs_nobody() {
     let seats = seats(1, "127.0.0.1");
     let addresses = addresses(&seats);
-    for joined in all(seats, |seat| seat.meet(&addresses, PATIENCE)) {
+    for joined in all(seats, |seat| seat.meet(&addresses, TIMEOUT)) {
         assert_eq!(joined.expect("nobody to wait for").size(), 1);
     }
 }
@@ -111,7 +111,7 @@ fn an_address_in_use_is_named() {
 fn once_all_have_met_nobody_listens_any_more() {
     let seats = seats(2, "127.0.0.1");
     let addresses = addresses(&seats);
-    let _job = all(seats, |seat| seat.meet(&addresses, PATIENCE));
+    let _job = all(seats, |seat| seat.meet(&addresses, TIMEOUT));
     for address in addresses {
         let knock = std::net::TcpStream::connect(address);
         assert!(knock.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused), "{address}");
@@ -128,12 +128,12 @@ fn a_seat_listens_at_the_address_it_was_given_and_at_no_other_of_the_host() {
     std::net::TcpStream::connect(taken[0].address()).expect("its own address is open");
 }
 
-/// A pair that has met.
+/// A pair of transports that have met.
 fn pair() -> (Tcp, Tcp) {
     let seats = seats(2, "127.0.0.1");
     let addresses = addresses(&seats);
     let mut ends =
-        all(seats, |seat| seat.meet(&addresses, PATIENCE)).into_iter().map(|end| end.expect("meets"));
+        all(seats, |seat| seat.meet(&addresses, TIMEOUT)).into_iter().map(|end| end.expect("meets"));
     (ends.next().expect("two"), ends.next().expect("two"))
 }
 
@@ -160,7 +160,7 @@ fn whoever_said_goodbye_is_not_reported_and_its_last_words_arrive() {
             left = packet.header.kind == PacketKind::Goodbye;
             came += u32::from(!left);
         }
-        // heartbeats and the like that the one who leaves never reads
+        // packets that the leaving rank never reads
         near.send(Rank(1), &Header::new(PacketKind::Done, 1).encode(0), &[]).expect("sends");
     }
     leaving.join().expect("no panic");

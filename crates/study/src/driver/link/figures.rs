@@ -1,10 +1,10 @@
-//! A run's figures: shares, how far they are from the policy's, goodput, delays, losses.
+//! A run's figures: shares, their deviation from the policy's, goodput, delays, losses.
 
 use crate::driver::RunResult;
 use crate::workload::traffic::{SentBy, SourceReceived, TrafficSource};
 use unisono_measure::record::Figure;
 
-/// If less than this part of a source's messages arrived, its delays are not measured.
+/// If a smaller share of a source's messages arrived, its delays are not reported.
 const MOSTLY: f64 = 0.5;
 
 pub(super) fn result(
@@ -39,11 +39,11 @@ pub(super) fn result(
     result
 }
 
-/// How far the shares of the classes that always want more are from the policy's.
+/// The deviation of the always busy classes' shares from the policy's.
 ///
-/// What the link carried counts, not what was delivered. TCP holds back what follows a lost segment until
-/// that segment has come again, a queue's worth of time later; what is held back at the end would be counted
-/// nowhere. What was delivered is a figure of its own.
+/// The shares count the bytes that the link carried, not the bytes delivered. TCP holds back all data after a
+/// lost segment until that segment is retransmitted, a full queue later; data still held back at the end
+/// would count nowhere. The bytes delivered are a separate figure.
 fn shares(
     weights: &[u32],
     sources: &[TrafficSource],
@@ -56,7 +56,7 @@ fn shares(
         return Vec::new();
     }
     let wanted: f64 = busy.iter().map(|at| f64::from(weights[*at])).sum();
-    // each class's part of what all got, beside the part that it should have
+    // for each class: its share of the total, and the share that it should have
     let parts = |got: &dyn Fn(usize) -> u64| -> Vec<(f64, f64)> {
         let all: u64 = busy.iter().map(|at| got(*at)).sum();
         let part = |at: &usize| got(*at) as f64 / all.max(1) as f64;

@@ -1,12 +1,13 @@
-//! Classes that share a link of 100 Mbit/s, under each place where a policy can be enforced.
+//! Classes that share a link of 100 Mbit/s, with each backend that can enforce a policy.
 //!
 //! ```text
 //!   senders (a process a class) -- policy: none | kernel | tun | af-xdp | middleware -- cable -- receiver
 //! ```
-//! One run has two network namespaces with a cable, one sender for each class, and one receiver; all of it
-//! goes with the run. The policy is applied by `unisono queue apply`, as a user would, or by a broker. The
-//! kernel and the interposed place limit the rate themselves. Without a policy, and with the middleware, the
-//! cable has that rate, first in first out (TBF). A cable without policy and rate is there to compare with.
+//! One run has two network namespaces with a cable, one sender for each class, and one receiver; all of them
+//! are removed after the run. The policy is applied by `unisono queue apply`, as a user would do, or by a
+//! broker. The kernel and the interposed backend limit the rate themselves. Without a policy, and with the
+//! middleware, the cable itself has that rate, first in first out (TBF). A cable without policy and rate is
+//! the baseline.
 
 mod figures;
 pub(super) mod place;
@@ -33,8 +34,7 @@ const FIRST_PORT: u16 = 5001;
 const WARM_UP: Duration = Duration::from_millis(600);
 /// Time for processes to start.
 const START: Duration = Duration::from_millis(150);
-/// The middleware's rate is this part of the link's: what exceeds the link's rate would wait behind the
-/// broker.
+/// The middleware's rate as a share of the link's: bytes above the link's rate would wait behind the broker.
 const BROKER_PART: f64 = 0.98;
 
 struct TransferPlan {
@@ -43,7 +43,7 @@ struct TransferPlan {
     bits_per_s: u64,
     sources: Vec<TrafficSource>,
     congestion: Option<String>,
-    /// Messages only, with both ends in one thread.
+    /// Whether only messages are sent, with both ends in one thread.
     in_one_thread: bool,
 }
 
@@ -95,7 +95,7 @@ impl TransferPlan {
         } else {
             self.bits_per_s / 1000
         };
-        // a class that nobody is in would leave its part to be lent, which is a question of its own
+        // a class without traffic would lend its share, but this study is not about borrowing
         let others =
             if self.sources.len() > self.weights.len() { "rest" } else { NAMES[self.weights.len() - 1] };
         let mut text = format!("rate = \"{rate}kbit\"\ndefault = \"{others}\"\n");
@@ -113,20 +113,20 @@ pub const LINK: DriverKind = DriverKind::of::<LinkDriver>("link");
 #[serde(default)]
 pub struct LinkDriver {
     backend: EnforcedAt,
-    /// `cubic`, `bbr`. `None`: the host's own.
+    /// `cubic`, `bbr`. `None`: the host's default.
     congestion: Option<String>,
     weights: Vec<u32>,
-    /// Connections of each class that are always full. `None`: 2 each.
+    /// Connections of each class that always have data to send. `None`: 2 each.
     flows: Option<Vec<u32>>,
-    /// Of each class. `None`: none.
+    /// Messages per second of each class. `None`: none.
     messages_per_s: Option<Vec<u32>>,
     message_bytes: usize,
-    /// The time within which a message should arrive.
+    /// A message should arrive within this time.
     deadline_ms: Option<f64>,
     /// Connections of a program that belongs to no class and does not cooperate.
     legacy_flows: u32,
     link_mbit: f64,
-    /// Whether one thread has both ends of single messages, so that nobody has to be woken.
+    /// Whether one thread has both ends of single messages, so that no thread must be woken.
     one_thread: bool,
 }
 
@@ -188,7 +188,7 @@ fn transfer(
     Ok(result)
 }
 
-/// Starts the senders and the receiver, and reads what came.
+/// Starts the senders and the receiver, and reads their results.
 fn traffic(
     host: &RunHost<'_>,
     wanted: &TransferPlan,

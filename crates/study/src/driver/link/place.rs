@@ -1,4 +1,4 @@
-//! The places by their names in study files, and how each is given a policy.
+//! The backends by their names in study files, and how each gets a policy.
 
 use crate::child::{self, StudyChild};
 use crate::driver::NoResult;
@@ -14,14 +14,14 @@ use unisono_fairqueue::Policy;
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::driver) enum EnforcedAt {
-    /// The cable has the link's rate, first in first out.
+    /// No policy: the cable has the link's rate, first in first out.
     #[default]
     #[serde(rename = "none")]
     Nowhere,
-    /// The cable has no rate.
+    /// No policy and no rate.
     Cable,
     Kernel,
-    /// Unisono's own queueing discipline, a BPF program, which newer kernels accept.
+    /// Unisono's own queueing discipline, a BPF program; needs a newer kernel.
     KernelBpf,
     /// HTB with the defaults of `tc`.
     KernelPlain,
@@ -37,7 +37,7 @@ pub(in crate::driver) enum EnforcedAt {
 }
 
 impl EnforcedAt {
-    /// Whether one of our processes is between.
+    /// Whether a process of ours stands between program and device.
     pub(super) fn is_interposed(self) -> bool {
         self.arguments(&[]).is_some() && !matches!(self, Self::Kernel | Self::KernelBpf)
     }
@@ -66,7 +66,7 @@ impl EnforcedAt {
     }
 }
 
-/// HTB on the cable, with the defaults of `tc`.
+/// Applies HTB to the cable, with the defaults of `tc`.
 pub(super) fn apply_plain(policy: &str) -> Result<(), NoResult> {
     let policy = Policy::parse(policy).map_err(|error| NoResult::Failed(error.to_string()))?;
     let mut kernel = Kernel::new(CABLE).tuned(Tuning::Plain);
@@ -80,7 +80,7 @@ pub(super) fn apply_plain(policy: &str) -> Result<(), NoResult> {
 pub(in crate::driver) struct AppliedPolicy(Option<Command>);
 
 impl AppliedPolicy {
-    /// Enforces the policy, if the place is on this host's device.
+    /// Enforces the policy, if the backend works on this host's device.
     pub(in crate::driver) fn put(
         host: &RunHost<'_>,
         place: EnforcedAt,
@@ -108,7 +108,7 @@ impl AppliedPolicy {
 
 impl Drop for AppliedPolicy {
     fn drop(&mut self) {
-        // the first failure is what is told
+        // an earlier failure has been reported already
         let _ = self.clear(&|| None);
     }
 }

@@ -1,4 +1,5 @@
-//! What a place adds to a single message. One thread has both ends and polls, so no wake-up is measured.
+//! The delay that a backend adds to a single message. One thread has both ends and polls, so no wake-up is
+//! measured.
 
 use crate::child::Interrupted;
 use crate::driver::stage::{LinkStage, RECEIVER, SENDER};
@@ -11,9 +12,9 @@ use unisono_measure::record::Figure;
 
 const PORT: u16 = 5001;
 const MESSAGE: [u8; 64] = [1; 64];
-/// Time between messages, longer than a queue of ours spins before it sleeps.
+/// Time between messages, longer than a spinning queue of ours spins before it sleeps.
 const PAUSE: Duration = Duration::from_micros(100);
-/// A message that takes longer counts as lost.
+/// A message that takes longer than this counts as lost.
 const LOST: Duration = Duration::from_millis(100);
 /// Messages before the first that counts.
 const WARM_UP: usize = 200;

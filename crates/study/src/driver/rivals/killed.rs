@@ -1,8 +1,8 @@
-//! What is left when a party of a stream is killed by SIGKILL, and when all are: files, shared memory,
-//! processes.
+//! Counts the files, shared memory and processes that remain after a party of a stream, or all of them, are
+//! killed by SIGKILL.
 //!
-//! The others then have the time that was meant for the stream, and a second more, to end by themselves; a
-//! broker is asked by SIGTERM. A party that has not ended counts as a process that is left, and is killed
+//! After the kill the other parties have the stream's remaining time and a second more to end by themselves;
+//! a broker gets SIGTERM. A party that has still not ended counts as a remaining process, and is killed
 //! before the files are counted.
 
 use super::{OtherSubscriber, RivalBroker, RivalProcesses, RivalRun};
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use unisono_linux::signal::Signal;
 use unisono_measure::record::Figure;
 
-/// Where middleware leaves what it shares: POSIX shared memory, and iceoryx2's directory.
+/// Directories where middleware leaves shared objects: POSIX shared memory, and iceoryx2's directory.
 const SHARED: [&str; 2] = ["/dev/shm", "/tmp/iceoryx2"];
-/// Beyond its time, a party may take this long to end.
+/// Additional time that a party may take to end.
 const ENDING: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,7 +27,7 @@ enum KilledParty {
     All,
 }
 
-/// What was not there before.
+/// Files and processes that did not exist before.
 #[derive(Debug)]
 struct LeftBehind {
     files: BTreeSet<PathBuf>,
@@ -56,12 +56,12 @@ impl RivalRun<'_> {
         Ok(figures)
     }
 
-    /// Kills in the middle of a stream. `None`: there is no such party.
+    /// Kills the party in the middle of a stream. `None`: this middleware has no such party.
     fn kill(&self, party: KilledParty) -> Result<Option<LeftBehind>, NoResult> {
         if party == KilledParty::Broker && self.driver.broker == RivalBroker::None {
             return Ok(None);
         }
-        // what an earlier broker left would not count as left by this one
+        // files that an earlier broker left must not count for this one
         std::fs::remove_file(self.host.files.path("meet")).ok();
         let before = self.files();
         let RivalProcesses { publisher, subscribers, broker, .. } =
@@ -84,7 +84,7 @@ impl RivalRun<'_> {
         Ok(Some(LeftBehind { files: self.files().difference(&before).cloned().collect(), processes }))
     }
 
-    /// Files where middleware leaves some.
+    /// Files in the directories where middleware leaves some.
     fn files(&self) -> BTreeSet<PathBuf> {
         let mut found = BTreeSet::new();
         for directory in SHARED {
@@ -103,7 +103,7 @@ fn tell(child: &StudyChild, signal: Signal) -> Result<(), NoResult> {
     told.map_err(|error| NoResult::Failed(error.to_string()))
 }
 
-/// How many have not ended within a time.
+/// Number of processes that have not ended within a time.
 fn still_there(children: &mut [(KilledParty, StudyChild)], time: Duration) -> usize {
     let by = Instant::now() + time;
     loop {
@@ -116,7 +116,7 @@ fn still_there(children: &mut [(KilledParty, StudyChild)], time: Duration) -> us
 }
 
 fn collect(directory: &Path, found: &mut BTreeSet<PathBuf>) {
-    // what is not there, or goes meanwhile, is not left
+    // entries that vanish meanwhile do not count as remaining
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

@@ -1,12 +1,12 @@
-//! The event channel beside the middleware of others, each by programs of its own that do the same.
+//! Compares the event channel with other middleware; each has programs of its own with the same behavior.
 //!
 //! ```text
-//!   publisher -- middleware (and its broker, if it has one) --> subscriber [, and one that is stopped]
+//!   publisher -- middleware (and its broker, if any) --> subscriber [, and a stopped subscriber]
 //! ```
-//! One run of one middleware, in parts: paced events for the delay; the same beside busy loops on every
-//! processor, for the deadlines that are missed; as many as are taken, for the throughput; the same beside a
-//! subscriber that is stopped (SIGSTOP); and each party, and all, killed by SIGKILL in the middle
-//! (`killed`). At the end a paced stream shows whether all works again.
+//! One run of one middleware has these parts: paced events for the delay; paced events beside busy loops on
+//! every processor for missed deadlines; unpaced events for the throughput; unpaced events beside a stopped
+//! subscriber (SIGSTOP); and each party, and all parties, killed by SIGKILL in the middle (`killed`). At the
+//! end a paced stream shows whether all works again.
 
 use super::apart::{Party, RunHost, run_apart};
 use super::{Context, Driver, DriverKind, NoResult, RunResult};
@@ -28,24 +28,25 @@ mod killed;
 
 pub const RIVALS: DriverKind = DriverKind::of::<RivalsDriver>("rivals");
 
-/// Processes have to start and to find each other.
+/// Time for processes to start and to find each other.
 const START: Duration = Duration::from_millis(300);
-/// Discovery of DDS takes longest; zenoh begins its threads and tries again after a second.
+/// `START` for slow discovery: DDS takes longest; zenoh starts its threads and tries again after a
+/// second.
 const DISCOVERY: Duration = Duration::from_millis(1200);
-/// Where nothing came, an end was not there when measuring began, because the machine is busy. Then the ends
-/// get this many times as long to start.
+/// If no event came, an end was not ready when measuring began, because the machine is busy. The start time
+/// of the next attempt is multiplied by this.
 const MORE_TIME: u32 = 4;
-/// How often the ends get more time.
+/// Number of attempts with more time.
 const MORE_TIMES: u32 = 2;
-/// A subscriber writes its result.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// A broker begins to listen. Once it did not within five seconds, for a reason that is not known.
+/// Time for a subscriber to write its result.
+const RESULT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for a broker to begin listening. Once a broker took more than five seconds, for an unknown reason.
 const LISTENING: Duration = Duration::from_secs(30);
 const PORT: u16 = 5190;
-/// A publisher that nobody stops closes its connection within this time.
+/// Time for an unhindered publisher to close its connection.
 const CLOSING: Duration = Duration::from_secs(1);
 
-/// Cyclone DDS as it must be told where there is no multicast: on loopback.
+/// Cyclone DDS's settings for a network without multicast: loopback.
 const CYCLONE: &str = "<General><Interfaces><NetworkInterface name=\"lo\" multicast=\"false\"/></Interfaces>\
      <AllowMulticast>false</AllowMulticast></General>\
      <Discovery><Peers><Peer Address=\"127.0.0.1\"/></Peers><ParticipantIndex>auto</ParticipantIndex></Discovery>";
@@ -58,14 +59,13 @@ pub struct RivalsDriver {
     meet: MeetAt,
     broker: RivalBroker,
     message_bytes: usize,
-    /// Of the parts that measure delay and deadlines.
+    /// Event rate of the parts that measure delay and deadlines.
     events_per_s: f64,
-    /// How long after it was sent a paced event is due, beside busy loops.
+    /// Deadline of a paced event after it was sent, beside busy loops.
     deadline_ms: f64,
     /// How the event channel's programs and its broker wait.
     wait: ChannelWait,
-    /// Whether publisher and subscriber, and the broker where there is a third processor, have a processor
-    /// each.
+    /// Whether publisher and subscriber, and the broker if there is a third processor, have a processor each.
     pinned: bool,
 }
 
@@ -84,28 +84,28 @@ impl Default for RivalsDriver {
     }
 }
 
-/// How a middleware writes where its ends meet.
+/// A middleware's form of the address where its ends meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum MeetAt {
     Address,
     Tcp,
     Path,
-    /// Shared memory that a socket at a path brings.
+    /// Shared memory, announced through a socket at a path.
     Shm,
     Ipc,
-    /// As zenoh writes a TCP address.
+    /// A TCP address in zenoh's form.
     Locator,
     Port,
     Domain,
-    /// A name, where the middleware has a directory of its own.
+    /// A name, if the middleware has a directory of its own.
     Name,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum RivalBroker {
-    /// The ends find each other.
+    /// No broker: the ends find each other.
     None,
     Unisono,
     /// The event channel's listener for MQTT clients.
@@ -115,7 +115,7 @@ enum RivalBroker {
 
 impl Driver for RivalsDriver {
     fn around(&self, seconds: f64) -> Duration {
-        // the parts after the first, of which the last is cut in two, and the start of each
+        // the parts after the first (the last one is cut in two), and the start of each
         let kills = u32::from(self.broker != RivalBroker::None) + 3;
         self.start() * (5 + kills) + Duration::from_secs_f64(seconds * (3.5 + f64::from(kills)))
     }
@@ -143,7 +143,7 @@ impl Driver for RivalsDriver {
 }
 
 impl RivalsDriver {
-    /// From the start of the processes to the start of measuring.
+    /// Time from the start of the processes to the start of measuring.
     fn start(&self) -> Duration {
         if matches!(self.meet, MeetAt::Domain | MeetAt::Locator) { DISCOVERY } else { START }
     }
@@ -185,12 +185,12 @@ impl RivalRun<'_> {
         Ok(RunResult { figures, ..RunResult::default() })
     }
 
-    /// Events of a paced stream.
+    /// Number of events in a paced stream.
     fn paced_events(&self) -> f64 {
         (self.driver.events_per_s * self.measured.as_secs_f64()).max(1.0)
     }
 
-    /// The part of a paced stream that does not come by its deadline while a busy loop wants each processor.
+    /// Percentage of a paced stream's events that miss their deadline while a busy loop wants each processor.
     fn late_under_load(&self) -> Result<f64, NoResult> {
         let _loops = self.host.competitors()?;
         let stream = self.stream(self.driver.events_per_s, OtherSubscriber::Alone)?;
@@ -203,13 +203,13 @@ impl RivalRun<'_> {
         Ok(self.stream(0.0, company)?.events as f64 / self.measured.as_secs_f64())
     }
 
-    /// One stream to its end, as the subscriber that is not stopped saw it.
+    /// One stream to its end, as seen by the subscriber that is not stopped.
     fn stream(&self, events_per_s: f64, company: OtherSubscriber) -> Result<RivalStream, NoResult> {
         let leads = (0..=MORE_TIMES).map(|more| self.driver.start() * MORE_TIME.pow(more));
         first_that_came(leads, |lead| self.stream_after(lead, events_per_s, company))
     }
 
-    /// The same, measured once the processes have had the time `lead` to start.
+    /// As [`Self::stream`], with `lead` as the time for the processes to start.
     fn stream_after(
         &self,
         lead: Duration,
@@ -223,10 +223,10 @@ impl RivalRun<'_> {
             std::thread::sleep(processes.from.since(clock::now()).into());
             stopped.tell(Signal::Stop).map_err(|error| NoResult::Failed(error.to_string()))?;
         }
-        let longest = lead + self.measured + PATIENCE;
+        let longest = lead + self.measured + RESULT_TIMEOUT;
         child::wait_all(&mut processes.subscribers[..1], longest, self.interrupted)?;
         if company == OtherSubscriber::Alone {
-            // it tidies up; one that does not end is killed below
+            // the publisher cleans up; if it does not end, it is killed below
             let publisher = std::slice::from_mut(&mut processes.publisher);
             child::wait_all(publisher, CLOSING, self.interrupted).ok();
         }
@@ -256,7 +256,7 @@ impl RivalRun<'_> {
                 .arg(self.host.files.path(result));
             self.host.start(party, self.driver.pinned, command)
         };
-        // a result that is there from the part before would be read as this one's
+        // the result of an earlier part would be read as this part's
         std::fs::remove_file(self.host.files.path("subscriber")).ok();
         let publisher = process(Party::Sender, "publish", "publisher")?;
         let mut subscribers = vec![process(Party::Receiver, "subscribe", "subscriber")?];
@@ -277,7 +277,7 @@ impl RivalRun<'_> {
             MeetAt::Locator => format!("tcp/{tcp}"),
             MeetAt::Ipc => format!("ipc://{path}"),
             MeetAt::Port => PORT.to_string(),
-            // one that no program of the user's is likely to be in
+            // a domain that no program of the user is likely to use
             MeetAt::Domain => "71".to_owned(),
             MeetAt::Name => format!("unisono-rival-{}", std::process::id()),
         }
@@ -309,7 +309,7 @@ impl RivalRun<'_> {
                 command
             }
         };
-        // the broker of the part before was killed, and left it
+        // the broker of the earlier part was killed and left its socket
         std::fs::remove_file(self.host.files.path("meet")).ok();
         let mut broker = self.host.start(Party::Between, self.driver.pinned, command)?;
         self.await_broker(&mut broker)?;
@@ -338,7 +338,7 @@ impl RivalRun<'_> {
     }
 }
 
-/// Who else is there.
+/// A further subscriber beside the measured one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OtherSubscriber {
     Alone,
@@ -346,7 +346,7 @@ enum OtherSubscriber {
     Stopped,
 }
 
-/// The first stream of which something came, of those after each of the leads.
+/// The first stream with events; `leads` are the start times of the attempts.
 fn first_that_came(
     leads: impl IntoIterator<Item = Duration>,
     mut stream: impl FnMut(Duration) -> Result<RivalStream, NoResult>,

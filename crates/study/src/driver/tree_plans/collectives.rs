@@ -1,8 +1,8 @@
-//! The other collectives of a barrier tree's registers, against the same by messages.
+//! The other collectives of a barrier tree's registers, compared with the same collectives by messages.
 //!
-//! Allreduce (a sum), multicast and total exchange. Each is done by the tree as in the paper, by the same
-//! tree turned at the root switch, and by messages. By messages, allreduce and multicast go to one member and
-//! back, and the exchange goes from everybody to everybody.
+//! The collectives are allreduce (a sum), multicast and total exchange. Each is done by the tree as in the
+//! paper, by the same tree turned at the root switch, and by messages. By messages, allreduce and multicast
+//! go to one member and back, and the exchange goes from every member to every other.
 
 use super::{All, draw_group, planned};
 use rand_pcg::Pcg64Mcg;

@@ -1,13 +1,13 @@
-//! Trees beyond the paper against the paper's, simulated on the same networks and groups.
+//! Trees beyond the paper compared with the paper's trees, simulated on the same networks and groups.
 //!
 //! | compared | parts | each measured at |
 //! |---|---|---|
 //! | roots | `paper`, `turned` at the root switch, `any` switch as root (and turned) | sizes of groups |
-//! | ties between parents, if `concurrent` | by `number`, by `load`: the link that carries fewest groups | so many groups at once |
-//! | after failures, if `failed` | tree `repaired` link by link, planned `anew` | so many links of the tree gone |
+//! | ties between parents, if `concurrent` | by `number`, by `load`: the link with the fewest groups | numbers of concurrent groups |
+//! | after failures, if `failed` | tree `repaired` link by link, planned `anew` | numbers of failed links of the tree |
 //! | other collectives, if `collectives` | each by the tree, `turned`, by `messages` | sizes of groups |
 //!
-//! A figure is the mean over a run's networks, as with [`super::tree`]; nothing measures time.
+//! A figure is the mean over a run's networks, as in [`super::tree`]. No figure depends on elapsed time.
 
 mod collectives;
 
@@ -46,16 +46,16 @@ pub const TREE_PLANS: DriverKind =
 pub struct TreePlansDriver {
     #[serde(flatten)]
     network: NetworkSettings,
-    /// Groups that synchronize at once, one measurement each.
+    /// Numbers of groups that synchronize at once, one measurement each.
     concurrent: Option<Vec<u32>>,
-    /// Links of a tree that have failed, one measurement each.
+    /// Numbers of failed links of a tree, one measurement each.
     failed: Option<Vec<u32>>,
-    /// Compares the other collectives of a barrier tree's registers with messages.
+    /// Whether to compare the other collectives of a barrier tree's registers with messages.
     collectives: bool,
 }
 
 impl TreePlansDriver {
-    /// What the settings ask for; the first of several.
+    /// The comparison that the settings ask for; if they ask for several, the first.
     fn compared(&self) -> Compared<'_> {
         match (&self.concurrent, &self.failed, self.collectives) {
             (Some(counts), _, _) => Compared::Ties(counts),
@@ -86,7 +86,7 @@ impl Driver for TreePlansDriver {
         let one = match self.compared() {
             Compared::Ties(counts) => A_TREE * counts.iter().sum(),
             Compared::Failures(counts) => A_TREE * counts.iter().copied().max().unwrap_or(0),
-            // a total exchange is a barrier a member, by the tree and turned
+            // a total exchange is one barrier for each member, by the tree and by the turned tree
             Compared::Collectives => A_TREE * sizes + A_BARRIER * 2 * network.groups.iter().flatten().sum(),
             Compared::Roots => A_TREE * sizes,
         };
@@ -224,7 +224,7 @@ fn ties(
     Ok(())
 }
 
-/// Links of the tree fail one after the other; none of them cuts members off.
+/// Lets links of the tree fail one after the other; no failure cuts members off.
 fn failures(
     network: &SwitchNetwork,
     members: u32,
@@ -245,7 +245,7 @@ fn failures(
             let anew = planned(&left, &group, Roots::Members).ok()?;
             Some((link, left, anew))
         });
-        // a network of bridges: nothing more can fail
+        // all remaining links are bridges: no further link can fail
         let Some((link, left, anew)) = can_fail.next() else { break };
         failed.insert(link);
         standing.fail(NetworkFailure::Link(link)).map_err(|error| error.to_string())?;
@@ -277,7 +277,7 @@ fn without(network: &SwitchNetwork, failed: BTreeSet<u32>) -> SwitchNetwork {
         .expect("sound because fewer links are at each port")
 }
 
-/// How many switches have another register than before, or gained or lost one.
+/// Number of switches whose register changed, appeared or vanished.
 fn changed(now: &Tree, before: &Tree) -> usize {
     let differ = |(switch, register)| before.registers.get(switch) != Some(register);
     let gone = before.registers.keys().filter(|switch| !now.registers.contains_key(switch)).count();

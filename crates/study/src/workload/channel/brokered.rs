@@ -1,13 +1,13 @@
 //! The load of `deadlines.rs` through a broker: a supplier, the broker and a consumer, each in a thread of
-//! this process with connections between them.
+//! this process, with connections between them.
 //!
 //! ```text
 //!   arrivals, drawn before --> supplier == socket ==> broker: deadline or arrival, == socket ==> consumer:
 //!                                                     shares between classes                    100 us each
 //! ```
-//! The consumer is what is nearly full. What it was sent already, nothing can overtake, and its connection
-//! would hold thousands of such small events. So it acknowledges each event, and lets the broker send it only
-//! `WINDOW` events ahead for each unit of a class's weight.
+//! The consumer is nearly fully loaded. No event can overtake those already sent to it, and its connection
+//! could hold thousands of such small events. So it acknowledges each event, and lets the broker send only
+//! `WINDOW` unacknowledged events for each unit of a class's weight.
 
 use super::deadlines::{CLASSES, Coming, DeadlineCount, EXECUTION, ServedBy, arrivals, due, shares, streams};
 use std::hint::spin_loop;
@@ -20,22 +20,22 @@ use unisono_broker::{
 use unisono_linux::clock::{self, Nanos};
 use unisono_linux::timer;
 
-/// Events that the consumer is sent before it has acknowledged them, for each unit of a class's weight. With
-/// one, four are on their way: 400 us of work, longer than an acknowledgement takes to come back. With more,
-/// more events that are due later would be ahead of an urgent one.
+/// Unacknowledged events at the consumer for each unit of a class's weight. With 1, four are on their way:
+/// 400 us of work, longer than an acknowledgement takes to arrive. With more, more events with later
+/// deadlines would be ahead of an urgent one.
 const WINDOW: usize = 1;
-/// More than ever wait in one class: half a second of arrivals.
+/// More events than ever wait in one class: half a second of arrivals.
 const QUEUE: usize = 16_384;
-/// The consumer looks this often whether all has been published.
-const LOOK: Duration = Duration::from_millis(10);
-/// Receiving and acknowledging take part of the time that an event takes. A consumer that was not ready for
-/// the next event for longer than this begins at that moment.
+/// The consumer's interval for checking whether all events have been published.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Receiving and acknowledging count as part of an event's execution time. If the consumer becomes ready more
+/// than this after the previous event's end, execution starts at that moment.
 const BETWEEN: Nanos = Nanos(EXECUTION.0 / 2);
 
-/// Lets events arrive for `length` at a broker that listens at `address`, and consumes until all have come.
+/// Publishes events for `length` at a broker that listens at `address`, and consumes until all have arrived.
 ///
 /// # Errors
-/// The address cannot be listened at, or the broker refuses what this program asks of it.
+/// The broker cannot listen at the address, or refuses a request of this program.
 pub fn measure(
     address: &BrokerAddress,
     by: ServedBy,
@@ -56,13 +56,13 @@ pub fn measure(
     })
 }
 
-/// What the supplier has to say when it has published all.
+/// The supplier's report after it has published all events.
 #[derive(Debug, Default)]
 struct Supplied {
     is_over: AtomicBool,
     /// Events that the consumer will get.
     taken: AtomicU64,
-    /// Events that were past their deadline before the broker had them, because this process slept.
+    /// Events past their deadline before the broker had them, because this process slept.
     late: AtomicU64,
 }
 
@@ -133,7 +133,7 @@ fn supply(
         let event = if by == ServedBy::Deadline { event.due_at(due) } else { event };
         supplier.publish_later(topics[arrived.topic], &event)?;
     }
-    // the answer comes behind all of them
+    // the answer follows all published events
     supplier.statistics()?;
     let late = skipped + supplier.rejected();
     supplied.late.store(late, Ordering::Relaxed);
@@ -145,12 +145,12 @@ fn streams_of(class: usize) -> usize {
     streams(class).len()
 }
 
-/// How many of the events that came were late at the end of their execution.
+/// Returns how many of the received events were late at the end of their execution.
 fn consume(consumer: &mut Client, start: Nanos, supplied: &Supplied) -> Result<u64, unisono_broker::Error> {
     let (mut came, mut late, mut end) = (0, 0, Nanos::ZERO);
     loop {
-        let Some(reception) = consumer.receive(Some(LOOK))? else {
-            // what the supplier says last it says before it is over
+        let Some(reception) = consumer.receive(Some(POLL_INTERVAL))? else {
+            // the supplier stores its counts before `is_over`
             let is_over = supplied.is_over.load(Ordering::Relaxed);
             if is_over && came >= supplied.taken.load(Ordering::Relaxed) {
                 return Ok(late);

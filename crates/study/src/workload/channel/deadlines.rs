@@ -1,11 +1,11 @@
-//! Deadlines that are missed, by the clock, when every class has 95 % of what its share carries.
+//! Missed deadlines, measured by the clock, when every class has a load of 95 % of its share.
 //!
 //! ```text
 //!   arrivals, drawn before --> EventChannel: deadline or arrival, shares between classes --> spin 100 us
 //! ```
 //! Three classes, each with a sensor (an event every 10 ms), updates (20 events every 50 ms) and video in
 //! rounds (all frames of half a second at once, section 3.5 of Shenoy et al.). An event is due when the next
-//! of its kind comes. `crates/eventchannel/tests/deadlines.rs` has the same load by simulation.
+//! of its kind arrives. `crates/eventchannel/tests/deadlines.rs` simulates the same load.
 
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -21,28 +21,28 @@ use unisono_fairqueue::{ClassSpec, Hierarchy, Weight};
 use unisono_linux::clock::{self, Nanos};
 use unisono_linux::timer;
 
-/// What a consumer does with an event.
+/// A consumer's execution time for an event.
 pub(super) const EXECUTION: Nanos = Nanos(100_000);
 /// Name and weight of each class.
 pub(super) const CLASSES: [(&str, u32); 3] = [("control", 1), ("video", 2), ("bulk", 1)];
 const MILLISECOND: Nanos = Nanos(1_000_000);
 
-/// Which event of a class comes first.
+/// The order in which events of a class are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ServedBy {
     #[default]
     Deadline,
-    /// First in, first out: the channel is not told the deadlines.
+    /// First in, first out: the channel does not get the deadlines.
     Arrival,
 }
 
-/// Events of a run.
+/// The events of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeadlineCount {
     pub events: u64,
     pub missed: u64,
-    /// From the first arrival to the end of the last delivery.
+    /// Time from the first arrival to the end of the last delivery.
     pub took: Nanos,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Coming {
     pub(super) due: Nanos,
 }
 
-/// Period (ms) and events at once of each stream of a class: together 95 % of its share.
+/// Period (ms) and number of simultaneous events of each stream of a class: together 95 % of its share.
 pub(super) fn streams(class: usize) -> [(u64, u64); 3] {
     // a quarter of the time carries 10,000 events of 100 us in 4 s, half of it 20,000
     [(10, 1), (50, 20), (500, if class == 1 { 2125 } else { 937 })]
@@ -112,10 +112,10 @@ fn channel() -> Result<(LoadedChannel, unisono_eventchannel::SupplierId, Vec<Top
     Ok((channel, supplier, topics))
 }
 
-/// Lets events arrive for `length`, and serves until all have been delivered.
+/// Publishes events for `length`, and serves until all have been delivered.
 ///
 /// # Errors
-/// The channel refuses what this program asks of it.
+/// The channel refuses a request of this program.
 pub fn measure(by: ServedBy, length: Duration, seed: u64) -> Result<DeadlineCount, String> {
     let (mut channel, supplier, topics) = channel()?;
     let coming = arrivals(length.into(), seed);
@@ -128,7 +128,7 @@ pub fn measure(by: ServedBy, length: Duration, seed: u64) -> Result<DeadlineCoun
         while let Some(arrived) = coming.get(next).filter(|arrived| arrived.at <= now) {
             next += 1;
             if arrived.due <= now {
-                // this process slept meanwhile; the channel takes no event that is late already
+                // this process slept meanwhile; the channel does not accept an event that is already late
                 done.missed += 1;
                 continue;
             }

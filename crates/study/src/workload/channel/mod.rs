@@ -1,5 +1,5 @@
-//! The event channel: which deadlines it keeps when it is nearly full, in this process alone and through a
-//! broker, and what an event costs among many subscriptions.
+//! The event channel: deadlines that it keeps when nearly full, within this process and through a broker, and
+//! the cost of an event among many subscriptions.
 
 pub mod brokered;
 pub mod deadlines;

@@ -1,5 +1,5 @@
-//! What an event costs in the channel, from its publication to the end of its delivery, among so many
-//! subscriptions of which two match.
+//! The cost of an event in the channel, from its publication to the end of its delivery, by the number of
+//! subscriptions, two of which match.
 
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
@@ -11,7 +11,7 @@ use unisono_eventchannel::{
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 use unisono_linux::clock::Nanos;
 
-/// What subscriptions ask for.
+/// The filter of the subscriptions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SubscriptionKind {
@@ -22,7 +22,7 @@ pub enum SubscriptionKind {
     Equal,
     /// `level >= 7 and level < 8`
     Range,
-    /// `level > 2000007`, and of two `level > 0`: a range without an upper end
+    /// `level > 2000007`, and `level > 0` for two of them: a range without an upper end
     Half,
     /// `name starts_with "n7-"`
     Prefix,
@@ -30,13 +30,13 @@ pub enum SubscriptionKind {
     Mixed,
 }
 
-/// Subscriptions that one consumer has.
+/// Subscriptions of one consumer.
 const EACH: u32 = 10;
-/// Events between two looks at the clock.
+/// Events between two readings of the clock.
 const BATCH: u32 = 1000;
 const TOPIC: &str = "plant/0/hot";
 
-/// What subscription `at` asks for; always two ask for the same.
+/// The topic and filter of subscription `at`; two subscriptions in a row have the same.
 fn interest(kind: SubscriptionKind, at: u32) -> Result<Interest, String> {
     let at = at / 2;
     let (pattern, filter) = match kind {
@@ -64,10 +64,10 @@ fn interest(kind: SubscriptionKind, at: u32) -> Result<Interest, String> {
     Ok(interest.filtered(filter))
 }
 
-/// Nanoseconds an event among `subscriptions`, measured for `time`.
+/// Nanoseconds per event among `subscriptions`, measured for `time`.
 ///
 /// # Errors
-/// The channel refuses a subscription, or not two of them match.
+/// The channel refuses a subscription, or the number of matching subscriptions is not two.
 pub fn measure(kind: SubscriptionKind, subscriptions: u32, time: Duration) -> Result<f64, String> {
     let said = |error: unisono_eventchannel::ChannelError| error.to_string();
     let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
@@ -110,7 +110,7 @@ pub fn measure(kind: SubscriptionKind, subscriptions: u32, time: Duration) -> Re
         events += u64::from(BATCH);
     }
     let took = start.elapsed().as_nanos() as f64 / events.max(1) as f64;
-    // both subscriptions are the first consumer's, which gets an event once
+    // both subscriptions belong to the first consumer, which gets an event once
     if delivered != events + u64::from(BATCH) {
         return Err(format!("{delivered} of {} events were delivered", events + u64::from(BATCH)));
     }

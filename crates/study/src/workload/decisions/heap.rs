@@ -1,12 +1,11 @@
-//! Start-time fair queuing by the textbook: one heap of (start tag, arrival), and a queue of packets for each
-//! class.
+//! Textbook start-time fair queuing: one heap of (start tag, arrival), and a queue of packets for each class.
 
 use super::Queue;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use unisono_fairqueue::Packet;
 
-/// Divisible by the weights 1, 2, 3 and 6, so that tags are whole.
+/// Divisible by the weights 1, 2, 3 and 6, so that tags are integers.
 const UNIT: u64 = 6;
 
 struct HeapClass {

@@ -1,8 +1,9 @@
-//! What a decision costs: one packet out and one in, under each discipline, in this process.
+//! The cost of a decision: one packet out and one in, under each discipline, within this process.
 //!
-//! Each step takes the packet to be served and gives a new packet to a class: to the one served (*saturated*:
-//! every class always wants service) or to one drawn at random (*random*: classes fall idle and wake). The
-//! sequence is the same for all disciplines. Time is taken over a batch, so that the clock costs nothing.
+//! Each step dequeues a packet and enqueues a new one in a class: in the class just served (*saturated*:
+//! every class is always backlogged) or in a random class (*random*: classes become idle and backlogged
+//! again). The sequence is the same for all disciplines. Time is measured over a batch, so that reading the
+//! clock costs next to nothing.
 
 mod heap;
 
@@ -17,11 +18,11 @@ use unisono_linux::clock::Nanos;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Decider {
-    /// Start-time fair queuing by the textbook: a binary heap of start tags.
+    /// Textbook start-time fair queuing: a binary heap of start tags.
     Heap,
-    /// Ours, all classes below the root.
+    /// Our scheduler, all classes below the root.
     StartTime,
-    /// Ours, the same classes in four levels.
+    /// Our scheduler, the same classes in four levels.
     FourLevels,
     Fifo,
     RoundRobin,
@@ -29,7 +30,7 @@ pub enum Decider {
 }
 
 impl Decider {
-    /// The first one is what the others are compared with.
+    /// All deciders; the first is the baseline of the comparison.
     pub const ALL: [Self; 6] =
         [Self::Heap, Self::StartTime, Self::FourLevels, Self::Fifo, Self::RoundRobin, Self::Weighted];
 
@@ -45,7 +46,7 @@ impl Decider {
     }
 }
 
-/// Which class the next packet belongs to.
+/// The class of the next packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
@@ -56,7 +57,7 @@ pub enum Pattern {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Took {
     pub decider: Decider,
-    /// For a packet out and one in.
+    /// Time for one packet out and one in.
     pub ns_per_packet: f64,
     /// A hash of the order of departures.
     pub order: u64,
@@ -66,10 +67,11 @@ const WEIGHTS: [u32; 4] = [1, 2, 3, 6];
 const LINK: u64 = 100_000_000;
 const QUANTUM: u32 = 1500;
 
-/// Packets between two looks at the clock.
+/// Packets between two readings of the clock.
 const BATCH: u32 = 4096;
 
-/// The same packets for every decider: a linear congruence, so that drawing costs nothing.
+/// The same packets for every decider, from a linear congruential generator, so that drawing costs next to
+/// nothing.
 #[derive(Clone)]
 struct Draw(u64);
 
@@ -88,7 +90,7 @@ trait Queue {
 struct Of<D> {
     discipline: D,
     leaves: Vec<ClassId>,
-    /// The time, for disciplines that need one: a link's.
+    /// The current time of a link, for disciplines that need the time.
     now: Nanos,
 }
 
@@ -150,11 +152,11 @@ fn queue(decider: Decider, classes: u32) -> Box<dyn Queue> {
 }
 
 /// Measures every decider with this many classes, each for the time `each`. The order of the first packets,
-/// of the same number for all, is remembered.
+/// of the same number for all, is recorded.
 pub fn measure(classes: u32, pattern: Pattern, each: Duration, seed: u64) -> Vec<Took> {
     let mut took: Vec<Took> = Vec::new();
     let draw = Draw(seed);
-    // every second run the other way round, so that who comes first is nobody's advantage
+    // every second run in reverse order, so that no decider profits from its position
     let mut order = Decider::ALL;
     if seed % 2 == 1 {
         order.reverse();

@@ -1,17 +1,17 @@
-//! Which processes are neighbours: a periodic grid, as square as the number of processes allows.
+//! The neighbors of a process in a periodic grid, as square as the number of processes allows.
 
 use unisono_rma::Rank;
 
 /// Left, right, above, below.
 pub(super) const NEIGHBOURS: usize = 4;
 
-/// The side of a neighbour's ghost area that ours goes to.
+/// The side of a neighbor's ghost area that our data goes to.
 pub(super) const OPPOSITE: [usize; NEIGHBOURS] = [1, 0, 3, 2];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Grid {
     pub(super) neighbour: [Rank; NEIGHBOURS],
-    /// The neighbours without duplicates.
+    /// The neighbors without duplicates.
     pub(super) around: Vec<Rank>,
 }
 
@@ -23,7 +23,7 @@ impl Grid {
         let (row, column) = (rank / columns, rank % columns);
         let left = row * columns + (column + columns - 1) % columns;
         let right = row * columns + (column + 1) % columns;
-        // in a single row nobody is above or below: all four sides are the neighbours' in the row
+        // in a single row the neighbors above and below are the left and right ones
         let (above, below) = match rows {
             1 => (left, right),
             _ => ((row + rows - 1) % rows * columns + column, (row + 1) % rows * columns + column),

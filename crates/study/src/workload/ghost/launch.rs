@@ -6,13 +6,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use unisono_rma::{Key, environment};
 
-/// Ranks that still run are killed when this is dropped.
+/// Running ranks; killed when dropped.
 struct Ranks(Vec<Child>);
 
 impl Drop for Ranks {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // one that has ended needs no killing; there is nobody left to tell either way
+            // killing a rank that has ended does no harm, and `drop` cannot report an error
             child.kill().ok();
             child.wait().ok();
         }
@@ -20,7 +20,7 @@ impl Drop for Ranks {
 }
 
 /// Starts the exchange as processes of `unisono` with these arguments, and waits for all of them. If one
-/// fails, the others are ended. The ranks end with the calling thread.
+/// fails, the others are ended. The ranks are killed when the calling thread ends.
 pub fn launch(unisono: &Path, arguments: &[String], exchange: &Exchange) -> Result<(), Error> {
     exchange.check()?;
     let refused = |error: unisono_rma::Error| Error::Exchange(error.to_string());
@@ -40,7 +40,7 @@ pub fn launch(unisono: &Path, arguments: &[String], exchange: &Exchange) -> Resu
             source,
         })?);
     }
-    // a rank that dies is noticed by the others, which then end with an error themselves
+    // if a rank dies, the others notice it and end with an error themselves
     let mut failed = None;
     for (rank, child) in ranks.0.iter_mut().enumerate() {
         let status =

@@ -1,15 +1,15 @@
-//! The nearest-neighbour exchange of ghost areas over Unisono's own windows, as processes of one host.
+//! The nearest-neighbor exchange of ghost areas over Unisono's own windows, by processes of one host.
 //!
-//! It writes the same results as the peer in C (`peers/ghost.c`), over `unisono-rma` instead of an MPI. The
-//! processes form a periodic grid of two dimensions. In each step, each puts one message of each size to its
-//! four neighbours. A batch of steps is timed between two barriers, and the slowest process's time counts.
-//! Also measured: one operation with what completes it, and a barrier.
+//! It writes the same results as the peer in C (`peers/ghost.c`), but uses `unisono-rma` instead of an MPI.
+//! The processes form a periodic grid of two dimensions. In each step, a process puts one message of the
+//! given size to each of its four neighbors. A batch of steps is timed between two barriers, and the slowest
+//! process's time counts. It also measures one operation with its completion, and a barrier.
 //!
 //! ```text
 //!   launch (one process) --starts--> rank 0, rank 1, ... --rank 0 writes--> one JSON object a measurement
 //! ```
-//! Cost: only the loop is timed. Every method and size is first checked to deliver what it should. When not
-//! to use it: across hosts. Messages have no counterpart here, because the engine has windows only.
+//! Cost: only the loop is timed. Every method is first checked at every size to deliver the right data. When
+//! not to use it: across hosts. Messages have no counterpart here, because the engine has windows only.
 //!
 //! Reference: Thakur, Gropp, Toonen, "Minimizing Synchronization Overhead in the Implementation of MPI
 //! One-Sided Communication", section 1 (asserts of its figure 1) and section 5.
@@ -26,39 +26,39 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use unisono_rma::Style;
 
-pub const MOST_PROCESSES: usize = 256;
+pub const MAX_PROCESSES: usize = 256;
 
-/// As in the peer.
-pub const MOST_REPETITIONS: usize = 101;
+/// The limit of the peer in C.
+pub const MAX_REPETITIONS: usize = 101;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exchange {
     pub processes: usize,
-    /// Of each measurement, all repetitions together.
+    /// Seconds of each measurement, all repetitions together.
     pub seconds: f64,
     pub repetitions: usize,
-    /// Bytes to each neighbour.
+    /// Bytes to each neighbor.
     pub sizes: Vec<usize>,
-    /// Empty: all methods.
+    /// The methods to measure. Empty: all.
     pub only: Vec<String>,
     pub windows: Vec<String>,
     pub style: Style,
     pub pin: Pin,
-    /// `None`: standard output.
+    /// The result file. `None`: standard output.
     pub result: Option<PathBuf>,
 }
 
 impl Exchange {
     pub fn check(&self) -> Result<(), super::Error> {
         let refuse = |text: String| Err(super::Error::Options(text));
-        if !(1..=MOST_PROCESSES).contains(&self.processes) {
-            return refuse(format!("{} processes; 1 to {MOST_PROCESSES} are possible", self.processes));
+        if !(1..=MAX_PROCESSES).contains(&self.processes) {
+            return refuse(format!("{} processes; 1 to {MAX_PROCESSES} are possible", self.processes));
         }
         if !(self.seconds > 0.0 && self.seconds <= 600.0) {
             return refuse(format!("{} seconds: measure more than 0 and at most 600", self.seconds));
         }
-        if !(1..=MOST_REPETITIONS).contains(&self.repetitions) {
-            return refuse(format!("{} repetitions; 1 to {MOST_REPETITIONS} are possible", self.repetitions));
+        if !(1..=MAX_REPETITIONS).contains(&self.repetitions) {
+            return refuse(format!("{} repetitions; 1 to {MAX_REPETITIONS} are possible", self.repetitions));
         }
         if let Some(size) = self.sizes.iter().find(|size| !(1..=1 << 20).contains(*size)) {
             return refuse(format!("{size} bytes to each neighbour; 1 to 1048576 are possible"));
@@ -82,23 +82,23 @@ pub struct Measured {
     pub method: String,
     /// `allocated`, `created` or `none`.
     pub window: String,
-    /// Bytes to each neighbour, or of the operation.
+    /// Bytes to each neighbor, or of the operation.
     pub bytes: u64,
     /// Steps of a repetition.
     pub steps: u64,
     pub repetitions: u64,
     /// Nanoseconds of a step in the best repetition.
     pub min_ns: f64,
-    /// In the median repetition.
+    /// Nanoseconds of a step in the median repetition.
     pub median_ns: f64,
-    /// In the worst repetition.
+    /// Nanoseconds of a step in the worst repetition.
     pub max_ns: f64,
-    /// Bandwidth of one neighbour's message, in megabytes a second.
+    /// Bandwidth of one neighbor's message, in megabytes per second.
     pub median_mb_s: f64,
 }
 
 impl Measured {
-    /// One object a line. A line that was cut off ends the reading.
+    /// Parses one object a line. Reading ends at a line that was cut off.
     pub fn read(text: &str) -> Result<Vec<Self>, serde_json::Error> {
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         whole.lines().filter(|line| !line.trim().is_empty()).map(serde_json::from_str).collect()

@@ -9,22 +9,22 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 use unisono_rma::{Assert, Job, JobMembership, Lock, Operation, Rank, Spec, Window};
 
-/// How long ranks wait for each other at the start.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Time for which ranks wait for each other at the start.
+const PEER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The least size of a window: the longest single operation.
-const LEAST: usize = 1 << 20;
+const MIN_WINDOW_BYTES: usize = 1 << 20;
 
 /// The most steps of a batch, whatever the time.
-const MOST_STEPS: u64 = 1 << 24;
-/// The number of steps grows at most by this factor: the first steps may have taken long for other reasons,
-/// or less than the clock can see.
-const MOST_GROWTH: f64 = 64.0;
+const MAX_STEPS: u64 = 1 << 24;
+/// The number of steps grows at most by this factor, because the first steps may have been slow for other
+/// reasons, or too fast for the clock.
+const MAX_GROWTH: f64 = 64.0;
 
 /// Lengths of single operations.
 const LENGTHS: [usize; 4] = [8, 1024, 65_536, 1 << 20];
 
-/// What is sent to one side. It lives for ever, so nothing is copied before it is sent.
+/// The data sent to one side. It is never freed, so the engine need not copy it before sending.
 type Lent = &'static [u8];
 
 struct GhostSide<'a> {
@@ -46,9 +46,9 @@ type ExchangeStep<'s> = &'s mut dyn FnMut(Option<&mut Window>, &mut Job) -> Resu
 pub fn run(place: &JobMembership, exchange: &Exchange) -> Result<(), Error> {
     exchange.check()?;
     pin_participant(&exchange.pin.placement()?, place.rank.index())?;
-    let job = Job::shared(place, PATIENCE).map_err(said)?;
+    let job = Job::shared(place, PEER_TIMEOUT).map_err(said)?;
     let rank = place.rank.index();
-    let longest = exchange.sizes.iter().copied().max().unwrap_or(1).max(LEAST);
+    let longest = exchange.sizes.iter().copied().max().unwrap_or(1).max(MIN_WINDOW_BYTES);
     let sent = [0, 1, 2, 3].map(|side| &*vec![pattern(rank, side); longest].leak());
     let out: Box<dyn Write> = match &exchange.result {
         Some(path) if rank == 0 => {
@@ -57,7 +57,7 @@ pub fn run(place: &JobMembership, exchange: &Exchange) -> Result<(), Error> {
         Some(_) => Box::new(std::io::sink()),
         None => Box::new(std::io::stdout()),
     };
-    let numbers = vec![1.0; LEAST / 8].leak();
+    let numbers = vec![1.0; MIN_WINDOW_BYTES / 8].leak();
     let grid = Grid::around(rank, place.size);
     let mut member = GhostSide { job, exchange, grid, sent, numbers, out };
     if exchange.wants("barrier") {
@@ -85,7 +85,7 @@ fn pattern(rank: usize, side: usize) -> u8 {
     (16 * rank + side) as u8
 }
 
-/// Puts to all neighbours, each into its area of the opposite side.
+/// Puts to all neighbors, each into its area of the opposite side.
 #[inline]
 fn put_all(
     window: &mut Window,
@@ -101,7 +101,7 @@ fn put_all(
 }
 
 impl GhostSide<'_> {
-    /// Measures everything that needs a window.
+    /// Measures all methods that need a window.
     fn windows(&mut self, memory: &str, window: &mut Window) -> Result<(), Error> {
         let (grid, sent) = (self.grid.clone(), self.sent);
         for &bytes in &self.exchange.sizes {
@@ -137,7 +137,7 @@ impl GhostSide<'_> {
         self.operations(memory, window)
     }
 
-    /// Measures single operations and what completes them: rank 0 to its right neighbour.
+    /// Measures single operations with their completion: rank 0 to its right neighbor.
     fn operations(&mut self, memory: &str, window: &mut Window) -> Result<(), Error> {
         const NAMES: [&str; 4] = ["put_flush", "get_flush", "accumulate_flush", "fetch_flush"];
         if !NAMES.iter().any(|name| self.exchange.wants(name)) {
@@ -145,7 +145,7 @@ impl GhostSide<'_> {
         }
         let (target, is_origin) = (self.grid.neighbour[1], self.job.rank() == Rank(0));
         let (data, numbers) = (self.sent[0], self.numbers);
-        let mut into = vec![0_u8; LEAST];
+        let mut into = vec![0_u8; MIN_WINDOW_BYTES];
         window.lock_all(Assert::NONE).map_err(said)?;
         for name in NAMES.into_iter().filter(|name| self.exchange.wants(name)) {
             let lengths = if name == "fetch_flush" { &LENGTHS[..1] } else { &LENGTHS[..] };
@@ -170,7 +170,7 @@ impl GhostSide<'_> {
         window.unlock_all().map_err(said)
     }
 
-    /// Checks that what the neighbours send arrives where it belongs, then measures.
+    /// Checks that the neighbors' data arrives in the right places, then measures.
     fn exchange_with(
         &mut self,
         method: &str,
@@ -200,7 +200,7 @@ impl GhostSide<'_> {
         self.measure(method, memory, bytes, Some(window), step)
     }
 
-    /// The slowest rank's time for this many steps, in seconds; every rank gets the same number.
+    /// The slowest rank's time for this many steps, in seconds; every rank gets the same value.
     fn batch(
         &mut self,
         steps: u64,
@@ -230,15 +230,15 @@ impl GhostSide<'_> {
         let share = seconds / repetitions as f64;
         let mut times = Vec::new();
         let mut steps = 1_u64;
-        // as many steps as fill a repetition's share of the time, found by going on from fewer; the quicker
-        // of two batches decides, for one may have been interrupted
+        // finds the number of steps that fills a repetition's share of the time, starting from fewer; the
+        // faster of two batches decides, because one may have been interrupted
         loop {
             let took = self.batch(steps, window.as_deref_mut(), step)?;
-            if took < share / 2.0 && steps < MOST_STEPS {
-                steps *= (share / took.max(1e-9)).clamp(2.0, MOST_GROWTH) as u64;
+            if took < share / 2.0 && steps < MAX_STEPS {
+                steps *= (share / took.max(1e-9)).clamp(2.0, MAX_GROWTH) as u64;
                 continue;
             }
-            // far too long to have been interrupted only
+            // far too long for an interruption to be the reason
             let is_hopeless = steps == 1 && took >= 4.0 * seconds;
             let again = if is_hopeless { took } else { self.batch(steps, window.as_deref_mut(), step)? };
             let least = took.min(again);
@@ -246,7 +246,7 @@ impl GhostSide<'_> {
                 times.extend([took * 1e9, again * 1e9]);
                 break;
             }
-            if least >= share / 2.0 || steps >= MOST_STEPS {
+            if least >= share / 2.0 || steps >= MAX_STEPS {
                 steps = ((steps as f64 * share / least.max(1e-9)) as u64).max(1);
                 break;
             }

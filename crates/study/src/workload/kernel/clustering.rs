@@ -1,12 +1,11 @@
 //! Clusters a stream of points, after the paper's application (section 4).
 //!
-//! Points arrive in batches. For each batch, candidates are tried one after the other as new centres. A
-//! candidate becomes a centre if that saves more than a centre costs. A round (one candidate) has two
-//! barriers: first all threads add up what the candidate would save for their points, then all adopt it or
-//! not.
+//! Points arrive in batches. For each batch, candidates are tried one after another as new centers. A
+//! candidate becomes a center if this saves more than a center costs. A round (one candidate) has two
+//! barriers: first all threads add up the saving for their points, then all adopt or reject the candidate.
 //!
-//! All numbers are whole, so the result does not depend on the number of threads. The twin in C with OpenMP
-//! is `peers/clustering_openmp.c`.
+//! All numbers are integers, so the result does not depend on the number of threads. The same program in C
+//! with OpenMP is `peers/clustering_openmp.c`.
 
 use crate::workload::own::{BarrierChoice, OwnSeat};
 use crate::workload::{Error, Measurement, Options, barrier};
@@ -42,14 +41,14 @@ impl Batch {
         Self { points }
     }
 
-    /// A multiplicative hash, so that rounds need no shared generator.
+    /// The candidate of a round: a multiplicative hash, so that rounds need no shared generator.
     fn candidate(&self, round: u64) -> &[i32; DIMENSIONS] {
         let hash = round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
         &self.points[(hash % self.points.len() as u64) as usize]
     }
 }
 
-/// One thread's points, and what each pays now.
+/// One thread's points, and the current cost of each.
 pub(crate) struct BatchPart<'a> {
     batch: &'a Batch,
     range: Range<usize>,
@@ -64,20 +63,20 @@ impl<'a> BatchPart<'a> {
         Self { batch, total: FAR * range.len() as i64, cost: vec![FAR; range.len()], range }
     }
 
-    /// Forgets all centres: a new batch has arrived.
+    /// Removes all centers, because a new batch has arrived.
     pub(crate) fn reset(&mut self) {
         self.cost.fill(FAR);
         self.total = FAR * self.cost.len() as i64;
     }
 
-    /// What the round's candidate would save for these points.
+    /// The saving of the round's candidate for these points.
     pub(crate) fn saving(&self, round: u64) -> i64 {
         let candidate = self.batch.candidate(round);
         let points = &self.batch.points[self.range.clone()];
         points.iter().zip(&self.cost).map(|(point, cost)| (cost - distance(point, candidate)).max(0)).sum()
     }
 
-    /// Adopts the round's candidate if it saves more than a centre costs.
+    /// Adopts the round's candidate if it saves more than a center costs.
     pub(crate) fn decide(&mut self, round: u64, saving: i64) {
         if saving > CENTRE_COST {
             let candidate = self.batch.candidate(round);
@@ -88,7 +87,7 @@ impl<'a> BatchPart<'a> {
         }
     }
 
-    /// What all these points pay now.
+    /// The current cost of all these points.
     pub(crate) fn total(&self) -> i64 {
         self.total
     }
@@ -99,7 +98,7 @@ fn distance(a: &[i32; DIMENSIONS], b: &[i32; DIMENSIONS]) -> i64 {
     i64::from(sum)
 }
 
-/// With threads and one of Unisono's barriers.
+/// Runs with threads and one of Unisono's barriers.
 pub fn run_unisono(choice: &BarrierChoice, options: &Options) -> Result<Measurement, Error> {
     options.check()?;
     let (group, chosen_because) = choice.group(options)?;
@@ -118,7 +117,7 @@ pub fn run_unisono(choice: &BarrierChoice, options: &Options) -> Result<Measurem
             savings[index].store(share.saving(round), Relaxed);
             seat.wait()?;
             share.decide(round, savings.iter().map(|saving| saving.load(Relaxed)).sum());
-            // Read after the run only: the last value is the result.
+            // read only after the run: the last value is the result
             totals[index].store(share.total(), Relaxed);
             seat.wait()
         }

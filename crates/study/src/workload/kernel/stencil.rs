@@ -1,8 +1,8 @@
 //! Heat in a plate: red-black Gauss-Seidel on a square grid.
 //!
-//! A cell becomes the mean of its four neighbours, which have the other colour. So all cells of one colour
-//! may be computed at once, and the result does not depend on the number of threads. An iteration has two
-//! barriers, about 50 us apart with two threads and the default size, which is the grain of the paper's
+//! A cell becomes the mean of its four neighbors, which have the other color. So all cells of one color may
+//! be computed at once, and the result does not depend on the number of threads. An iteration has two
+//! barriers, about 50 us apart with two threads and the default size, close to the grain of the paper's
 //! stream clustering (81 us).
 //!
 //! Two runtimes: rayon's work stealing, and threads with one of Unisono's barriers. The twin in C with OpenMP
@@ -18,8 +18,8 @@ use std::sync::{Mutex, PoisonError};
 /// Cells along a side by default.
 pub const DEFAULT_SIZE: usize = 512;
 
-/// The grid with its rim, each colour by itself: cell `(row, column)` has colour `(row + column) % 2` and is
-/// at `row * width + column / 2`.
+/// The grid with its rim, stored by color: cell `(row, column)` has color `(row + column) % 2` and is at `row
+/// * width + column / 2`.
 struct Plate<T> {
     size: usize,
     width: usize,
@@ -53,26 +53,26 @@ impl<T> Plate<T> {
     }
 }
 
-/// For the cells of one colour in a row: the index of the first one, and of its left neighbour.
+/// For the cells of one color in a row: the index of the first cell, and of its left neighbor.
 fn first_places(row: usize, colour: usize) -> (usize, usize) {
     let column = 1 + (row + 1 + colour) % 2;
     (column / 2, (column - 1) / 2)
 }
 
-/// How many cells of one colour an inner row has.
+/// The number of cells of one color in an inner row.
 fn cells(size: usize, row: usize, colour: usize) -> usize {
     let column = 1 + (row + 1 + colour) % 2;
     (size + 2 - column) / 2
 }
 
-/// With rayon: a pool of workers, and a parallel loop over rows for each colour.
+/// Runs with rayon: a pool of workers, and a parallel loop over rows for each color.
 pub fn run_rayon(options: &Options) -> Result<Measurement, Error> {
     options.check()?;
     let placement = options.pin.placement()?;
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(options.threads)
         .start_handler(move |index| {
-            // The placement was checked; a worker that cannot be pinned runs where it is.
+            // the placement was checked; a worker that cannot be pinned runs unpinned
             options::pin_participant(&placement, index).ok();
         })
         .build()
@@ -114,7 +114,7 @@ fn sweep_rayon(plate: &mut Plate<f64>, colour: usize) {
     });
 }
 
-/// Computes the cells of one colour in a row from the other colour's cells in this row and the rows above and
+/// Computes the cells of one color in a row from the other color's cells in this row and the rows above and
 /// below.
 #[inline]
 fn sweep_row(own: &mut [f64], [above, beside, below]: [&[f64]; 3], row: usize, size: usize, colour: usize) {
@@ -153,7 +153,7 @@ impl PlatePart {
         }
     }
 
-    /// Shows others the rows at the edges of this share.
+    /// Publishes the rows at the edges of this share to the other threads.
     fn publish(&self, plate: &Plate<AtomicU64>, colour: usize) {
         for row in [self.rows.start, self.rows.end - 1] {
             let place = (row + 1 - self.rows.start) * plate.width;
@@ -165,7 +165,7 @@ impl PlatePart {
         }
     }
 
-    /// Copies the rows above and below this share, as others have shown them.
+    /// Copies the rows above and below this share, as their owners published them.
     fn look(&mut self, plate: &Plate<AtomicU64>, colour: usize) {
         let width = plate.width;
         for row in [self.rows.start - 1, self.rows.end] {
@@ -183,8 +183,8 @@ fn value(cell: &AtomicU64) -> f64 {
     f64::from_bits(cell.load(Relaxed))
 }
 
-/// With threads and one of Unisono's barriers. Each thread has its rows, and shows its neighbours the
-/// outermost ones.
+/// Runs with threads and one of Unisono's barriers. Each thread has its own rows, and publishes the outermost
+/// ones to its neighbors.
 pub fn run_unisono(choice: &BarrierChoice, options: &Options) -> Result<Measurement, Error> {
     options.check()?;
     let (group, chosen_because) = choice.group(options)?;
@@ -195,7 +195,7 @@ pub fn run_unisono(choice: &BarrierChoice, options: &Options) -> Result<Measurem
         .collect();
     let own = |index: usize| shares[index].lock().unwrap_or_else(PoisonError::into_inner);
     let measured = barrier::run_iterations(options, 2, |index| {
-        // Nobody else wants it before the end.
+        // no other thread locks it before the end
         let mut share = own(index);
         let mut seat = OwnSeat::take(&group, index);
         let plate = &plate;

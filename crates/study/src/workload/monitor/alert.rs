@@ -1,27 +1,27 @@
-//! Alerts: a cluster of packets that resembles none which the stream had before.
+//! Alerts: clusters of packets unlike any earlier cluster of the stream.
 
 use super::packet::describe;
 use crate::workload::stream_cluster::{Coordinates, WeightedPoints, distance};
 
-/// How different a cluster must be: as much as a flag and the length of a packet together, or half of the
-/// bytes of its payload. Clusters of one kind of packets, found in two chunks, differ by a quarter of this.
+/// The least distance of a new cluster: that of a flag and a packet length together, or of half of the
+/// payload's bytes. Clusters of one kind of packets, found in two chunks, differ by a quarter of this.
 pub const NOVEL: i64 = 3 * 512 * 512;
 
-/// The least share of a chunk's packets that counts: fewer are noise.
-pub const LEAST_SHARE: f64 = 0.05;
+/// The least share of a chunk's packets in an alert: fewer packets are noise.
+pub const MIN_SHARE: f64 = 0.05;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterAlert {
-    /// Of the chunk's packets.
+    /// Share of the chunk's packets.
     pub share: f64,
-    /// To the nearest cluster that was known before.
+    /// Distance to the nearest cluster known before.
     pub distance: i64,
-    /// What the packets have in common.
+    /// Common properties of the packets, in words.
     pub what: String,
 }
 
-/// The clusters of a chunk that are far from all known ones; such clusters that lie near each other are one
-/// alert. Nothing is new to who knows nothing.
+/// The clusters of a chunk that are far from all known clusters; those near each other are one alert. Without
+/// known clusters there is no alert.
 pub fn alerts(known: &WeightedPoints, chunk: &WeightedPoints) -> Vec<ClusterAlert> {
     let nearest = |centre: &Coordinates| known.iter().map(|(other, _)| distance(centre, other)).min();
     let mut novel: Vec<(&Coordinates, i64, i64)> = chunk
@@ -44,7 +44,7 @@ pub fn alerts(known: &WeightedPoints, chunk: &WeightedPoints) -> Vec<ClusterAler
             distance,
             what: describe(centre),
         })
-        .filter(|alert| alert.share >= LEAST_SHARE)
+        .filter(|alert| alert.share >= MIN_SHARE)
         .collect()
 }
 
@@ -59,7 +59,7 @@ mod tests {
 
     const CHUNK: usize = 160;
 
-    /// The alerts of each chunk of a made-up stream.
+    /// The alerts of each chunk of a synthetic stream.
     fn of_stream(attack: Option<AttackPlan>, seed: u64) -> Vec<Vec<ClusterAlert>> {
         let rate = StreamRate { packets_per_s: 1000.0, burst: 4.0, burst_packets: 100.0 };
         let mut packets = StreamPackets::new(rate, 0, seed, attack);

@@ -1,11 +1,10 @@
-//! Made-up traffic: TCP streams in bursts, each with several kinds of packets, and an attack if one is asked
-//! for.
+//! Synthetic traffic: bursty TCP streams, each with several kinds of packets, and optionally an attack.
 //!
 //! ```text
 //!   burst = 1   | | | | | | | | | | | | | | | |      the mean rate, without pauses
 //!   burst = 4   ||||||            ||||               4 times the mean rate, in bursts of random length
 //! ```
-//! The mean rate does not depend on the burstiness. Everything follows from the seed.
+//! The mean rate does not depend on the burstiness. The seed determines all values.
 
 use super::packet::{ACK, PSH, SYN, TcpPacket};
 use crate::workload::Error;
@@ -14,20 +13,20 @@ use rand_pcg::Pcg32;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-/// Kinds of packets that a stream has without attacks: fewer than centres, so that each finds its own.
+/// Kinds of packets in a stream without attacks: fewer than centers, so that each kind gets its own center.
 const KINDS: u32 = 8;
 
-/// One in so many packets belongs to an attack while it lasts.
+/// One packet in this many belongs to an attack while it lasts.
 const ATTACK_SHARE: u32 = 4;
 
-/// How fast packets come, and how unevenly.
+/// The rate and the burstiness of packets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StreamRate {
-    /// Packets a second, over bursts and pauses.
+    /// Packets per second, averaged over bursts and pauses.
     pub packets_per_s: f64,
-    /// How many times faster than that packets come within a burst.
+    /// Factor by which packets arrive faster within a burst.
     pub burst: f64,
-    /// Packets of a burst, on average.
+    /// Mean number of packets in a burst.
     pub burst_packets: f64,
 }
 
@@ -92,16 +91,16 @@ impl Iterator for PacketTimes {
     }
 }
 
-/// A gap of the exponential distribution whose mean is 1.
+/// A gap of the exponential distribution with mean 1.
 fn exponential(generator: &mut Pcg32) -> f64 {
     -((f64::from(generator.next_u32()) + 1.0) / 4_294_967_296.0).ln()
 }
 
-/// One stream is flooded from some packet on.
+/// An attack: one stream is flooded from a given packet on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttackPlan {
     pub stream: u32,
-    /// The number of the first packet of the stream that may belong to it.
+    /// The number of the first packet of the stream that may belong to the attack.
     pub first: u64,
 }
 
@@ -131,13 +130,13 @@ impl StreamPackets {
         ((u64::from(self.generator.next_u32()) * u64::from(most)) >> 32) as u32
     }
 
-    /// A packet of one of the usual kinds: even kinds are requests, odd ones answers.
+    /// A packet of a usual kind: even kinds are requests, odd kinds answers.
     fn usual(&mut self, at: Duration, service: SocketAddr) -> TcpPacket {
         let kind = self.below(KINDS);
         let client = self.below(16) as u8;
         let client =
             SocketAddr::new(Ipv4Addr::new(10, 9, 0, client).into(), 40_000 + self.below(1000) as u16);
-        // each kind has an alphabet, a length and a beginning of its own
+        // each kind has its own alphabet, length and first bytes
         let length = 8 << kind;
         let base = (32 + 24 * kind) as u8;
         let mut payload: Vec<u8> = (0..length.min(256)).map(|_| base + self.below(12) as u8).collect();
@@ -156,7 +155,7 @@ impl Iterator for StreamPackets {
         self.number += 1;
         let is_attacked = self.attack.is_some_and(|attack| self.number > attack.first);
         if is_attacked && self.below(ATTACK_SHARE) == 0 {
-            // a flood of connections that are never finished
+            // a SYN flood: connections that are never completed
             let from =
                 SocketAddr::new(Ipv4Addr::new(203, 0, 113, 9).into(), 1024 + self.below(60_000) as u16);
             return Some(TcpPacket { at, from, to: service, flags: SYN, length: 0, payload: Vec::new() });
@@ -165,7 +164,7 @@ impl Iterator for StreamPackets {
     }
 }
 
-/// The service that a made-up stream belongs to.
+/// The service of a synthetic stream.
 fn service(stream: u32) -> SocketAddr {
     let [.., high, low] = stream.to_be_bytes();
     SocketAddr::new(IpAddr::from([10, 8, high, low]), 80)

@@ -6,13 +6,14 @@
 //!   its clusters                                  [local search by a team]
 //!   latency                                       |---- waiting, then this ----|
 //! ```
-//! A stream is a process, so that each can be a gang. [`run`] is what studies measure: chunks of made-up
-//! packets, turned into points beforehand, arrive at the times of their last packets. The example
-//! `network-monitor` reads captures and says what is new in them ([`alert`]).
+//! A stream is a process, so that each can be a gang. [`run`] is the program that studies measure: synthetic
+//! packets, converted to points in advance, arrive in chunks at the times of their last packets. The example
+//! `network-monitor` reads captures and reports new kinds of packets ([`alert`]).
 //!
-//! Cost beside the clustering: two clock readings for each barrier (50 ns), one sleep for each chunk. A run
-//! ends its work after twice its length. A chunk that has not begun by then is not clustered. Its waiting
-//! time so far counts as its latency, so that a regime does not look fast because slow chunks are missing.
+//! Cost in addition to the clustering: two clock readings for each barrier (50 ns), one sleep for each chunk.
+//! A run stops its work after twice its length. A chunk that has not begun by then is not clustered. Its
+//! waiting time until then counts as its latency, because otherwise a regime would look fast by dropping slow
+//! chunks.
 //!
 //! Reference: Peter, Baumann, Anderson, Roscoe: Gang scheduling isn't worth it... yet, ETH TR 745, section 4
 //! and Figure 4.
@@ -40,16 +41,16 @@ use unisono_measure::quantile;
 /// Different chunks that a run uses in turn.
 const CHUNKS: usize = 2;
 
-/// When chunks arrive.
+/// The arrival times of chunks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ChunkTimes {
-    /// With their last packet.
+    /// A chunk arrives with its last packet.
     Packets(StreamRate),
-    /// As soon as the one before is clustered.
+    /// A chunk arrives as soon as the one before is clustered.
     BackToBack,
 }
 
-/// What a stream's process is given to do.
+/// The load of a stream's process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MonitorLoad {
     pub stream: u32,
@@ -59,11 +60,11 @@ pub struct MonitorLoad {
     pub times: ChunkTimes,
 }
 
-/// Where the threads meet.
+/// The barrier of the threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MonitorBarrier {
     Unisono(BarrierChoice),
-    /// The C library's.
+    /// The C library's barrier.
     Pthread,
 }
 
@@ -82,7 +83,7 @@ impl MonitorLoad {
         }
     }
 
-    /// When chunks are complete, within `seconds`.
+    /// The times at which chunks are complete, within `seconds`.
     fn arrivals(&self, seconds: f64, seed: u64) -> Option<Vec<Duration>> {
         let ChunkTimes::Packets(rate) = self.times else { return None };
         let end = Duration::try_from_secs_f64(seconds).unwrap_or_default();
@@ -112,7 +113,7 @@ pub fn run(load: &MonitorLoad, barrier: MonitorBarrier, options: &Options) -> Re
     serve(load, barrier, options, patience)
 }
 
-/// Chunks that have not begun `patience` after the first could have come are not clustered.
+/// Clusters the chunks. Those that have not begun `patience` after the start are not clustered.
 fn serve(
     load: &MonitorLoad,
     barrier: MonitorBarrier,
@@ -126,7 +127,7 @@ fn serve(
     let points = load.points(options.seed);
     let arrivals = load.arrivals(options.seconds, options.seed);
     if arrivals.as_ref().is_some_and(Vec::is_empty) {
-        // A stream may be silent, or end within a chunk. Others have chunks; if none has, the run says so.
+        // a stream may be silent, or end within a chunk; if no stream has a chunk, the run reports it
         let silent = Measurement { requests: Some(0), unfinished: Some(0), ..Measurement::default() };
         return Ok(place.label(barrier, silent));
     }
@@ -176,7 +177,7 @@ fn serve(
     Ok(place.label(barrier, measured))
 }
 
-/// Barriers a second while clusters are computed, and the time before and in a barrier, over all members.
+/// Barriers per second while clusters are computed, and the time before and in a barrier, over all members.
 fn together(meters: &[CachePadded<SharedWaits>], measured: Measurement) -> Measurement {
     let sum = |of: fn(&SharedWaits) -> &AtomicU64| meters.iter().map(|m| of(m).load(Relaxed)).sum::<u64>();
     let waits = sum(|meter| &meter.count) as f64;
@@ -193,7 +194,7 @@ fn together(meters: &[CachePadded<SharedWaits>], measured: Measurement) -> Measu
     }
 }
 
-/// What one member's waits took, for reading after the run.
+/// The times of one member's waits, read after the run.
 #[derive(Debug, Default)]
 struct SharedWaits {
     count: AtomicU64,
@@ -323,7 +324,7 @@ mod tests {
         assert_eq!(arrivals.len(), packets.len() / load.chunk);
         assert_eq!(arrivals[0], packets[load.chunk - 1]);
         for barrier in BARRIERS {
-            // A busy machine may take long: nothing is given up here.
+            // a busy machine may take long: no chunk is given up here
             let measured = serve(&load, barrier, &options, Duration::from_secs(3600)).expect("measured");
             let wanted = (Some(arrivals.len() as u64), Some(0));
             assert_eq!((measured.requests, measured.unfinished), wanted, "{barrier:?}");
@@ -366,7 +367,7 @@ mod tests {
         for patience in [Duration::from_secs(3600), Duration::ZERO] {
             let measured = serve(&one, BARRIERS[0], &options, patience).expect("measured");
             assert_eq!(measured.latency_us.map(|latency| latency.n), Some(1), "{measured:?}");
-            // to the end of the last chunk, which came after the last packet
+            // the measured time lasts to the end of the last chunk, after its last packet
             let last = PacketTimes::new(rate, 0, options.seed).nth(packets - 1).expect("it came");
             assert!(measured.elapsed_s >= last.as_secs_f64(), "{measured:?}");
         }

@@ -1,13 +1,14 @@
-//! TCP packets as points: what a packet looks like, in 128 numbers.
+//! TCP packets as points: the properties of a packet in 128 numbers.
 //!
-//! Groups of numbers count about the same, so that no single property decides the distance. Packets of one
-//! kind (acknowledgements, requests, the bytes of a file) lie together; those of a new kind lie elsewhere.
+//! All groups of numbers have about the same weight, so that no single property decides the distance. Packets
+//! of one kind (acknowledgements, requests, the bytes of a file) lie close together; packets of a new kind
+//! lie far away.
 
-use crate::workload::stream_cluster::{Coordinates, DIMENSIONS, MOST_COORDINATE};
+use crate::workload::stream_cluster::{Coordinates, DIMENSIONS, MAX_COORDINATE};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Which numbers say what.
+/// Index of the first number of each group.
 const BYTES: usize = 0;
 const FLAGS: usize = 64;
 const LENGTH: usize = 72;
@@ -15,10 +16,10 @@ const GAP: usize = 88;
 const SENDER: usize = 104;
 const BEGINNING: usize = 112;
 
-/// A flag, a length or a gap. Two packets that differ in it are 512 apart in each of two numbers.
+/// Weight of a flag, a length or a gap. Two packets that differ in it are 512 apart in each of two numbers.
 const STRONG: i16 = 512;
 
-/// One bit of a hash: eight that differ weigh about as much as one strong number.
+/// Weight of one bit of a hash: eight differing bits weigh about as much as one strong number.
 const WEAK: i16 = 180;
 
 /// Names of the flags, from the lowest bit.
@@ -29,15 +30,15 @@ pub const ACK: u8 = 16;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpPacket {
-    /// Since the first packet, or since the epoch.
+    /// Time since the first packet, or since the epoch.
     pub at: Duration,
     pub from: SocketAddr,
     pub to: SocketAddr,
-    /// As in the TCP header.
+    /// The flags of the TCP header.
     pub flags: u8,
     /// Bytes of payload on the wire.
     pub length: u32,
-    /// What was captured of the payload.
+    /// The captured part of the payload.
     pub payload: Vec<u8>,
 }
 
@@ -53,7 +54,7 @@ impl TcpPacket {
     }
 }
 
-/// The packet as a point. `gap`: since the stream's packet before.
+/// The packet as a point. `gap` is the time since the stream's previous packet.
 pub fn coordinates(packet: &TcpPacket, gap: Duration) -> Coordinates {
     let mut point = [0; DIMENSIONS];
     if !packet.payload.is_empty() {
@@ -61,7 +62,7 @@ pub fn coordinates(packet: &TcpPacket, gap: Duration) -> Coordinates {
         let mut counts = [0usize; 64];
         packet.payload.iter().for_each(|byte| counts[usize::from(byte / 4)] += 1);
         for (group, count) in counts.into_iter().enumerate() {
-            point[BYTES + group] = (count * MOST_COORDINATE as usize / packet.payload.len()) as i16;
+            point[BYTES + group] = (count * MAX_COORDINATE as usize / packet.payload.len()) as i16;
         }
     }
     for flag in 0..8 {
@@ -90,7 +91,7 @@ fn hash(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
-/// What the packets around a centre have in common, in words.
+/// The common properties of the packets around a center, in words.
 pub fn describe(centre: &Coordinates) -> String {
     let strongest = |from: usize, count: usize| {
         let place = (0..count).max_by_key(|i| centre[from + i]);
@@ -105,7 +106,7 @@ pub fn describe(centre: &Coordinates) -> String {
         Some(0) => ", without payload".to_owned(),
         Some(power) => format!(", {} to {} bytes of payload", 1u32 << (power - 1), (1u32 << power) - 1),
     };
-    let bytes = strongest(BYTES, 64).filter(|group| centre[BYTES + group] > MOST_COORDINATE / 2);
+    let bytes = strongest(BYTES, 64).filter(|group| centre[BYTES + group] > MAX_COORDINATE / 2);
     let bytes = bytes.map(|group| format!(", mostly bytes {:#04x} to {:#04x}", group * 4, group * 4 + 3));
     format!("{flags}, {from}{length}{}", bytes.unwrap_or_default())
 }
@@ -135,7 +136,7 @@ mod tests {
         let sled = point(ACK | PSH, &[0x90; 48]);
         let syn = point(SYN, b"");
         assert!(distance(&page, &other_page) * 4 < distance(&page, &sled).min(distance(&page, &syn)));
-        assert!(page.iter().all(|c| (0..=MOST_COORDINATE).contains(c)));
+        assert!(page.iter().all(|c| (0..=MAX_COORDINATE).contains(c)));
     }
 
     #[test]

@@ -1,19 +1,19 @@
-//! How a client asks: one request after the other, each as soon as it has the answer to the last one.
+//! A client's requests: one after the other, each as soon as the answer to the last has arrived.
 
 use super::{Conversation, NextMessage, ServiceScene};
 use std::io;
 use unisono_linux::clock;
 use unisono_measure::Histogram;
 
-/// What one client has measured.
+/// The measurements of one client.
 pub(super) struct AnsweredRequests {
-    /// From a request to its answer. A client that has got no answer at all counts with the time that it has
-    /// waited: without it, what serves some clients and starves the others would look fast.
+    /// Times from a request to its answer. A client without any answer counts with its waiting time;
+    /// otherwise a server that serves some clients and starves the others would look fast.
     pub(super) times: Histogram,
     pub(super) answered: u64,
 }
 
-/// Asks until the time is over or the server has gone. Each answer has `bytes`.
+/// Sends requests until the time is over or the server has gone. Each answer has `bytes` bytes.
 pub(super) fn ask_until(
     scene: &ServiceScene,
     mut server: Box<dyn Conversation>,
@@ -49,7 +49,7 @@ mod tests {
     use crate::workload::service::{Application, ServiceCarrier};
     use unisono_linux::clock::Nanos;
 
-    /// Answers so many requests, and none after them.
+    /// Answers this many requests, and none after them.
     struct Answers(u64);
 
     impl Conversation for Answers {

@@ -1,5 +1,4 @@
-//! Conversations over the event channel: each end publishes on a topic of its own and subscribes to the
-//! other's.
+//! Conversations over the event channel: each end publishes on its own topic and subscribes to the other's.
 
 use super::{Conversation, NextMessage, ServiceCarrier, ServiceEnd, ServiceScene};
 use crate::workload::Error;
@@ -12,11 +11,11 @@ use unisono_broker::{
 };
 use unisono_linux::clock::{self, Nanos};
 
-/// An end says that it is there, and listens, in turns of this time.
+/// An end announces itself and then listens for this time, repeatedly.
 const TURN: Duration = Duration::from_millis(20);
-/// The key of such an event, which is no message.
+/// The key of an announcement; announcements are no messages.
 const HELLO: &str = "hello";
-/// What may wait at the broker for one end: as much as the kernel lets wait at a TCP connection.
+/// Bytes that may wait at the broker for one end: as many as the kernel lets wait at a TCP connection.
 const QUEUE: usize = 4 << 20;
 
 struct ChannelConversation {
@@ -48,7 +47,7 @@ pub(super) fn channel(
     };
     let outlet = client.advertise(&Advertisement::of(&topic(own))).map_err(failed)?;
     client.subscribe(&listening).map_err(failed)?;
-    // An end that says hello has subscribed before: what is published after its hello reaches it.
+    // an end that says hello has subscribed before, so it gets all events published after its hello
     loop {
         let hello = EventDraft::new(&[]).keyed(HELLO);
         client.publish(outlet, &hello).map_err(failed)?;

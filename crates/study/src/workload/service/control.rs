@@ -18,7 +18,7 @@ const COMMANDS: std::ops::Range<u64> = 100_000_000..300_000_000;
 /// Time between two updates of the sensor.
 const UPDATES: Nanos = Nanos(30_000_000);
 
-/// The actuator and the monitor: the server's conversation 0 and 1.
+/// The actuator and the monitor: the server's conversations 0 and 1.
 pub(super) fn serve(
     scene: &ServiceScene,
     conversations: Vec<Box<dyn Conversation>>,
@@ -95,7 +95,7 @@ fn console(scene: &ServiceScene, mut actuator: Box<dyn Conversation>) -> io::Res
         actuator.send(&[1])?;
         let heard = actuator.receive(&mut acknowledged, scene.until)?;
         let took = clock::now().since(sent);
-        // a command that was not acknowledged by the end counts as long as the console has waited
+        // a command not acknowledged at the end counts with the console's waiting time
         times.record(took.into());
         if heard != NextMessage::Message {
             break;
@@ -108,12 +108,12 @@ fn console(scene: &ServiceScene, mut actuator: Box<dyn Conversation>) -> io::Res
     Ok(figures.iter().filter_map(|(name, times)| distributed(name, times.distribution(1e3), "us")).collect())
 }
 
-/// Times between what should come at equal times.
+/// Times between events that should arrive at equal intervals.
 #[derive(Debug, Default)]
 struct Spacing {
     last: Option<Nanos>,
     between: Histogram,
-    /// Distance of each interval from the one that was meant.
+    /// Deviation of each interval from the intended one.
     off: Histogram,
 }
 

@@ -1,19 +1,19 @@
-//! What an application may do with the other end: send whole messages, and receive them in order.
+//! The interface between an application and the other end: send whole messages, and receive them in order.
 
 use std::io;
 use unisono_linux::clock::Nanos;
 
-/// What receiving brought.
+/// The result of receiving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextMessage {
     Message,
-    /// The time has passed without a message.
+    /// No message arrived in time.
     Nothing,
     /// The other end has gone.
     Gone,
 }
 
-/// The answer to one request.
+/// The answer to one request, sent from another thread.
 pub trait AnswerApart: Send {
     /// # Errors
     /// The communication is broken.
@@ -22,8 +22,8 @@ pub trait AnswerApart: Send {
 
 /// One end of a conversation.
 pub trait Conversation: Send {
-    /// What answers the request that was received last from another thread, while this end receives the next
-    /// one. `None`: the conversation has one request at a time.
+    /// Returns an object with which another thread answers the request received last, while this end receives
+    /// the next one. `None` if the conversation has one request at a time.
     fn answer_apart(&mut self) -> Option<Box<dyn AnswerApart>> {
         None
     }
@@ -34,8 +34,8 @@ pub trait Conversation: Send {
     /// The communication is broken.
     fn send(&mut self, message: &[u8]) -> io::Result<()>;
 
-    /// The same for a message that is due when the monotonic clock shows `deadline`. A carrier without
-    /// deadlines sends it as any other.
+    /// Sends a message that is due when the monotonic clock shows `deadline`. A carrier without deadlines
+    /// ignores it.
     ///
     /// # Errors
     /// The communication is broken.
@@ -44,7 +44,7 @@ pub trait Conversation: Send {
         self.send(message)
     }
 
-    /// Puts the next message into `message`; waits for it until the monotonic clock shows `until`.
+    /// Stores the next message in `message`; waits for it until the monotonic clock shows `until`.
     ///
     /// # Errors
     /// The communication is broken.

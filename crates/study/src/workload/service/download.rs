@@ -19,13 +19,13 @@ pub(super) fn serve(
             client.send(&block[..now])?;
             left -= now as u64;
         }
-        // the client leaves when it has everything; nothing in flight is cut off
+        // the client leaves after it has received everything, so no data in flight is cut off
         client.receive(&mut Vec::new(), scene.until)?;
     }
     Ok(Vec::new())
 }
 
-/// Parts of the file whose arrival times draw the curve; each quarter ends with one.
+/// Parts of the file whose arrival times form the curve; each quarter ends with one.
 const PARTS: u64 = 40;
 
 pub(super) fn fetch(

@@ -1,4 +1,4 @@
-//! Small events at a steady rate (section 3.4, Table 2): what one of them takes from end to end.
+//! Small events at a steady rate (section 3.4, Table 2): the delay of an event from end to end.
 
 use super::{Conversation, NextMessage, ServiceScene, distributed};
 use crate::workload::stamp::{STAMP, stamp, stamped};
@@ -13,7 +13,7 @@ fn period(scene: &ServiceScene) -> Nanos {
     Nanos(((1e9 / scene.events_per_s) as u64).max(1))
 }
 
-/// Events of the run.
+/// Number of events of the run.
 fn events(scene: &ServiceScene) -> u64 {
     scene.until.since(scene.from).0.div_ceil(period(scene).0)
 }
@@ -37,7 +37,7 @@ pub(super) fn consume(
     scene: &ServiceScene,
     conversations: Vec<Box<dyn Conversation>>,
 ) -> io::Result<Vec<Figure>> {
-    /// Where the last event was lost, the consumer gives up this much after it was due.
+    /// If the last event was lost, the consumer gives up this long after it was due.
     const GRACE: Nanos = Nanos(2_000_000_000);
     let mut delays = Histogram::new();
     let mut event = Vec::new();

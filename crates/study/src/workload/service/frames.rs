@@ -1,9 +1,9 @@
 //! Frame sizes of an MPEG-1 video of 1.5 Mbit/s and 30 frames per second.
 //!
 //! A group of pictures is `IBBPBBPBBPBBPBB`. Frames of one kind vary in size: their logarithms are normally
-//! distributed, as was found for MPEG-1 films (Rose, Statistical Properties of MPEG Video Traffic, 1995). The
-//! kinds stand to each other as 5 (I) to 3 (P) to 1 (B), a usual setting of encoders. The mean is exactly the
-//! rate.
+//! distributed, as found for MPEG-1 films (Rose, Statistical Properties of MPEG Video Traffic, 1995). The
+//! sizes of the kinds are in the ratio 5 (I) to 3 (P) to 1 (B), a usual setting of encoders. The mean is
+//! exactly the rate.
 
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -13,8 +13,8 @@ const BITS_PER_S: f64 = 1.5e6;
 const PATTERN: &[u8] = b"IBBPBBPBBPBBPBB";
 /// Standard deviation of the logarithm of a frame's size.
 const SPREAD: f64 = 0.25;
-/// Smallest frame: head of a picture with nothing that changes.
-const LEAST: f64 = 64.0;
+/// Smallest frame, in bytes: a picture's header without any change.
+const MIN_FRAME_BYTES: f64 = 64.0;
 
 /// Sizes in bytes, without end, equal for equal seeds.
 pub(super) struct FrameSizes {
@@ -44,10 +44,10 @@ impl Iterator for FrameSizes {
         self.next += 1;
         let all: f64 = PATTERN.iter().map(|kind| part(*kind)).sum();
         let mean = BITS_PER_S / 8.0 / FRAMES_PER_S as f64 * PATTERN.len() as f64 * part(kind) / all;
-        // Box and Muller's transform; a uniform number of 0 has no logarithm
+        // Box-Muller transform; a uniform number of 0 has no logarithm
         let (u, v): (f64, f64) = (1.0 - self.random.random::<f64>(), self.random.random());
         let normal = (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos();
-        Some((mean * (SPREAD * normal - SPREAD * SPREAD / 2.0).exp()).max(LEAST) as usize)
+        Some((mean * (SPREAD * normal - SPREAD * SPREAD / 2.0).exp()).max(MIN_FRAME_BYTES) as usize)
     }
 }
 

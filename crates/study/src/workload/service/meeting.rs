@@ -1,13 +1,14 @@
-//! When measuring begins: as soon as both ends have opened their conversations, however long that took.
+//! Agreement on the start of measuring: as soon as both ends have opened their conversations, however long
+//! that took.
 //!
 //! ```text
-//!   an end: opens its conversations, makes `server` or `client` ----> the driver sees both
-//!   an end: reads `begin`, and measures from that moment on    <---- the driver writes `begin`
+//!   an end: opens its conversations, creates `server` or `client` --> the driver sees both files
+//!   an end: reads `begin`, and measures from that moment on      <-- the driver writes `begin`
 //! ```
-//! A moment that is appointed before passes on a busy machine while the ends still start: then a run is too
-//! short, or over before it begins.
+//! A moment fixed in advance may pass on a busy machine while the ends still start: then a run is too short,
+//! or over before it begins.
 //!
-//! Cost: nothing while it is measured. An end looks every [`STEP`] before.
+//! Cost: none during the measurement. Before it, an end polls every [`STEP`].
 
 use super::ServiceEnd;
 use crate::workload::Error;
@@ -18,19 +19,19 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use unisono_linux::clock::Nanos;
 
-/// Time between two looks.
+/// Time between two polls.
 const STEP: Duration = Duration::from_millis(1);
 
-/// A directory through which the ends of a run and its driver agree.
+/// A directory for the agreement of a run's ends and its driver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ServiceMeeting(PathBuf);
 
 impl ServiceMeeting {
-    /// Makes the directory.
+    /// Creates the directory.
     ///
     /// # Errors
-    /// The directory cannot be made.
+    /// The directory cannot be created.
     pub fn at(directory: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(directory)?;
         Ok(Self(directory.to_owned()))
@@ -53,7 +54,7 @@ impl ServiceMeeting {
         ServiceEnd::ALL.iter().all(|(end, ..)| self.ready(*end).exists())
     }
 
-    /// Tells the ends when measuring begins.
+    /// Announces the start of measuring to the ends.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -61,10 +62,10 @@ impl ServiceMeeting {
         write_result(&self.begin(), &moment.0.to_string())
     }
 
-    /// Says that this end is ready, and waits to hear when measuring begins.
+    /// Announces that this end is ready, and waits for the start of measuring.
     ///
     /// # Errors
-    /// A file cannot be written or read, or nothing is heard in that time.
+    /// A file cannot be written or read, or no start is announced within `patience`.
     pub(super) fn wait(&self, end: ServiceEnd, patience: Duration) -> Result<Nanos, Error> {
         write_result(&self.ready(end), "")?;
         let since = Instant::now();

@@ -1,22 +1,22 @@
-//! The applications with which Shenoy et al. compared middleware with the operating system (section 3), each
-//! written once over a [`Conversation`], so that only the communication differs.
+//! The applications with which Shenoy et al. compared middleware with the operating system (section 3). Each
+//! is written once over a [`Conversation`], so that only the communication differs.
 //!
 //! ```text
 //!   server process  ---- conversation 0, 1, ... : TCP, UDP, or an event channel ----  client process
 //! ```
 //! | application | the server | the client | measured |
 //! |---|---|---|---|
-//! | null RPC | answers each request | asks as soon as it has an answer | response time |
-//! | requests | sends a file, or computes on it first | several clients, each asks as soon as it has an answer | response time |
+//! | null RPC | answers each request | sends a request as soon as it has an answer | response time |
+//! | requests | sends a file, or computes on it first | several clients, each as in null RPC | response time |
 //! | events | sends small events at a steady rate | receives | one-way delay |
 //! | download | sends a file in blocks | receives | bytes over time |
-//! | control | actuator: acknowledges commands; monitor: hears a sensor | console, sensor | response time, jitter |
+//! | control | actuator: acknowledges commands; monitor: gets a sensor's updates | console, sensor | response time, jitter |
 //! | streaming | sends each client's frames of a round in the next round | receives | delivery time of a round, late rounds |
 //!
 //! Both processes are on one host, possibly in two network namespaces, and share its monotonic clock. One-way
 //! delays are therefore exact.
 //!
-//! What this module does not do: start the processes or the network (the driver does), or judge.
+//! This module does not start the processes or the network (the driver does), and does not judge.
 
 mod asking;
 mod channel;
@@ -62,21 +62,21 @@ pub enum Application {
     Streaming,
 }
 
-/// What carries the conversations.
+/// The carrier of the conversations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ServiceCarrier {
     Tcp,
     Udp,
-    /// The event channel: the server reaches the broker by a Unix socket, the client too if it is on the same
-    /// host, else by TCP.
+    /// The event channel: the server reaches the broker by a Unix socket; so does a client on the same host,
+    /// others by TCP.
     Channel,
-    /// The event channel, which both ends reach by TCP.
+    /// The event channel; both ends reach the broker by TCP.
     ChannelTcp,
-    /// The event channel, which both ends reach over shared memory; both are on one host.
+    /// The event channel; both ends reach the broker over shared memory, so both are on one host.
     ChannelShm,
-    /// The event channel over UDP, with best effort: the server reaches the broker as in [`Self::Channel`] if
-    /// the client is on another host.
+    /// The event channel over UDP, best effort. If the client is on another host, the server reaches the
+    /// broker as in [`Self::Channel`].
     ChannelUdp,
     /// The channel's request and reply: one server answers all clients, and reaches the broker as in
     /// [`Self::Channel`].
@@ -102,7 +102,7 @@ pub enum Serving {
     ThreadPerRequest,
 }
 
-/// Which end of its conversations a process is.
+/// The role of a process in its conversations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceEnd {
     Server,
@@ -110,44 +110,43 @@ pub enum ServiceEnd {
 }
 
 impl ServiceEnd {
-    /// Each with its name and its description on the command line.
+    /// Both ends, with name and description on the command line.
     pub const ALL: [(Self, &str, &str); 2] =
         [(Self::Server, "server", "Answer"), (Self::Client, "client", "Ask")];
 }
 
-/// One run, which both processes read from one file.
+/// The description of one run, which both processes read from one file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServiceScene {
     pub application: Application,
     pub carrier: ServiceCarrier,
     pub serving: Serving,
-    /// Where the server is.
+    /// The server's address.
     pub server: IpAddr,
-    /// Where the broker listens, if the carrier needs one.
+    /// The broker's addresses, if the carrier needs one.
     pub broker: Option<BrokerPlaces>,
-    /// Of TCP connections; over UDP, conversation `n` uses port `port + n`.
+    /// The port of TCP connections; over UDP, conversation `n` uses port `port + n`.
     pub port: u16,
-    /// The congestion control of TCP connections; `None`: the host's own.
+    /// The congestion control of TCP connections. `None`: the host's default.
     pub congestion: Option<String>,
-    /// When measuring begins, on the monotonic clock; where there is a meeting, after its moment.
+    /// Start of measuring on the monotonic clock; with a meeting, relative to its moment.
     pub from: Nanos,
-    /// When it ends, in the same way. A download ends with the file.
+    /// End of measuring, in the same way. A download ends with the file.
     pub until: Nanos,
-    /// Where the ends hear when to begin. `None`: `from` is that moment, whoever is late.
+    /// The ends' agreement on the start. `None`: `from` is the start, even if an end is late.
     pub meeting: Option<ServiceMeeting>,
-    /// How long the other end may take to appear, and to answer what opens a conversation.
+    /// The other end must appear, and must answer the opening of a conversation, within this time.
     pub patience: Duration,
     /// Bytes of an event or of a block of the download.
     pub message_bytes: usize,
-    /// Events per second.
     pub events_per_s: f64,
     /// Bytes of the file to download.
     pub file_bytes: u64,
-    /// Viewers of the stream, or clients that request.
+    /// Viewers of the stream, or clients that send requests.
     pub clients: u16,
-    /// The encoded video that is streamed; `None`: frames come from a generator.
+    /// The encoded video that is streamed. `None`: frames come from a generator.
     pub video: Option<PathBuf>,
-    /// How often the server reads the whole file before it answers a request with it.
+    /// Number of times that the server reads the whole file before it answers a request with it.
     pub passes: u32,
     /// Length of a streaming round.
     pub round: Nanos,
@@ -158,18 +157,18 @@ pub struct ServiceScene {
     pub wait: ChannelWait,
 }
 
-/// Where the broker of a run listens, as `unisono events` takes addresses.
+/// The listening addresses of a run's broker, in the form of `unisono events`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BrokerPlaces {
     pub for_server: String,
     pub for_client: String,
 }
 
-/// So many conversations fit the usual limit of 1,024 open files.
+/// This many conversations fit the usual limit of 1,024 open files.
 const FEW: u16 = 100;
 
 impl ServiceScene {
-    /// Conversations of the run.
+    /// Number of conversations of an end.
     fn conversations(&self, end: ServiceEnd) -> u16 {
         if self.carrier == ServiceCarrier::Reply && end == ServiceEnd::Server {
             return 1;
@@ -219,11 +218,11 @@ impl ServiceScene {
     /// Does one process's part.
     ///
     /// # Errors
-    /// The other end does not appear in the scene's patience, or the communication breaks.
+    /// The other end does not appear within the scene's patience, or the communication breaks.
     pub fn run(&self, end: ServiceEnd) -> Result<Vec<Figure>, Error> {
         let conversations = self.open(end)?;
         let Some(meeting) = &self.meeting else { return self.measure(end, conversations) };
-        // the other end may have hundreds of conversations still to open
+        // the other end may still have to open hundreds of conversations
         let longest = self.patience * (u32::from(self.clients) / u32::from(FEW) + 2);
         let moment = meeting.wait(end, longest)?;
         let begun = Self { from: self.from.after(moment), until: self.until.after(moment), ..self.clone() };
@@ -255,7 +254,7 @@ impl ServiceScene {
     }
 }
 
-/// A figure with its distribution; none where nothing was counted.
+/// A figure with its distribution; `None` if no value was counted.
 fn distributed(name: &str, distribution: Option<Distribution>, unit: &str) -> Option<Figure> {
     distribution.map(|distribution| Figure::median(name, unit, distribution))
 }

@@ -1,6 +1,7 @@
 //! Conversations by the channel's request and reply: one server answers all clients on one topic.
 //!
-//! What a client sends leaves when it waits for the answer, because a request is both.
+//! A client's message is only sent when it waits for the answer, because a request is one operation with its
+//! answer.
 
 use super::{AnswerApart, Conversation, NextMessage, ServiceEnd, ServiceScene, Serving};
 use crate::workload::Error;
@@ -16,17 +17,17 @@ use unisono_broker::{
 use unisono_linux::clock::{self, Nanos};
 
 const TOPIC: &str = "service/requests";
-/// The key of the request with which a client finds out that the server is there, and which the server
-/// answers with nothing.
+/// The key of the request with which a client finds out whether the server is there; the server's answer is
+/// empty.
 const HELLO: &str = "hello";
-/// Requests that may wait (bytes).
+/// Bytes of requests that may wait.
 const QUEUE: usize = 4 << 20;
 
 struct ReplyServer {
     client: Client,
-    /// The request that was received last.
+    /// The request received last.
     request: Option<ReceivedEvent>,
-    /// Answers of other threads leave through a client of their own, because this one waits for requests.
+    /// Answers of other threads leave through a separate client, because this one waits for requests.
     answers: Option<Arc<Mutex<Client>>>,
 }
 
@@ -72,14 +73,14 @@ pub(super) fn reply(
         return Ok(Box::new(server));
     }
     let topic = client.advertise(&Advertisement::of(TOPIC)).map_err(failed)?;
-    // A request waits for the server to subscribe, and the server has it once. On a busy machine the answer
-    // may come late, but it comes.
+    // a request waits until the server subscribes, and the server gets it exactly once, so the answer may
+    // come late on a busy machine, but it comes
     client.request(topic, EventDraft::new(&[]).keyed(HELLO), scene.patience).map_err(failed)?;
     Ok(Box::new(ReplyClient { client, topic, request: Vec::new() }))
 }
 
 impl ReplyServer {
-    /// Answers the next client's greeting; whether one came.
+    /// Answers the next client's greeting; returns whether one came.
     fn greet(&mut self, patience: Duration) -> Result<bool, Unanswered> {
         let until = Nanos::from(patience).after(clock::now());
         loop {
@@ -117,7 +118,7 @@ impl Conversation for ReplyServer {
                     self.request = Some(event);
                     return Ok(NextMessage::Message);
                 }
-                // a client that leaves is not the last one
+                // other clients may follow a client that leaves
                 Some(_) => {}
                 None => return Ok(NextMessage::Nothing),
             }

@@ -1,7 +1,7 @@
-//! Requests of web clients (section 3.3, Figure 5): each client asks for a file, or for an answer that the
-//! server computes from a file, as soon as it has the last one.
+//! Requests of web clients (section 3.3, Figure 5): each client requests a file, or an answer that the server
+//! computes from a file, as soon as it has the last answer.
 //!
-//! The head of HTTP is left out: it would be equal text over every carrier.
+//! HTTP headers are left out: they would be the same text over every carrier.
 
 use super::asking::{AnsweredRequests, ask_until};
 use super::serving::{Send, serve_requests};

@@ -1,4 +1,4 @@
-//! How a server answers requests: in the thread that owns the conversation, or each in a thread of its own.
+//! Answers requests in the thread that owns the conversation, or each request in a thread of its own.
 
 use super::{Conversation, NextMessage, ServiceScene, Serving};
 use std::io;
@@ -8,8 +8,8 @@ use unisono_linux::clock;
 /// Sends an answer.
 pub(super) type Send<'a> = &'a mut dyn FnMut(&[u8]) -> io::Result<()>;
 
-/// Answers the requests of one conversation until the time is over or the client has gone. `answer` gets
-/// the request, and sends the answer.
+/// Answers the requests of one conversation until the time is over or the client has gone. `answer` gets the
+/// request, and sends the answer.
 pub(super) fn serve_requests(
     scene: &ServiceScene,
     mut client: Box<dyn Conversation>,
@@ -30,7 +30,7 @@ pub(super) fn serve_requests(
                     }
                 });
             } else {
-                // the client asks nothing before it has this answer
+                // the client sends no request before it has this answer
                 std::thread::scope(|scope| {
                     let answering = scope.spawn(|| answer(&request, &mut |bytes| client.send(bytes)));
                     answering.join().unwrap_or_else(|_| Err(io::Error::other("a request's thread panicked")))

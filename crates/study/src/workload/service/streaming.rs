@@ -1,5 +1,5 @@
 //! A video server (section 3.5, Figure 7): in each round it sends every viewer the frames of one round, which
-//! must have arrived when the round ends.
+//! must arrive before the round ends.
 
 use super::frames::{FRAMES_PER_S, FrameSizes};
 use super::video::picture_sizes;
@@ -21,7 +21,7 @@ fn frames_per_round(scene: &ServiceScene) -> u64 {
     (scene.round.times(FRAMES_PER_S).0 / Nanos::SECOND.0).max(1)
 }
 
-/// A thread for each viewer, as in the paper.
+/// Serves each viewer in a thread of its own, as in the paper.
 pub(super) fn serve(
     scene: &ServiceScene,
     conversations: Vec<Box<dyn Conversation>>,
@@ -32,7 +32,7 @@ pub(super) fn serve(
             .zip(conversations)
             .map(|(viewer, to)| {
                 let sizes: Box<dyn Iterator<Item = usize> + Send + '_> = match &encoded {
-                    // viewers began at different times, so a moment's frames are not all of one kind
+                    // viewers start at different frames, so the frames of one moment are not all of one kind
                     Some(sizes) => Box::new(sizes.iter().copied().cycle().skip(viewer * APART)),
                     None => Box::new(FrameSizes::new(scene.seed.wrapping_add(viewer as u64))),
                 };
@@ -46,7 +46,7 @@ pub(super) fn serve(
     Ok(Vec::new())
 }
 
-/// Frames between the beginnings of two viewers of an encoded video: no multiple of a group of pictures.
+/// Frames between the starting points of two viewers of an encoded video: no multiple of a group of pictures.
 const APART: usize = 37;
 
 pub(super) fn encoded_sizes(video: &Path) -> io::Result<Vec<usize>> {
@@ -64,7 +64,7 @@ fn stream(
     let per_round = frames_per_round(scene);
     for round in 0..rounds(scene) {
         let begins = scene.round.times(round).after(scene.from);
-        // the frames of a round are made before it begins, as the paper's server read them from its disk
+        // the frames of a round are prepared before it begins, as the paper's server read them from its disk
         let frame = |(frame, size): (u64, usize)| {
             let mut bytes = vec![0; size.max(STAMP)];
             stamp(&mut bytes, round * per_round + frame, begins);
@@ -74,7 +74,8 @@ fn stream(
         timer::sleep_until(begins);
         for frame in &frames {
             match to.send_by(frame, scene.round.after(begins)) {
-                // the viewer has left at the end: what has not come by then is late; the run has not failed
+                // the viewer leaves at the end; frames that have not arrived by then are late, but the run
+                // has not failed
                 Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
                     return Ok(());
                 }
@@ -82,11 +83,11 @@ fn stream(
             }
         }
     }
-    // the viewer leaves when it has seen the end
+    // the viewer leaves when it has received the end
     to.receive(&mut Vec::new(), scene.round.after(scene.until)).map(drop)
 }
 
-/// What all viewers saw.
+/// The results of all viewers.
 pub(super) fn watch(
     scene: &ServiceScene,
     conversations: Vec<Box<dyn Conversation>>,
@@ -111,7 +112,7 @@ pub(super) fn watch(
 
 fn view(scene: &ServiceScene, mut server: Box<dyn Conversation>, viewing: &mut Viewing) -> io::Result<()> {
     let mut frame = Vec::new();
-    // a round more, so that late frames are seen
+    // one more round, so that late frames are counted
     let end = scene.round.times(rounds(scene) + 1).after(scene.from);
     while !viewing.is_complete() && server.receive(&mut frame, end)? == NextMessage::Message {
         if let Some((number, begins)) = stamped(&frame) {
@@ -121,13 +122,14 @@ fn view(scene: &ServiceScene, mut server: Box<dyn Conversation>, viewing: &mut V
     Ok(())
 }
 
-/// What one viewer saw.
+/// The frames that one viewer received.
 #[derive(Debug)]
 struct Viewing {
     per_round: u64,
-    /// Of each round: frames that arrived, and when the last one did, after the round began.
+    /// For each round: the number of frames that arrived, and the arrival of the last one after the start of
+    /// the round.
     rounds: Vec<(u64, Nanos)>,
-    /// Arrivals of frames after their round began.
+    /// Arrival times of frames after the start of their round.
     arrivals: Histogram,
 }
 
@@ -161,7 +163,7 @@ fn figures(scene: &ServiceScene, seen: &[Viewing]) -> Vec<Figure> {
             all += 1;
             lost += viewing.per_round - frames.min(&viewing.per_round);
             late += u64::from(*frames < viewing.per_round || *last > scene.round);
-            // a round of which nothing came counts as long as the viewer has waited for it
+            // a round without any frame counts with the viewer's waiting time
             let waited = scene.round.times(rounds(scene) + 1 - round);
             delivery.record((if *frames > 0 { *last } else { waited }).into());
         }
@@ -180,8 +182,8 @@ fn figures(scene: &ServiceScene, seen: &[Viewing]) -> Vec<Figure> {
     figures
 }
 
-/// How many frames arrived in each bin of the time after their round began: 1 ms, ten bins for each tenfold
-/// up to 1 s, and all that came later. A bin is named by its end (ms).
+/// The number of frames in each bin of the time after the start of their round: up to 1 ms, ten bins per
+/// decade up to 1 s, and all later ones. A bin is named by its end (ms).
 fn bins(arrivals: &Histogram) -> impl Iterator<Item = (f64, u64)> {
     const BINS: i32 = 31;
     let mut before = 0;
@@ -207,7 +209,7 @@ mod tests {
         let figures = figures(&scene, &[Viewing::new(&scene)]);
         let round = figures.iter().find(|figure| figure.name == "round_ms").expect("it has a figure");
         let times = round.distribution.expect("times");
-        // three rounds of 200 ms, and one more for those who are late
+        // three rounds of 200 ms, and one more for late frames
         assert_eq!((times.n, times.min.round(), times.max.round()), (3, 400.0, 800.0));
     }
 

@@ -1,6 +1,6 @@
 //! Conversations over TCP, with a length before each message.
 
-use super::socket::{LONGEST, LOOK, address, any, failed, outcome};
+use super::socket::{MAX_MESSAGE_BYTES, POLL_INTERVAL, address, any, failed, outcome};
 use super::{Conversation, NextMessage, ServiceEnd, ServiceScene};
 use crate::workload::Error;
 use crate::workload::patience::patiently;
@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use unisono_linux::clock::{self, Nanos};
 
-/// Bytes of a TCP message's length.
+/// Bytes of a message's length field.
 const LENGTH: usize = 4;
 
 /// Opens conversations over TCP, all at one port, one after the other.
@@ -36,7 +36,8 @@ pub(super) fn tcp(
         let mut open = || -> io::Result<Box<dyn Conversation>> {
             let stream = patiently(scene.patience, &mut next)?;
             let mut conversation = TcpConversation::over(stream)?;
-            // the client opens the next one when this is accepted; otherwise a lost packet could exchange two
+            // the client opens the next connection only after this one is accepted; otherwise a lost packet
+            // could swap two
             match end {
                 ServiceEnd::Server => conversation.send(&[])?,
                 ServiceEnd::Client => {
@@ -55,7 +56,7 @@ pub(super) fn tcp(
 
 pub(in crate::workload) struct TcpConversation {
     stream: TcpStream,
-    /// What was read: `buffer[from..to]` is not yet taken.
+    /// Received bytes; `buffer[from..to]` is not yet taken.
     buffer: Vec<u8>,
     from: usize,
     to: usize,
@@ -64,16 +65,16 @@ pub(in crate::workload) struct TcpConversation {
 impl TcpConversation {
     pub(in crate::workload) fn over(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(LOOK))?;
+        stream.set_read_timeout(Some(POLL_INTERVAL))?;
         Ok(Self { stream, buffer: vec![0; 64 << 10], from: 0, to: 0 })
     }
 
-    /// The next message, if all of it has been read.
+    /// Takes the next message, if all of it has been received.
     fn take(&mut self, message: &mut Vec<u8>) -> io::Result<bool> {
         let read = &self.buffer[self.from..self.to];
         let Some((length, rest)) = read.split_first_chunk::<LENGTH>() else { return Ok(false) };
         let length = u32::from_le_bytes(*length) as usize;
-        if length > LONGEST {
+        if length > MAX_MESSAGE_BYTES {
             return Err(io::Error::new(ErrorKind::InvalidData, format!("a message of {length} bytes")));
         }
         let Some(body) = rest.get(..length) else {
@@ -88,7 +89,7 @@ impl TcpConversation {
         Ok(true)
     }
 
-    /// Makes room behind what was read.
+    /// Makes room after the received bytes.
     fn make_room(&mut self) {
         if self.from == self.to {
             (self.from, self.to) = (0, 0);

@@ -29,7 +29,7 @@ pub(super) fn scene(application: Application, carrier: ServiceCarrier, port: u16
     }
 }
 
-/// Ports beside each other that are free now; tests run side by side.
+/// Consecutive ports that are free now; tests run in parallel.
 fn ports() -> u16 {
     use std::sync::atomic::{AtomicU16, Ordering};
     static NEXT: AtomicU16 = AtomicU16::new(0);
@@ -91,11 +91,11 @@ fn the_console_is_acknowledged_and_the_monitor_hears_the_sensor() {
 
 #[test]
 fn the_viewers_see_every_frame_of_every_round() {
-    // two viewers, three rounds of six
+    // two viewers, three rounds of six frames
     const FRAMES: f64 = 2.0 * 3.0 * 6.0;
     for carrier in [ServiceCarrier::Tcp, ServiceCarrier::Udp] {
-        // A viewer leaves a round after the last one. On a busy machine frames may come later than that: then
-        // they are counted as lost, and another run is tried.
+        // a viewer leaves one round after the last; frames that a busy machine delivers later count as lost,
+        // and the test tries another run
         let without_loss = (0..10).any(|_| {
             let figures = run(&scene(Application::Streaming, carrier, ports()));
             let frame = figures.iter().find(|figure| figure.name == "frame_ms").expect("frames");
@@ -157,7 +157,7 @@ fn every_client_gets_the_whole_file_from_one_thread_or_from_one_for_each_request
     }
 }
 
-/// Runs a scene with a broker that listens at a socket of its own; programs may reach it by shared memory.
+/// Runs a scene with a broker that listens at its own socket; clients may reach it by shared memory.
 fn run_with_broker(scene: impl Fn(BrokerPlaces) -> ServiceScene, is_shared: bool) -> Vec<Figure> {
     use std::sync::atomic::{AtomicBool, Ordering};
     use unisono_broker::{Broker, ChannelWait, Limits, OWNER, Server};

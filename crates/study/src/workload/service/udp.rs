@@ -1,6 +1,6 @@
-//! Conversations over UDP, in datagrams that carry a part of a message each.
+//! Conversations over UDP; each datagram carries a part of a message.
 
-use super::socket::{LONGEST, LOOK, address, any, failed, outcome};
+use super::socket::{MAX_MESSAGE_BYTES, POLL_INTERVAL, address, any, failed, outcome};
 use super::{Conversation, NextMessage, ServiceEnd, ServiceScene};
 use crate::workload::Error;
 use crate::workload::patience::patiently;
@@ -8,16 +8,18 @@ use std::io;
 use std::net::UdpSocket;
 use unisono_linux::clock::{self, Nanos};
 
-/// Bytes of a message that one datagram carries: with its head and UDP's and IP's it fits an Ethernet frame.
+/// Bytes of a message in one datagram: with the part's header and those of UDP and IP it fits an Ethernet
+/// frame.
 const PART: usize = 1400;
 
-/// What begins each datagram: the message's number, its length, and where this part stands in it.
+/// Bytes of each datagram's header: the message's number, its length, and the offset of this part.
 const PART_HEAD: usize = 12;
 
-/// A datagram without a message: the client says where it is, and the server that it has heard so.
+/// The number of a datagram without a message: the client announces its address, and the server acknowledges
+/// it.
 const HELLO: u32 = u32::MAX;
 
-/// Opens conversation `number` over UDP. The first datagrams tell the server where its client is.
+/// Opens conversation `number` over UDP. The first datagrams tell the server its client's address.
 pub(super) fn udp(
     scene: &ServiceScene,
     end: ServiceEnd,
@@ -31,7 +33,7 @@ pub(super) fn udp(
             ServiceEnd::Server => any(scene.server, address.port()),
             ServiceEnd::Client => any(scene.server, 0),
         })?;
-        socket.set_read_timeout(Some(LOOK))?;
+        socket.set_read_timeout(Some(POLL_INTERVAL))?;
         patiently(scene.patience, || match end {
             ServiceEnd::Server => {
                 let (_, client) = socket.recv_from(&mut [0; PART_HEAD])?;
@@ -56,7 +58,8 @@ struct UdpConversation {
     partial: Partial,
 }
 
-/// The message whose parts are arriving. A part of a newer message ends it: what is missing then is lost.
+/// The message whose parts are arriving. A part of a newer message ends it: parts still missing then are
+/// lost.
 #[derive(Debug, Default)]
 struct Partial {
     number: Option<u32>,
@@ -65,12 +68,12 @@ struct Partial {
 }
 
 impl Partial {
-    /// Adds a datagram; whether the message is complete.
+    /// Adds a datagram; returns whether the message is complete.
     fn add(&mut self, datagram: &[u8]) -> bool {
         let Some((head, body)) = datagram.split_first_chunk::<PART_HEAD>() else { return false };
         let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let (number, length, at) = (word(0), word(4) as usize, word(8) as usize);
-        if number == HELLO || length > LONGEST {
+        if number == HELLO || length > MAX_MESSAGE_BYTES {
             return false;
         }
         if self.number != Some(number) {
@@ -99,7 +102,7 @@ impl Conversation for UdpConversation {
                 datagram.extend_from_slice(&word.to_le_bytes());
             }
             datagram.extend_from_slice(body);
-            // nobody may listen any more; the client's end is by time
+            // the other end may have stopped listening; the client ends by time
             if let Err(error) = self.socket.send(&datagram)
                 && outcome(error)? == NextMessage::Gone
             {

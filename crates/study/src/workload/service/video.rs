@@ -1,8 +1,8 @@
-//! The frames of an encoded video: where one ends and the next begins in a stream of MPEG-1.
+//! The frames of an encoded video: finds the boundaries of pictures in an MPEG-1 stream.
 //!
-//! A start code is `00 00 01` and a byte that says what begins: a picture (00), a slice of one (01 to AF),
-//! the head of a sequence (B3) or of a group of pictures (B8). Heads belong to the picture after them.
-//! Reference: ISO/IEC 11172-2.
+//! A start code is `00 00 01` and a byte with the kind of the following unit: a picture (00), a slice of a
+//! picture (01 to AF), the header of a sequence (B3) or of a group of pictures (B8). Headers belong to the
+//! picture after them. Reference: ISO/IEC 11172-2.
 
 const PICTURE: u8 = 0x00;
 const SEQUENCE: u8 = 0xb3;

@@ -1,28 +1,27 @@
-//! The evaluation of one candidate: what would be saved if the candidate became a centre?
+//! The evaluation of one candidate: how much would be saved if it became a center?
 //!
-//! Points that are nearer to the candidate move to it. A centre closes if that saves more than it costs to
-//! move its other points to the candidate, too. If all of this together saves more than a centre costs, it is
-//! done.
+//! Points that are closer to the candidate move to it. A center closes if that saves more than moving its
+//! other points to the candidate costs. If all of this together saves more than a center costs, it is done.
 //!
 //! ```text
-//!   1 all have left the last evaluation      6 the savings are there   <- nearly all the work lies before
-//!   2 member 0 has set the table's width     7 each centre's sum is there
-//!   3 all have counted their centres         8 member 0 has decided
+//!   1 all have left the last evaluation      6 all savings are stored   <- nearly all the work lies before
+//!   2 member 0 has set the table's width     7 each center's sum is stored
+//!   3 all have counted their centers         8 member 0 has decided
 //!   4 member 0 has numbered the members      9 all have moved their points
-//!   5 all have numbered their centres
+//!   5 all have numbered their centers
 //! ```
-//! What members tell each other is in the [`SavingsTable`](super::table::SavingsTable).
+//! The members exchange data through the [`SavingsTable`](super::table::SavingsTable).
 
 use super::search::SearchMember;
 use super::table::LINE;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl<W: FnMut() -> Result<(), String>> SearchMember<'_, W> {
-    /// Makes the candidate a centre if that saves anything; answers how much.
+    /// Makes the candidate a center if that saves anything; returns the saving.
     pub(super) fn evaluate(&mut self, candidate: usize) -> Result<i64, String> {
         let search = self.search;
         let table = &search.table;
-        // SYNC(evaluation) release: arriving at each of these barriers publishes what this member has written
+        // SYNC(evaluation) release: arriving at each of these barriers publishes this member's stores
         // SYNC(evaluation) acquire: leaving it orders this member's loads after the others' stores
         (self.wait)()?;
         if self.index == 0 {
@@ -68,8 +67,8 @@ impl<W: FnMut() -> Result<(), String>> SearchMember<'_, W> {
         self.search.table.column[centre].load(Relaxed) as usize
     }
 
-    /// What the own points save by moving to the candidate. In the member's row: what those that stay save
-    /// if their centre closes (a negative number).
+    /// The saving of the own points that move to the candidate. The member's row gets the (negative) saving
+    /// of the staying points if their center closes.
     fn try_points(&mut self, candidate: usize) -> i64 {
         let search = self.search;
         let row = search.table.row(self.index);
@@ -89,7 +88,7 @@ impl<W: FnMut() -> Result<(), String>> SearchMember<'_, W> {
         saved
     }
 
-    /// What closing own centres saves, and how many that are.
+    /// The saving by closing own centers, and the number of these centers.
     fn try_closing(&self) -> (i64, usize) {
         let table = &self.search.table;
         let (mut saved, mut closed) = (0, 0);

@@ -3,25 +3,25 @@
 //! ```text
 //!   stream  |  chunk of points  |  chunk of points  | ...
 //!                |                    |
-//!           local search         local search            10 to 20 centres a chunk
+//!           local search         local search            10 to 20 centers a chunk
 //!                |                    |
-//!           weighted centres --> weighted centres --> ... kept; a centre weighs as much as its points
+//!           weighted centers --> weighted centers --> ... kept; a center weighs as much as its points
 //!                                     |
 //!                                local search            over what is kept: the stream's clusters now
 //! ```
-//! Opening a centre costs z, and a point costs its distance to its centre. [`LocalSearch`] opens and closes
-//! centres while that lowers the sum, and finds by bisection a z for which 10 to 20 centres remain.
-//! [`ClusterTeam`] does so chunk after chunk, with a team of threads that share each chunk's points.
+//! Opening a center costs z, and a point costs its distance to its center. [`LocalSearch`] opens and closes
+//! centers while that lowers the sum, and finds by bisection a z with which 10 to 20 centers remain.
+//! [`ClusterTeam`] repeats this for each chunk, with a team of threads that share each chunk's points.
 //!
-//! The barriers are streamcluster's: each evaluation of a candidate has nine, of which one follows nearly all
-//! the work. A program that only wants the clusters needs four, but the barriers are what studies measure
-//! here. Three things differ from streamcluster, so that the result depends on the seed alone and not on the
-//! number of threads: coordinates are whole numbers, each point's random number is a hash of its position,
-//! and the points are not shuffled again for each attempt.
+//! The barriers are streamcluster's: each evaluation of a candidate has nine, and nearly all the work is
+//! before one of them. A program that only needs the clusters could use four, but the barriers are the
+//! subject of the studies. Three things differ from streamcluster, so that the result depends on the seed
+//! alone and not on the number of threads: coordinates are integers, each point's random number is a hash of
+//! its position, and the points are not shuffled again for each attempt.
 //!
-//! Cost: an evaluation computes one distance for each point. A chunk of 16,000 points takes a few hundred to
-//! a few thousand evaluations. When not to use it: with fewer points than centres, or with points that arrive
-//! more slowly than they could be clustered one by one.
+//! Cost: an evaluation computes one distance per point. A chunk of 16,000 points takes a few hundred to a few
+//! thousand evaluations. When not to use it: with fewer points than centers, or with points that arrive so
+//! slowly that they could be clustered one by one.
 //!
 //! References: Guha, Meyerson, Mishra, Motwani, O'Callaghan: Clustering data streams: theory and practice,
 //! IEEE TKDE 15(3), 2003 (local search, chunks folded into weighted centres). Meyerson: Online facility
@@ -38,6 +38,6 @@ mod search;
 mod table;
 mod team;
 
-pub use points::{Coordinates, DIMENSIONS, MOST_COORDINATE, WeightedPoints, distance};
+pub use points::{Coordinates, DIMENSIONS, MAX_COORDINATE, WeightedPoints, distance};
 pub use search::{CentreRange, LocalSearch};
 pub use team::{ClusterTeam, StreamClusters};

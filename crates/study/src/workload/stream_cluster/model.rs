@@ -1,5 +1,5 @@
-//! The slow sequential version: one thread, sets of points, every cost computed anew from its definition. It
-//! shares the random numbers with the search, and nothing else.
+//! The slow sequential version: one thread, sets of points, every cost computed from its definition. It
+//! shares only the random numbers with the search.
 
 use super::points::{Coordinates, WeightedPoints, distance};
 use super::search::{CentreRange, LocalSearch, candidates, opens, shuffled};
@@ -13,14 +13,14 @@ struct SlowSearch<'a> {
     range: CentreRange,
     seed: u64,
     z: i64,
-    /// The points of each centre.
+    /// The points of each center.
     clusters: BTreeMap<usize, BTreeSet<usize>>,
     attempts: u64,
     passes: u64,
 }
 
 impl<'a> SlowSearch<'a> {
-    /// The centre of each point.
+    /// The center of each point.
     fn run(points: &'a WeightedPoints, range: CentreRange, seed: u64) -> Vec<usize> {
         let clusters = BTreeMap::new();
         let mut slow = Self { points, range, seed, z: 0, clusters, attempts: 0, passes: 0 };
@@ -117,7 +117,7 @@ impl<'a> SlowSearch<'a> {
         }
     }
 
-    /// Builds the clusters with the candidate, and takes them if they cost less.
+    /// Builds the clusters with the candidate, and keeps them if they cost less.
     fn evaluate(&mut self, candidate: usize) {
         let mut with = BTreeMap::from([(candidate, BTreeSet::new())]);
         for (centre, members) in &self.clusters {
@@ -139,7 +139,7 @@ impl<'a> SlowSearch<'a> {
     }
 }
 
-/// The centre of each point, found by `members` threads.
+/// The center of each point, found by `members` threads.
 fn by_team(points: &Arc<WeightedPoints>, range: CentreRange, seed: u64, members: usize) -> Vec<usize> {
     let search = LocalSearch::new(points.clone(), range, seed, members);
     let barrier = Barrier::new(members);
@@ -204,7 +204,7 @@ fn known_clusters_are_found_and_kept_apart() {
     let centre_of = by_team(&points, CentreRange::default(), 7, 3);
     let centres: BTreeSet<usize> = centre_of.iter().copied().collect();
     assert!((10..=20).contains(&centres.len()), "{} centres", centres.len());
-    // with as many centres as places or more, no centre has points of two places
+    // with at least as many centers as places, no center has points of two places
     let mixed = centre_of.iter().enumerate().filter(|(point, centre)| point % places != **centre % places);
     assert!(centres.len() < places || mixed.count() == 0, "{centres:?}");
     assert!(centres.len() >= places, "{} centres for {places} places", centres.len());

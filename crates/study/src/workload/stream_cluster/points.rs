@@ -1,15 +1,15 @@
-//! Points with weights, in whole numbers.
+//! Points with weights, in integers.
 
 pub const DIMENSIONS: usize = 128;
 
 /// The greatest coordinate. Differences fit in 16 bits, and the squares of all dimensions add up to less than
 /// 2^27, so that compilers can compute a distance in vectors of 16-bit numbers.
-pub const MOST_COORDINATE: i16 = 1023;
+pub const MAX_COORDINATE: i16 = 1023;
 
-/// Each from 0 to [`MOST_COORDINATE`].
+/// Coordinates from 0 to [`MAX_COORDINATE`].
 pub type Coordinates = [i16; DIMENSIONS];
 
-/// A weight says how many points of the stream one point stands for.
+/// Points with their weights. A weight is the number of points of the stream that a point represents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WeightedPoints {
     coordinates: Vec<Coordinates>,
@@ -18,7 +18,7 @@ pub struct WeightedPoints {
 
 impl WeightedPoints {
     pub fn push(&mut self, coordinates: Coordinates, weight: i64) {
-        self.coordinates.push(coordinates.map(|c| c.clamp(0, MOST_COORDINATE)));
+        self.coordinates.push(coordinates.map(|c| c.clamp(0, MAX_COORDINATE)));
         self.weights.push(weight.max(1));
     }
 
@@ -52,12 +52,12 @@ impl WeightedPoints {
         self.weights.extend_from_slice(&others.weights);
     }
 
-    /// What it costs that `point` belongs to a centre at the place of the point `centre`.
+    /// The cost of assigning `point` to a center at the position of the point `centre`.
     pub(super) fn cost(&self, point: usize, centre: usize) -> i64 {
         distance(&self.coordinates[point], &self.coordinates[centre]) * self.weights[point]
     }
 
-    /// Halves all weights: what came earlier counts less from now on.
+    /// Halves all weights, so that earlier points count less from now on.
     pub(super) fn halve(&mut self) {
         for weight in &mut self.weights {
             *weight = (*weight / 2).max(1);

@@ -1,7 +1,8 @@
 //! One local search over one set of points, by a team of threads.
 //!
-//! Each member owns a range of the points. What depends on all points is added up by [`SearchMember::sum`],
-//! with one barrier. All members compute the same sums, so all take the same decisions without asking.
+//! Each member owns a range of the points. Sums over all points are computed by [`SearchMember::sum`], with
+//! one barrier. All members compute the same sums, so all take the same decisions without further
+//! communication.
 
 use super::points::{Coordinates, DIMENSIONS, WeightedPoints};
 use super::table::SavingsTable;
@@ -12,15 +13,15 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering::Relaxed};
 
-/// How much effort a search spends: evaluations and candidates are this times k ln k, as in streamcluster.
+/// Effort of a search: evaluations and candidates are this times k ln k, as in streamcluster.
 const EFFORT: f64 = 3.0;
 
-/// A pass that lowers the cost by less than this share is the last one. The second is for a number of centres
+/// A pass that lowers the cost by less than this share is the last one. `FINE` is for a number of centers
 /// that is nearly right. Both as in streamcluster.
 const COARSE: f64 = 0.1;
 const FINE: f64 = 0.001;
 
-/// How many centres are wanted.
+/// The wanted number of centers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CentreRange {
     pub fewest: usize,
@@ -28,7 +29,7 @@ pub struct CentreRange {
 }
 
 impl Default for CentreRange {
-    /// As in PARSEC's inputs.
+    /// The range of PARSEC's inputs.
     fn default() -> Self {
         Self { fewest: 10, most: 20 }
     }
@@ -53,13 +54,13 @@ impl CentreRange {
         Self::effort(self.most).max(1)
     }
 
-    /// Points that are tried as centres.
+    /// Points that are tried as centers.
     pub(super) fn candidates(self) -> usize {
         Self::effort(self.fewest).max(self.fewest + 1)
     }
 }
 
-/// What the members of a team share.
+/// The state that the members of a team share.
 #[derive(Debug)]
 pub struct LocalSearch {
     pub(super) points: Arc<WeightedPoints>,
@@ -67,17 +68,18 @@ pub struct LocalSearch {
     seed: u64,
     members: usize,
     candidates: Vec<u32>,
-    /// Of each point: what it pays now, and the point that is its centre. Written by the point's owner.
+    /// The current cost of each point, and in `assigned` the point that is its center. Written by the point's
+    /// owner.
     pub(super) cost: Vec<AtomicI64>,
     pub(super) assigned: Vec<AtomicU32>,
     pub(super) is_centre: Vec<AtomicBool>,
     pub(super) table: SavingsTable,
-    /// Two sets, used in turn: a member that is a barrier ahead writes the other one.
+    /// Two sets, used in turn: a member that is one barrier ahead writes the other set.
     sums: [Vec<CachePadded<AtomicI64>>; 2],
 }
 
 impl LocalSearch {
-    /// Over at least one point, by `members` threads.
+    /// A search over at least one point, by `members` threads.
     pub fn new(points: Arc<WeightedPoints>, range: CentreRange, seed: u64, members: usize) -> Self {
         let n = points.len();
         let slots = || (0..members).map(|_| CachePadded::new(AtomicI64::new(0))).collect();
@@ -96,7 +98,7 @@ impl LocalSearch {
     }
 
     /// Member `index`'s part. Every member calls this once; `wait` is the team's barrier. The result may be
-    /// read when all have returned and met once more.
+    /// read after all members have returned and met once more.
     pub fn run(&self, index: usize, wait: impl FnMut() -> Result<(), String>) -> Result<(), String> {
         if self.points.is_empty() {
             return Ok(());
@@ -104,7 +106,7 @@ impl LocalSearch {
         SearchMember::new(self, index, wait).search()
     }
 
-    /// The centre of gravity of each cluster, with the cluster's weight.
+    /// The centroid of each cluster, with the cluster's weight.
     pub fn centres(&self) -> WeightedPoints {
         let n = self.points.len();
         let mut place = vec![None; n];
@@ -123,7 +125,7 @@ impl LocalSearch {
         }
         let mut centres = WeightedPoints::default();
         for (sum, total) in sums {
-            // the mean of numbers up to 1023 is one
+            // the mean of numbers up to 1023 is at most 1023
             let mean: Coordinates = sum.map(|sum| ((sum + total / 2) / total) as i16);
             centres.push(mean, total);
         }
@@ -152,7 +154,7 @@ pub(super) fn candidates(points: &WeightedPoints, range: CentreRange, seed: u64)
     (0..range.candidates()).map(|_| draw()).collect()
 }
 
-/// The order in which a pass tries the candidates.
+/// The order of a pass's candidates.
 pub(super) fn shuffled(candidates: &[u32], seed: u64, pass: u64) -> Vec<u32> {
     let mut generator = Pcg32::new(seed, pass);
     let mut order = candidates.to_vec();
@@ -162,7 +164,7 @@ pub(super) fn shuffled(candidates: &[u32], seed: u64, pass: u64) -> Vec<u32> {
     order
 }
 
-/// Whether Meyerson's rule opens a centre at a point that pays `cost`: with the probability cost / z.
+/// Whether Meyerson's rule opens a center at a point with this `cost`: with the probability cost / z.
 pub(super) fn opens(seed: u64, attempt: u64, point: usize, cost: i64, z: i64) -> bool {
     let mut hash = seed ^ (attempt << 32) ^ point as u64;
     for _ in 0..2 {
@@ -177,11 +179,11 @@ pub(super) struct SearchMember<'a, W> {
     pub(super) index: usize,
     pub(super) own: Range<usize>,
     pub(super) wait: W,
-    /// What a centre costs now.
+    /// The current cost of a center.
     pub(super) z: i64,
-    /// How many there are now.
+    /// The current number of centers.
     pub(super) centres: usize,
-    /// Which of the own points would move to the candidate.
+    /// For each own point, whether it would move to the candidate.
     pub(super) moves: Vec<bool>,
     parity: usize,
     attempts: u64,
@@ -225,7 +227,7 @@ impl<'a, W: FnMut() -> Result<(), String>> SearchMember<'a, W> {
             } else if self.centres < range.fewest {
                 high = self.z;
             }
-            // the interval halves, so this ends
+            // the interval halves, so the loop ends
             if range.contains(self.centres) || high - low <= (high / 1000).max(1) {
                 return Ok(());
             }
@@ -234,7 +236,7 @@ impl<'a, W: FnMut() -> Result<(), String>> SearchMember<'a, W> {
         }
     }
 
-    /// Opens centres by Meyerson's rule; answers what everything costs.
+    /// Opens centers by Meyerson's rule; returns the total cost.
     fn first_centres(&mut self) -> Result<i128, String> {
         let search = self.search;
         let n = search.points.len();
@@ -292,12 +294,12 @@ impl<'a, W: FnMut() -> Result<(), String>> SearchMember<'a, W> {
         self.search.cost[point].store(cost, Relaxed);
     }
 
-    /// The sum of what the members give.
+    /// The sum of all members' values.
     fn sum(&mut self, own: i64) -> Result<i64, String> {
         Ok(self.exchange(own)?.map(|sum| sum.load(Relaxed)).sum())
     }
 
-    /// The least of what the members give.
+    /// The least of all members' values.
     fn least(&mut self, own: usize) -> Result<usize, String> {
         let least = self.exchange(own as i64)?.map(|own| own.load(Relaxed)).min();
         Ok(least.map_or(own, |least| least as usize))

@@ -1,26 +1,26 @@
-//! What the members of a team tell each other during an evaluation.
+//! The table for the data that the members of a team exchange during an evaluation.
 //!
-//! The table has a row for each member and a column for each centre. A row is only as wide as the number of
-//! centres requires, and rows follow one another in memory. Between two barriers only one member writes a
-//! number. The next barrier makes it visible to the others.
+//! The table has a row for each member and a column for each center. A row is only as wide as the number of
+//! centers requires, and rows follow one another in memory. Between two barriers only one member writes a
+//! number, and the next barrier makes it visible to the others.
 
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering::Relaxed};
 
-/// Numbers in a cache line: rows of two members share none.
+/// Numbers in a cache line; rows are a multiple of it, so that the rows of two members share no line.
 pub(super) const LINE: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct SavingsTable {
     pub(super) members: usize,
     pub(super) width: AtomicUsize,
-    /// What a member's points save if the column's centre closes (negative: cost); the last row: what closing
-    /// saves in all.
+    /// In a member's row: the saving of its points if the column's center closes (negative: cost). In the
+    /// last row: the total saving by closing the center.
     cells: Vec<AtomicI64>,
-    /// Of each point that is a centre: its column.
+    /// For each point that is a center: its column.
     pub(super) column: Vec<AtomicU32>,
     pub(super) counts: Vec<CachePadded<MemberCounts>>,
-    /// What the evaluation saves, and how many centres close.
+    /// The saving of the evaluation, and the number of centers that close.
     pub(super) saved: AtomicI64,
     pub(super) closed: AtomicUsize,
 }
@@ -38,7 +38,7 @@ impl SavingsTable {
         Self {
             members,
             width: AtomicUsize::new(0),
-            // every point may become a centre
+            // every point may become a center
             cells: (0..(members + 1) * (points + LINE)).map(|_| AtomicI64::new(0)).collect(),
             column: (0..points).map(|_| AtomicU32::new(0)).collect(),
             counts: (0..members).map(|_| CachePadded::default()).collect(),
@@ -60,7 +60,7 @@ impl SavingsTable {
         }
     }
 
-    /// A new centre costs `z`.
+    /// Member 0's decision on the evaluation; a new center costs `z`.
     pub(super) fn decide(&self, z: i64) {
         let sum: i64 = self.counts.iter().map(|counts| counts.saved.load(Relaxed)).sum();
         let closed = self.counts.iter().map(|counts| counts.closed.load(Relaxed)).sum();

@@ -1,17 +1,17 @@
-//! A stream's clusters, brought up to date chunk after chunk by a team of threads.
+//! A stream's clusters, updated chunk by chunk by a team of threads.
 
 use super::points::WeightedPoints;
 use super::search::{CentreRange, LocalSearch};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-/// Centres that are kept before they are folded: ten chunks' or more. Folding loses a little precision each
-/// time, and searching what is kept takes longer the more there is.
-const MOST_KEPT: usize = 200;
+/// The most centers that are kept before they are merged: those of ten chunks or more. Merging loses a little
+/// precision each time, and searching the kept centers takes longer the more there are.
+const MAX_KEPT: usize = 200;
 
 /// Weights are halved above this, so that sums of costs fit in 64 bits however long the stream is.
-const MOST_WEIGHT: i64 = 1 << 32;
+const MAX_WEIGHT: i64 = 1 << 32;
 
-/// What is known after a chunk.
+/// The clusters after a chunk.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StreamClusters {
     /// Clusters of this chunk alone.
@@ -20,15 +20,15 @@ pub struct StreamClusters {
     pub of_stream: WeightedPoints,
 }
 
-/// What the members of a team share over all chunks.
+/// The state that the members of a team share over all chunks.
 #[derive(Debug)]
 pub struct ClusterTeam {
     members: usize,
     range: CentreRange,
     seed: u64,
-    /// What is searched now. `None`: no chunk comes any more.
+    /// The current search. `None` at the end of the stream.
     search: RwLock<Option<Arc<LocalSearch>>>,
-    /// Used by member 0 alone.
+    /// Used only by member 0.
     stream: Mutex<KeptCentres>,
 }
 
@@ -43,9 +43,9 @@ impl ClusterTeam {
         Self { members, range, seed, search: RwLock::default(), stream: Mutex::default() }
     }
 
-    /// Member `index`'s part of the next chunk. Every member calls this as often as all others. `next` waits
-    /// for a chunk, by member 0 alone; `None` ends the stream. Member 0 gets the clusters, the others
-    /// nothing new. `Ok(None)`: the stream has ended.
+    /// Member `index`'s part of the next chunk. Every member must call this equally often. Only member 0
+    /// calls `next`, which waits for a chunk; `None` ends the stream. Member 0 gets the clusters, the others
+    /// get empty clusters. Returns `Ok(None)` at the end of the stream.
     pub fn update(
         &self,
         index: usize,
@@ -78,8 +78,9 @@ impl ClusterTeam {
 }
 
 impl KeptCentres {
-    /// The stream's clusters, now that `of_chunk` are there. One thread searches what is kept, because it is
-    /// much less than a chunk, and a barrier would take longer than the work before it.
+    /// The stream's clusters after a chunk with the clusters `of_chunk`. One thread searches the kept
+    /// centers, because they are much fewer than a chunk's points, and a barrier would take longer than the
+    /// work before it.
     fn update(&mut self, of_chunk: &WeightedPoints, range: CentreRange, seed: u64) -> WeightedPoints {
         self.chunks += 1;
         self.centres.extend(of_chunk);
@@ -90,12 +91,13 @@ impl KeptCentres {
         found
     }
 
-    /// `clusters` are those of all kept centres.
+    /// Replaces the kept centers by their clusters if there are too many, and halves weights that are too
+    /// large.
     fn fold(&mut self, clusters: &WeightedPoints) {
-        if self.centres.len() > MOST_KEPT {
+        if self.centres.len() > MAX_KEPT {
             self.centres.clone_from(clusters);
         }
-        if self.centres.total_weight() > MOST_WEIGHT {
+        if self.centres.total_weight() > MAX_WEIGHT {
             self.centres.halve();
         }
     }
@@ -109,7 +111,7 @@ mod tests {
     use std::sync::Barrier;
     use std::thread;
 
-    /// What member 0 gets after each chunk.
+    /// The updates of member 0 after each chunk.
     fn updates(members: usize, chunks: &[Arc<WeightedPoints>]) -> Vec<StreamClusters> {
         let team = ClusterTeam::new(members, CentreRange::default(), 3);
         let barrier = Barrier::new(members);
@@ -146,7 +148,7 @@ mod tests {
             assert_eq!(clusters.of_chunk.total_weight(), 120);
             assert_eq!(clusters.of_stream.total_weight(), 120 * (i as i64 + 1), "after {i} chunks");
         }
-        // 24 places are too many for 20 centres; each centre of a chunk lies in the middle of its place
+        // 24 places are too many for 20 centers; each center of a chunk lies in the middle of its place
         let first = &found[0].of_chunk;
         assert_eq!(first.len(), 12, "{} centres", first.len());
         for (point, _) in chunks[0].iter() {
@@ -166,10 +168,10 @@ mod tests {
     #[test]
     fn old_weights_are_halved_before_they_grow_too_large() {
         let mut kept = KeptCentres::default();
-        kept.centres.push([1; 128], MOST_WEIGHT);
+        kept.centres.push([1; 128], MAX_WEIGHT);
         kept.centres.push([2; 128], 3);
         kept.fold(&WeightedPoints::default());
-        assert_eq!(kept.centres.total_weight(), MOST_WEIGHT / 2 + 1);
+        assert_eq!(kept.centres.total_weight(), MAX_WEIGHT / 2 + 1);
     }
 
     #[test]
@@ -177,7 +179,7 @@ mod tests {
         let mut clusters = WeightedPoints::default();
         clusters.push([1; 128], 1000);
         let mut kept = KeptCentres::default();
-        for (centres, expected) in [(MOST_KEPT, MOST_KEPT), (1, 1)] {
+        for (centres, expected) in [(MAX_KEPT, MAX_KEPT), (1, 1)] {
             (0..centres).for_each(|_| kept.centres.push([1; 128], 5));
             kept.fold(&clusters);
             assert_eq!(kept.centres.len(), expected);

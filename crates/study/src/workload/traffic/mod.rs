@@ -1,12 +1,12 @@
-//! Classes of traffic over one link: bulk transfers over TCP, and small messages that carry the time at which
-//! they were sent, by plain sockets or through the broker.
+//! Classes of traffic over one link: bulk transfers over TCP, and small messages with their send time, by
+//! plain sockets or through the broker.
 //!
 //! ```text
 //!   send (a process a class) ----- the link under test -----> receive (one process)
 //! ```
 //! All processes are on one host and share its monotonic clock, so the delay of a message is one-way and
-//! exact. What arrives between two times is counted; all processes know these times beforehand, so nobody has
-//! to be stopped. Receivers do not know how the traffic came.
+//! exact. Arrivals between two times count; all processes know these times in advance, so no process needs a
+//! stop signal. Receivers do not know the transport of the traffic.
 //!
 //! Cost: a thread for each connection; at 100 Mbit/s some per cent of a processor. When not to use it: above
 //! some Gbit/s, where one process with a thread for each socket is the bottleneck.
@@ -22,31 +22,31 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use unisono_linux::clock::Nanos;
 
-/// What one run transfers. All processes read it from one file.
+/// The transfers of one run. All processes read it from one file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scene {
-    /// Arrivals count from here on the monotonic clock.
+    /// Start of the measured time, on the monotonic clock.
     pub from: Nanos,
     pub until: Nanos,
     pub receiver: IpAddr,
-    /// Of all connections. `None`: the host's own.
+    /// Congestion control of all connections. `None`: the host's default.
     pub congestion: Option<String>,
     /// The broker's socket, for sources that cooperate.
     pub broker: Option<PathBuf>,
     pub sources: Vec<TrafficSource>,
 }
 
-/// What one process sends, in one class.
+/// The traffic of one process, in one class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrafficSource {
     pub class: String,
-    /// At the receiver, for both transports.
+    /// The receiver's port, for both transports.
     pub port: u16,
-    /// Connections that are always full.
+    /// Connections that always have data to send.
     pub flows: u32,
     pub messages_per_s: f64,
     pub message_bytes: usize,
-    /// The time within which a message should arrive.
+    /// A message should arrive within this time.
     pub deadline_ms: Option<f64>,
     /// Whether it sends its messages through the broker, if there is one.
     pub cooperates: bool,

@@ -1,4 +1,4 @@
-//! The receiving end: counts what comes in each class.
+//! The receiving end: counts the arrivals of each class.
 
 use super::{Scene, TrafficSource};
 use crate::workload::Error;
@@ -19,20 +19,20 @@ use unisono_measure::record::Distribution;
 pub struct SourceReceived {
     /// Bytes of connections, headers excluded, that arrived in the measured time.
     pub bulk_bytes: u64,
-    /// Segments of connections that the link carried in the measured time, also those out of order and
-    /// duplicates.
+    /// Segments of connections that the link carried in the measured time, including segments out of order
+    /// and duplicates.
     #[serde(default)]
     pub segments: u64,
     /// Messages sent in the measured time that arrived.
     pub messages: u64,
     pub message_bytes: u64,
-    /// Messages among them that came after their deadline.
+    /// The messages of these that arrived after their deadline.
     pub late: u64,
-    /// From sending to arrival.
+    /// Time from sending to arrival.
     pub delay_us: Option<Distribution>,
 }
 
-/// How long after the measured time messages that were sent in it may arrive.
+/// Time after the end of measuring in which messages sent before may still arrive.
 const GRACE: Nanos = Nanos(300_000_000);
 
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ struct ReceivedCount {
 }
 
 impl ReceivedCount {
-    /// Segments that came on all connections so far; a connection that has ended keeps its count.
+    /// Segments received on all connections so far; a closed connection keeps its count.
     fn segments(&self) -> u64 {
         let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         connections.iter().filter_map(|stream| segments_received(stream).ok()).map(u64::from).sum()

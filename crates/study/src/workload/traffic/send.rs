@@ -24,15 +24,15 @@ pub struct SentBy {
     pub messages: u64,
 }
 
-/// Bytes given to a socket at a time.
+/// Bytes written to a socket at a time.
 const CHUNK: usize = 32 << 10;
-/// Bytes given to the broker at a time: with the length, four segments, so that a message takes half a
+/// Bytes handed to the broker at a time: with the length, four segments, so that a message takes half a
 /// millisecond at 100 Mbit/s.
 const BROKER_CHUNK: usize = 4 * 1448 - 4;
 /// A timer may be late by less than this.
 const LATE: Nanos = Nanos(1_000_000);
-/// How long the receiver may take to appear.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The receiver must appear within this time.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Sends as source `number` of the scene until it is over. Its threads end with the process.
 pub fn send(scene: &Scene, number: usize) -> Result<SentBy, Error> {
@@ -78,8 +78,8 @@ fn bulk(scene: &Scene, source: &TrafficSource) -> Result<(), Error> {
 fn bulk_by_socket(scene: &Scene, source: &TrafficSource) -> Result<(), Error> {
     let to = source.receiver(scene);
     let congestion = scene.congestion.as_deref();
-    let mut stream =
-        patiently(PATIENCE, || connect(to, congestion)).map_err(|error| failed("connect", source, error))?;
+    let mut stream = patiently(CONNECT_TIMEOUT, || connect(to, congestion))
+        .map_err(|error| failed("connect", source, error))?;
     let chunk = vec![0; CHUNK];
     while clock::now() < scene.until {
         stream.write_all(&chunk).map_err(|error| failed("send", source, error))?;
@@ -87,8 +87,8 @@ fn bulk_by_socket(scene: &Scene, source: &TrafficSource) -> Result<(), Error> {
     Ok(())
 }
 
-/// Connects with this congestion control from the beginning. The one that a connection begins with may leave
-/// things behind, such as the timers of bbr, by which the kernel then paces every other one too.
+/// Connects with this congestion control from the start. A connection's first congestion control may leave
+/// state behind, such as the timers of bbr, by which the kernel then paces every later one.
 pub fn connect(to: SocketAddr, congestion: Option<&str>) -> std::io::Result<TcpStream> {
     let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -106,7 +106,7 @@ fn channel(
     destination: &Destination,
 ) -> Result<(Client, PathHandle), Error> {
     let path = scene.broker.as_deref().unwrap_or(std::path::Path::new("broker"));
-    let mut client = patiently(PATIENCE, || Client::connect_unix(path))
+    let mut client = patiently(CONNECT_TIMEOUT, || Client::connect_unix(path))
         .map_err(|error| failed("broker", source, error))?;
     let channel =
         client.open(&source.class, destination.clone()).map_err(|error| failed("broker", source, error))?;
@@ -116,9 +116,9 @@ fn channel(
 fn bulk_by_broker(scene: &Scene, source: &TrafficSource) -> Result<(), Error> {
     let destination =
         Destination { congestion: scene.congestion.clone(), ..Destination::tcp(source.receiver(scene)) };
-    // the broker connects at once: the receiver has to be there before
+    // the broker connects at once, so the receiver must be there before
     drop(
-        patiently(PATIENCE, || TcpStream::connect(source.receiver(scene)))
+        patiently(CONNECT_TIMEOUT, || TcpStream::connect(source.receiver(scene)))
             .map_err(|error| failed("connect", source, error))?,
     );
     let (mut client, channel) = channel(scene, source, &destination)?;
@@ -129,7 +129,7 @@ fn bulk_by_broker(scene: &Scene, source: &TrafficSource) -> Result<(), Error> {
     Ok(())
 }
 
-/// How a message leaves.
+/// The transport of a message.
 enum SendWay {
     Socket(UdpSocket),
     Broker(Box<Client>, PathHandle),
@@ -150,13 +150,13 @@ fn messages(scene: &Scene, source: &TrafficSource, seed: u64, sent: &AtomicU64) 
     let mut message = vec![0; source.message_bytes.max(STAMP)];
     let mut next = clock::now().0 as f64;
     for number in 0.. {
-        // a period on average, never in step with what else has one
+        // a period on average, but never in step with another periodic source
         next += period * random.random_range(0.5..1.5);
         let due = Nanos(next as u64);
         timer::sleep_until(due);
         let now = clock::now();
-        // who was kept from sending in time counts from when the message was due: waiting at home is waiting
-        // too
+        // a message that was due earlier than it could be sent counts from its due time, because waiting at
+        // the sender is delay, too
         let sent_at = if now.since(due) > LATE { due } else { now };
         if sent_at >= scene.from && sent_at < scene.until {
             sent.fetch_add(1, Ordering::Relaxed);
@@ -165,10 +165,10 @@ fn messages(scene: &Scene, source: &TrafficSource, seed: u64, sent: &AtomicU64) 
             if due >= scene.until {
                 break;
             }
-            continue; // due, and will never arrive
+            continue; // due, but will never arrive
         }
         stamp(&mut message, number, sent_at);
-        // a stream does not wait: what finds no room now is lost, and missing at the receiver
+        // a stream does not wait: a message without room is dropped and missing at the receiver
         match &mut way {
             SendWay::Socket(socket) => drop(socket.send(&message)),
             SendWay::Broker(client, channel) => {

@@ -1,19 +1,19 @@
-//! Staged operations: short puts and accumulates for a target that is not known to be in its epoch yet; for a
-//! target whose part is not mapped, those of any length for which the ring has room.
+//! Staged operations: short puts and accumulates for a target that is not known to be in its epoch yet; if
+//! the target's part is not mapped, puts and accumulates of any length for which the ring has room.
 //!
-//! The idea: the origin writes them into a ring that only it writes, each stamped with its epoch. When it
-//! ends its epoch it says how far the ring is filled. The target applies those of the epoch that it ends
-//! itself, after the call that shows that the origin has ended its own: the barrier of a fence, or the
-//! completion flag, which lies in the same line as the fill mark. So no origin waits for the target to begin
-//! its epoch.
+//! The idea: the origin writes its operations into a ring that only it writes, each stamped with its epoch.
+//! When it ends its epoch it publishes the fill level of the ring. The target applies the entries of the
+//! epoch that it ends itself, after the call that shows that the origin has ended its own: the barrier of a
+//! fence, or the completion flag, which lies in the same line as the fill level. So no origin waits for the
+//! target to begin its epoch.
 //!
 //! ```text
 //!   ... | stamp length element operation offset | data, padded to 16 | stamp ...
 //!   ... | stamp LONG element operation offset | length | to the next line | data, padded to 16 | stamp ...
 //! ```
-//! Two copies by two processors at memory speed beat one copy by the kernel, which looks every page up: 12 us
-//! for four times 64 KB each way, against 27 to 35 us. An origin that finds the ring empty begins again at
-//! its start, and says so: the caches still hold that memory.
+//! Two copies by two processors at memory speed take less time than one copy by the kernel, which looks up
+//! every page: 12 us for four times 64 KB each way, against 27 to 35 us. An origin that finds the ring empty
+//! begins again at its start, and publishes that: the caches still hold that memory.
 //!
 //! If an origin finds the target in its epoch after all, it takes its entries back ([`Out::take_back`]) and
 //! does them directly, so that the order of accumulates stays. Cost: 16 bytes and the data, so two cache
@@ -33,14 +33,15 @@ use unisono_sync::atomics::AtomicU32;
 
 /// Bytes of an entry's head, and the alignment of entries.
 const HEAD: usize = 16;
-/// Longer data is staged only where the kernel would copy it otherwise. It begins at a cache line. Staging
-/// copies twice, at 10 bytes a nanosecond or so: beyond 1 KB the second copy (100 ns) costs more than the
-/// look at the target's flag that it saves. Computed, not measured.
-pub(crate) const MOST: usize = 1024;
+/// The longest data of a short entry (bytes). Longer data is staged only where the kernel would copy it
+/// otherwise; it begins at a cache line. Staging copies twice, at 10 bytes a nanosecond or so: beyond 1 KB
+/// the second copy (100 ns) costs more than the check of the target's flag that it saves. Computed, not
+/// measured.
+pub(crate) const MAX_STAGED_BYTES: usize = 1024;
 const LINE: usize = 64;
 /// Bytes after which a position that is seldom written is written anew. Positions are 32 bits wide and
-/// compared by their difference: 2^31 bytes behind, one seems to lie ahead, and the reader loses what was
-/// staged. Half of that leaves room for what is written until the next look.
+/// compared by their difference: a position that is 2^31 bytes behind seems to lie ahead, and the reader
+/// loses staged entries. Half of that leaves room for bytes that are written until the next check.
 const OLD: u32 = 1 << 30;
 
 /// A ring, and the words beside it.
@@ -49,11 +50,11 @@ pub(super) struct StagingRing<'a> {
     pub(super) start: *mut u8,
     /// A power of two.
     pub(super) size: usize,
-    /// How far the ring is filled. The origin writes it.
+    /// The fill level. The origin writes it.
     pub(super) filled: &'a AtomicU32,
-    /// Where the entries begin, if that is further than the target has read. The origin writes it.
+    /// The position of the first entry, if the target has not read that far. The origin writes it.
     pub(super) begin: &'a AtomicU32,
-    /// How far the target has read. The target writes it.
+    /// The target's read position. The target writes it.
     pub(super) given_back: &'a AtomicU32,
 }
 
@@ -77,7 +78,7 @@ impl Stamp {
 /// The head of an entry, without its stamp.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
-    /// How an accumulate combines. `None`: it is a put.
+    /// The element and operation of an accumulate. `None`: the entry is a put.
     pub(super) how: Option<(Element, Operation)>,
     pub(super) offset: i64,
     pub(super) length: usize,
@@ -85,25 +86,25 @@ pub(super) struct Head {
 
 /// The length of an entry that only fills the ring's end.
 const FILLER: u16 = u16::MAX;
-/// The length of an entry whose length follows its head.
+/// The length field of an entry whose real length follows its head.
 const LONG: u16 = FILLER - 1;
 
-/// The most data that an entry of a ring can have.
+/// The most data of an entry, for a ring of `ring_bytes`.
 pub(super) const fn room(ring_bytes: usize) -> usize {
     ring_bytes - 2 * LINE
 }
 
-/// Where the data of an entry at `at` begins.
+/// The position of the data of an entry at `at`.
 const fn data_of(at: usize, is_long: bool) -> usize {
     if is_long { (at + 2 * HEAD).next_multiple_of(LINE) } else { at + HEAD }
 }
 
-/// Where the entry after one at `at` begins.
+/// The position of the entry after the one at `at`.
 const fn after(at: usize, length: usize) -> usize {
-    data_of(at, length > MOST) + length.next_multiple_of(HEAD)
+    data_of(at, length > MAX_STAGED_BYTES) + length.next_multiple_of(HEAD)
 }
 
-/// A head as it lies in the ring.
+/// A head as stored in the ring.
 fn encode(stamp: Stamp, length: u16, how: Option<(Element, Operation)>, offset: i64) -> u128 {
     let (element, operation) = how.map_or((0, 0), |(element, operation)| (element as u8, operation as u8));
     u128::from(stamp.0)

@@ -1,27 +1,27 @@
-//! The origin's end of a ring. It writes entries, ends them with their epoch, offers them, or takes them
-//! back.
+//! The origin's end of a ring. It writes entries, and then commits them at the end of their epoch, offers
+//! them, or takes them back.
 
 use super::In;
-use super::{FILLER, HEAD, Head, LONG, MOST, OLD, StagingRing, Stamp, after, data_of, encode};
+use super::{FILLER, HEAD, Head, LONG, MAX_STAGED_BYTES, OLD, StagingRing, Stamp, after, data_of, encode};
 use crate::memory::copy::copy;
 use crate::path::mapped::hand_off::{CARRIED, OfferedSpan};
 use unisono_sync::atomics::Ordering;
 
-/// Bytes of short entries after which a look whether the ring is empty is worth its cost: an origin that
-/// finds it empty begins at its start again, so that it writes what its cache holds. The first level's cache
-/// holds 32 KB or more, of which the ring may have half. The look is a transfer of the target's line. Chosen,
-/// not measured.
+/// Bytes of short entries after which it is worth checking whether the ring is empty: an origin that finds it
+/// empty begins at its start again, and so writes memory that its cache holds. The first-level cache holds 32
+/// KB or more, of which the ring may have half. The check is a transfer of the target's line. Chosen, not
+/// measured.
 const LAP: usize = 16 << 10;
 
 /// The origin's end of a ring.
 #[derive(Debug, Default)]
 pub(crate) struct Out {
-    // Bytes ever written, and those that the target is known to have given back. Both wrap around.
+    // Bytes ever written, and bytes that the target is known to have given back. Both wrap around.
     written: u32,
     given_back: u32,
-    /// Where this epoch's entries begin.
+    /// The position of this epoch's first entry.
     epoch_start: u32,
-    /// Where the ring was last begun again, or a position after that.
+    /// The position of the last new beginning of the ring, or a later position.
     begun: u32,
 }
 
@@ -31,25 +31,25 @@ impl Out {
         self.written == self.epoch_start
     }
 
-    /// Ends the epoch: its entries are the target's as soon as that sees the call that ends it.
+    /// Ends the epoch: the entries belong to the target once it has seen the call that ends the epoch.
     #[inline]
     pub(in crate::path::mapped) fn commit(&mut self, ring: StagingRing<'_>) {
         if !self.is_empty() {
             self.epoch_start = self.written;
             self.renew_beginning(ring);
-            // SYNC(filled) release: the entries, and where they begin, before how far they reach
+            // SYNC(filled) release: the entries, and their beginning, before the fill level
             ring.filled.store(self.written, Ordering::Release);
         }
     }
 
-    /// Where the entries of this epoch lie, for an offer.
+    /// The range of this epoch's entries, for an offer.
     #[inline]
     pub(in crate::path::mapped) fn span(&mut self, ring: StagingRing<'_>) -> OfferedSpan {
         self.renew_beginning(ring);
         OfferedSpan { start: self.epoch_start, end: self.written }
     }
 
-    /// The only entry of this epoch, if it is a put that a line can carry; and its data.
+    /// The only entry of this epoch, if it is a put that a line can carry; with its data.
     #[inline]
     pub(in crate::path::mapped) fn only_short_put(
         &self,
@@ -68,8 +68,8 @@ impl Out {
     #[inline]
     fn renew_beginning(&mut self, ring: StagingRing<'_>) {
         if self.written.wrapping_sub(self.begun) > OLD {
-            // Positions wrap around: one so far behind would soon seem to lie ahead. The new one is still
-            // behind what the target has read.
+            // Positions wrap around: a position so far behind would soon seem to lie ahead. The new position
+            // is still behind the target's read position.
             self.begun = self.written.wrapping_sub(2 * ring.size as u32);
             ring.begin.store(self.begun, Ordering::Relaxed);
         }
@@ -80,12 +80,12 @@ impl Out {
         self.written.wrapping_sub(self.epoch_start) as usize
     }
 
-    /// Notes that the target has applied everything.
+    /// Records that the target has applied all entries.
     pub(in crate::path::mapped) fn handed_over(&mut self) {
         (self.epoch_start, self.given_back) = (self.written, self.written);
     }
 
-    /// Writes a short entry, if there is room that this member knows of: the common case.
+    /// Writes a short entry, if this member knows of enough room: the common case.
     ///
     /// # Safety
     /// As [`stage`](Self::stage), with `ring` its start and size.
@@ -99,7 +99,7 @@ impl Out {
     ) -> bool {
         let at = self.written as usize & (size - 1);
         let needed = HEAD + head.length.next_multiple_of(HEAD);
-        if head.length > MOST
+        if head.length > MAX_STAGED_BYTES
             || at + needed > size
             || self.used() + needed > size
             || (at >= LAP && self.is_empty())
@@ -108,7 +108,7 @@ impl Out {
         }
         let into = ring.wrapping_add(at).cast::<u128>();
         // SAFETY: the ring is mapped, `at` is a multiple of 16 below its size; the target reads it only after
-        // `filled` says so.
+        // `filled` has passed it.
         unsafe { into.write_unaligned(encode(stamp, head.length as u16, head.how, head.offset)) };
         // SAFETY: the caller promises the data; the entry lies within the ring, as computed above.
         unsafe { copy(data, ring.wrapping_add(at + HEAD), head.length) };
@@ -129,7 +129,7 @@ impl Out {
         data: *const u8,
     ) -> bool {
         let size = ring.size;
-        let is_long = head.length > MOST;
+        let is_long = head.length > MAX_STAGED_BYTES;
         let mut at = self.written as usize & (size - 1);
         if self.is_empty() && at >= if is_long { 1 } else { LAP } && self.is_idle(ring) {
             self.written = self.written.wrapping_add((size - at) as u32);
@@ -148,7 +148,7 @@ impl Out {
         let put = |at: usize, word: u128| {
             let into = ring.start.wrapping_add(at).cast::<u128>();
             // SAFETY: the ring is mapped, `at` is a multiple of 16 below its size; the target reads it only
-            // after `filled` says so.
+            // after `filled` has passed it.
             unsafe { into.write_unaligned(word) };
         };
         if filler > 0 {
@@ -173,22 +173,22 @@ impl Out {
         self.written.wrapping_sub(self.given_back) as usize
     }
 
-    /// Looks how far the target has read. The target may not know yet where this member has begun again.
+    /// Reads the target's read position. The target may not know yet where this member has begun again.
     fn look(&mut self, ring: StagingRing<'_>) {
-        // SYNC(given-back) acquire: the target has read what it gave back
+        // SYNC(given-back) acquire: the target has read the entries whose room it gave back
         let given_back = ring.given_back.load(Ordering::Acquire);
         if given_back.wrapping_sub(self.given_back).cast_signed() > 0 {
             self.given_back = given_back;
         }
     }
 
-    /// Whether the target has given everything back.
+    /// Whether the target has given all room back.
     fn is_idle(&mut self, ring: StagingRing<'_>) -> bool {
         self.look(ring);
         self.used() == 0
     }
 
-    /// Takes this epoch's entries back, in order, before the target may look at them.
+    /// Takes this epoch's entries back, in order, before the target may read them.
     pub(in crate::path::mapped) fn take_back(
         &mut self,
         ring: StagingRing<'_>,

@@ -1,7 +1,7 @@
 //! The target's end of a ring. It visits the entries of an epoch in order, and gives their room back. Another
-//! process wrote them, so it checks what they say before it uses it.
+//! process wrote them, so it checks their contents before it uses them.
 
-use super::{FILLER, HEAD, Head, LINE, LONG, MOST, OLD, StagingRing, Stamp, data_of};
+use super::{FILLER, HEAD, Head, LINE, LONG, MAX_STAGED_BYTES, OLD, StagingRing, Stamp, data_of};
 use crate::model::{Element, Operation};
 use unisono_sync::atomics::Ordering;
 
@@ -9,7 +9,7 @@ use unisono_sync::atomics::Ordering;
 #[derive(Debug, Default)]
 pub(in crate::path::mapped) struct In {
     read: u32,
-    /// How far the origin was told in the ring's word that this member has read.
+    /// The read position that is published in the ring's word.
     told: u32,
 }
 
@@ -19,7 +19,7 @@ impl In {
         Self { read: position, told: position }
     }
 
-    /// How far it has read.
+    /// The read position.
     pub(super) const fn position(&self) -> u32 {
         self.read
     }
@@ -47,7 +47,7 @@ impl In {
         stamp: Stamp,
         mut visit: impl FnMut(Head, *const u8),
     ) {
-        // SYNC(filled) acquire: the entries, and where they begin, after how far they reach
+        // SYNC(filled) acquire: the entries, and their beginning, after the fill level
         let filled = ring.filled.load(Ordering::Acquire);
         if filled == self.read {
             return;
@@ -56,7 +56,7 @@ impl In {
         if filled.wrapping_sub(self.read) as usize > ring.size {
             return;
         }
-        // The origin may lie about lengths, so a position beyond the end ends the loop as well.
+        // The origin may write wrong lengths, so a position beyond the end ends the loop as well.
         while filled.wrapping_sub(self.read).cast_signed() > 0 && self.next(ring, stamp, &mut visit) {}
         self.give_back(ring);
     }
@@ -77,7 +77,7 @@ impl In {
         }
     }
 
-    /// Whether this member has read everything before `start`, where an offer begins.
+    /// Whether this member has read everything before `start`, the beginning of an offer.
     #[inline]
     pub(in crate::path::mapped) fn is_next(&mut self, ring: StagingRing<'_>, start: u32) -> bool {
         self.find_beginning(ring);
@@ -85,8 +85,8 @@ impl In {
     }
 
     /// Applies all entries up to a claimed position, which the origin's process wrote. Its low bits are cut
-    /// off, because entries begin at multiples of [`HEAD`]. Before a position that is further away than the
-    /// ring is long there are no entries.
+    /// off, because entries begin at multiples of [`HEAD`]. If the position is further away than the ring's
+    /// length, no entries are applied.
     pub(in crate::path::mapped) fn drain_to(
         &mut self,
         ring: StagingRing<'_>,
@@ -101,14 +101,14 @@ impl In {
         self.read = position;
     }
 
-    /// Skips the entries up to a claimed position, which came otherwise.
+    /// Skips the entries up to a claimed position, whose data arrived in the offer's line.
     #[inline]
     pub(in crate::path::mapped) fn skip_to(&mut self, position: u32) {
         self.read = position & !(HEAD as u32 - 1);
     }
 
-    /// After entries were handed over: their origin knows from the hand-off that it has their room back. The
-    /// ring's word is renewed at times only.
+    /// Called after entries were handed over: their origin knows from the hand-off that it has their room
+    /// back, so the ring's word is renewed only rarely.
     #[inline]
     pub(in crate::path::mapped) fn renew_given_back(&mut self, ring: StagingRing<'_>) {
         if self.read.wrapping_sub(self.told) > OLD {
@@ -127,8 +127,8 @@ impl In {
         let (ring, size) = (ring.start, ring.size);
         let at = self.read as usize & (size - 1);
         let from = ring.wrapping_add(at).cast::<u128>();
-        // SAFETY: the ring is mapped, and `at` is a multiple of 16 below its size. Another process wrote
-        // this, and may write it again: the copy is what counts.
+        // SAFETY: the ring is mapped, and `at` is a multiple of 16 below its size. Another process wrote this
+        // word, and may write it again: only the copy is used.
         let word = unsafe { from.read_volatile() };
         if word as u32 != stamp.0 {
             return false;
@@ -142,10 +142,10 @@ impl In {
         let length = if is_long {
             let from = ring.wrapping_add((at + HEAD) & (size - 1)).cast::<u128>();
             // SAFETY: the ring is mapped, and `at` is a multiple of 16 below its size. Another process wrote
-            // this, and may write it again: the copy is what counts.
+            // this word, and may write it again: only the copy is used.
             usize::try_from(unsafe { from.read_volatile() }).unwrap_or(0)
         } else {
-            usize::from(length).min(MOST)
+            usize::from(length).min(MAX_STAGED_BYTES)
         };
         let data = data_of(at, is_long).min(size);
         let length = length.min(size - data);

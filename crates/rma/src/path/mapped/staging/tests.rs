@@ -1,4 +1,4 @@
-//! Rings that wrap, are full, are begun again, and hold what no origin wrote.
+//! Rings that wrap, are full, are begun again, or hold bytes that no origin wrote.
 
 use super::*;
 use crate::path::mapped::hand_off::CARRIED;
@@ -77,7 +77,7 @@ fn a_full_ring_takes_no_more_until_room_is_given_back() {
     assert!(stage(&mut out, ring, Stamp::completion(2), 0, 16));
 }
 
-/// A ring of lines, as one in a segment is.
+/// The memory of a ring, aligned as in a segment.
 #[repr(align(64))]
 #[derive(Clone)]
 struct Memory([u8; SIZE]);
@@ -89,16 +89,16 @@ fn a_beginning_so_old_that_its_number_seems_to_lie_ahead_is_none() {
     let words = Words::default();
     let ring = words.beside(memory.0.as_mut_ptr(), SIZE);
     let (mut out, mut came) = (Out::default(), In::default());
-    let (data, mut bytes) = ([7; MOST], 0_u64);
+    let (data, mut bytes) = ([7; MAX_STAGED_BYTES], 0_u64);
     for epoch in 1.. {
-        let (stamp, head) = (Stamp::fence(epoch), Head { how: None, offset: 0, length: MOST });
+        let (stamp, head) = (Stamp::fence(epoch), Head { how: None, offset: 0, length: MAX_STAGED_BYTES });
         // SAFETY: the data is an array of this length, the ring is the test's.
         assert!(unsafe { out.stage(ring, stamp, head, data.as_ptr()) }, "room after {bytes} bytes");
         out.commit(ring);
         let mut came_out = 0;
         came.drain(ring, stamp, |_, _| came_out += 1);
         assert_eq!(came_out, 1, "after {bytes} bytes");
-        bytes += (HEAD + MOST) as u64;
+        bytes += (HEAD + MAX_STAGED_BYTES) as u64;
         if bytes > (1 << 31) + 8 * SIZE as u64 {
             break;
         }
@@ -132,7 +132,7 @@ proptest! {
                 taken.push(unsafe { std::slice::from_raw_parts(data, head.length) }.to_vec());
             });
             prop_assert_eq!(&taken, &staged);
-            // An empty ring has room for all of it, wherever the last entry ended.
+            // An empty ring has room for all of the data, wherever the last entry ended.
             let length = SIZE / 4 - 64;
             let (head, data) = (Head { how: None, offset: 0, length }, vec![1; length]);
             for entry in 0..4 {

@@ -1,8 +1,0 @@
-//! The reader of ibnetdiscover.
-#![no_main]
-
-mod reader;
-
-use unisono_btin::read::Language;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| reader::reads(Language::Ibnetdiscover, bytes));

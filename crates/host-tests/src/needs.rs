@@ -1,0 +1,106 @@
+//! What a host test needs of the machine, and which tests may therefore run at the same time.
+//!
+//! Many host tests wait: for a process to end, for a timer, for a peer. While one waits, others run. A test
+//! that measures, or fills the processors, runs alone. Tests that change the same state of the host (the
+//! journals of queues, the deployments of barrier trees) run one after the other, but beside tests of another
+//! kind.
+
+use std::collections::VecDeque;
+
+/// What a test needs while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// A share of the processors.
+    Nothing,
+    /// The journals and the lock of `queue` below `/run/unisono/queue`.
+    Queues,
+    /// The notes of `tree deploy` below `/run/unisono/tree`; `tree undeploy` ends every deployment.
+    Switches,
+    /// The whole machine: the test measures, or its programs fill the processors.
+    Machine,
+}
+
+impl Needs {
+    /// Whether a test with these needs may start beside a test with the `other` needs.
+    fn may_run_beside(self, other: Self) -> bool {
+        self != Self::Machine && other != Self::Machine && (self != other || self == Self::Nothing)
+    }
+}
+
+/// The order in which tests start: by list, but a test that cannot start yet is overtaken. Tests that need
+/// the machine come last, so that they interrupt the others only once.
+#[derive(Debug)]
+pub(crate) struct TestQueue<T> {
+    waiting: VecDeque<(Needs, T)>,
+    running: Vec<Needs>,
+    /// Tests at the same time.
+    max_running: usize,
+}
+
+impl<T> TestQueue<T> {
+    pub(crate) fn new(tests: impl IntoIterator<Item = (Needs, T)>, max_running: usize) -> Self {
+        let (alone, beside): (VecDeque<_>, VecDeque<_>) =
+            tests.into_iter().partition(|(needs, _)| *needs == Needs::Machine);
+        let waiting = beside.into_iter().chain(alone).collect();
+        Self { waiting, running: Vec::new(), max_running: max_running.max(1) }
+    }
+
+    /// The next test that may start now; its caller reports the end with [`ended`](Self::ended).
+    pub(crate) fn start(&mut self) -> Option<(Needs, T)> {
+        if self.running.len() >= self.max_running {
+            return None;
+        }
+        let running = &self.running;
+        let may_start = |(needs, _): &(Needs, T)| running.iter().all(|other| needs.may_run_beside(*other));
+        let at = self.waiting.iter().position(may_start)?;
+        let next = self.waiting.remove(at)?;
+        self.running.push(next.0);
+        Some(next)
+    }
+
+    /// A test with these needs has ended.
+    pub(crate) fn ended(&mut self, needs: Needs) {
+        if let Some(at) = self.running.iter().position(|running| *running == needs) {
+            self.running.swap_remove(at);
+        }
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.waiting.is_empty() && self.running.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Needs::{Machine, Nothing, Queues, Switches};
+    use super::*;
+
+    /// Starts what may start, then ends the first of the running tests, until all have run.
+    fn rounds(needs: &[Needs], max_running: usize) -> Vec<Vec<usize>> {
+        let mut queue = TestQueue::new(needs.iter().copied().zip(0..), max_running);
+        let (mut running, mut rounds) = (VecDeque::new(), Vec::new());
+        while !queue.is_done() {
+            running.extend(std::iter::from_fn(|| queue.start()));
+            rounds.push(running.iter().map(|(_, test)| *test).collect());
+            let (needs, _) = running.pop_front().expect("a test runs because the queue is not done");
+            queue.ended(needs);
+        }
+        rounds
+    }
+
+    #[test]
+    fn tests_that_need_nothing_run_beside_each_other_up_to_the_bound() {
+        assert_eq!(rounds(&[Nothing; 4], 3), [vec![0, 1, 2], vec![1, 2, 3], vec![2, 3], vec![3]]);
+    }
+
+    #[test]
+    fn tests_of_the_same_state_follow_each_other_and_are_overtaken() {
+        let rounds = rounds(&[Queues, Queues, Switches, Nothing], 3);
+        assert_eq!(rounds, [vec![0, 2, 3], vec![2, 3, 1], vec![3, 1], vec![1]]);
+    }
+
+    #[test]
+    fn a_test_that_needs_the_machine_runs_alone_after_the_others() {
+        assert_eq!(rounds(&[Machine, Nothing, Machine, Nothing], 4), [vec![1, 3], vec![3], vec![0], vec![2]]);
+    }
+}

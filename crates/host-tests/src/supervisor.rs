@@ -1,0 +1,206 @@
+//! The supervisor of one host test: a process between the harness and the test's own process.
+//!
+//! ```text
+//!   harness --> supervisor (adopts orphans, watches the deadline) --> the test, a process group of its own
+//! ```
+//! The supervisor adopts each process that the test starts and that loses its parent. So it knows which test
+//! left a process behind, also while other tests run. It answers on its standard output: a line with the
+//! verdict, then the text.
+
+use crate::groups;
+use crate::test::{Skipped, Test};
+use crate::watchdog::{self, Ended};
+use std::any::Any;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::Duration;
+use unisono_linux::interrupt;
+use unisono_linux::parent_death::die_with_parent;
+
+/// How long the last processes of a test may take to end after the test itself.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
+/// The exit status of a test's process that means "skipped", as Automake has it.
+const SKIPPED: u8 = 77;
+/// The first argument of a supervisor; the test's name follows.
+const SUPERVISE: &str = "--supervise";
+/// The first argument of a test's own process; the test's name follows.
+const RUN: &str = "--run-one";
+
+/// How one test ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum TestVerdict {
+    Passed,
+    Skipped(String),
+    Failed(String),
+}
+
+impl TestVerdict {
+    /// The answer of a supervisor: the verdict in a line, and all that the test printed.
+    fn write(&self, printed: &str) -> String {
+        match self {
+            Self::Passed => format!("passed\n{printed}"),
+            Self::Skipped(reason) => format!("skipped: {reason}\n{printed}"),
+            Self::Failed(report) => format!("failed\n{report}"),
+        }
+    }
+
+    /// The verdict and the text of an answer.
+    fn read(answer: &str) -> (Self, String) {
+        let (line, text) = answer.split_once('\n').unwrap_or((answer, ""));
+        let verdict = match line {
+            "passed" => Self::Passed,
+            "failed" => Self::Failed(text.to_owned()),
+            _ => match line.strip_prefix("skipped: ") {
+                Some(reason) => Self::Skipped(reason.to_owned()),
+                None => Self::Failed(format!("its supervisor ended without a verdict; it said: {answer}")),
+            },
+        };
+        (verdict, text.to_owned())
+    }
+}
+
+/// A supervisor that runs, as the harness sees it.
+#[derive(Debug)]
+pub(crate) struct Supervisor {
+    child: Child,
+}
+
+impl Supervisor {
+    /// Starts a supervisor for the test of this name.
+    ///
+    /// # Errors
+    /// The kernel's refusal to start a process.
+    pub(crate) fn start(name: &str) -> io::Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args([SUPERVISE, name]).stdin(Stdio::null()).stdout(Stdio::piped());
+        Ok(Self { child: command.spawn()? })
+    }
+
+    /// Waits for the end; the verdict, and what the test printed.
+    pub(crate) fn wait(self) -> (TestVerdict, String) {
+        match self.child.wait_with_output() {
+            Ok(output) => TestVerdict::read(&String::from_utf8_lossy(&output.stdout)),
+            Err(error) => (
+                TestVerdict::Failed(format!("its supervisor cannot be waited for: {error}")),
+                String::new(),
+            ),
+        }
+    }
+}
+
+/// Plays the part that the arguments ask for, if this process was started as a supervisor or as a test's own
+/// process. `find` looks a test up by its name.
+pub(crate) fn play<'a>(arguments: &[String], find: impl Fn(&str) -> Option<&'a Test>) -> Option<ExitCode> {
+    let [part, name] = arguments else { return None };
+    let run: fn(&str, &Test) -> ExitCode = match part.as_str() {
+        SUPERVISE => supervise,
+        RUN => run_here,
+        _ => return None,
+    };
+    let Some(test) = find(name) else { return Some(say(&format!("no test is called {name}"), 1)) };
+    // a harness that is killed takes its supervisors with it, and these take their tests
+    if let Err(error) = die_with_parent(None) {
+        return Some(say(&format!("the harness is gone: {error}"), 1));
+    }
+    Some(run(name, test))
+}
+
+#[allow(clippy::print_stdout, reason = "supervisors and tests answer by standard output")]
+fn say(text: &str, code: u8) -> ExitCode {
+    println!("{text}");
+    ExitCode::from(code)
+}
+
+fn supervise(name: &str, test: &Test) -> ExitCode {
+    let watched = watchdog::adopt_orphans().and_then(|()| watch(name, test.deadline()));
+    let (verdict, printed) = watched.unwrap_or_else(|error| {
+        (TestVerdict::Failed(format!("it could not be started: {error}")), String::new())
+    });
+    say(&verdict.write(&printed), 0)
+}
+
+/// Starts the test's process and watches it. Answers what it printed, too.
+fn watch(name: &str, deadline: Duration) -> io::Result<(TestVerdict, String)> {
+    // a file, not a pipe: a process that outlives the test would keep a pipe open for ever
+    let mut output = tempfile::tempfile()?;
+    let mut child = Command::new(std::env::current_exe()?)
+        .args([RUN, name])
+        .stdin(Stdio::null())
+        .stdout(output.try_clone()?)
+        .stderr(output.try_clone()?)
+        .process_group(0)
+        .spawn()?;
+    let ended = watchdog::wait(&mut child, deadline)?;
+    let left = watchdog::left_behind(EXIT_TIMEOUT);
+    watchdog::kill_left();
+    groups::remove_left_behind();
+    let printed = printed(&mut output)?;
+    let verdict = match ended {
+        Ended::Hung(stacks) => {
+            TestVerdict::Failed(format!("{printed}it did not end within {} s:\n{stacks}", deadline.as_secs()))
+        }
+        Ended::Exited(status) => match status.code() {
+            Some(0) if left => {
+                TestVerdict::Failed(format!("{printed}it left processes behind; they were killed"))
+            }
+            Some(0) => TestVerdict::Passed,
+            Some(code) if code == i32::from(SKIPPED) => {
+                TestVerdict::Skipped(printed.lines().last().unwrap_or("without saying why").trim().to_owned())
+            }
+            _ => TestVerdict::Failed(format!("{printed}{status}")),
+        },
+    };
+    Ok((verdict, printed))
+}
+
+fn printed(output: &mut File) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    output.seek(SeekFrom::Start(0))?;
+    output.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Runs one test in this process.
+fn run_here(_name: &str, test: &Test) -> ExitCode {
+    // a shell starts what it puts into the background with interrupts ignored, and so would the tests'
+    // programs be
+    if let Err(error) = interrupt::usual() {
+        return say(&format!("the usual answers to signals could not be restored: {error}"), 1);
+    }
+    match std::panic::catch_unwind(|| test.run()) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(Skipped { reason })) => say(&reason, SKIPPED),
+        Err(payload) => {
+            forget(payload);
+            ExitCode::from(101)
+        }
+    }
+}
+
+/// The panic hook has printed the message already.
+fn forget(_payload: Box<dyn Any + Send>) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_is_read_as_it_was_written() {
+        for verdict in [
+            TestVerdict::Passed,
+            TestVerdict::Skipped("no root".to_owned()),
+            TestVerdict::Failed("two\nlines".to_owned()),
+        ] {
+            let (read, text) = TestVerdict::read(&verdict.write("said\nthis"));
+            assert_eq!(read, verdict);
+            assert!(matches!(read, TestVerdict::Failed(_)) || text == "said\nthis", "{text}");
+        }
+    }
+
+    #[test]
+    fn a_supervisor_that_answers_nothing_is_a_failure() {
+        assert!(matches!(TestVerdict::read(""), (TestVerdict::Failed(_), _)));
+    }
+}

@@ -1,0 +1,8 @@
+//! Fuzzes the reader of containerlab's topologies.
+#![no_main]
+
+mod reader;
+
+use unisono_btin::read::Language;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| reader::reads(Language::Containerlab, bytes));
