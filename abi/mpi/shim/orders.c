@@ -20,7 +20,7 @@
 #include <string.h>
 
 /* 120 pairs. More ranks than this were not measured. */
-enum { MAX_RANKS = 16, MOST_PAIRS = MAX_RANKS * (MAX_RANKS - 1) / 2 };
+enum { MAX_RANKS = 16, MAX_PAIRS = MAX_RANKS * (MAX_RANKS - 1) / 2 };
 /* The maximum number of (type, count) combinations tried per communicator; further ones stay the host's. */
 enum { MAX_ORDERS = 32 };
 
@@ -127,7 +127,7 @@ static bool is_new(const group *groups, int pair, int size)
 static int try_both(struct order *order, bool wide, int size, MPI_Comm comm)
 {
 	struct request_question told = { .question = { 0 } }, agreement = { .question = { 0 } };
-	group own[MOST_PAIRS], agreed[MOST_PAIRS];
+	group own[MAX_PAIRS], agreed[MAX_PAIRS];
 	int pairs = 0, distinct = 0, same, all_same = 0, code;
 
 	order->verdict = DIFFERENT;

@@ -122,13 +122,13 @@ impl Collector for BrokerScrape {
 }
 
 /// The most consumers with series of their own.
-const MOST_CONSUMERS: usize = 200;
+const MAX_CONSUMERS: usize = 200;
 
 /// The value of each consumer, of the others together, and of all departed consumers.
 fn of_consumers(statistics: &Statistics, of: fn(&ConsumerStatistics) -> u64) -> Vec<LabelledValue> {
     let mut by_name: BTreeMap<String, u64> = BTreeMap::new();
     for consumer in &statistics.consumers {
-        let is_own = by_name.len() < MOST_CONSUMERS || by_name.contains_key(&consumer.name);
+        let is_own = by_name.len() < MAX_CONSUMERS || by_name.contains_key(&consumer.name);
         *by_name.entry(if is_own { consumer.name.clone() } else { OTHERS.to_owned() }).or_default() +=
             of(consumer);
     }
@@ -213,6 +213,6 @@ mod tests {
         let text = openmetrics(statistics);
         let lines = text.lines().filter(|line| line.starts_with("unisono_events_delivered_total"));
         let values: Vec<f64> = lines.filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect();
-        assert_eq!((values.len(), values.iter().sum::<f64>()), (MOST_CONSUMERS + 2, 1000.0));
+        assert_eq!((values.len(), values.iter().sum::<f64>()), (MAX_CONSUMERS + 2, 1000.0));
     }
 }

@@ -14,7 +14,7 @@ use unisono_linux::interrupt;
 use unisono_measure::units;
 
 /// Time between two checks for an interruption.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Record events in a directory, until Ctrl-C
 ///
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         && args.time.is_none_or(|time| start.elapsed() < time)
         && log.bytes() < args.bytes
     {
-        match client.receive(Some(LOOK))? {
+        match client.receive(Some(POLL_INTERVAL))? {
             Some(Reception::Event(event)) => {
                 for event in event.with.iter().chain([&event]) {
                     record(&mut log, epoch, event)?;

@@ -117,7 +117,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Time between two checks for an interruption.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Sleeps until `due`; returns false if a signal interrupted it.
 fn wait_until(due: Instant) -> bool {
@@ -129,12 +129,12 @@ fn wait_until(due: Instant) -> bool {
         if left.is_zero() {
             return true;
         }
-        std::thread::sleep(left.min(LOOK));
+        std::thread::sleep(left.min(POLL_INTERVAL));
     }
 }
 
 /// The most topics of recorded suppliers that are open at a time. By default a broker allows a program 1024.
-const MOST_TOPICS: usize = 1000;
+const MAX_TOPICS: usize = 1000;
 
 /// The broker that gets the replayed events.
 struct Replay {
@@ -175,7 +175,7 @@ impl Replay {
             handed => handed?,
         };
         loop {
-            match self.client.outcome_within(handed, LOOK) {
+            match self.client.outcome_within(handed, POLL_INTERVAL) {
                 Ok(Some(published)) => return Ok(Replayed::As(published.sequence)),
                 Ok(None) if interrupt::caught().is_some() => return Ok(Replayed::Interrupted),
                 Ok(None) => {}
@@ -193,7 +193,7 @@ impl Replay {
             known.used = self.used;
             return Ok(known.handle);
         }
-        if self.topics.len() >= MOST_TOPICS {
+        if self.topics.len() >= MAX_TOPICS {
             let oldest = self.topics.iter().min_by_key(|(_, topic)| topic.used).map(|(key, _)| key.clone());
             if let Some(topic) = oldest.and_then(|oldest| self.topics.remove(&oldest)) {
                 self.client.withdraw(topic.handle)?;

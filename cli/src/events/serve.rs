@@ -282,7 +282,7 @@ fn serve_at(
     let (window, certificates) = (server.window(), server.certificate_check());
     let is_over = AtomicBool::new(false);
     let text = || {
-        let statistics = window.ask(PATIENCE).ok_or("the broker does not answer")?;
+        let statistics = window.ask(SCRAPE_TIMEOUT).ok_or("the broker does not answer")?;
         Ok(openmetrics(statistics))
     };
     std::thread::scope(|scope| {
@@ -321,7 +321,7 @@ fn path_of(socket: &OwnedFd) -> std::io::Result<Option<PathBuf>> {
 }
 
 /// Time that a monitoring program waits for the broker's next turn.
-const PATIENCE: Duration = Duration::from_secs(5);
+const SCRAPE_TIMEOUT: Duration = Duration::from_secs(5);
 
 fn listen_for_scrapes(place: &str, exposure: Exposure) -> anyhow::Result<ScrapeListener> {
     let reached = place.parse::<SocketAddr>().is_ok_and(|address| !address.ip().is_loopback());

@@ -16,7 +16,7 @@ use crate::remedy::TriedRemedy;
 use crate::trial::TrialRuns;
 use unisono_gang::policy::Backfill;
 use unisono_gang::simulate::{
-    KernelModel, MOST_CORES, Sharing, SimulatedMachine, SimulatedProgram, SimulatedWait, WaitCosts, simulate,
+    KernelModel, MAX_CORES, Sharing, SimulatedMachine, SimulatedProgram, SimulatedWait, WaitCosts, simulate,
 };
 use unisono_linux::clock::Nanos;
 
@@ -99,7 +99,7 @@ fn wait_of(runtimes: &[&str]) -> SimulatedWait {
 
 /// Simulates the ways. Leaves out ways that the simulator refuses; `None` if it refuses plain Linux.
 pub fn predict(shape: &TeamShape, circumstances: &Circumstances, ways: &[TriedRemedy]) -> Option<Prediction> {
-    let cores = circumstances.processors.clamp(1, MOST_CORES);
+    let cores = circumstances.processors.clamp(1, MAX_CORES);
     let plain = rate(shape, circumstances, cores, TriedRemedy::Plain)?;
     let one = |way: &TriedRemedy| Some((*way, rate(shape, circumstances, cores, *way)? / plain));
     let ways = ways.iter().filter(|way| **way != TriedRemedy::Plain).filter_map(one).collect();

@@ -34,9 +34,9 @@ enum BodyBytes {
 
 /// Maximum number of spare payloads per thread: the number that the broker takes from one program in a turn,
 /// twice.
-const MOST_SPARE: usize = 128;
+const MAX_SPARE: usize = 128;
 /// The memory of a larger payload is freed, so that a thread keeps at most 2 MiB.
-const LARGEST_SPARE: usize = 16 << 10;
+const MAX_SPARE_BYTES: usize = 16 << 10;
 
 thread_local! {
     /// Memory of unused payloads, the most recent one last.
@@ -68,13 +68,13 @@ impl HeapBytes {
 impl Drop for HeapBytes {
     fn drop(&mut self) {
         let Some(mut bytes) = self.0.take() else { return };
-        if bytes.len() > LARGEST_SPARE || Arc::get_mut(&mut bytes).is_none() {
+        if bytes.len() > MAX_SPARE_BYTES || Arc::get_mut(&mut bytes).is_none() {
             return;
         }
         // a thread that is exiting keeps no memory
         let _ = SPARE.try_with(|spare| {
             let mut spare = spare.borrow_mut();
-            if spare.len() < MOST_SPARE {
+            if spare.len() < MAX_SPARE {
                 spare.push(bytes);
             }
         });
@@ -156,9 +156,9 @@ mod tests {
         let bodies =
             |length: usize| (0..300).map(|_| EventBody::new(&vec![7; length], None)).collect::<Vec<_>>();
         drop(bodies(1024));
-        assert_eq!(spare(), MOST_SPARE);
+        assert_eq!(spare(), MAX_SPARE);
         SPARE.with(|spare| spare.borrow_mut().clear());
-        drop(bodies(LARGEST_SPARE + 1));
+        drop(bodies(MAX_SPARE_BYTES + 1));
         assert_eq!(spare(), 0);
     }
 }

@@ -9,14 +9,14 @@ use std::path::Path;
 use unisono_linux::read;
 
 /// Maximum characters of a name. A table has room for it, and a label of a metric stays readable.
-pub(crate) const MOST_PROGRAM_NAME: usize = 64;
+pub(crate) const MAX_PROGRAM_NAME: usize = 64;
 
 /// Checks the name of a program; the error has the remedy.
 pub(crate) fn check_program_name(name: &str) -> Result<(), String> {
     let length = name.chars().count();
-    if length > MOST_PROGRAM_NAME {
+    if length > MAX_PROGRAM_NAME {
         return Err(format!(
-            "a program's name of {length} characters; choose one of at most {MOST_PROGRAM_NAME}"
+            "a program's name of {length} characters; choose one of at most {MAX_PROGRAM_NAME}"
         ));
     }
     match name.chars().find(|character| character.is_control()) {
@@ -30,7 +30,7 @@ pub(crate) fn check_program_name(name: &str) -> Result<(), String> {
 /// Makes a name that another protocol chose (a client identifier of MQTT) suitable for a table.
 pub(crate) fn shown(name: &str) -> String {
     let visible = |character: char| if character.is_control() { '?' } else { character };
-    name.chars().take(MOST_PROGRAM_NAME).map(visible).collect()
+    name.chars().take(MAX_PROGRAM_NAME).map(visible).collect()
 }
 
 /// The name of this process, as `ps` shows it, with its number.
@@ -49,8 +49,8 @@ mod tests {
     fn a_name_is_short_and_printable_and_the_error_says_what_is_wrong() {
         assert_eq!(check_program_name(""), Ok(()));
         assert_eq!(check_program_name("Kamera \u{fc}ber Tor 1"), Ok(()));
-        assert_eq!(check_program_name(&"\u{fc}".repeat(MOST_PROGRAM_NAME)), Ok(()));
-        let said = check_program_name(&"x".repeat(MOST_PROGRAM_NAME + 1)).expect_err("too long");
+        assert_eq!(check_program_name(&"\u{fc}".repeat(MAX_PROGRAM_NAME)), Ok(()));
+        let said = check_program_name(&"x".repeat(MAX_PROGRAM_NAME + 1)).expect_err("too long");
         assert_eq!(said, "a program's name of 65 characters; choose one of at most 64");
         let said = check_program_name("a\nb").expect_err("a line break");
         assert_eq!(said, r#"the program's name "a\nb" has the control character '\n'; leave it out"#);
@@ -62,6 +62,6 @@ mod tests {
         assert_eq!(check_program_name(&own), Ok(()));
         assert!(own.ends_with(&format!("[{}]", std::process::id())) && !own.starts_with('['), "{own}");
         let odd = shown(&"a\u{7}".repeat(100));
-        assert_eq!((check_program_name(&odd), odd.chars().count()), (Ok(()), MOST_PROGRAM_NAME));
+        assert_eq!((check_program_name(&odd), odd.chars().count()), (Ok(()), MAX_PROGRAM_NAME));
     }
 }

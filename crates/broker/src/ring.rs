@@ -74,11 +74,11 @@ pub struct DirectCounts {
 
 /// Minimum queue of a subscription with rings; shorter ones are served by the broker, because a ring rounds
 /// up to a power of two, and the consumer would get more old events than it asked for.
-const LEAST_EVENTS: usize = 64;
+const MIN_EVENTS: usize = 64;
 /// Maximum queue of a subscription with rings; longer ones are served by the broker. A ring of this many
 /// slots of 256 bytes already takes 4 MiB; a longer ring leaves the caches of most processors. Chosen by this
 /// argument, not measured.
-const MOST_EVENTS: usize = 16_384;
+const MAX_EVENTS: usize = 16_384;
 
 impl SubscriptionSpec {
     /// Whether the subscription's events may come from rings: it uses no feature that needs the broker.
@@ -90,7 +90,7 @@ impl SubscriptionSpec {
             && plain
             && self.between == SupplierOrder::Deadlines
             && matches!(self.full, WhenFull::DropOldest | WhenFull::BlockSupplier)
-            && (LEAST_EVENTS..=MOST_EVENTS).contains(&self.queue_events)
+            && (MIN_EVENTS..=MAX_EVENTS).contains(&self.queue_events)
             && self.interests.iter().all(|interest| interest.filter.is_none())
     }
 }

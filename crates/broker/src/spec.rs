@@ -14,7 +14,7 @@ use unisono_linux::clock::Nanos;
 
 /// The shortest time after which a consumer is told something again. The broker does so for each consumer,
 /// and serves the others meanwhile: to wake a program costs it some 10 us. Chosen, not measured.
-pub(crate) const SHORTEST_PERIOD: Nanos = Nanos(100_000);
+pub(crate) const MIN_PERIOD: Nanos = Nanos(100_000);
 
 /// The first frame of a program.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -490,7 +490,7 @@ impl SubscriptionSpec {
             ("a time until an event comes again", self.again.map(|again| again.after_ns)),
         ];
         let short = |(what, ns): (&'static str, Option<u64>)| {
-            Some((what, ns.filter(|ns| Nanos(*ns) < SHORTEST_PERIOD)?))
+            Some((what, ns.filter(|ns| Nanos(*ns) < MIN_PERIOD)?))
         };
         times.into_iter().find_map(short)
     }

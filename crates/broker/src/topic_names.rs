@@ -1,7 +1,7 @@
 //! Names of topics: the broker sends a program each name once, and then only its number.
 //!
 //! Programs that make requests have a topic each, so over the years a program encounters any number of
-//! topics. Both ends therefore forget all names when there are [`MOST_NAMES`]: the broker sends TOPIC with
+//! topics. Both ends therefore forget all names when there are [`MAX_NAMES`]: the broker sends TOPIC with
 //! the number 0, and sends each name again at its next use. Cost: some bytes for each topic in use, once in
 //! 65,536 new ones.
 
@@ -10,7 +10,7 @@ use unisono_eventchannel::{NumberMap, NumberSet, TopicId};
 
 /// Maximum number of names: as many topics as a channel has at a time
 /// ([`ChannelLimits`](unisono_eventchannel::ChannelLimits)).
-const MOST_NAMES: usize = 65_536;
+const MAX_NAMES: usize = 65_536;
 /// The number in the frame that clears all names: no topic has it.
 pub(crate) const ALL_NAMES: u32 = 0;
 
@@ -70,7 +70,7 @@ impl ToldTopics {
         if self.names.contains(&topic) {
             return NameTelling::Nothing;
         }
-        let full = self.names.len() >= MOST_NAMES;
+        let full = self.names.len() >= MAX_NAMES;
         if full {
             self.names.clear();
             self.types.iter_mut().for_each(NumberMap::clear);
@@ -181,7 +181,7 @@ mod tests {
                 }
                 assert_eq!(names.name(topic).map(|it| &**it), Some(&*topic.to_string()));
             }
-            assert!(told.len() == names.names.len() && names.names.len() <= MOST_NAMES);
+            assert!(told.len() == names.names.len() && names.names.len() <= MAX_NAMES);
         }
     }
 
@@ -213,11 +213,11 @@ mod tests {
                 say(&mut broker, later, WRITER, &Frame::Publish { head, payload: b"x" });
                 assert!(hear(&mut broker, later, &mut names, "lasting"));
             }
-            assert!(names.names.len() <= MOST_NAMES && broker.names_told(READER) <= MOST_NAMES);
+            assert!(names.names.len() <= MAX_NAMES && broker.names_told(READER) <= MAX_NAMES);
         }
         let [consumer] = &broker.statistics(Nanos(1_000_000)).consumers[..] else { panic!("one") };
         let by_topic = &consumer.missed_by_topic;
         assert_eq!((consumer.missed, by_topic.values().sum()), (66_000, 66_000));
-        assert!(by_topic.len() <= MOST_NAMES + 1, "{}", by_topic.len());
+        assert!(by_topic.len() <= MAX_NAMES + 1, "{}", by_topic.len());
     }
 }

@@ -62,17 +62,17 @@ pub enum TrialError {
     Nothing(Duration),
     #[error("a payload of {0} bytes; a trial takes at least 8, for the time of sending")]
     TooSmall(usize),
-    #[error("a payload of {0} bytes; a trial takes at most {LARGEST_TRIAL}, because 64 of them may wait")]
+    #[error("a payload of {0} bytes; a trial takes at most {MAX_TRIAL_BYTES}, because 64 of them may wait")]
     TooLarge(usize),
 }
 
 const TOPIC: &str = "trial";
 
 /// Maximum bytes of a payload: 64 of them take all of a user's memory ([`Limits::memory_of_user`]).
-const LARGEST_TRIAL: usize = 8 << 20;
+const MAX_TRIAL_BYTES: usize = 8 << 20;
 
 /// Number of events of a batch between two readings of the clock.
-const LOOK_EVERY: usize = 1024;
+const POLL_EVERY: usize = 1024;
 
 /// Runs a trial.
 ///
@@ -82,7 +82,7 @@ pub fn trial(spec: &TrialSpec) -> Result<TrialResult, TrialError> {
     if spec.size < size_of::<u64>() {
         return Err(TrialError::TooSmall(spec.size));
     }
-    if spec.size > LARGEST_TRIAL {
+    if spec.size > MAX_TRIAL_BYTES {
         return Err(TrialError::TooLarge(spec.size));
     }
     let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
@@ -159,7 +159,7 @@ fn supply(
     while start.elapsed() < spec.time && !over.load(Ordering::Relaxed) {
         // a batch may be larger than the number of events that leave in the whole time
         for number in 0..spec.batch.unwrap_or(64) {
-            if number % LOOK_EVERY == LOOK_EVERY - 1 && start.elapsed() >= spec.time {
+            if number % POLL_EVERY == POLL_EVERY - 1 && start.elapsed() >= spec.time {
                 break;
             }
             supplier.publish_later(topic, &EventDraft::new(&payload))?;

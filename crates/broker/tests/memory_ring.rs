@@ -15,10 +15,10 @@ use unisono_linux::clock::{Nanos, now};
 use unisono_linux::futex::Scope;
 use unisono_sync::{ForeignWords, Lines, PublishedWords, Sleep, SpinBudget, Unwatched, Wait, sleep_at_any};
 
-const LARGEST: u32 = 100;
+const MAX_EVENT_BYTES: u32 = 100;
 
 fn supplier(depth: u32, consumers: u32) -> MemorySupplier {
-    let geometry = MemoryGeometry::new(depth, LARGEST, consumers).expect("small");
+    let geometry = MemoryGeometry::new(depth, MAX_EVENT_BYTES, consumers).expect("small");
     MemorySupplier::create(geometry, (Wait::Adaptive, SpinBudget::DEFAULT)).expect("a memfd")
 }
 
@@ -38,7 +38,7 @@ fn join(
 
 /// The content of a turn's event: its length and bytes follow from the turn.
 fn content(turn: u64) -> Vec<u8> {
-    let length = (turn.wrapping_mul(37) % u64::from(LARGEST + 1)) as usize;
+    let length = (turn.wrapping_mul(37) % u64::from(MAX_EVENT_BYTES + 1)) as usize;
     (0..length as u64).map(|at| (turn.wrapping_mul(31) + at) as u8).collect()
 }
 

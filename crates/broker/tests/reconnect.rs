@@ -15,7 +15,7 @@ use unisono_broker::{
 };
 use unisono_linux::poll;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn server(directory: &Path) -> Server {
     let mut server = Server::new(broker(), ChannelWait::Sleep).expect("descriptors are left");
@@ -28,13 +28,13 @@ fn both(directory: &Path) -> [BrokerAddress; 2] {
 }
 
 fn lasting(at: &BrokerAddress) -> Client {
-    ClientOptions::new().reconnecting(PATIENCE).connect(at).expect("it listens")
+    ClientOptions::new().reconnecting(TIMEOUT).connect(at).expect("it listens")
 }
 
 /// The next event; notices are skipped.
 fn event(client: &mut Client) -> ReceivedEvent {
     loop {
-        match client.receive(Some(PATIENCE)).expect("it goes on") {
+        match client.receive(Some(TIMEOUT)).expect("it goes on") {
             Some(Reception::Event(event)) => return event,
             Some(Reception::Notice { .. }) => {}
             other => panic!("{other:?}"),
@@ -76,10 +76,10 @@ fn topics_and_subscriptions_are_there_again_and_what_was_not_answered_is_unknown
         for (mut supplier, mut consumer, topic, held, handed) in parties.into_iter().flatten() {
             assert!(consumer.receive(Some(Duration::from_millis(30))).expect("it waits").is_none());
             // a polling program is woken for the next attempt
-            assert!(poll::readable([consumer.as_fd()], Some(PATIENCE)).expect("it polls")[0]);
+            assert!(poll::readable([consumer.as_fd()], Some(TIMEOUT)).expect("it polls")[0]);
             let mut second = server(directory);
             while_serving(&mut second, || {
-                let back = consumer.receive(Some(PATIENCE)).expect("it comes back");
+                let back = consumer.receive(Some(TIMEOUT)).expect("it comes back");
                 let Some(Reception::Reconnected { away }) = back else { panic!("{back:?}") };
                 assert!(away >= Duration::from_millis(30), "{away:?}");
                 let unknown = supplier.outcome(handed).expect_err("that broker is gone");
@@ -159,14 +159,14 @@ fn a_program_without_a_descriptor_left_is_told_the_same_and_comes_back() {
         let limit = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit }).expect("less is always allowed");
         let question = question.expect("the broker served");
-        let unknown = client.request(question, EventDraft::new(b"?"), PATIENCE).expect_err("it is gone");
+        let unknown = client.request(question, EventDraft::new(b"?"), TIMEOUT).expect_err("it is gone");
         assert!(matches!(unknown, Error::Unanswered), "{unknown}");
         // its own request had come back
         while client.receive(Some(Duration::ZERO)).expect("it is away").is_some() {}
         setrlimit(Resource::Nofile, limit).expect("it was allowed");
         let mut second = server(directory);
         while_serving(&mut second, || {
-            let back = client.receive(Some(PATIENCE)).expect("it comes back");
+            let back = client.receive(Some(TIMEOUT)).expect("it comes back");
             assert!(matches!(back, Some(Reception::Reconnected { .. })), "{back:?}");
         });
     });

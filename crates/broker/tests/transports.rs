@@ -6,7 +6,7 @@ mod conformance;
 mod authority;
 
 use authority::Authority;
-use conformance::{End, LARGEST};
+use conformance::{End, MAX_EVENT_BYTES};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 use std::io::ErrorKind::ConnectionReset;
 use std::io::{Read as _, Write as _};
@@ -24,19 +24,19 @@ use unisono_broker::{TlsAddress, TlsService, Uncertified};
 use unisono_linux::poll::readable;
 
 /// A program that does not come within this time never will.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn unix() -> (End, End) {
     let (one, other) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("two sockets");
-    let end = |socket| -> End { Box::new(StreamTransport::new(socket, LARGEST).expect("a transport")) };
+    let end = |socket| -> End { Box::new(StreamTransport::new(socket, MAX_EVENT_BYTES).expect("a transport")) };
     (end(one), end(other))
 }
 
 fn memory() -> (End, End) {
     let (one, other) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("two sockets");
-    let one = MemoryTransport::new(one, LARGEST).expect("a transport");
+    let one = MemoryTransport::new(one, MAX_EVENT_BYTES).expect("a transport");
     (Box::new(one), Box::new(MemoryTransport::join(other).expect("a transport")))
 }
 
@@ -45,7 +45,7 @@ fn tcp() -> (End, End) {
     let one = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
     let (other, _) = listener.accept().expect("it connects");
     let end = |socket: TcpStream| -> End {
-        Box::new(StreamTransport::new(socket.into(), LARGEST).expect("a transport"))
+        Box::new(StreamTransport::new(socket.into(), MAX_EVENT_BYTES).expect("a transport"))
     };
     (end(one), end(other))
 }
@@ -73,7 +73,7 @@ fn listening(
 }
 
 fn accept(listener: &mut StreamListener) -> End {
-    assert!(readable([listener.as_fd()], Some(PATIENCE)).expect("poll")[0]);
+    assert!(readable([listener.as_fd()], Some(TIMEOUT)).expect("poll")[0]);
     listener.accept().expect("it listens").expect("a program connects").0
 }
 
@@ -114,7 +114,7 @@ fn udp() -> (End, End) {
     let (mut listener, address, _directory) = listening_by_udp();
     let program = std::thread::spawn(move || address.open_datagrams().expect("it listens"));
     let mut broker = loop {
-        assert!(readable([listener.as_fd()], Some(PATIENCE)).expect("poll")[0]);
+        assert!(readable([listener.as_fd()], Some(TIMEOUT)).expect("poll")[0]);
         if let Some((end, _)) = listener.accept().expect("it listens") {
             break end;
         }
@@ -231,12 +231,12 @@ fn the_descriptor_tells_of_a_frame_that_came_with_the_end_of_a_handshake() {
         program
     });
     let mut broker = accept(&mut listener);
-    assert!(readable([broker.as_fd()], Some(PATIENCE)).expect("poll")[0]);
+    assert!(readable([broker.as_fd()], Some(TIMEOUT)).expect("poll")[0]);
     assert!(broker.receive().expect("a handshake").is_none());
     // both, the end of the handshake and the frame, are on their way
     let _program = program.join().expect("it does not panic");
     let _ = broker.flush().expect("the program is there");
-    assert!(readable([broker.as_fd()], Some(PATIENCE)).expect("poll")[0]);
+    assert!(readable([broker.as_fd()], Some(TIMEOUT)).expect("poll")[0]);
     assert_eq!(broker.receive().expect("a frame").expect("a frame").bytes, b"head");
 }
 
@@ -267,11 +267,11 @@ fn a_connection_that_gets_no_rings_ends_alone() {
 
 #[test]
 fn a_program_says_by_its_first_bytes_how_it_speaks_and_one_that_does_not_ends_alone() {
-    let (mut broker, program) = unsettled(LARGEST);
+    let (mut broker, program) = unsettled(MAX_EVENT_BYTES);
     assert!(broker.settle().expect("it is connected").is_none());
     assert_eq!(broker.send(b"head", PayloadRef::Bytes(&[])).expect("it is connected"), Taken::Full);
     let program = std::thread::spawn(|| MemoryTransport::join(program.into()));
-    assert!(readable([broker.as_fd()], Some(PATIENCE)).expect("poll")[0]);
+    assert!(readable([broker.as_fd()], Some(TIMEOUT)).expect("poll")[0]);
     let mut settled = broker.settle().expect("it is connected").expect("it has said how it speaks");
     let _program = program.join().expect("it does not panic").expect("offers of rings came");
     assert!(settled.passes());
@@ -280,7 +280,7 @@ fn a_program_says_by_its_first_bytes_how_it_speaks_and_one_that_does_not_ends_al
 
     // a frame whose length begins like the greeting of the other kind, sent byte by byte
     for first in [&[1_u8][..], &[1, 1, 1]] {
-        let (mut broker, mut program) = unsettled(LARGEST);
+        let (mut broker, mut program) = unsettled(MAX_EVENT_BYTES);
         let frame = [&0x10101_u32.to_le_bytes()[..], &[7; 0x10101]].concat();
         program.write_all(first).expect("it is connected");
         let mut settled = broker.settle().expect("it is connected").expect("it has said how it speaks");
@@ -293,13 +293,13 @@ fn a_program_says_by_its_first_bytes_how_it_speaks_and_one_that_does_not_ends_al
             if let Some(came) = settled.receive().expect("it is connected") {
                 break came.bytes.to_vec();
             }
-            assert!(readable([settled.as_fd()], Some(PATIENCE)).expect("poll")[0]);
+            assert!(readable([settled.as_fd()], Some(TIMEOUT)).expect("poll")[0]);
         };
         assert_eq!(came, frame[4..]);
         drop(program.join().expect("it does not panic").expect("it is connected"));
     }
 
-    let (mut broker, program) = unsettled(LARGEST);
+    let (mut broker, program) = unsettled(MAX_EVENT_BYTES);
     drop(program);
     assert!(matches!(broker.settle(), Err(TransportError::Closed)));
 }

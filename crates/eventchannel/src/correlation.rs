@@ -21,7 +21,7 @@ use unisono_linux::clock::Nanos;
 
 /// The most parts. Each costs a subscription, and an event that matches is compared with all of them.
 /// Chosen, not measured.
-pub const MOST_PARTS: usize = 32;
+pub const MAX_PARTS: usize = 32;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CorrelationRule {
@@ -40,7 +40,7 @@ pub enum Incomplete {
 /// Events that a consumer wants together.
 #[derive(Clone, Debug)]
 pub struct Correlation {
-    /// From one to [`MOST_PARTS`].
+    /// From one to [`MAX_PARTS`].
     pub parts: Vec<Interest>,
     pub rule: CorrelationRule,
     /// From the first event to the last.

@@ -31,8 +31,8 @@ pub(crate) struct ClassStanding {
 }
 
 /// The maximum charge for one delivery: longer charges exceed the bits of a start tag.
-pub(crate) const MOST_CHARGE: Nanos = Nanos(UNIT * ((1 << 24) - 1));
-/// Nanoseconds per unit of service: with 24 bits for a length ([`MOST_CHARGE`]), one delivery is charged up
+pub(crate) const MAX_CHARGE: Nanos = Nanos(UNIT * ((1 << 24) - 1));
+/// Nanoseconds per unit of service: with 24 bits for a length ([`MAX_CHARGE`]), one delivery is charged up
 /// to 1.07 s. A delivery takes longer than 64 ns, so that no charge is rounded to zero.
 const UNIT: u64 = 64;
 
@@ -158,7 +158,7 @@ impl Dispatcher {
 }
 
 fn units(took: Nanos) -> u32 {
-    u32::try_from(took.0.min(MOST_CHARGE.0).div_ceil(UNIT)).unwrap_or(u32::MAX)
+    u32::try_from(took.0.min(MAX_CHARGE.0).div_ceil(UNIT)).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

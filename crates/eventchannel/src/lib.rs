@@ -101,11 +101,11 @@ pub use channel::{
     Acknowledged, ChannelLimits, ConsumerSpec, DepartedInboxes, EventChannel, InboxAccount, PastEvents,
     Published, TimerSpec,
 };
-pub use correlation::{Correlation, CorrelationRule, Incomplete, MOST_PARTS};
+pub use correlation::{Correlation, CorrelationRule, Incomplete, MAX_PARTS};
 pub use delivery::{ChannelNotice, DeliveredEvent, Delivery, Lateness};
 pub use error::{ChannelError, KeptBy, PublishError};
 pub use event::{ChannelEvent, Criticality, EVENT_ENTRY, EventPayload, NO_DEADLINE, Publication, Retention};
-pub use filter::{ContentFilter, FilterError, MOST_FILTER};
+pub use filter::{ContentFilter, FilterError, MAX_FILTER};
 pub use ids::{
     ConsumerId, CorrelationId, FIRST_FOREIGN, InboxId, SubscriptionId, SupplierId, TimerId, TopicId,
 };
@@ -116,7 +116,7 @@ pub use inbox::{
 pub use index::{ExceptedTopics, Interest, SubscriptionIndex, TopicRoute};
 pub use kept::{KEPT_ENTRY, KeepingAccount, KeepingTerms};
 pub use number_map::{NumberHasher, NumberHashing, NumberMap, NumberSet};
-pub use pattern::{MOST_LEVELS, MOST_NAME, NameError, TopicPattern, check_name};
+pub use pattern::{MAX_LEVELS, MAX_NAME, NameError, TopicPattern, check_name};
 pub use quality::{
     BlockedSuppliers, Departed, EventOrigin, HeardOrigins, Mismatch, Offer, QualityRequest, Reliability,
     SupplierOwner, SupplyRate,

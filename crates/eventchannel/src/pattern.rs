@@ -11,10 +11,10 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Maximum length of a topic name or pattern in bytes: MQTT's limit.
-pub const MOST_NAME: usize = 65_535;
+pub const MAX_NAME: usize = 65_535;
 /// Maximum number of levels. Trees of levels are walked and dropped by recursion, so depth takes stack: with
 /// a thread's stack of 2 MiB, a level may take 16 KiB.
-pub const MOST_LEVELS: usize = 128;
+pub const MAX_LEVELS: usize = 128;
 
 /// A pattern that matches topic names.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -28,9 +28,9 @@ pub struct TopicPattern {
 pub enum NameError {
     #[error("the name of a topic is empty")]
     Empty,
-    #[error("the name of a topic has {length} bytes; at most {MOST_NAME}")]
+    #[error("the name of a topic has {length} bytes; at most {MAX_NAME}")]
     TooLong { length: usize },
-    #[error("the name of a topic has {levels} levels; at most {MOST_LEVELS}")]
+    #[error("the name of a topic has {levels} levels; at most {MAX_LEVELS}")]
     TooDeep { levels: usize },
     #[error("`{text}`: column {column}: a name has no NUL character")]
     Nul { text: String, column: usize },
@@ -61,11 +61,11 @@ pub fn check_name(name: &str) -> Result<(), NameError> {
 fn check_text(text: &str) -> Result<(), NameError> {
     match text.len() {
         0 => return Err(NameError::Empty),
-        length if length > MOST_NAME => return Err(NameError::TooLong { length }),
+        length if length > MAX_NAME => return Err(NameError::TooLong { length }),
         _ => {}
     }
     let levels = text.split('/').count();
-    if levels > MOST_LEVELS {
+    if levels > MAX_LEVELS {
         return Err(NameError::TooDeep { levels });
     }
     match text.chars().position(|letter| letter == '\0') {

@@ -68,7 +68,7 @@ impl PatternTrie {
     }
 
     pub(crate) fn remove(&mut self, pattern: &TopicPattern, number: u32) {
-        // as deep as the pattern has levels: `MOST_LEVELS`
+        // as deep as the pattern has levels: `MAX_LEVELS`
         self.root.remove(pattern.levels(), number);
     }
 

@@ -293,7 +293,7 @@ fn events_that_belong_together_are_delivered_together() {
     };
     assert_eq!(
         bench.channel.correlate(reader, none),
-        Err(ChannelError::Parts { parts: 0, most: MOST_PARTS })
+        Err(ChannelError::Parts { parts: 0, most: MAX_PARTS })
     );
     bench.channel.disconnect(Nanos(303), reader);
     bench.publish(304, door, open());

@@ -8,9 +8,9 @@ use unisono_eventchannel::*;
 use unisono_linux::clock::Nanos;
 
 const CLIENTS: usize = 3;
-const MOST_OF_CLIENT: usize = 3000;
-const MOST_OF_USER: usize = 4500;
-const MOST: usize = 6000;
+const MAX_PER_CLIENT: usize = 3000;
+const MAX_PER_USER: usize = 4500;
+const MAX_ALL: usize = 6000;
 
 /// The user of a client: clients 0 and 1 belong to one user, and so on in pairs.
 fn user(client: usize) -> usize {
@@ -20,9 +20,9 @@ fn user(client: usize) -> usize {
 fn terms(client: usize) -> KeepingTerms {
     let account = |number: usize| KeepingAccount(u32::try_from(number).expect("small"));
     KeepingTerms {
-        client: (account(client), MOST_OF_CLIENT),
-        user: (account(user(client)), MOST_OF_USER),
-        all: MOST,
+        client: (account(client), MAX_PER_CLIENT),
+        user: (account(user(client)), MAX_PER_USER),
+        all: MAX_ALL,
     }
 }
 
@@ -68,12 +68,12 @@ impl Naive {
     /// The first bound, if any, whose sum is exceeded and has grown.
     fn refuses(&self, before: &Self, client: usize) -> Option<KeptBy> {
         let over = |of: &dyn Fn(usize) -> bool, most| self.sum(of) > most && self.sum(of) > before.sum(of);
-        if over(&|other| other == client, MOST_OF_CLIENT) {
+        if over(&|other| other == client, MAX_PER_CLIENT) {
             Some(KeptBy::Client)
-        } else if over(&|other| user(other) == user(client), MOST_OF_USER) {
+        } else if over(&|other| user(other) == user(client), MAX_PER_USER) {
             Some(KeptBy::User)
         } else {
-            over(&|_| true, MOST).then_some(KeptBy::All)
+            over(&|_| true, MAX_ALL).then_some(KeptBy::All)
         }
     }
 }
@@ -116,11 +116,11 @@ proptest! {
                 (got, expected) => prop_assert!(false, "{got:?} where {expected:?} refuses"),
             }
             prop_assert_eq!(channel.kept(), naive.sum(|_| true));
-            prop_assert!(channel.kept() <= MOST);
+            prop_assert!(channel.kept() <= MAX_ALL);
             for client in 0..CLIENTS {
                 let kept = channel.kept_of(KeptBy::Client, terms(client).client.0);
                 prop_assert_eq!(kept, naive.sum(|other| other == client));
-                prop_assert!(kept <= MOST_OF_CLIENT);
+                prop_assert!(kept <= MAX_PER_CLIENT);
                 let kept = channel.kept_of(KeptBy::User, terms(client).user.0);
                 prop_assert_eq!(kept, naive.sum(|other| user(other) == user(client)));
             }
@@ -134,7 +134,7 @@ proptest! {
     fn a_consumer_has_no_more_bytes_unacknowledged_than_its_queue_holds_and_one_event(
         seed: u64, window in 1..20_usize, capacity in 300..6000_usize,
     ) {
-        const LARGEST: usize = 2000;
+        const MAX_EVENT_BYTES: usize = 2000;
         let mut dice = Dice(seed);
         let mut bench = Bench::new(&[("rest", 1)]);
         let topic = bench.topic("t");
@@ -150,7 +150,7 @@ proptest! {
         let mut now = 1;
         for _ in 0..300 {
             match dice.below(5) {
-                0 | 1 => bench.publish(now, topic, sized(dice.below(LARGEST as u64) as usize)),
+                0 | 1 => bench.publish(now, topic, sized(dice.below(MAX_EVENT_BYTES as u64) as usize)),
                 2 if !outstanding.is_empty() => {
                     let at = dice.below(outstanding.len() as u64) as usize;
                     let (number, ..) = outstanding.remove(at);
@@ -175,7 +175,7 @@ proptest! {
             }
             let sum: usize = outstanding.iter().map(|(_, cost, _)| cost).sum();
             prop_assert_eq!(bench.channel.unacknowledged_bytes(reader), sum);
-            prop_assert!(sum < capacity + KEPT_ENTRY + LARGEST);
+            prop_assert!(sum < capacity + KEPT_ENTRY + MAX_EVENT_BYTES);
         }
     }
 }

@@ -19,7 +19,7 @@ use unisono_linux::scheduling::SchedulingPolicy;
 /// are read again until a few readings in a row find nothing.
 pub(crate) fn put_back(groups: &[ControlGroup]) -> (usize, Result<()>) {
     let (mut result, mut quiet, mut done) = (Ok(()), 0, 0);
-    for _ in 0..MOST_LOOKS {
+    for _ in 0..MAX_SCANS {
         quiet += 1;
         for thread in groups.iter().flat_map(|group| pinned_in(group).unwrap_or_default()) {
             let class = thread.class();
@@ -31,19 +31,19 @@ pub(crate) fn put_back(groups: &[ControlGroup]) -> (usize, Result<()>) {
                 result = result.and(changed(thread.number(), put));
             }
         }
-        if quiet == QUIET_LOOKS || result.is_err() {
+        if quiet == QUIET_SCANS || result.is_err() {
             break;
         }
-        thread::sleep(BETWEEN_LOOKS);
+        thread::sleep(SCAN_INTERVAL);
     }
     (done, result)
 }
 
 /// A thread is born within microseconds of its start, so three empty readings 2 ms apart are enough; 50
 /// readings bound the time (0.1 s) where a program starts threads all the time.
-const QUIET_LOOKS: u32 = 3;
-const MOST_LOOKS: u32 = 50;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
+const QUIET_SCANS: u32 = 3;
+const MAX_SCANS: u32 = 50;
+const SCAN_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The threads of a group. A number that was listed may be another thread's by the time that it is held, so
 /// the group is listed again, and only threads that are in both lists count.

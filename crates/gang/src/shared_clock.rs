@@ -19,7 +19,7 @@ use unisono_linux::clock::Nanos;
 
 /// A remainder of less than this part (1/8) of a turn is skipped: the clock was set back a little since the
 /// turn was planned, and the time would be spent on two switches.
-const LEAST_PART: u64 = 8;
+const MIN_PART: u64 = 8;
 
 /// A slot's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub(crate) fn turn_at(moment: Nanos, lengths: &[Nanos]) -> Option<ClockTurn> {
             continue;
         }
         let left = Nanos(length.0 - place);
-        if left.0 >= length.0.div_ceil(LEAST_PART) {
+        if left.0 >= length.0.div_ceil(MIN_PART) {
             return Some(ClockTurn { slot, left: left.after(skipped) });
         }
         (skipped, place) = (left, 0);

@@ -22,14 +22,14 @@ impl Steering {
     /// would hold up a whole gang. With a weight fixed at the even one, a small compile beside two spinning
     /// gangs waited for up to 1.3 s, and for 0.66 s when the weight was steered within these bounds (one run
     /// each, in turns, 2 processors); the bounds themselves were not varied.
-    const LEAST: f64 = 1.0 / 3.0;
+    const MIN_WEIGHT_FACTOR: f64 = 1.0 / 3.0;
     /// Upper bound of the weight, relative to the even weight. A second scheduler is another program too, and
     /// with more, two schedulers that outbid each other would leave nothing to the rest.
-    const MOST: f64 = 2.0;
+    const MAX_WEIGHT_FACTOR: f64 = 2.0;
 
     /// Starts with the least weight: other programs need no more until the times show otherwise.
     pub(crate) fn new(share: f64) -> Steering {
-        Steering { share, weight: Self::even(share) * Self::LEAST }
+        Steering { share, weight: Self::even(share) * Self::MIN_WEIGHT_FACTOR }
     }
 
     /// The weight that gives this share against one default task.
@@ -49,7 +49,7 @@ impl Steering {
         let odds = gangs.max(0.0) / others.max(gangs * 0.001).max(f64::MIN_POSITIVE);
         // one full step would do if weights were shares; half a step does not oscillate
         let step = (even / odds.max(f64::MIN_POSITIVE)).sqrt().clamp(0.5, 2.0);
-        let next = (self.weight * step).clamp(even * Self::LEAST, even * Self::MOST);
+        let next = (self.weight * step).clamp(even * Self::MIN_WEIGHT_FACTOR, even * Self::MAX_WEIGHT_FACTOR);
         // a write makes every core recompute its weights
         if (next / self.weight - 1.0).abs() < 0.1 {
             return None;

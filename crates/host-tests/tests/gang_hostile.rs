@@ -1,10 +1,8 @@
 //! `unisono gang daemon` against users who mean ill: names taken before, tiny quotas, paths that do not
 //! answer, names of programs that are no text, many processes.
 
-mod gang_shared;
-
-use gang_shared::served::{Program, SPIN, Served, second_version, top};
-use gang_shared::{gangs, kill, unisono};
+use crate::gang_shared::served::{Program, SPIN, Served, second_version, top};
+use crate::gang_shared::{gangs, kill, unisono};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -270,6 +268,7 @@ fn a_signal_ends_a_daemon_while_it_works() -> TestOutcome {
 }
 
 host_tests![
+    needs Machine;
     a_user_who_makes_groups_of_names_like_ours_ends_nothing_and_evades_nothing within 120,
     a_program_of_a_user_comes_into_its_gang_and_back_by_the_rights_of_that_user within 120,
     a_quota_in_tiny_periods_does_not_set_how_often_the_machine_is_switched within 180,

@@ -19,6 +19,7 @@ mod events_user;
 mod fit;
 mod gang;
 mod gang_daemon;
+mod gang_hostile;
 mod gang_rules;
 mod gang_shared;
 mod gang_slurm;
@@ -60,6 +61,7 @@ mod report;
 mod run;
 mod run_hosts;
 mod sched_ext;
+mod servers;
 mod tree_devices;
 mod wire;
 
@@ -81,6 +83,7 @@ const MODULES: &[(&str, &[Test])] = &[
     ("fit", fit::TESTS),
     ("gang", gang::TESTS),
     ("gang_daemon", gang_daemon::TESTS),
+    ("gang_hostile", gang_hostile::TESTS),
     ("gang_rules", gang_rules::TESTS),
     ("gang_slurm", gang_slurm::TESTS),
     ("gang_told", gang_told::TESTS),
@@ -118,6 +121,7 @@ const MODULES: &[(&str, &[Test])] = &[
     ("run", run::TESTS),
     ("run_hosts", run_hosts::TESTS),
     ("sched_ext", sched_ext::TESTS),
+    ("servers", servers::TESTS),
     ("tree_devices", tree_devices::TESTS),
     ("wire", wire::TESTS),
 ];

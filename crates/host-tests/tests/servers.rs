@@ -253,6 +253,7 @@ fn a_unit_that_is_installed_with_an_open_umask_can_be_written_by_its_owner_alone
 }
 
 host_tests![
+    needs Nothing;
     the_broker_of_events_outlives_hangups_and_its_files_are_its_owners within 120,
     a_socket_for_others_has_the_mode_that_was_asked_for within 120,
     the_broker_of_paths_outlives_hangups_and_gives_roots_privileges_away within 120,

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use unisono_broker::Nanos;
-use unisono_broker::join::{JoinEnvelope, JoinReceiver, JoinStep, MOST_STREAMS};
+use unisono_broker::join::{JoinEnvelope, JoinReceiver, JoinStep, MAX_STREAMS};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let mut receiver = JoinReceiver::default();
@@ -22,6 +22,6 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
                 assert!(last.insert(stream, event.sequence).is_none_or(|last| last < event.sequence));
             }
         }
-        assert!(receiver.streams() <= MOST_STREAMS);
+        assert!(receiver.streams() <= MAX_STREAMS);
     }
 });

@@ -7,7 +7,7 @@ use crate::error::{CallStatus, argument, null};
 use crate::layout::slice;
 use std::ffi::{c_char, c_int, c_void};
 use std::time::Duration;
-use unisono_broker::frame::MOST_KEY;
+use unisono_broker::frame::MAX_KEY;
 use unisono_broker::{Advertisement, EventDraft, FieldSet, FieldValue, KeptHistory, Nanos, PublishOutcome};
 
 /// Only the strongest living supplier of the topic is heard; the others stand by.
@@ -172,7 +172,7 @@ unsafe fn numbered<'a>(draft: *const DraftView) -> Result<(EventDraft<'a>, Optio
     let mut made = EventDraft::new(unsafe { slice(given.payload.cast(), given.bytes, "payload") }?);
     // SAFETY: null or a C string; the caller guarantees it.
     if let Some(key) = unsafe { text(given.key, "the key") }? {
-        within("bytes of the key", key.len(), MOST_KEY)?;
+        within("bytes of the key", key.len(), MAX_KEY)?;
         made = made.keyed(key);
     }
     if given.field_count > 0 {

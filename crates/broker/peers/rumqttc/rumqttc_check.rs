@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// A timeout that is reached only if the event never comes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A received message.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ struct ReadMessage {
 macro_rules! clients {
     ($version:ident, $types:path, $packets:path, $expiry:expr) => {
         mod $version {
-            use super::{PATIENCE, ReadMessage};
+            use super::{TIMEOUT, ReadMessage};
             use rumqttc::Outgoing;
             use std::time::{Duration, Instant};
             use $packets::{Packet, Publish, QoS};
@@ -74,7 +74,7 @@ macro_rules! clients {
                 }
 
                 fn wait<T>(&mut self, pick: impl FnMut(&Event) -> Option<T>) -> T {
-                    self.look(PATIENCE, pick).unwrap_or_else(|| panic!("it did not come within {PATIENCE:?}"))
+                    self.look(TIMEOUT, pick).unwrap_or_else(|| panic!("it did not come within {TIMEOUT:?}"))
                 }
 
                 pub(super) fn subscribe(&mut self, filter: &str, level: u8) {
@@ -100,7 +100,7 @@ macro_rules! clients {
                 }
 
                 pub(super) fn message(&mut self) -> ReadMessage {
-                    self.try_message(PATIENCE).expect("it comes")
+                    self.try_message(TIMEOUT).expect("it comes")
                 }
 
                 pub(super) fn try_message(&mut self, time: Duration) -> Option<ReadMessage> {
@@ -114,7 +114,7 @@ macro_rules! clients {
                 pub(super) fn leave(mut self) {
                     self.client.disconnect().expect("it is asked");
                     let start = Instant::now();
-                    while start.elapsed() < PATIENCE {
+                    while start.elapsed() < TIMEOUT {
                         if matches!(self.connection.recv_timeout(Duration::from_millis(50)), Ok(Err(_))) {
                             return;
                         }
@@ -235,7 +235,7 @@ fn shared(open: impl Fn(&str) -> v5::Talker) {
     (0..100).for_each(|number| writer.publish("work", &[number], 1, false));
     let (mut came, mut of) = (BTreeSet::new(), [0, 0]);
     let start = Instant::now();
-    while came.len() < 100 && start.elapsed() < PATIENCE {
+    while came.len() < 100 && start.elapsed() < TIMEOUT {
         for (member, of) in members.iter_mut().zip(&mut of) {
             while let Some(message) = member.try_message(Duration::from_millis(60)) {
                 assert!(came.insert(message.payload[0]), "each message goes to one member");

@@ -20,7 +20,7 @@ use unisono_linux::clock::Nanos;
 
 /// Time between two scans for idle programs and destinations. The timeouts last seconds, so a scan every
 /// second enforces them almost on time.
-const LOOK: Nanos = Nanos::SECOND;
+const CHECK_INTERVAL: Nanos = Nanos::SECOND;
 /// How long a program keeps its place without a greeting while other programs wait for one. A greeting over
 /// TLS needs three round trips, and one lost packet costs a second (RFC 6298).
 const GREETING: Nanos = Nanos(3_000_000_000);
@@ -43,7 +43,7 @@ impl Broker {
         if now < self.next_look {
             return;
         }
-        self.next_look = LOOK.after(now);
+        self.next_look = CHECK_INTERVAL.after(now);
         self.expire(now);
         self.ledger.look(now);
         let patience = self.limits.patience;

@@ -27,17 +27,17 @@ use unisono_eventchannel::{
 
 /// Consumers of one direct supplier, at most; with more, one copy into the broker is cheaper than as many
 /// sockets and pages.
-const MOST_LINKS: usize = 16;
+const MAX_LINKS: usize = 16;
 
 /// Links that suppliers were told of and do not use yet, at most. The broker keeps a socket for each, and a
 /// process has 1024 descriptors as a rule: half of them stay for programs.
-const MOST_IDLE: usize = 512;
-/// The same of one program, which keeps the other ends. Eight such programs fill [`MOST_IDLE`].
-const MOST_IDLE_OF_ONE: usize = 64;
+const MAX_IDLE: usize = 512;
+/// The same of one program, which keeps the other ends. Eight such programs fill [`MAX_IDLE`].
+const MAX_IDLE_PER_SUPPLIER: usize = 64;
 
 /// Links of a program to suppliers, or to consumers, at most: each costs both ends up to three descriptors,
 /// of which a process has 1024 as a rule.
-const MOST_LINKS_OF_ONE: usize = 128;
+const MAX_LINKS_PER_SUPPLIER: usize = 128;
 
 /// All direct rings.
 #[derive(Debug, Default)]
@@ -133,10 +133,10 @@ impl LinkCounts {
         let of =
             |counts: &BTreeMap<ClientId, usize>, client| counts.get(&client).copied().unwrap_or_default();
         let all: usize = new.values().sum();
-        self.idle + all <= MOST_IDLE
-            && of(&self.idle_of, supplier) + all <= MOST_IDLE_OF_ONE
-            && of(&self.supplied, supplier) + all <= MOST_LINKS_OF_ONE
-            && new.iter().all(|(client, theirs)| of(&self.read, *client) + theirs <= MOST_LINKS_OF_ONE)
+        self.idle + all <= MAX_IDLE
+            && of(&self.idle_of, supplier) + all <= MAX_IDLE_PER_SUPPLIER
+            && of(&self.supplied, supplier) + all <= MAX_LINKS_PER_SUPPLIER
+            && new.iter().all(|(client, theirs)| of(&self.read, *client) + theirs <= MAX_LINKS_PER_SUPPLIER)
     }
 }
 
@@ -258,7 +258,7 @@ impl Broker {
                 let may_read = |reader: &DirectReader| {
                     reader.client != *client && reader.blocks.is_none_or(|blocks| blocks.include(at.owner))
                 };
-                audience.len() <= MOST_LINKS
+                audience.len() <= MAX_LINKS
                     && audience.iter().all(|reader| readers.get(reader).is_some_and(may_read))
             });
             let audience = audience.unwrap_or_default();

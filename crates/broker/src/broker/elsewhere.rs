@@ -10,7 +10,7 @@
 //! with the numbers that they missed.
 //!
 //! Cost: a look-up when a program advertises or closes a topic, and a scan of all departed suppliers when one
-//! comes back; nothing per event. The records of departed suppliers take at most [`MOST_KEPT`] bytes; beyond
+//! comes back; nothing per event. The records of departed suppliers take at most [`MAX_KEPT`] bytes; beyond
 //! that, the oldest records are dropped.
 
 use crate::permissions::ClientIdentity;
@@ -21,7 +21,7 @@ use unisono_eventchannel::{NumberMap, SupplierId, TopicId};
 
 /// Maximum bytes of the records of departed suppliers: some thousand suppliers with topic names of usual
 /// length. Chosen, not measured.
-const MOST_KEPT: usize = 1 << 20;
+const MAX_KEPT: usize = 1 << 20;
 /// Estimated bytes of one record besides the name of its topic.
 const ENTRY: usize = 128;
 
@@ -102,7 +102,7 @@ impl FarSuppliers {
             self.known.insert(name.clone(), FarState::Gone { last: last() });
             self.gone.push_back(name);
         }
-        while self.kept > MOST_KEPT {
+        while self.kept > MAX_KEPT {
             let Some(name) = self.gone.pop_front() else { break };
             self.kept -= name.bytes();
             self.known.remove(&name);
@@ -159,7 +159,7 @@ mod tests {
             far.begin(name(number), SupplierId(number), TopicId(1));
             assert!(far.leave(SupplierId(number), || 9));
         }
-        let most = MOST_KEPT / (ENTRY + 1);
+        let most = MAX_KEPT / (ENTRY + 1);
         assert_eq!((far.known.len(), far.gone.len(), far.here.len()), (most, most, 0));
         assert_eq!(far.begin(name(100_000), SupplierId(1), TopicId(1)), 9, "the last ones are known");
         assert_eq!(far.begin(name(1), SupplierId(2), TopicId(1)), 0);

@@ -10,7 +10,7 @@ use crate::log::OwnedKind;
 use crate::name::check_program_name;
 use crate::notice::NoticeText;
 use crate::permissions::RefusalKind;
-use crate::spec::{Advertisement, InterestSpec, SHORTEST_PERIOD, SubscriptionSpec};
+use crate::spec::{Advertisement, InterestSpec, MIN_PERIOD, SubscriptionSpec};
 use crate::task::{ClientId, Received};
 use crate::topic_names::{ALL_NAMES, NameTelling};
 use crate::transport::{SharedPayload, TransportPeer};
@@ -284,7 +284,7 @@ impl Broker {
             return Err(format!("{patterns} patterns of topics; a subscription has from 1 to {most}"));
         }
         if let Some((what, asked)) = spec.too_short() {
-            return Err(format!("{what} of {asked} ns; the shortest is {} ns", SHORTEST_PERIOD.0));
+            return Err(format!("{what} of {asked} ns; the shortest is {} ns", MIN_PERIOD.0));
         }
         if let Some(what) = spec.contradicts_best_effort() {
             return Err(format!(

@@ -24,12 +24,12 @@ use unisono_eventchannel::{KeepingAccount, KeepingTerms, KeptBy, TopicId};
 use unisono_linux::clock::Nanos;
 
 /// Bytes of each grant at least: about what a consumer without any event costs.
-const LEAST_GRANT: u64 = 4096;
+const MIN_GRANT: u64 = 4096;
 /// Bytes that a client may have beyond the memory of its rule, for what it cannot do without: its name, its
 /// topics, some filters. A rule may then allow exactly the queues that a client asks for.
 pub(super) const NAMES: u64 = 64 << 10;
 /// Accounts that are known. Of more, those are forgotten of which nothing is kept.
-const MOST_ACCOUNTS: usize = 1024;
+const MAX_ACCOUNTS: usize = 1024;
 
 /// Whose account it is.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -170,7 +170,7 @@ impl MemoryLedger {
         if let Some(account) = self.accounts.get(&holder) {
             return *account;
         }
-        if self.accounts.len() >= MOST_ACCOUNTS {
+        if self.accounts.len() >= MAX_ACCOUNTS {
             self.accounts.retain(|holder, account| kept(holder.role(), *account) > 0);
         }
         self.last += 1; // 2^32 accounts later the numbers would come again; each took a connection
@@ -193,7 +193,7 @@ impl QueueGrant {
     /// Room for its queue, and for as much that it has not acknowledged.
     pub(super) fn of(spec: &SubscriptionSpec) -> Self {
         let entries = (spec.queue_events as u64).saturating_mul(Limits::ENTRY.into());
-        let queue = (spec.queue_bytes as u64).max(entries).max(LEAST_GRANT);
+        let queue = (spec.queue_bytes as u64).max(entries).max(MIN_GRANT);
         // what a consumer that resumes has not acknowledged is part of its queue
         let twice = spec.again.is_some() && spec.resume.is_none();
         let linger = if spec.group.is_some() { Nanos(spec.linger_ns) } else { Nanos::ZERO };

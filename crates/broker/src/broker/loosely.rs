@@ -25,13 +25,13 @@ use unisono_linux::clock::Nanos;
 
 /// Maximum bytes of a delivery in a datagram: every path that QUIC supports carries 1200 bytes (RFC 9000,
 /// section 14), and QUIC's own overhead takes up to 50.
-const LARGEST: usize = 1150;
+const MAX_DELIVERY_BYTES: usize = 1150;
 /// After this long without a delivery the program is told the count: datagrams that are later than that count
 /// as lost.
 const QUIET: Nanos = Nanos(200_000_000);
 /// Maximum pairs of topic and supplier that are counted for a consumer. Events of other pairs travel on the
 /// stream.
-const MOST_PAIRS: usize = 1024;
+const MAX_PAIRS: usize = 1024;
 
 /// Deliveries to one consumer from one supplier on one topic.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +78,7 @@ impl LooseDeliveries {
         (topic, supplier, sequence): (u32, u32, u64),
         bytes: usize,
     ) -> (DeliveryWay, u64) {
-        let Some(loose) = self.consumers.get_mut(&consumer).filter(|_| bytes <= LARGEST) else {
+        let Some(loose) = self.consumers.get_mut(&consumer).filter(|_| bytes <= MAX_DELIVERY_BYTES) else {
             return (DeliveryWay::Stream, 0);
         };
         if let Some(count) = loose.pairs.get_mut(&(topic, supplier)) {
@@ -86,7 +86,7 @@ impl LooseDeliveries {
             self.due.get_or_insert(QUIET.after(now));
             return (DeliveryWay::Datagram, count.sent);
         }
-        if loose.pairs.len() >= MOST_PAIRS {
+        if loose.pairs.len() >= MAX_PAIRS {
             return (DeliveryWay::Stream, 0);
         }
         loose.pairs.insert((topic, supplier), LooseCount { sent: 1, last: sequence, told: 1, at: now });

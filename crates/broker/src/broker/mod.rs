@@ -65,7 +65,7 @@ use unisono_linux::clock::Nanos;
 /// Events of a program on one topic that wait while classes compete; a program with as many is not heard.
 /// The server delivers as many in a turn (64), so a class whose suppliers have that many has enough until
 /// they are heard again, whatever its share.
-const MOST_AHEAD: usize = 64;
+const MAX_AHEAD: usize = 64;
 
 /// MQTT 5, section 3.14.2.1: quota exceeded.
 const TOO_MUCH: u8 = 0x97;
@@ -535,7 +535,7 @@ impl Broker {
     pub fn is_ahead(&mut self, now: Nanos, client: ClientId) -> bool {
         let Some(connected) = self.clients.get_mut(&client) else { return false };
         let Some((supplier, topic)) = connected.ahead else { return false };
-        let is_ahead = self.channel.backlog(supplier, topic) >= MOST_AHEAD;
+        let is_ahead = self.channel.backlog(supplier, topic) >= MAX_AHEAD;
         if is_ahead {
             self.renew(now, client);
         } else {
@@ -546,7 +546,7 @@ impl Broker {
 
     /// What a program is told once an event of it was taken.
     fn heard(&mut self, client: ClientId, supplier: SupplierId, topic: TopicId) -> Received {
-        if self.channel.backlog(supplier, topic) < MOST_AHEAD {
+        if self.channel.backlog(supplier, topic) < MAX_AHEAD {
             return Received::Done;
         }
         if let Some(connected) = self.clients.get_mut(&client) {

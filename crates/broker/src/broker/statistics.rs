@@ -145,7 +145,7 @@ impl Broker {
 
     fn of_consumer(&self, account: &InboxAccount<'_>) -> ConsumerStatistics {
         /// Programs of a group that are named; more do not fit into a line of a table.
-        const MOST_NAMES: usize = 16;
+        const MAX_NAMES: usize = 16;
         let programs: Vec<_> = account.members.iter().filter_map(|member| self.program(*member)).collect();
         let misses = account.misses.iter().map(|(topic, missed)| (self.shown_topic(*topic), *missed));
         let mut missed_by_topic = BTreeMap::new();
@@ -155,7 +155,7 @@ impl Broker {
         let paused = !programs.is_empty() && programs.iter().all(|(_, paused)| *paused);
         let mut names = programs.into_iter().map(|(name, _)| name);
         let (name, programs) = match account.group {
-            Some(group) => (shown(group), Some(names.take(MOST_NAMES).collect())),
+            Some(group) => (shown(group), Some(names.take(MAX_NAMES).collect())),
             None => (names.next().unwrap_or_default(), None),
         };
         ConsumerStatistics {

@@ -18,7 +18,7 @@ const COUNTED_EVERY: Nanos = Nanos(100_000_000);
 /// the broker takes from one program in a turn.
 const TURN: u32 = 64;
 /// Maximum number of events taken from a ring that its supplier has left: two of the longest rings.
-const MOST_EMPTIED: usize = 1 << 16;
+const MAX_EMPTIED: usize = 1 << 16;
 /// Number of polls of a spinning consumer between two checks that take a system call: about 0.1 ms.
 const THOROUGH: u32 = 4096;
 
@@ -40,7 +40,7 @@ impl Client {
             }
             reading.begun = true;
             // the supplier reported that it had left the ring, but writes on
-            if taken == MOST_EMPTIED {
+            if taken == MAX_EMPTIED {
                 self.end_reading(at, ReadingEnd::Broken);
                 continue;
             }

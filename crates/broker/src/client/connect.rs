@@ -1,6 +1,6 @@
 //! Opens the sockets that connect to a broker.
 
-use super::{Error, LARGEST_FRAME};
+use super::{Error, MAX_FRAME_BYTES};
 use crate::address::{TlsAddress, check_owner};
 use crate::datagram::DatagramLink;
 use crate::tls::{self, TlsError};
@@ -27,7 +27,7 @@ const NEAR: Duration = Duration::from_millis(1);
 
 pub(super) fn tcp(address: SocketAddr) -> Result<Box<dyn FrameTransport>, Error> {
     let socket = connected(address)?;
-    Ok(Box::new(StreamTransport::new(socket.into(), LARGEST_FRAME)?))
+    Ok(Box::new(StreamTransport::new(socket.into(), MAX_FRAME_BYTES)?))
 }
 
 fn connected(address: SocketAddr) -> Result<TcpStream, Error> {
@@ -41,7 +41,7 @@ fn connected(address: SocketAddr) -> Result<TcpStream, Error> {
 
 /// Timeout of the TLS handshake: less than a broker waits for a greeting (`Limits::patience`, 30 s), so that
 /// the program gets its own reason.
-const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl TlsAddress {
     /// Connects; returns after the handshake.
@@ -56,7 +56,7 @@ impl TlsAddress {
             name.map_err(|_| Error::Unsecured { address, why: format!("`{}` is no host", self.host) })?;
         let socket = connected(address)?;
         let secured = (&config, name);
-        Ok(StreamTransport::connect_tls(socket.into(), LARGEST_FRAME, secured, HANDSHAKE_PATIENCE)?)
+        Ok(StreamTransport::connect_tls(socket.into(), MAX_FRAME_BYTES, secured, HANDSHAKE_TIMEOUT)?)
     }
 
     /// As [`open`](Self::open), over UDP.
@@ -74,8 +74,8 @@ impl TlsAddress {
         let socket = UdpSocket::bind(any).map_err(nobody)?;
         socket.connect(address).map_err(nobody)?;
         let link = DatagramLink::connect(Instant::now(), address, (&config, &self.host))?;
-        match DatagramChannel::connect(socket.into(), address, link, HANDSHAKE_PATIENCE) {
-            Ok(channel) => Ok(StreamTransport::over_datagrams(channel, LARGEST_FRAME)),
+        match DatagramChannel::connect(socket.into(), address, link, HANDSHAKE_TIMEOUT) {
+            Ok(channel) => Ok(StreamTransport::over_datagrams(channel, MAX_FRAME_BYTES)),
             Err(TransportError::Failed(source)) => Err(nobody(source)),
             Err(error) => Err(error.into()),
         }

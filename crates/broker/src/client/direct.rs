@@ -6,7 +6,7 @@
 //! two events, because its report has to follow the events that went to the broker.
 
 use super::reading::{DirectReading, ReadingOf};
-use super::supply::{DirectSupply, MOST_RING_BYTES, NotSupplied};
+use super::supply::{DirectSupply, MAX_RING_BYTES, NotSupplied};
 use super::{
     BrokerAnswer, Client, Error, EventDraft, PublishedEvent, Reception, SubscriptionHandle, TopicHandle,
 };
@@ -24,10 +24,10 @@ use unisono_linux::clock::{Nanos, now};
 
 /// Maximum events received but not yet taken by the application while this program waits for an order: beyond
 /// that it reads no more frames, and publishes through the broker.
-const MOST_RECEIVED: usize = 256;
+const MAX_RECEIVED: usize = 256;
 /// Maximum number of fields of one event in a ring, as in the channel (`ChannelLimits::fields`); the broker
 /// refuses an event with more.
-const MOST_FIELDS: usize = 256;
+const MAX_FIELDS: usize = 256;
 
 /// A client's state of direct rings.
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ pub(super) struct ClientRings {
 
 impl ClientRings {
     pub(super) fn over(transport: &dyn FrameTransport) -> Result<Self, Error> {
-        let mut rings = Self { room: MOST_RING_BYTES, ..Self::default() };
+        let mut rings = Self { room: MAX_RING_BYTES, ..Self::default() };
         if transport.passes() {
             let ready = epoll::create(CreateFlags::CLOEXEC).map_err(Error::from_errno)?;
             epoll::add(&ready, transport, EventData::new_u64(0), EventFlags::IN)
@@ -198,7 +198,7 @@ impl Client {
             return Ok(false);
         }
         loop {
-            while self.received.len() < MOST_RECEIVED && self.transport.has_come() == Some(true) {
+            while self.received.len() < MAX_RECEIVED && self.transport.has_come() == Some(true) {
                 if !self.take()? {
                     break;
                 }
@@ -208,7 +208,7 @@ impl Client {
                 return Ok(false);
             }
             let awaits = self.awaits_orders();
-            let blind = awaits && self.received.len() >= MOST_RECEIVED;
+            let blind = awaits && self.received.len() >= MAX_RECEIVED;
             if awaits && !blind {
                 // there is room for the order now; the broker sends it with its next poll
                 self.let_leave()?;
@@ -227,7 +227,7 @@ impl Client {
             let ClientRings { supplies, room, .. } = &mut self.direct;
             let Some(supply) = supplies.get_mut(&number) else { continue };
             let broker_only = event.criticality != 0 || sequence.is_some() || !supply.is_in_turn(deadline);
-            if blind || broker_only || event.fields.len() > MOST_FIELDS {
+            if blind || broker_only || event.fields.len() > MAX_FIELDS {
                 self.leave(number, true)?;
                 return Ok(false);
             }
@@ -254,14 +254,14 @@ impl Client {
                     self.refuse(number, token, PublishError::Full { consumer }.to_string());
                     return Ok(true);
                 }
-                Err(NotSupplied::Full(_)) if self.received.len() >= MOST_RECEIVED => {
+                Err(NotSupplied::Full(_)) if self.received.len() >= MAX_RECEIVED => {
                     self.leave(number, true)?;
                     return Ok(false);
                 }
                 Err(NotSupplied::Full(consumer)) => {
                     supply.wait_for(consumer);
                     // this program waits for a consumer; it must not make that consumer wait for it
-                    while self.received.len() < MOST_RECEIVED
+                    while self.received.len() < MAX_RECEIVED
                         && let Some(reception) = self.read_ring()
                     {
                         self.received.push_back(reception);

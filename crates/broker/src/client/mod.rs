@@ -56,7 +56,7 @@ use unisono_eventchannel::NumberMap;
 use unisono_linux::clock::{self, Nanos};
 
 /// Maximum frame size before the broker has announced its own: more than the broker's default.
-const LARGEST_FRAME: usize = 64 << 20;
+const MAX_FRAME_BYTES: usize = 64 << 20;
 
 /// The broker's answer to a request.
 #[derive(Debug)]
@@ -125,12 +125,12 @@ pub struct Client {
 
 /// A thread that spins at a socket yields after this many polls without success: about a microsecond. Without
 /// yielding, three threads that spin on two processors waited for the kernel's slice, 4 ms per event.
-const GLANCES: u32 = 64;
+const INITIAL_POLLS: u32 = 64;
 
 /// One poll of a spinning thread.
 pub(crate) fn glance(glances: &mut u32) {
     *glances += 1;
-    match *glances % GLANCES {
+    match *glances % INITIAL_POLLS {
         0 => std::thread::yield_now(),
         _ => std::hint::spin_loop(),
     }

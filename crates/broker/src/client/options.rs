@@ -12,7 +12,7 @@
 //! ```
 
 use super::connect::{tcp, token_in, unix};
-use super::{Client, Error, LARGEST_FRAME};
+use super::{Client, Error, MAX_FRAME_BYTES};
 use crate::address::{BrokerAddress, HOST_SOCKET, TlsAddress, default_socket};
 use crate::channel_wait::ChannelWait;
 use crate::memory::MemoryTransport;
@@ -99,7 +99,7 @@ impl ClientOptions {
         match address {
             BrokerAddress::Unix(path) => {
                 let nobody = |source| Error::Nobody { path: path.clone(), source };
-                let transport = StreamTransport::new(unix(path, nobody)?, LARGEST_FRAME)?;
+                let transport = StreamTransport::new(unix(path, nobody)?, MAX_FRAME_BYTES)?;
                 Client::over(Box::new(transport), greeting, self.wait)
             }
             BrokerAddress::Shared(path) => {
@@ -168,11 +168,11 @@ impl ClientOptions {
 
 /// A shorter lease would run out while the broker sleeps between two scans of its programs, or while a busy
 /// host runs other programs.
-const SHORTEST_LEASE: Duration = Duration::from_millis(300);
+const MIN_LEASE: Duration = Duration::from_millis(300);
 
 fn lease_ns(lease: Duration) -> Result<u64, Error> {
-    if lease < SHORTEST_LEASE {
-        return Err(Error::Options(format!("a lease of {lease:?}; the shortest is {SHORTEST_LEASE:?}")));
+    if lease < MIN_LEASE {
+        return Err(Error::Options(format!("a lease of {lease:?}; the shortest is {MIN_LEASE:?}")));
     }
     Ok(u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX))
 }

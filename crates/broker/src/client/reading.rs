@@ -23,7 +23,7 @@ use unisono_linux::clock::{Nanos, now};
 
 /// Maximum number of late or lost events, and of closed rings, that one call skips: the caller may have a
 /// timeout. Each is a read of memory, so that the call still ends quickly.
-const MOST_SKIPPED: usize = 64;
+const MAX_SKIPPED: usize = 64;
 
 /// The identity of a reading, as the broker has given it.
 #[derive(Clone, Debug)]
@@ -101,7 +101,7 @@ impl DirectReading {
         if let Some(reception) = self.ahead.take() {
             return Ok(Some(reception));
         }
-        for _ in 0..MOST_SKIPPED {
+        for _ in 0..MAX_SKIPPED {
             let Some(ring) = &mut self.ring else {
                 match self.join() {
                     Ok(true) => continue,
@@ -310,11 +310,11 @@ mod tests {
     use proptest::prelude::*;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-    const LARGEST: usize = 64 << 10;
+    const MAX_READ_BYTES: usize = 64 << 10;
 
     /// A reading, and a ring that a supplier may fill with arbitrary bytes.
     fn reading() -> (DirectReading, MemorySupplier, Doorbell) {
-        reading_with(LARGEST * 5 / 4)
+        reading_with(MAX_READ_BYTES * 5 / 4)
     }
 
     fn reading_with(slot: usize) -> (DirectReading, MemorySupplier, Doorbell) {
@@ -333,7 +333,7 @@ mod tests {
             supplier: 3,
             last: 0,
             late: WhenLate::Deliver,
-            largest: LARGEST,
+            largest: MAX_READ_BYTES,
         };
         (DirectReading::new(of, one), ring, bell)
     }
@@ -385,14 +385,14 @@ mod tests {
         let (mut reading, mut ring, _bell) = self::reading();
         let mut large = frame(1);
         let head = large.len() - b"payload".len();
-        large.resize(LARGEST + 1, 0);
+        large.resize(MAX_READ_BYTES + 1, 0);
         ring.publish(head as u32, &large).expect("there is room");
         assert!(matches!(reading.take(), Err(ReadingEnd::Broken)));
     }
 
     #[test]
     fn a_ring_for_larger_events_than_a_supplier_may_publish_is_refused() {
-        let (mut reading, mut ring, _bell) = reading_with(2 * LARGEST);
+        let (mut reading, mut ring, _bell) = reading_with(2 * MAX_READ_BYTES);
         ring.publish(0, &frame(1)).expect("there is room");
         assert!(matches!(reading.take(), Err(ReadingEnd::Broken)));
     }

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// The longest pause: a program notices within this time that its broker is back, and 1,000 programs without
 /// a broker make 1,000 attempts per second. Chosen by this argument, not measured.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// A client's state for reconnecting.
 #[derive(Debug)]
@@ -179,7 +179,7 @@ impl BrokenConnection {
     /// Schedules the next attempt after a failure.
     fn rest(&mut self) {
         self.next_try = Instant::now() + self.pause;
-        self.pause = (2 * self.pause).min(LONGEST_PAUSE);
+        self.pause = (2 * self.pause).min(MAX_PAUSE);
     }
 }
 
@@ -380,7 +380,7 @@ mod tests {
         let BrokerAddress::Unix(path) = address else { unreachable!("the test's address is a path") };
         let socket = std::os::unix::net::UnixStream::connect(path).expect("it listens");
         let inner =
-            StreamTransport::new(socket.into(), super::super::LARGEST_FRAME).expect("descriptors are left");
+            StreamTransport::new(socket.into(), super::super::MAX_FRAME_BYTES).expect("descriptors are left");
         let transport = BreakingTransport { inner, left: Arc::clone(left), how };
         let greeting = crate::Greeting { name: "breaks".to_owned(), ..Default::default() };
         let mut client = Client::over(Box::new(transport), greeting, ChannelWait::Sleep).expect("a broker");

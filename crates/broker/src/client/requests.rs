@@ -33,7 +33,7 @@ const FAILURE: &str = "reply_error";
 /// Maximum number of reply topics of other programs that are kept open; beyond that all are closed. A broker
 /// allows a program 1024 topics by default. With more requesters than this, each reply opens one topic and
 /// closes another.
-const MOST_OTHERS: usize = 1000;
+const MAX_OTHERS: usize = 1000;
 
 impl Client {
     /// Publishes a request and waits for its reply. Other events that come meanwhile are received later.
@@ -164,7 +164,7 @@ impl Client {
         let handle = match self.replies.others.get(&**topic) {
             Some(handle) => *handle,
             None => {
-                if self.replies.others.len() >= MOST_OTHERS {
+                if self.replies.others.len() >= MAX_OTHERS {
                     self.close_others()?;
                 }
                 let handle = match self.advertise(&Advertisement::of(topic)) {

@@ -20,17 +20,17 @@ use unisono_sync::{SpinBudget, Wait};
 
 /// Maximum bytes of all rings of a program: a quarter of the broker's default for all queues
 /// ([`Limits::memory`](crate::Limits)), so that rings take no more than queues would.
-pub(super) const MOST_RING_BYTES: u64 = 256 << 20;
+pub(super) const MAX_RING_BYTES: u64 = 256 << 20;
 /// Maximum readers of a ring; the broker introduces no more.
-const MOST_LINKS: u32 = 16;
+const MAX_LINKS: u32 = 16;
 /// Minimum slot size in bytes: a head with a short key, some fields and a small payload. Chosen, not
 /// measured.
-const LEAST_SLOT: usize = 256;
+const MIN_SLOT: usize = 256;
 /// Minimum number of events of a ring: with fewer, the two ends wait for each other at each event.
-const LEAST_DEPTH: usize = 4;
+const MIN_DEPTH: usize = 4;
 /// Number of events between two checks that the readers are alive. Each check is a system call; over this
 /// many events its cost vanishes. Chosen by this argument, not measured.
-const LOOK_EVERY: u32 = 1024;
+const POLL_EVERY: u32 = 1024;
 /// Maximum events in a ring that an event with an earlier deadline may have to wait for. Through the broker
 /// it may be more: up to 256 events that have left for the consumer. Chosen as the number that the broker
 /// takes from a program at a time.
@@ -78,7 +78,7 @@ pub(super) enum NotSupplied {
 impl DirectSupply {
     pub(super) fn new(wait: Wait) -> Self {
         let latest = Nanos::ZERO;
-        Self { ring: None, links: Vec::new(), events: 0, last: None, wait, until_look: LOOK_EVERY, latest }
+        Self { ring: None, links: Vec::new(), events: 0, last: None, wait, until_look: POLL_EVERY, latest }
     }
 
     pub(super) fn readers(&self) -> usize {
@@ -132,7 +132,7 @@ impl DirectSupply {
         room: &mut u64,
     ) -> Result<(), NotSupplied> {
         let length = head.len() + payload.length();
-        self.until_look = self.until_look.checked_sub(1).unwrap_or(LOOK_EVERY);
+        self.until_look = self.until_look.checked_sub(1).unwrap_or(POLL_EVERY);
         if self.until_look == 0 {
             self.look();
         }
@@ -174,8 +174,8 @@ impl DirectSupply {
             length <= ring.geometry().largest() as usize && depth <= ring.geometry().depth()
         };
         if !self.ring.as_ref().is_some_and(is_enough) {
-            let slot = (length + length / 4).max(LEAST_SLOT).next_multiple_of(64) as u32;
-            let geometry = MemoryGeometry::new(depth, slot, MOST_LINKS).ok_or(NotSupplied::NoRing)?;
+            let slot = (length + length / 4).max(MIN_SLOT).next_multiple_of(64) as u32;
+            let geometry = MemoryGeometry::new(depth, slot, MAX_LINKS).ok_or(NotSupplied::NoRing)?;
             let free = *room + self.bytes();
             let left = free.checked_sub(geometry.bytes()).ok_or(NotSupplied::NoRing)?;
             let ring = MemorySupplier::create(geometry, (self.wait, SpinBudget::DEFAULT)).map_err(refused)?;
@@ -243,7 +243,7 @@ fn is_gone(error: &io::Error) -> bool {
 impl SupplyLink {
     /// Number of ring entries that this consumer's queue limits require.
     fn depth(&self, length: usize) -> usize {
-        let most = self.events.min((self.bytes / length.max(1)).max(LEAST_DEPTH));
+        let most = self.events.min((self.bytes / length.max(1)).max(MIN_DEPTH));
         match self.when_behind {
             WhenBehind::BlocksSupplier => most,
             // a reader that falls behind continues a quarter of the ring after the oldest event

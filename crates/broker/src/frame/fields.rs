@@ -8,7 +8,7 @@
 //! A decimal with an integral value of 64 bits is encoded as a whole number, and NaN has a single bit
 //! pattern, so that each value has one form.
 
-use super::MOST_KEY;
+use super::MAX_KEY;
 use super::reader::{Bad, FrameReader};
 use unisono_eventchannel::{FieldSet, FieldValue, Numeric};
 
@@ -16,8 +16,8 @@ use unisono_eventchannel::{FieldSet, FieldValue, Numeric};
 pub(crate) fn check(key: &str, fields: &FieldSet) -> Result<(), String> {
     let too_long =
         |what: &str, bytes: usize, most: usize| Err(format!("{what} of {bytes} bytes; at most {most}"));
-    if key.len() > MOST_KEY {
-        return too_long("a key", key.len(), MOST_KEY);
+    if key.len() > MAX_KEY {
+        return too_long("a key", key.len(), MAX_KEY);
     }
     for (name, value) in fields.iter() {
         if name.len() > usize::from(u8::MAX) {
@@ -67,7 +67,7 @@ impl<'a> FrameReader<'a> {
     /// Reads a key after its length, and fields after their count.
     pub(crate) fn key_and_fields(&mut self) -> Result<(&'a str, FieldSet), Bad> {
         let (length, count) = (usize::from(self.short()?), self.short()?);
-        if length > MOST_KEY {
+        if length > MAX_KEY {
             return Err(self.bad("a key longer than 1024 bytes"));
         }
         Ok((self.text_of(length)?, read(self, count)?))

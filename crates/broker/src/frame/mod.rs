@@ -29,7 +29,7 @@ pub const VERSION: u32 = 1;
 
 /// Maximum length of an event's key in bytes. A key is the name of a thing, such as a sensor or a file, and
 /// the broker keeps one for each kept value. Chosen, not measured.
-pub const MOST_KEY: usize = 1024;
+pub const MAX_KEY: usize = 1024;
 
 /// Bytes in front of the payload of a delivery, without key and fields.
 pub const DELIVER_HEAD: usize = 52;

@@ -11,7 +11,7 @@ use unisono_linux::clock::Nanos;
 
 /// Maximum waiting arrivals and departures of hosts. They are few; if a network invents hosts, the oldest
 /// changes are dropped. Some 100 bytes each, so that they take less than 1 MiB.
-const MOST_CHANGES: usize = 4096;
+const MAX_CHANGES: usize = 4096;
 
 /// The join of another host.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -80,7 +80,7 @@ impl ArrivalQueue {
     /// Records that a host has arrived or departed.
     pub fn push_host(&self, host: JoinedHost, there: bool) {
         let mut waiting = self.waiting();
-        if waiting.hosts.len() >= MOST_CHANGES {
+        if waiting.hosts.len() >= MAX_CHANGES {
             waiting.hosts.pop_front();
         }
         waiting.hosts.push_back((host, there));
@@ -142,7 +142,7 @@ mod tests {
             queue.push_host(host(2), false);
             assert_eq!(waits.join().expect("it ends").hosts, [(host(2), false)]);
         });
-        (0..MOST_CHANGES as u64 + 5).for_each(|run| queue.push_host(host(run), true));
-        assert_eq!(queue.take(9, Duration::ZERO).hosts.len(), MOST_CHANGES);
+        (0..MAX_CHANGES as u64 + 5).for_each(|run| queue.push_host(host(run), true));
+        assert_eq!(queue.take(9, Duration::ZERO).hosts.len(), MAX_CHANGES);
     }
 }

@@ -18,7 +18,7 @@
 //! encoding. The class is not included: each class has a network of its own.
 
 use crate::frame::reader::{Bad, FrameReader};
-use crate::frame::{MOST_KEY, fields};
+use crate::frame::{MAX_KEY, fields};
 use unisono_eventchannel::{FieldSet, check_name};
 use unisono_linux::clock::Nanos;
 
@@ -112,7 +112,7 @@ impl<'a> JoinEnvelope<'a> {
         bytes.extend(supplier.to_le_bytes());
         bytes.extend(topic.as_bytes());
         if let JoinBody::Event { sequence, remaining, key, fields, payload, .. } = &self.body {
-            if key.len() > MOST_KEY {
+            if key.len() > MAX_KEY {
                 return None;
             }
             bytes.extend(sequence.to_le_bytes());

@@ -27,7 +27,7 @@
 //! network. The delay of the network is unknown. The deadline on the receiving host is later by that delay
 //! than the supplier's deadline.
 //!
-//! Cost: a copy on each side; memory for at most [`MOST_STREAMS`] pairs of supplier and topic. When not to
+//! Cost: a copy on each side; memory for at most [`MAX_STREAMS`] pairs of supplier and topic. When not to
 //! use: programs of other hosts that only read may connect to the broker by TLS.
 //!
 //! The program `join` runs this over zenoh. Reading order: `envelope.rs`, `sender.rs`, `receiver.rs`.
@@ -42,6 +42,6 @@ mod settings;
 pub use arrivals::{ArrivalQueue, JoinArrivals, JoinedHost};
 pub use envelope::{ENVELOPE_MAGIC, JoinBody, JoinEnvelope, StreamOrigin};
 pub use exposure::{ExposedJoin, JoinProof, check_join_exposure};
-pub use receiver::{JoinReceiver, JoinStep, JoinStream, JoinedEvent, MOST_STREAMS, ReceiverCounters};
+pub use receiver::{JoinReceiver, JoinStep, JoinStream, JoinedEvent, MAX_STREAMS, ReceiverCounters};
 pub use sender::{JoinSender, SenderCounters};
 pub use settings::{JoinClass, JoinPatternError, JoinPriority, JoinSettings, JoinSettingsError};

@@ -9,15 +9,15 @@ use unisono_linux::clock::Nanos;
 
 /// Maximum pairs of supplier and topic that a receiver remembers: a broker lets one program publish on 1024
 /// topics. Beyond that, the pair that was silent longest is dropped.
-pub const MOST_STREAMS: usize = 1000;
+pub const MAX_STREAMS: usize = 1000;
 
 /// How long the streams of a departed host are remembered. If it comes back in time, its streams continue,
 /// and consumers get notices of the missed events; zenoh notices a pulled cable within 10 s.
-const PATIENCE: Nanos = Nanos::SECOND.times(60);
+const RECONNECT_TIMEOUT: Nanos = Nanos::SECOND.times(60);
 
-/// Maximum number of remembered streams whose supplier has left; also limited by [`PATIENCE`]. They identify
+/// Maximum number of remembered streams whose supplier has left; also limited by [`RECONNECT_TIMEOUT`]. They identify
 /// copies that come by a slower route. As many as a sender remembers.
-const MOST_LEFT: usize = 4096;
+const MAX_LEFT: usize = 4096;
 
 /// How many numbers below the last one a receiver tracks: the bits of one word. Chosen, not measured.
 const REMEMBERED: u64 = 64;
@@ -114,7 +114,7 @@ pub struct JoinReceiver {
 
 impl Default for JoinReceiver {
     fn default() -> Self {
-        Self::remembering(MOST_STREAMS)
+        Self::remembering(MAX_STREAMS)
     }
 }
 
@@ -236,8 +236,8 @@ impl JoinReceiver {
 
     /// Drops suppliers that left long ago, and the earliest ones beyond the maximum.
     fn forget_left(&mut self, now: Nanos) {
-        let too_many = |this: &Self| this.left_at.len() > MOST_LEFT;
-        while self.left_at.front().is_some_and(|(at, _)| now.since(*at) >= PATIENCE) || too_many(self) {
+        let too_many = |this: &Self| this.left_at.len() > MAX_LEFT;
+        while self.left_at.front().is_some_and(|(at, _)| now.since(*at) >= RECONNECT_TIMEOUT) || too_many(self) {
             if let Some((_, key)) = self.left_at.pop_front() {
                 self.left.remove(&key);
             }
@@ -264,7 +264,7 @@ impl JoinReceiver {
         self.forget_left(now);
         let (mut left, absent) = (Vec::new(), &mut self.absent);
         absent.retain(|run, since| {
-            let stays = now.since(*since) < PATIENCE;
+            let stays = now.since(*since) < RECONNECT_TIMEOUT;
             if !stays {
                 self.streams.retain(|(of, _, _), state| {
                     let goes = of == run;
@@ -434,13 +434,13 @@ mod tests {
         }
         let ReceiverCounters { duplicates, overtaken, missing, .. } = receiver.counters;
         assert_eq!((duplicates, overtaken, missing, receiver.streams()), (2, 1, 1, 0));
-        receiver.forget(PATIENCE);
+        receiver.forget(RECONNECT_TIMEOUT);
         assert!(receiver.left.is_empty() && receiver.left_at.is_empty());
-        for supplier in 0..=u32::try_from(MOST_LEFT).expect("few") {
+        for supplier in 0..=u32::try_from(MAX_LEFT).expect("few") {
             receiver.arrived(Nanos(1), &event(2, supplier, 1));
             receiver.arrived(Nanos(1), &envelope(2, supplier, JoinBody::Left));
         }
-        assert_eq!((receiver.left.len(), receiver.left_at.len()), (MOST_LEFT, MOST_LEFT));
+        assert_eq!((receiver.left.len(), receiver.left_at.len()), (MAX_LEFT, MAX_LEFT));
     }
 
     #[test]
@@ -450,14 +450,14 @@ mod tests {
         let (stream, _) = published(&receiver.arrived(Nanos(0), &first)).expect("it is new");
         receiver.peer_came(2);
         receiver.peer_went(Nanos(10), 2);
-        assert!(receiver.forget(PATIENCE).is_empty());
+        assert!(receiver.forget(RECONNECT_TIMEOUT).is_empty());
         receiver.peer_came(2);
-        assert!(receiver.forget(PATIENCE.times(2)).is_empty(), "it came back");
+        assert!(receiver.forget(RECONNECT_TIMEOUT.times(2)).is_empty(), "it came back");
         assert_eq!(published(&receiver.arrived(Nanos(0), &second)), Some((stream, 9)));
         assert_eq!(receiver.counters.missing, 3);
         receiver.peer_went(Nanos(10), 2);
         receiver.peer_went(Nanos(10), 3);
-        assert_eq!(receiver.forget(PATIENCE.after(Nanos(10))), [stream]);
+        assert_eq!(receiver.forget(RECONNECT_TIMEOUT.after(Nanos(10))), [stream]);
         assert_eq!(receiver.streams(), 0);
         let left = envelope(2, 7, JoinBody::Left);
         assert!(receiver.arrived(Nanos(0), &left).is_empty(), "nobody knows it any more");
@@ -472,16 +472,16 @@ mod tests {
         receiver.peer_went(Nanos(10), 2);
         let bytes = event(2, 7, 5);
         let (stream, _) = published(&receiver.arrived(Nanos(20), &bytes)).expect("it is new");
-        assert!(receiver.forget(PATIENCE.after(Nanos(19))).is_empty());
-        assert_eq!(receiver.forget(PATIENCE.after(Nanos(20))), [stream]);
+        assert!(receiver.forget(RECONNECT_TIMEOUT.after(Nanos(19))).is_empty());
+        assert_eq!(receiver.forget(RECONNECT_TIMEOUT.after(Nanos(20))), [stream]);
         // the stream of a connected host is kept
         receiver.arrived(Nanos(20), &event(3, 7, 5));
         receiver.peer_came(3);
-        assert!(receiver.forget(PATIENCE.times(9)).is_empty());
+        assert!(receiver.forget(RECONNECT_TIMEOUT.times(9)).is_empty());
         // a network that invents hosts
         for run in 0..10_000 {
             receiver.arrived(Nanos(20), &event(run, 7, 5));
         }
-        assert!(receiver.absent.len() <= 2 * MOST_STREAMS);
+        assert!(receiver.absent.len() <= 2 * MAX_STREAMS);
     }
 }

@@ -37,7 +37,7 @@ pub struct JoinSender {
 
 /// Maximum suppliers that a sender remembers, to announce their departure: as many as a channel has. The
 /// departure of others is not announced.
-const MOST_SUPPLIERS: usize = 4096;
+const MAX_SUPPLIERS: usize = 4096;
 
 impl JoinSender {
     #[must_use]
@@ -78,7 +78,7 @@ impl JoinSender {
             self.counters.too_long += 1;
             return None;
         };
-        if self.suppliers.len() < MOST_SUPPLIERS {
+        if self.suppliers.len() < MAX_SUPPLIERS {
             self.suppliers.insert((event.supplier, Arc::clone(&event.topic)));
         }
         self.counters.sent += 1;

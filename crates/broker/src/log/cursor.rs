@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(super) const CONSUMERS: &str = "consumers";
 /// The longest name of a consumer, in bytes. It is the name of a file, of which Linux allows 255 bytes
 /// (`NAME_MAX`); the shorter limit leaves room in tables. Chosen, not measured.
-const MOST_NAME: usize = 128;
+const MAX_NAME: usize = 128;
 
 /// What a reader finds next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -151,7 +151,7 @@ impl EventLog {
 /// Whether a consumer may have the name, which is also the name of its file; the answer is what a name has.
 pub(crate) fn check_consumer_name(name: &str) -> Result<(), &'static str> {
     let usable = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    let may = (1..=MOST_NAME).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(usable);
+    let may = (1..=MAX_NAME).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(usable);
     may.then_some(()).ok_or("the name of a consumer has letters, digits, - _ . and does not begin with a dot")
 }
 

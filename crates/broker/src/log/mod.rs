@@ -44,7 +44,7 @@ pub use topics::KeptTopic;
 use crate::name_owner::NameOwner;
 use chain::{LogChain, LogSegment, Spared};
 use name_owners::NameOwners;
-use record::{MOST_BODY, write_record};
+use record::{MAX_BODY, write_record};
 use rustix::fs::{FlockOperation, flock};
 use rustix::rand::{GetRandomFlags, getrandom};
 use segment::{SEGMENT_HEAD, SegmentHead};
@@ -380,7 +380,7 @@ impl EventLog {
         let last = self.chains.get(&chain).and_then(|chain| chain.segments.back());
         let mut salt = last.map_or(0, |segment| segment.head.salt);
         let mut length = write_record(&mut buffer, salt, self.next, event) as u64;
-        let most = self.bounds.bytes.min(MOST_BODY as u64).saturating_sub(SEGMENT_HEAD);
+        let most = self.bounds.bytes.min(MAX_BODY as u64).saturating_sub(SEGMENT_HEAD);
         if length > most {
             return Err(LogError::TooLarge { bytes: length, most });
         }

@@ -17,8 +17,8 @@ use unisono_linux::clock::Nanos;
 /// Bytes in front of a record's body.
 pub(crate) const RECORD_HEAD: usize = 24;
 /// Maximum length of a body; a head with a larger length is damaged. No frame of a client is longer
-/// (`LARGEST_FRAME`), so that every event that arrives fits.
-pub(crate) const MOST_BODY: usize = 64 << 20;
+/// (`MAX_FRAME_BYTES`), so that every event that arrives fits.
+pub(crate) const MAX_BODY: usize = 64 << 20;
 pub(crate) const RECORD_MAGIC: [u8; 4] = *b"\xb5uEv";
 
 /// An event in the log.
@@ -136,7 +136,7 @@ impl RecordHead {
         }
         let position = u64::from(word(8)) | u64::from(word(12)) << 32;
         let length = word(4) as usize;
-        (length <= MOST_BODY).then_some(Self { length, position, sum: word(20) })
+        (length <= MAX_BODY).then_some(Self { length, position, sum: word(20) })
     }
 
     /// Whether these bytes are the body that belongs to this head.

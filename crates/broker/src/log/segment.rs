@@ -12,7 +12,7 @@
 //! occurrence of the magic number.
 
 use super::chain::ChainNumber;
-use super::record::{LoggedEvent, MOST_BODY, RECORD_HEAD, RECORD_MAGIC, RecordHead, checksum, write_record};
+use super::record::{LoggedEvent, MAX_BODY, RECORD_HEAD, RECORD_MAGIC, RecordHead, checksum, write_record};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -223,7 +223,7 @@ impl<R: ReadAt> SegmentReader<R> {
 
     /// Makes the chunk contain `count` bytes from an offset on; false: `end` comes before them.
     fn load(&mut self, offset: u64, count: usize, end: u64) -> io::Result<bool> {
-        debug_assert!(count <= RECORD_HEAD + MOST_BODY);
+        debug_assert!(count <= RECORD_HEAD + MAX_BODY);
         if offset.checked_add(count as u64).is_none_or(|last| last > end) {
             return Ok(false);
         }

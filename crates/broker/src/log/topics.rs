@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// The name of the file.
 pub(super) const TOPICS: &str = "topics";
 /// Maximum number of remembered topics: as many as a channel has at a time.
-const MOST_TOPICS: usize = 65_536;
+const MAX_TOPICS: usize = 65_536;
 
 /// The declaration of a topic.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -54,7 +54,7 @@ impl KeptTopics {
         for topic in lines.filter_map(|line| serde_json::from_slice::<KeptTopic>(line).ok()) {
             match topic.history {
                 KeptHistory::None => drop(known.remove(&topic.topic)),
-                _ if known.len() < MOST_TOPICS => drop(known.insert(topic.topic.clone(), topic)),
+                _ if known.len() < MAX_TOPICS => drop(known.insert(topic.topic.clone(), topic)),
                 _ => {}
             }
         }
@@ -82,7 +82,7 @@ impl KeptTopics {
     pub(super) fn declared(&mut self, topic: KeptTopic) -> Result<(), LogError> {
         let keeps = topic.history != KeptHistory::None;
         let known = self.known.get(&topic.topic);
-        if known == Some(&topic) || (known.is_none() && (!keeps || self.known.len() >= MOST_TOPICS)) {
+        if known == Some(&topic) || (known.is_none() && (!keeps || self.known.len() >= MAX_TOPICS)) {
             return Ok(());
         }
         let mut line = line(&topic);

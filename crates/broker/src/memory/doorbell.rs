@@ -45,10 +45,10 @@ pub(super) const GREETING: [u8; 4] = [RING; 4];
 const OFFER: [u8; 8] = *b"UEM1\0\0\0\0";
 const OFFER_BYTES: usize = 16;
 /// Maximum number of descriptors of one message.
-const MOST_DESCRIPTORS: usize = 2;
+const MAX_DESCRIPTORS: usize = 2;
 /// Maximum messages with descriptors that wait in this process: an honest peer stays far below, and a hostile
 /// one must not exhaust this process's descriptors.
-const MOST_WAITING: usize = 64;
+const MAX_WAITING: usize = 64;
 
 /// One end of a doorbell; clones share the end.
 #[derive(Clone, Debug)]
@@ -96,7 +96,7 @@ impl DoorbellInbox {
         if self.descriptors.len() > usize::from(!self.partial.is_empty()) {
             return Err("descriptors came without a message");
         }
-        if self.messages.len() > MOST_WAITING {
+        if self.messages.len() > MAX_WAITING {
             Err("more descriptors than this process takes")
         } else {
             Ok(())
@@ -187,7 +187,7 @@ impl Doorbell {
     }
 
     fn send_with(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
             return Err(io::Error::other("no room for so many descriptors"));
@@ -213,7 +213,7 @@ impl Doorbell {
     /// `InvalidData`: the bytes are neither a ring nor a message with descriptors.
     pub fn take(&self) -> io::Result<DoorbellState> {
         let mut bytes = [0; RINGS];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let pieces = &mut [IoSliceMut::new(&mut bytes)];
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
@@ -345,7 +345,7 @@ mod tests {
             });
             assert_eq!(refused.expect_err("of no message").kind(), io::ErrorKind::InvalidData, "{bytes:?}");
         }
-        let more = (0..=MOST_WAITING).try_for_each(|_| {
+        let more = (0..=MAX_WAITING).try_for_each(|_| {
             one.pass(files[0].as_fd())?;
             other.take().map(drop)
         });

@@ -17,7 +17,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"UEM1");
 /// cache line of its own.
 const HEADER: usize = 32;
 const DEPTH: usize = 1;
-const LARGEST: usize = 2;
+const EVENT_BYTES_WORD: usize = 2;
 const SLOTS: usize = 3;
 const CLOSED: usize = 16;
 const ORDERS: usize = 17;
@@ -35,15 +35,15 @@ pub(super) const AHEAD: usize = 2048;
 
 /// Maximum number of events in a ring. A header with more is hostile or damaged: the longest queue of a
 /// direct ring has 16,384.
-const MOST_DEPTH: u32 = 1 << 16;
+const MAX_DEPTH: u32 = 1 << 16;
 /// Maximum bytes of an event, so that a slot's byte offsets cannot overflow.
-const MOST_LARGEST: u32 = 1 << 30;
+const MAX_EVENT_BYTES: u32 = 1 << 30;
 /// Maximum consumers of one supplier. Each takes a page and a descriptor, and a process usually has 1024
 /// descriptors.
-const MOST_CONSUMERS: u32 = 1 << 10;
+const MAX_CONSUMERS: u32 = 1 << 10;
 /// Maximum address space of one supplier: 64 GiB. A header that asks for more is hostile or damaged;
 /// processors have 47 bits of addresses for a process.
-const MOST_BYTES: u64 = 1 << 36;
+const MAX_BYTES: u64 = 1 << 36;
 
 /// From this size on a slot covers at least a page: reclaiming it at once keeps memory small, at a cost that
 /// vanishes beside that of writing it.
@@ -65,7 +65,7 @@ impl MemoryGeometry {
     pub fn new(depth: u32, largest: u32, consumers: u32) -> Option<Self> {
         // At least two: an entry that is being rewritten holds a turn of the entry before.
         let depth = depth.max(2).checked_next_power_of_two()?;
-        let within = depth <= MOST_DEPTH && largest <= MOST_LARGEST && consumers <= MOST_CONSUMERS;
+        let within = depth <= MAX_DEPTH && largest <= MAX_EVENT_BYTES && consumers <= MAX_CONSUMERS;
         if !within || largest == 0 || consumers == 0 {
             return None;
         }
@@ -73,7 +73,7 @@ impl MemoryGeometry {
         // In the ring; on loan; retired and not examined yet; held.
         let slots = depth + 1 + spare + consumers * HOLDS as u32;
         let geometry = Self { depth, largest, slots };
-        (geometry.bytes() <= MOST_BYTES).then_some(geometry)
+        (geometry.bytes() <= MAX_BYTES).then_some(geometry)
     }
 
     /// Number of events in the ring.
@@ -137,7 +137,7 @@ impl MemoryGeometry {
     pub(super) fn write(self, words: &PublishedWords) {
         let header = words.words(0..HEADER);
         header[DEPTH].store(self.depth, Ordering::Relaxed);
-        header[LARGEST].store(self.largest, Ordering::Relaxed);
+        header[EVENT_BYTES_WORD].store(self.largest, Ordering::Relaxed);
         header[SLOTS].store(self.slots, Ordering::Relaxed);
         header[0].store(MAGIC, Ordering::Relaxed);
     }
@@ -149,12 +149,12 @@ impl MemoryGeometry {
         }
         let header = words.words(0..HEADER);
         let word = |index: usize| header[index].load(Ordering::Relaxed);
-        let geometry = Self { depth: word(DEPTH), largest: word(LARGEST), slots: word(SLOTS) };
+        let geometry = Self { depth: word(DEPTH), largest: word(EVENT_BYTES_WORD), slots: word(SLOTS) };
         let Self { depth, largest, slots } = geometry;
         let sane = word(0) == MAGIC
-            && (2..=MOST_DEPTH).contains(&depth)
+            && (2..=MAX_DEPTH).contains(&depth)
             && depth.is_power_of_two()
-            && (1..=MOST_LARGEST).contains(&largest)
+            && (1..=MAX_EVENT_BYTES).contains(&largest)
             && slots > depth;
         let fits = || geometry.bytes() <= (words.count() * size_of::<u32>()) as u64;
         (sane && fits()).then_some(geometry)
@@ -221,7 +221,7 @@ mod tests {
         geometry.write(&own);
         assert_eq!(MemoryGeometry::read(&foreign), Some(geometry));
         let lies =
-            [(0, 0), (DEPTH, 3), (DEPTH, 0), (DEPTH, u32::MAX), (LARGEST, 0), (LARGEST, 1 << 30), (SLOTS, 4)];
+            [(0, 0), (DEPTH, 3), (DEPTH, 0), (DEPTH, u32::MAX), (EVENT_BYTES_WORD, 0), (EVENT_BYTES_WORD, 1 << 30), (SLOTS, 4)];
         for (word, lie) in lies.into_iter().chain([(SLOTS, u32::MAX), (SLOTS, 1 << 20)]) {
             let word = &own.words(0..HEADER)[word];
             let truth = word.swap(lie, Ordering::Relaxed);

@@ -53,7 +53,7 @@ const LONG: u32 = 1 << 31;
 pub(crate) const APART: usize = 16 << 10;
 /// Sends and receptions without a look whether the other process still lives: each look is a system call,
 /// and disappears beside so many frames. Chosen by this argument, not measured.
-const LOOK_EVERY: u32 = 1024;
+const POLL_EVERY: u32 = 1024;
 /// How the ends wait until somebody says otherwise: at the descriptor.
 pub(crate) const WAY: (Wait, SpinBudget) = (Wait::Block, SpinBudget::DEFAULT);
 /// How long a program waits for the broker's offer: a broker that is busy accepts within milliseconds.
@@ -270,7 +270,7 @@ impl MemoryTransport {
 
     /// Looks at the socket: the other end's offers, rings, or its end.
     fn look(&mut self) -> Result<(), TransportError> {
-        self.until_look = LOOK_EVERY;
+        self.until_look = POLL_EVERY;
         while self.incoming.is_none() {
             match MemoryOffer::receive(&self.doorbell).map_err(failed) {
                 Ok(Some(offer)) => self.accept(offer)?,

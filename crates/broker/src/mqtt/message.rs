@@ -34,9 +34,9 @@ const PROPERTIES: [PropertyId; 7] = [
 
 /// Bytes of user properties that become fields: half of what a frame may have beside its payload, so that a
 /// frame to a program stays below its largest size. Properties beyond reach other MQTT clients alone.
-const MOST_FIELD_BYTES: usize = 128 << 10;
+const MAX_FIELD_BYTES: usize = 128 << 10;
 /// The longest name of a field, in bytes: a frame has one byte for the length.
-const MOST_FIELD_NAME: usize = 255;
+const MAX_FIELD_NAME: usize = 255;
 
 /// A PUBLISH of a client.
 #[derive(Clone, PartialEq, Debug)]
@@ -121,7 +121,7 @@ impl<'a> IncomingMessage<'a> {
     pub(crate) fn take(&mut self, properties: &Properties) -> Result<(), MqttFault> {
         let (mut forwarded, mut fields) = (Vec::new(), Vec::new());
         let sooner = |due: Option<Nanos>, other: Nanos| Some(due.map_or(other, |due| due.min(other)));
-        let mut room = MOST_FIELD_BYTES;
+        let mut room = MAX_FIELD_BYTES;
         for property in properties {
             match property {
                 Property::MessageExpiryInterval(interval) => {
@@ -165,7 +165,7 @@ impl<'a> IncomingMessage<'a> {
 /// A property becomes a field, while there is room.
 fn take_field(fields: &mut Vec<(Arc<str>, FieldValue)>, room: &mut usize, name: &str, text: &str) {
     let bytes = name.len() + text.len();
-    if name.len() <= MOST_FIELD_NAME && bytes <= *room {
+    if name.len() <= MAX_FIELD_NAME && bytes <= *room {
         *room -= bytes;
         fields.push((name.into(), value(text)));
     }

@@ -59,7 +59,7 @@ const DISK: u64 = 8 << 32;
 const TURN: usize = 64;
 /// How often an idle broker asks whether it shall stop. A person does not notice 100 ms, and ten wake-ups a
 /// second disturb nobody. Chosen, not measured.
-const GLANCE: Nanos = Nanos(100_000_000);
+const STOP_POLL_INTERVAL: Nanos = Nanos(100_000_000);
 
 /// A broker that listens.
 #[derive(Debug)]
@@ -279,7 +279,7 @@ impl Server {
                 }
             }
         }
-        let nanos = if may { due.since(clock::now()).min(GLANCE) } else { Nanos::ZERO };
+        let nanos = if may { due.since(clock::now()).min(STOP_POLL_INTERVAL) } else { Nanos::ZERO };
         Timespec { tv_sec: 0, tv_nsec: i64::try_from(nanos.0).unwrap_or_default() }
     }
 

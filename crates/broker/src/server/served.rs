@@ -15,7 +15,7 @@ use unisono_linux::clock;
 
 /// Bytes of answers kept for a program that reads nothing, at most. Its events stay in its inboxes, so what
 /// is kept here is what it asked for. A program that reads one answer before it asks for the next has fewer.
-const MOST_KEPT: usize = 1 << 20;
+const MAX_KEPT: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(super) struct ServedClient {
@@ -89,7 +89,7 @@ impl ServedClient {
         broker.paused(id);
         self.kept_bytes += head.len();
         self.kept.push_back((head, body));
-        if self.kept_bytes > MOST_KEPT || !self.share.resize(self.kept_bytes) {
+        if self.kept_bytes > MAX_KEPT || !self.share.resize(self.kept_bytes) {
             return Err(TransportError::Closed);
         }
         Ok(())

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 /// The largest datagram that either end sends: 1452 bytes, from an Ethernet frame without its headers; and
 /// more than any network that is not local carries.
-const LARGEST_DATAGRAM: usize = 2048;
+const MAX_DATAGRAM_BYTES: usize = 2048;
 /// Datagrams taken at a time, so that a flood does not keep the caller for ever.
 const TURN: usize = 256;
 /// How long a program that ends waits until the broker has all: some repetitions on a network with a round
@@ -113,14 +113,14 @@ impl DatagramChannel {
 
     /// Takes in what has come, does what is due, and lets leave what may.
     pub(crate) fn pump(&mut self) -> Result<(), TransportError> {
-        let mut arrived = [0; LARGEST_DATAGRAM];
+        let mut arrived = [0; MAX_DATAGRAM_BYTES];
         for _ in 0..TURN {
             match recvfrom(&self.socket, &mut arrived, RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
                 Ok((_, length, from)) => {
                     // it may have come before the socket was connected
                     let is_theirs = from.map(SocketAddr::try_from) == Some(Ok(self.remote));
                     // a longer one is none that the other end may send
-                    if is_theirs && length <= LARGEST_DATAGRAM {
+                    if is_theirs && length <= MAX_DATAGRAM_BYTES {
                         self.took_in = true;
                         self.link.take(Instant::now(), &arrived[..length]);
                     }

@@ -17,22 +17,22 @@
 //! save.
 
 /// Maximum length of a head that can be remembered: its length is seven bits of a form.
-const MOST_HEAD: usize = 127;
+const MAX_HEAD: usize = 127;
 /// Number of words whose differences a form can encode.
 const WORDS: usize = 7;
 const WORD: usize = 8;
 const AS_IT_IS: u8 = 0x80;
 /// Maximum bytes of a number in LEB128.
-const MOST_LEB: usize = 10;
+const MAX_LEB_BYTES: usize = 10;
 
 /// Bytes in front of a payload that the decompressed head may need there.
-pub(super) const HEADROOM: usize = MOST_HEAD + 1;
+pub(super) const HEADROOM: usize = MAX_HEAD + 1;
 
 /// The state of one end for one direction.
 #[derive(Debug)]
 pub(super) struct HeadHistory {
     /// The remembered head, padded with zeros.
-    last: [u8; MOST_HEAD],
+    last: [u8; MAX_HEAD],
     length: usize,
     /// The form and the differences of the head that is being written.
     changes: Vec<u8>,
@@ -40,12 +40,12 @@ pub(super) struct HeadHistory {
 
 impl HeadHistory {
     pub(super) fn new() -> Self {
-        Self { last: [0; MOST_HEAD], length: 0, changes: Vec::with_capacity(MOST_HEAD + 1) }
+        Self { last: [0; MAX_HEAD], length: 0, changes: Vec::with_capacity(MAX_HEAD + 1) }
     }
 
     /// Appends the part of a frame before its payload.
     pub(super) fn write(&mut self, head: &[u8], payload: usize, into: &mut Vec<u8>) {
-        let front = if payload == 0 || head.is_empty() || head.len() > MOST_HEAD {
+        let front = if payload == 0 || head.is_empty() || head.len() > MAX_HEAD {
             &[AS_IT_IS][..]
         } else if self.compare(head) {
             self.remember(head);
@@ -155,7 +155,7 @@ fn put_leb(mut number: u64, into: &mut Vec<u8>) {
 }
 
 fn take_leb(bytes: &mut &[u8]) -> Option<u64> {
-    let length = bytes.iter().take(MOST_LEB).position(|byte| byte & 0x80 == 0)? + 1;
+    let length = bytes.iter().take(MAX_LEB_BYTES).position(|byte| byte & 0x80 == 0)? + 1;
     let (taken, rest) = bytes.split_at(length);
     *bytes = rest;
     Some(taken.iter().rev().fold(0, |number, byte| number << 7 | u64::from(byte & 0x7f)))

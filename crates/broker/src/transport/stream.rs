@@ -33,7 +33,7 @@ const OUTBOX: usize = 256 << 10;
 /// 1 KB events (64 frames), so that these leave with one system call, which also wakes the consumer once.
 const BATCH: usize = 128 << 10;
 /// The same for an end that is slower than what is sent to it: 16 events of 1 KB still share a system call.
-const LEAST_BATCH: usize = 16 << 10;
+const MIN_BATCH: usize = 16 << 10;
 /// Bytes that the kernel takes of a TCP connection before they can leave (`TCP_NOTSENT_LOWAT`). What the
 /// kernel has, and what waits here, leaves in the order in which it came: no event that is due earlier can
 /// overtake it. Without a bound the kernel takes megabytes. At 100 Mbit/s 64 KiB take 5 ms.
@@ -55,7 +55,7 @@ pub(crate) const NO_MEMORY: &str = "the connections of this user hold as much me
 /// The length that precedes a frame.
 const LENGTH: usize = 4;
 /// Bytes after which the length of a frame is known in any case: MQTT has up to four behind the first byte.
-const LONGEST_LENGTH: usize = 5;
+const MAX_LENGTH_BYTES: usize = 5;
 
 /// Stands for a length once: from here on heads are compressed. No frame is as long, and who sends garbage
 /// will hardly send this, and so gets an answer without compression.
@@ -112,7 +112,7 @@ pub struct StreamTransport {
     /// taken before: events wait in the order of their deadlines elsewhere, here in that of their coming.
     refused: usize,
     /// Bytes after which frames leave without a flush. It halves when the kernel has no room for all, and
-    /// doubles when it has, between [`LEAST_BATCH`] and [`BATCH`].
+    /// doubles when it has, between [`MIN_BATCH`] and [`BATCH`].
     batch: usize,
     /// What has come: `inbox[start..end]` has not been received. In front of it there is room for a head.
     inbox: Vec<u8>,
@@ -283,7 +283,7 @@ impl StreamTransport {
             }
         }
         let front = self.span()?;
-        let needed = front.map_or(LONGEST_LENGTH, |(_, end)| end);
+        let needed = front.map_or(MAX_LENGTH_BYTES, |(_, end)| end);
         if self.inbox.len() - self.start < needed {
             self.inbox.copy_within(self.start..self.end, HEADROOM);
             (self.start, self.end) = (HEADROOM, HEADROOM + self.end - self.start);
@@ -365,7 +365,7 @@ impl FrameTransport for StreamTransport {
                     self.sent = 0;
                 }
                 self.refused = self.waiting();
-                self.batch = (self.batch / 2).max(LEAST_BATCH);
+                self.batch = (self.batch / 2).max(MIN_BATCH);
                 return Ok(Drained::Part);
             }
             self.batch = (self.batch * 2).min(BATCH);

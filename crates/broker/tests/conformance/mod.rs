@@ -1,6 +1,6 @@
 //! The conformance suite of transports: the contract in `src/transport/mod.rs`, point by point. A transport
 //! mounts the suite by `conforms!(name, pair)`, where `pair` makes two connected ends whose frames may have
-//! at least [`LARGEST`] bytes.
+//! at least [`MAX_EVENT_BYTES`] bytes.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use unisono_broker::transport::{
 };
 
 /// Minimum frame size, in bytes, that each transport in the suite supports.
-pub(crate) const LARGEST: usize = 1 << 20;
+pub(crate) const MAX_EVENT_BYTES: usize = 1 << 20;
 
 pub(crate) type End = Box<dyn FrameTransport>;
 
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
 
 #[macro_export]
 macro_rules! conforms {
@@ -74,7 +74,7 @@ impl PayloadMemory for PlainMemory {
 
 fn send(end: &mut End, head: &[u8], payload: PayloadRef<'_>) {
     while end.send(head, payload).expect("the other end is there") == Taken::Full {
-        assert!(wait(&mut **end, PATIENCE).expect("the other end is there"), "no room for long");
+        assert!(wait(&mut **end, TIMEOUT).expect("the other end is there"), "no room for long");
     }
 }
 
@@ -87,13 +87,13 @@ fn receive(end: &mut End) -> Result<Vec<u8>, TransportError> {
             bytes.extend(frame.apart.map(|apart| apart.to_vec()).unwrap_or_default());
             return Ok(bytes);
         }
-        assert!(wait(&mut **end, PATIENCE)?, "no frame for long");
+        assert!(wait(&mut **end, TIMEOUT)?, "no frame for long");
     }
 }
 
 pub(crate) fn order(pair: fn() -> (End, End)) {
     let (mut one, mut other) = pair();
-    let lengths = [0, 1, 7, 8, 1024, 4095, 16 << 10, 65_537, 3, LARGEST - 8, 0, 100];
+    let lengths = [0, 1, 7, 8, 1024, 4095, 16 << 10, 65_537, 3, MAX_EVENT_BYTES - 8, 0, 100];
     for round in 0..3 {
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -109,7 +109,7 @@ pub(crate) fn order(pair: fn() -> (End, End)) {
                     }
                 }
                 while one.flush().expect("the other end is there") == Drained::Part {
-                    wait(&mut *one, PATIENCE).expect("the other end is there");
+                    wait(&mut *one, TIMEOUT).expect("the other end is there");
                 }
             });
             for (number, length) in lengths.iter().enumerate() {
@@ -201,10 +201,10 @@ pub(crate) fn readiness(pair: fn() -> (End, End)) {
     let before = std::os::fd::AsRawFd::as_raw_fd(&other.as_fd());
     send(&mut one, b"frame", PayloadRef::Bytes(b""));
     let _ = one.flush().expect("the other end is there");
-    assert!(wait(&mut *other, PATIENCE).expect("the other end is there"), "not ready");
+    assert!(wait(&mut *other, TIMEOUT).expect("the other end is there"), "not ready");
     assert_eq!(receive(&mut other).expect("a frame"), b"frame");
     drop(one);
-    assert!(wait(&mut *other, PATIENCE).unwrap_or(true), "the end was not told");
+    assert!(wait(&mut *other, TIMEOUT).unwrap_or(true), "the end was not told");
     assert!(matches!(receive(&mut other), Err(TransportError::Closed)));
     assert_eq!(
         before,

@@ -11,7 +11,7 @@ use unisono_linux::clock::Nanos;
 
 /// Topics with a misses counter of their own for closed inboxes; the misses of further topics are summed
 /// under the empty name. A table or a monitoring program shows no more. Chosen, not measured.
-const MOST_DEPARTED_TOPICS: usize = 256;
+const MAX_DEPARTED_TOPICS: usize = 256;
 
 /// Totals of the closed inboxes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -69,7 +69,7 @@ impl<P: EventPayload> EventChannel<P> {
         for (topic, missed) in &inbox.misses {
             let name = self.topics.get(topic).map(|topic| Arc::clone(&topic.spec.name)).unwrap_or_default();
             let misses = &mut self.departed.misses;
-            let has_place = misses.len() < MOST_DEPARTED_TOPICS || misses.contains_key(&name);
+            let has_place = misses.len() < MAX_DEPARTED_TOPICS || misses.contains_key(&name);
             let total = misses.entry(if has_place { name } else { Arc::default() }).or_default();
             *total = total.saturating_add(*missed);
         }

@@ -2,7 +2,7 @@
 //! that matches it goes to the correlation and not to the inbox; the complete correlation goes to the inbox.
 
 use super::{CorrelationState, Destined, EventChannel};
-use crate::correlation::{Correlation, Correlator, Incomplete, MOST_PARTS};
+use crate::correlation::{Correlation, Correlator, Incomplete, MAX_PARTS};
 use crate::delivery::ChannelNotice;
 use crate::error::ChannelError;
 use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE};
@@ -33,8 +33,8 @@ impl<P: EventPayload> EventChannel<P> {
         let known = known.ok_or(ChannelError::Unknown { what: "consumer", number: consumer.0 })?;
         let (inbox, tenant) = (known.inbox, known.tenant);
         let parts = correlation.parts.len();
-        if !(1..=MOST_PARTS).contains(&parts) {
-            return Err(ChannelError::Parts { parts, most: MOST_PARTS });
+        if !(1..=MAX_PARTS).contains(&parts) {
+            return Err(ChannelError::Parts { parts, most: MAX_PARTS });
         }
         if let Some((id, state)) = self.same_correlation(inbox, &correlation) {
             state.by.push(consumer);

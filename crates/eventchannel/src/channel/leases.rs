@@ -12,7 +12,7 @@
 //! from its next event on. The channel has followed the event numbers of that supplier all the time, so no
 //! gap is reported.
 
-use super::{EventChannel, MOST_NOTICES};
+use super::{EventChannel, MAX_NOTICES};
 use crate::alarms::ChannelAlarm;
 use crate::correlation::Incomplete;
 use crate::delivery::ChannelNotice;
@@ -50,7 +50,7 @@ pub enum TimerSpec {
 /// would be dropped anyway. Otherwise a period of 1 ns would keep the channel busy for ever.
 fn next_ring(now: Nanos, at: Nanos, period: Nanos) -> Nanos {
     let behind = now.since(at).0 / period.0;
-    period.times(behind.saturating_sub(MOST_NOTICES as u64).saturating_add(1)).after(at)
+    period.times(behind.saturating_sub(MAX_NOTICES as u64).saturating_add(1)).after(at)
 }
 
 #[derive(Clone, Copy, Debug)]

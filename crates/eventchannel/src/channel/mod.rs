@@ -484,7 +484,7 @@ const WORK_STEPS: usize = 16;
 
 /// Notices that wait for one inbox, at most; beyond, the oldest goes. A notice is small, and a consumer that
 /// reads has few. Chosen, not measured.
-const MOST_NOTICES: usize = 256;
+const MAX_NOTICES: usize = 256;
 
 impl<P: EventPayload> Receiver<P> {
     /// The place among its consumers of the first one that may be pushed something now.
@@ -502,7 +502,7 @@ impl<P: EventPayload> Receiver<P> {
         if !self.notices.iter().any(|(_, other)| *other == notice) {
             self.notices.push_back((due, notice));
         }
-        if self.notices.len() > MOST_NOTICES {
+        if self.notices.len() > MAX_NOTICES {
             self.notices.pop_front();
         }
     }

@@ -5,7 +5,7 @@ use super::{
 };
 use crate::alarms::ChannelAlarm;
 use crate::delivery::ChannelNotice;
-use crate::dispatch::MOST_CHARGE;
+use crate::dispatch::MAX_CHARGE;
 use crate::error::{ChannelError, PublishError};
 use crate::event::{EventPayload, NO_DEADLINE};
 use crate::history::TopicHistory;
@@ -349,8 +349,8 @@ impl<P: EventPayload> EventChannel<P> {
         })?;
         let largest = spec.inbox.reservation.map_or(self.limits.payload, |reservation| reservation.largest);
         let longest = spec.inbox.execution.of(largest.min(self.limits.payload));
-        if longest > MOST_CHARGE {
-            return Err(ChannelError::TooLong { longest: longest.0, most: MOST_CHARGE.0 });
+        if longest > MAX_CHARGE {
+            return Err(ChannelError::TooLong { longest: longest.0, most: MAX_CHARGE.0 });
         }
         let id = InboxId(self.number());
         let (execution, reservation) = (spec.inbox.execution, spec.inbox.reservation);

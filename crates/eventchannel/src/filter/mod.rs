@@ -42,7 +42,7 @@ use unisono_fairqueue::Position;
 
 /// The longest filter, in bytes. A filter is written by a person or made from a list; 16 KiB hold a list of
 /// a thousand names. Chosen, not measured.
-pub const MOST_FILTER: usize = 16 << 10;
+pub const MAX_FILTER: usize = 16 << 10;
 
 /// A condition on the fields of an event, parsed and simplified.
 #[derive(Clone, Debug)]

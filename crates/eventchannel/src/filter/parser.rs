@@ -2,21 +2,21 @@
 
 use super::clause::{Clause, Comparator, Operand, Predicate};
 use super::lexer::{Lexeme, PlacedLexeme, words, wrong};
-use super::{FilterError, MOST_FILTER};
+use super::{FilterError, MAX_FILTER};
 use crate::value::{FieldValue, Numeric};
 use std::sync::Arc;
 use unisono_fairqueue::Position;
 
 /// Maximum nesting depth of parentheses and `not`. Each level takes stack: with a thread's stack of 2 MiB, a
 /// level may take 32 KiB.
-const MOST_DEPTH: usize = 64;
+const MAX_DEPTH: usize = 64;
 /// Maximum number of arithmetic operations in a filter. A chain of them is evaluated by recursion as deep as
 /// the chain is long: with a thread's stack of 2 MiB, an operation may take 8 KiB.
-const MOST_CALCULATIONS: usize = 256;
+const MAX_CALCULATIONS: usize = 256;
 
 pub(super) fn parse(text: &str) -> Result<Clause, FilterError> {
-    if text.len() > MOST_FILTER {
-        let what = format!("a filter of {} bytes; at most {MOST_FILTER}", text.len());
+    if text.len() > MAX_FILTER {
+        let what = format!("a filter of {} bytes; at most {MAX_FILTER}", text.len());
         return Err(wrong(Position { line: 1, column: 1 }, what));
     }
     let mut parser = FilterParser { words: words(text)?, next: 0, depth: 0, calculations: 0 };
@@ -103,8 +103,8 @@ impl FilterParser {
         &mut self,
         then: impl FnOnce(&mut Self) -> Result<T, FilterError>,
     ) -> Result<T, FilterError> {
-        if self.depth == MOST_DEPTH {
-            return Err(wrong(self.peek().at, format!("nested more than {MOST_DEPTH} deep")));
+        if self.depth == MAX_DEPTH {
+            return Err(wrong(self.peek().at, format!("nested more than {MAX_DEPTH} deep")));
         }
         self.depth += 1;
         let done = then(self);
@@ -235,8 +235,8 @@ impl FilterParser {
         let mut left = part(self)?;
         while let Some(sign) = self.takes_sign(signs) {
             self.calculations += 1;
-            if self.calculations > MOST_CALCULATIONS {
-                return Err(wrong(at, format!("more than {MOST_CALCULATIONS} calculations in one filter")));
+            if self.calculations > MAX_CALCULATIONS {
+                return Err(wrong(at, format!("more than {MAX_CALCULATIONS} calculations in one filter")));
             }
             let one = left.value(at)?;
             let right_at = self.peek().at;

@@ -194,13 +194,13 @@ mod tests {
     }
 
     const SUPPLIERS: usize = 3;
-    const LONGEST: u64 = 500;
+    const MAX_RUN: u64 = 500;
 
     proptest! {
         #[test]
         fn suppliers_of_whom_events_wait_get_time_by_their_shares_and_their_events_by_deadline(
             shares in prop::array::uniform3(1..20_u32),
-            steps in prop::collection::vec((0..SUPPLIERS + 2, 1..50_u64, 1..LONGEST), 1..400),
+            steps in prop::collection::vec((0..SUPPLIERS + 2, 1..50_u64, 1..MAX_RUN), 1..400),
         ) {
             let mut queue = SharedParcels::new();
             let mut naive: [Vec<(DueTurn, u64)>; SUPPLIERS] = Default::default();
@@ -235,7 +235,7 @@ mod tests {
                         let [ours, theirs] = since[served][other];
                         let (one, two) = (f64::from(shares[served]), f64::from(shares[other]));
                         let apart = (ours as f64 / one - theirs as f64 / two).abs();
-                        let bound = LONGEST as f64 / one + LONGEST as f64 / two;
+                        let bound = MAX_RUN as f64 / one + MAX_RUN as f64 / two;
                         prop_assert!(apart <= bound + 1e-6, "{apart} apart, {bound} at most");
                     }
                     if naive[served].is_empty() {

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// Maximum number of ways kept for a clause: each takes memory, and the first few differ most.
-const MOST_WAYS: usize = 4;
+const MAX_WAYS: usize = 4;
 
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum AccessPath {
@@ -64,7 +64,7 @@ impl AccessIndex {
             other => Vec::from_iter(self.cheapest(other)),
         };
         ways.sort_by_key(|(cost, _)| *cost);
-        ways.truncate(MOST_WAYS);
+        ways.truncate(MAX_WAYS);
         ways.into_iter().map(|(_, paths)| paths).collect()
     }
 

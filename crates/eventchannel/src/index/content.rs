@@ -10,7 +10,7 @@
 //! with equal filters share one node.
 //!
 //! If an event meets an access path of a clause and the clause does not hold, it was evaluated in vain. After
-//! `PATIENCE` such evaluations the clause changes to its next way to be found (`access.rs`). After the last
+//! `MAX_FUTILE_EVALUATIONS` such evaluations the clause changes to its next way to be found (`access.rs`). After the last
 //! way it returns to the first, with twice the patience. So each way is left after the same number of vain
 //! evaluations, however many events that takes. A clause therefore spends nearly all its time on the way that
 //! wastes least. It wastes at most k times as much as the best of its k ways would, and nothing needs to be
@@ -70,10 +70,10 @@ pub(crate) struct ContentIndex {
 }
 
 /// Evaluations in vain before a clause first goes on. Going on costs about as much as some ten evaluations.
-const PATIENCE: u32 = 32;
+const MAX_FUTILE_EVALUATIONS: u32 = 32;
 /// Clauses that go on after one event, at most: thousands at a time would hold up the next event. Chosen,
 /// not measured.
-const MOST_MOVES: usize = 16;
+const MAX_MOVES: usize = 16;
 
 /// A whole filter.
 #[derive(Debug, Default)]
@@ -104,7 +104,7 @@ impl ContentIndex {
             Some(paths) => paths.iter().for_each(|path| self.access.insert(path, id)),
             None => self.always.push(id.0),
         }
-        let (subscriptions, patience, round) = (MemberList::of(subscription), PATIENCE, ways.len());
+        let (subscriptions, patience, round) = (MemberList::of(subscription), MAX_FUTILE_EVALUATIONS, ways.len());
         self.roots.insert(id, RootClause { subscriptions, ways, vain: 0, patience, round, met: 0 });
     }
 
@@ -156,7 +156,7 @@ impl ContentIndex {
                 found.extend(root.subscriptions.as_slice());
             } else {
                 root.vain = root.vain.saturating_add(1);
-                if root.vain >= root.patience && root.ways.len() > 1 && self.vain.len() < MOST_MOVES {
+                if root.vain >= root.patience && root.ways.len() > 1 && self.vain.len() < MAX_MOVES {
                     self.vain.push(id);
                 }
             }
@@ -294,7 +294,7 @@ mod tests {
         }
         let fields = FieldSet::new().with("site", "roof").with("sensor", 7).with("level", 3);
         let before = index.met_by(&fields);
-        for _ in 0..4 * PATIENCE {
+        for _ in 0..4 * MAX_FUTILE_EVALUATIONS {
             let mut found = Vec::new();
             index.matching(&fields, &mut found);
             assert_eq!(found, [7]);

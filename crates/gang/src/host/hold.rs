@@ -10,7 +10,7 @@
 //!
 //! A wake-up takes 17 to 30 us on the measured host, so each holder wakes early by as much as wake-ups have
 //! lately taken ([`Lead`]), and spins for the rest. A holder that is late only makes its own core switch
-//! later. A holder that is not told within [`LONGEST`] to let go does so by itself.
+//! later. A holder that is not told within [`MAX_HOLD`] to let go does so by itself.
 //!
 //! Cost: the writes of one switch (10 to 70 us) on every core instead of on one, and a wake-up a core.
 //! When not: without the right to real-time priorities; on one core.
@@ -29,7 +29,7 @@ use unisono_linux::timer::{Sleeper, Woken};
 /// Above gangs in real-time classes and below interrupt threads (50).
 const URGENCY: u8 = 49;
 /// The longest time that a core is held: many times the 10 to 70 us of a switch, and too short to be noticed.
-const LONGEST: Nanos = Nanos(1_000_000);
+const MAX_HOLD: Nanos = Nanos(1_000_000);
 /// Nothing is planned.
 const NEVER: Nanos = Nanos(u64::MAX - 1);
 const FINISH: Nanos = Nanos(u64::MAX);
@@ -162,9 +162,9 @@ fn hold(cpu: usize, shared: &HoldState, alarm: &Sleeper, ready: &Sender<bool>) {
             return;
         }
         let looked = now();
-        if looked >= LONGEST.after(moment) {
+        if looked >= MAX_HOLD.after(moment) {
             // nobody switches, or late: nothing to hold, and nothing to hurry for
-            let _ = alarm.wait_until(LONGEST.after(looked));
+            let _ = alarm.wait_until(MAX_HOLD.after(looked));
             continue;
         }
         let wake = lead.before(moment);
@@ -177,7 +177,7 @@ fn hold(cpu: usize, shared: &HoldState, alarm: &Sleeper, ready: &Sender<bool>) {
             lead.learn(woke.since(wake));
         }
         // SYNC(hold) acquire: sees the plan that was made before this core was let go
-        while shared.made.load(Ordering::Acquire) < moment.0 && now() < LONGEST.after(moment) {
+        while shared.made.load(Ordering::Acquire) < moment.0 && now() < MAX_HOLD.after(moment) {
             std::hint::spin_loop();
         }
     }

@@ -49,7 +49,7 @@ pub struct Spread {
 
 /// A process with one thread is left alone for this many scans, because it may be about to start its threads:
 /// after an early move all of them would begin on the core of the first. Chosen, not measured.
-const PATIENCE: u32 = 5;
+const SCANS_BEFORE_PLACEMENT: u32 = 5;
 
 impl Spread {
     /// The placement of a gang whose threads start with the affinity `whole`.
@@ -117,7 +117,7 @@ impl Spread {
         }
         for thread in place {
             let siblings = threads.iter().filter(|t| t.process == thread.process).count();
-            let settled = siblings > 1 || self.looks.get(&thread.process).is_some_and(|n| *n >= PATIENCE);
+            let settled = siblings > 1 || self.looks.get(&thread.process).is_some_and(|n| *n >= SCANS_BEFORE_PLACEMENT);
             let core = load.iter().min_by_key(|(cpu, count)| (**count, **cpu)).map(|(cpu, _)| *cpu);
             let to = match core {
                 Some(cpu) if fits && settled => {
@@ -206,7 +206,7 @@ mod tests {
     fn processes_with_one_thread_each_are_spread_once_they_have_settled() {
         let mut spread = Spread::new(cpus("0-1"));
         let mut threads = vec![thread(1, 1, "0-1"), thread(2, 2, "0-1"), thread(3, 3, "0-1")];
-        for look in 1..PATIENCE {
+        for look in 1..SCANS_BEFORE_PLACEMENT {
             assert_eq!(spread.look(&threads), [], "look {look}");
         }
         let changes = spread.look(&threads);

@@ -28,7 +28,7 @@ const PERIOD: Duration = Duration::from_millis(200);
 /// back by its old weight for the better part of a second. Chosen, not measured.
 const CALM: Duration = Duration::from_millis(400);
 /// Bytes read from `/proc/stat`: the lines of processors come first, and this holds 64 of them.
-const ENOUGH: usize = 8192;
+const STAT_BUFFER_BYTES: usize = 8192;
 
 /// Processor times at one moment, in seconds.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,7 @@ impl TimesSoFar {
 
 /// Minimum time (s) before the other programs' part is reported: `/proc/stat` counts in hundredths of a
 /// second.
-const TELLING: f64 = 0.5;
+const MIN_RUN_S: f64 = 0.5;
 
 /// Reads the processor times and sets the weight.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl Reserve {
     /// The part of the processors' time that other programs got so far; `None`: too early to tell.
     pub(crate) fn others(&mut self) -> Option<f64> {
         let (_, others, all) = self.figures()?.since(self.first?, self.cpus.len());
-        (all > TELLING).then(|| (others / all).clamp(0.0, 1.0))
+        (all > MIN_RUN_S).then(|| (others / all).clamp(0.0, 1.0))
     }
 
     fn figures(&self) -> Option<TimesSoFar> {
@@ -110,7 +110,7 @@ impl Reserve {
     }
 
     fn unused_s(&self) -> Option<f64> {
-        let mut bytes = vec![0; ENOUGH.max(128 * self.cpus.iter().max()?)];
+        let mut bytes = vec![0; STAT_BUFFER_BYTES.max(128 * self.cpus.iter().max()?)];
         let read = self.all.read_at(&mut bytes, 0).ok()?;
         unused_s(&String::from_utf8_lossy(&bytes[..read]), &self.cpus)
     }

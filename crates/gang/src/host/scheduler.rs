@@ -104,7 +104,7 @@ pub(crate) struct GangScheduler {
 /// How long to wait when there is nothing to switch: a notice ends it.
 const IDLE: Nanos = Nanos(60_000_000_000);
 /// The switches of which it is kept how late they were: 8 MiB, half a day of turns of 20 ms.
-const MOST_SAMPLES: usize = 1 << 20;
+const MAX_SAMPLES: usize = 1 << 20;
 /// How long after a switch the scheduler looks up again: its own core has to run the new gang meanwhile.
 /// Later than the next tick, so that no timer has to be set earlier than it is, which takes 8 us in a virtual
 /// machine.
@@ -185,7 +185,7 @@ impl GangScheduler {
                 tracer.begin(enforced, enforced.since(turn.from), &turn.run, &turn.backfill);
             }
             if !incoming.is_empty() {
-                if outcome.samples.enforced_us.len() < MOST_SAMPLES {
+                if outcome.samples.enforced_us.len() < MAX_SAMPLES {
                     outcome.samples.enforced_us.push(enforced.since(turn.from).0 as f64 / 1e3);
                 }
                 outcome.switches += 1;

@@ -17,7 +17,7 @@ use unisono_linux::schedstat;
 use unisono_linux::scheduling::threads_of;
 
 /// Threads for each core that are looked at one by one.
-const MOST_A_CORE: usize = 4;
+const MAX_PER_CORE: usize = 4;
 
 /// What threads have done since they were born.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl GangThreads {
     }
 
     fn most(&self) -> usize {
-        MOST_A_CORE * self.whole.len()
+        MAX_PER_CORE * self.whole.len()
     }
 
     /// How many cores the threads in these groups can use at once, if that changed.

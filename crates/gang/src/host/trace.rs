@@ -14,7 +14,7 @@
 //! were recorded; the daemon records none.
 //!
 //! Cost: for each turn, an allocation for its gangs and a message to another thread. The file grows by about
-//! 150 bytes per turn and processor, up to [`MOST`].
+//! 150 bytes per turn and processor, up to [`MAX_TRACE_BYTES`].
 //!
 //! Reference: "Trace Event Format", which ui.perfetto.dev and chrome://tracing read.
 
@@ -36,7 +36,7 @@ use unisono_linux::clock::{Nanos, now};
 /// Maximum number of events that wait for the writer: the turns of four seconds at the shortest slice.
 const WAITING: usize = 4096;
 /// Maximum size of a trace in bytes; viewers in a browser can open about this much.
-const MOST: u64 = 256 << 20;
+const MAX_TRACE_BYTES: u64 = 256 << 20;
 /// Maximum time that an event stays in the writer's memory.
 const FLUSH: Duration = Duration::from_millis(200);
 
@@ -125,7 +125,7 @@ impl TraceWriter {
         let mut lacks = Vec::new();
         match self.thread.join() {
             Ok(Ok(true)) => {}
-            Ok(Ok(false)) => lacks.push(format!("the trace ends early, at {} MiB", MOST >> 20)),
+            Ok(Ok(false)) => lacks.push(format!("the trace ends early, at {} MiB", MAX_TRACE_BYTES >> 20)),
             Ok(Err(error)) => lacks.push(format!("the trace ends early: {error}")),
             Err(_) => lacks.push("the trace ends early: its thread panicked".into()),
         }
@@ -176,7 +176,7 @@ impl<W: Write> TraceLines<W> {
                     return Ok(true);
                 }
             }
-            if self.written > MOST {
+            if self.written > MAX_TRACE_BYTES {
                 self.out.flush()?;
                 return Ok(false);
             }

@@ -28,13 +28,13 @@ use unisono_linux::switches::{Left, Recorder, Recording, SwitchChange};
 
 /// A gang's use is counted from this long after a switch, and recording stops this long before the turn's
 /// end.
-const LOOK: Nanos = Nanos(1_000_000);
+const RECORD_MARGIN: Nanos = Nanos(1_000_000);
 /// Number of consecutive turns watched at the beginning. Turns whose gang is asleep do not count: programs
 /// may wait for each other before they begin.
 const FIRST: u64 = 10;
 /// Limit of the initial turns, so that sleeping programs are not watched for ever: two seconds of short
 /// slices.
-const FIRST_AT_MOST: u64 = 100;
+const MAX_FIRST: u64 = 100;
 /// Minimum time between two watched turns after the initial ones: 17 turns of the default slice. Watching
 /// costs 0.5 ms, so this is 0.15 % of one core. After [`STEADY`] turns of each gang it is three times as
 /// long.
@@ -48,7 +48,7 @@ const AGAIN: Nanos = Nanos(85_000_000);
 /// Recording begins this long before a switch.
 const LEAD: Nanos = Nanos(500_000);
 /// Recording ends at most this long after a switch.
-const LONGEST: Nanos = Nanos(100_000_000);
+const MAX_RECORDED: Nanos = Nanos(100_000_000);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Samples {
@@ -90,13 +90,13 @@ impl Samples {
 pub(crate) fn is_watched(turn: u64, awake: u64, length: Nanos, gangs: usize) -> bool {
     let often = if turn < STEADY * gangs as u64 { 1 } else { 3 };
     let stride = (OFTEN.0 / length.0.max(1)).max(17).saturating_mul(often) | 1;
-    let begins = awake < FIRST && turn < FIRST_AT_MOST;
-    length >= LOOK.times(4) && (begins || turn.is_multiple_of(stride))
+    let begins = awake < FIRST && turn < MAX_FIRST;
+    length >= RECORD_MARGIN.times(4) && (begins || turn.is_multiple_of(stride))
 }
 
 /// Whether a turn of this length may be watched out of order, if the last watched turn began at `last`.
 pub(crate) fn may_watch_again(last: Nanos, from: Nanos, length: Nanos) -> bool {
-    length >= LOOK.times(4) && from.since(last) >= AGAIN
+    length >= RECORD_MARGIN.times(4) && from.since(last) >= AGAIN
 }
 
 /// Start of the recording of a switch.
@@ -105,7 +105,7 @@ pub(crate) fn begin(switch: Nanos) -> Nanos {
 }
 
 pub(crate) fn end(from: Nanos, until: Nanos) -> Nanos {
-    until.since(LOOK).min(LONGEST.after(from))
+    until.since(RECORD_MARGIN).min(MAX_RECORDED.after(from))
 }
 
 /// The threads of each gang, before and after a turn.
@@ -249,7 +249,7 @@ impl WatchedTurn<'_> {
         cores: usize,
     ) -> WatchedUse {
         let own = members.of(&[gang]);
-        let from = LOOK.after(self.from).min(self.until);
+        let from = RECORD_MARGIN.after(self.from).min(self.until);
         let mut runs: Vec<Option<Tid>> =
             records.iter().map(|changes| changes.first().map(|change| change.from)).collect();
         let mut all: Vec<(usize, &SwitchChange)> = records

@@ -16,7 +16,7 @@ use unisono_linux::clock::Nanos;
 
 /// Minimum time that the busiest thread must have gained for a comparison: more than two ticks, because the
 /// time of a running thread is as old as its last tick (up to 4 ms).
-const TELLING: Nanos = Nanos(10_000_000);
+const MIN_OBSERVATION: Nanos = Nanos(10_000_000);
 /// A thread wants to run if it gained at least one part in this of the busiest thread's time. Freezing and
 /// thawing wakes sleepers for a few microseconds per switch; those do not want to run.
 const FRACTION: u64 = 50;
@@ -44,7 +44,7 @@ impl Width {
         self.known.retain(|thread, _| threads.contains_key(thread));
         let gained = |known: &SeenThread, thread: &Tid| threads[thread].since(known.ran);
         let most = self.known.iter().map(|(thread, known)| gained(known, thread)).max().unwrap_or_default();
-        let compared = most >= TELLING;
+        let compared = most >= MIN_OBSERVATION;
         if compared {
             for (thread, known) in &mut self.known {
                 let wants = gained(known, thread).times(FRACTION) >= most;

@@ -28,7 +28,7 @@ const PRESSED: f64 = 0.25;
 /// turns on a machine whose cores were busy). A gang that computes gets more than this beside twenty others.
 const NEXT_TO_NOTHING: f64 = 0.05;
 /// Minimum allowed time between two samples: several turns.
-const TELLING: Nanos = Nanos(200_000_000);
+const MIN_OBSERVATION: Nanos = Nanos(200_000_000);
 /// The shortest and the longest rest of an awake gang; after it the gang takes turns again in any case,
 /// because beside many others it may never use enough to be noticed. Four gangs need ten turns of 20 ms to
 /// find out again that they block: a tenth of the shortest, a hundredth of the longest rest. Each rest is
@@ -37,8 +37,8 @@ const RESTS: (Nanos, Nanos) = (Nanos(2_000_000_000), Nanos(20_000_000_000));
 /// A resting gang is asleep below this part of its cores: it is not thawed meanwhile. A gang that computes
 /// gets more than this beside two hundred others.
 const RESTING_ASLEEP: f64 = 0.005;
-const LOOKS_TO_REST: u32 = 3;
-const LOOKS_TO_WAKE: u32 = 2;
+const SCANS_TO_REST: u32 = 3;
+const SCANS_TO_WAKE: u32 = 2;
 
 /// Accumulated times of a gang.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl TurnsWorth {
             return None;
         };
         let might = now.might.since(before.might);
-        if might < TELLING {
+        if might < MIN_OBSERVATION {
             return None;
         }
         self.before = Some(now);
@@ -97,7 +97,7 @@ impl TurnsWorth {
             if self.rests { used >= MUCH || (used >= LITTLE && pressed) } else { used < LITTLE && !pressed };
         self.looks = if speaks { self.looks + 1 } else { 0 };
         let is_over = self.rests && used >= RESTING_ASLEEP && self.rests_long_enough(now.might);
-        if !is_over && self.looks < if self.rests { LOOKS_TO_WAKE } else { LOOKS_TO_REST } {
+        if !is_over && self.looks < if self.rests { SCANS_TO_WAKE } else { SCANS_TO_REST } {
             return None;
         }
         self.looks = 0;

@@ -33,7 +33,7 @@ use unisono_linux::undo::{Author, DirectoryLock, UndoDirectory};
 
 const ENDING: &str = ".journal";
 /// How long to wait for another process that restores: emptying a group takes up to two seconds.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often it is tried to empty a group: processes that end or fork meanwhile make it last. Two seconds.
 const MAX_ROUNDS: u64 = 200;
 /// Lines about threads before it is looked which of them have ended.
@@ -197,12 +197,12 @@ impl GangJournal {
 /// Keeps others from undoing what lies beside this journal.
 fn lock(path: &Path) -> Result<DirectoryLock> {
     let (directory, _) = place_of(path);
-    let lock = directory.lock(PATIENCE).map_err(system("lock the journals"))?;
+    let lock = directory.lock(LOCK_TIMEOUT).map_err(system("lock the journals"))?;
     lock.ok_or_else(|| {
         let who = directory.path().display();
         Error::Host(format!(
             "another process has been restoring from {who} for {} seconds; try again when it has ended",
-            PATIENCE.as_secs()
+            LOCK_TIMEOUT.as_secs()
         ))
     })
 }

@@ -10,9 +10,9 @@ use std::time::Duration;
 use unisono_linux::affinity::Tid;
 
 /// Timeout of a request. A daemon answers within milliseconds; moving thousands of processes takes seconds.
-const PATIENCE: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum bytes of a reply: a list of the maximum number of gangs takes a tenth of this.
-const MOST_ANSWER: u64 = 4 << 20;
+const MAX_ANSWER: u64 = 4 << 20;
 
 /// The process that has this number now.
 pub fn process(number: u32) -> Result<GangTarget> {
@@ -34,12 +34,12 @@ pub fn ask(socket: &Path, request: &ServiceRequest) -> Result<ServiceReply> {
         )),
         _ => Error::Host(format!("cannot connect to {place}: {error}")),
     })?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(system("wait for the daemon"))?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(system("wait for the daemon"))?;
     let mut line = serde_json::to_vec(request).map_err(|error| system("write the request")(error.into()))?;
     line.push(b'\n');
     stream.write_all(&line).map_err(system("write to the daemon"))?;
     let mut answer = Vec::new();
-    let mut reader = BufReader::new(stream.take(MOST_ANSWER));
+    let mut reader = BufReader::new(stream.take(MAX_ANSWER));
     reader.read_until(b'\n', &mut answer).map_err(system("read the daemon's answer"))?;
     match serde_json::from_slice(&answer) {
         Ok(ServiceReply::Refused(refusal)) => Err(refused(refusal)),

@@ -14,8 +14,8 @@
 use crate::host::threads::ThreadSleeps;
 use std::time::Duration;
 
-pub const SHORTEST: Duration = Duration::from_millis(20);
-const LONGEST: Duration = Duration::from_millis(100);
+pub const MIN_SLICE: Duration = Duration::from_millis(20);
+const MAX_SLICE: Duration = Duration::from_millis(100);
 /// Meetings per slice. With few of them, the first meeting after a switch, with cold caches, would count for
 /// much of the slice. Chosen, not measured.
 const MEETINGS: f64 = 8.0;
@@ -23,7 +23,7 @@ const MEETINGS: f64 = 8.0;
 const NOTEWORTHY: f64 = 1.5;
 /// Fewer sleeps per thread than this part of the gang's turns give no interval: other programs wake threads,
 /// too.
-const TELLING: f64 = 0.5;
+const MIN_SHARE: f64 = 0.5;
 
 /// Totals over the threads of a gang that want to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,16 +43,16 @@ impl GangSleeps {
         let turns = self.turns.saturating_sub(before.turns) as f64;
         let each = now.sleeps.checked_sub(then.sleeps)? as f64 / now.threads as f64 - turns;
         let ran = now.ran.since(then.ran).0 as f64 / 1e9 / now.threads as f64;
-        (each >= (TELLING * turns).max(1.0)).then(|| Duration::from_secs_f64(ran / each))
+        (each >= (MIN_SHARE * turns).max(1.0)).then(|| Duration::from_secs_f64(ran / each))
     }
 }
 
 /// The slice for gangs with these known intervals. `None`: the present slice stays.
 pub(crate) fn slice(now: Duration, intervals: impl Iterator<Item = Duration>) -> Option<Duration> {
-    let wanted = intervals.max().map_or(SHORTEST, |longest| longest.mul_f64(MEETINGS));
-    let wanted = wanted.clamp(SHORTEST, LONGEST);
+    let wanted = intervals.max().map_or(MIN_SLICE, |longest| longest.mul_f64(MEETINGS));
+    let wanted = wanted.clamp(MIN_SLICE, MAX_SLICE);
     let ratio = wanted.as_secs_f64() / now.as_secs_f64();
-    let ends = wanted == SHORTEST || wanted == LONGEST;
+    let ends = wanted == MIN_SLICE || wanted == MAX_SLICE;
     (wanted != now && (ends || !(1.0 / NOTEWORTHY..=NOTEWORTHY).contains(&ratio))).then_some(wanted)
 }
 

@@ -26,9 +26,9 @@ use unisono_linux::nearest::nearest;
 use unisono_measure::units::duration;
 
 /// Maximum number of rules: each is compared with each process.
-const MOST_RULES: usize = 256;
+const MAX_RULES: usize = 256;
 /// Maximum length of a pattern in bytes, so that a comparison takes microseconds.
-const MOST_PATTERN: usize = 1024;
+const MAX_PATTERN: usize = 1024;
 const KEYS: [&str; 7] = ["slice", "gang", "cgroup", "program", "user", "name", "weight"];
 
 /// Why a text is not a valid file of rules. Line and column count from 1.
@@ -115,8 +115,8 @@ impl GangRules {
             let length = duration(slice.get_ref()).map_err(|error| refuse(text, slice, &error))?;
             slice_of(length.as_secs_f64() * 1e3).map_err(|error| refuse(text, slice, &error))
         });
-        if let Some(many) = written.gang.get(MOST_RULES) {
-            let what = format!("more than {MOST_RULES} rules; use `*` in names");
+        if let Some(many) = written.gang.get(MAX_RULES) {
+            let what = format!("more than {MAX_RULES} rules; use `*` in names");
             return Err(refuse(text, many, &what));
         }
         let rules = written.gang.iter().map(|rule| understand(text, rule, user));
@@ -197,7 +197,7 @@ fn pattern<T>(text: &str, place: &Spanned<T>, name: &str) -> Result<NamePattern,
     let what = match name {
         "" => "an empty name; leave it out, or write `*` for any".to_owned(),
         "." | ".." => format!("`{name}` is no name of a group or a program; write the whole path"),
-        long if long.len() > MOST_PATTERN => format!("a name of more than {MOST_PATTERN} bytes; use `*`"),
+        long if long.len() > MAX_PATTERN => format!("a name of more than {MAX_PATTERN} bytes; use `*`"),
         many if many.contains("**") => "`**` does not span levels; write one `*` for each level".to_owned(),
         sound => return Ok(NamePattern(sound.to_owned())),
     };
@@ -279,9 +279,9 @@ mod tests {
             let error = GangRules::parse(text, &users).expect_err(text).to_string();
             assert!(error.contains(says), "{text}: {error}");
         }
-        let many = "[[gang]]\nuser = \"7\"\n".repeat(MOST_RULES + 1);
+        let many = "[[gang]]\nuser = \"7\"\n".repeat(MAX_RULES + 1);
         let error = GangRules::parse(&many, &users).expect_err("too many");
-        assert_eq!(error.line, 2 * MOST_RULES + 1);
+        assert_eq!(error.line, 2 * MAX_RULES + 1);
     }
 
     /// The slow model: a star matches no character and ends, or takes one character and stays.

@@ -32,7 +32,7 @@ use unisono_linux::scheduling::{self, Children, SchedulingPolicy};
 /// Where the daemon of root listens.
 pub const SOCKET: &str = "/run/unisono/gang.sock";
 /// The longest wait: systemd's watchdog wants to hear from time to time.
-const PATIENCE: Nanos = Nanos(5_000_000_000);
+const MAX_WAIT: Nanos = Nanos(5_000_000_000);
 /// How soon it is tried again to read from who floods, and to write to who does not read.
 const AGAIN: Nanos = Nanos(20_000_000);
 /// Who says nothing, or does not take an answer, for so long is sent away.
@@ -82,7 +82,7 @@ pub fn serve(mut options: DaemonOptions, tell: &mut dyn FnMut(DaemonNotice)) -> 
     let trace = options.trace.as_deref().map(trace::create).transpose()?;
     let said = rules.as_ref().and_then(RuleKeeper::slice).or(options.slice);
     let pace = if said.is_some() { SlicePace::Fixed } else { SlicePace::Follows };
-    let slice = said.unwrap_or(pace::SHORTEST);
+    let slice = said.unwrap_or(pace::MIN_SLICE);
     let listener = SocketFile::listen(&options.socket, options.mode)?;
     let leftover = leftover::restore();
     for left in leftover.left {
@@ -253,7 +253,7 @@ impl Peers {
 
     fn wait(&self, listener: &UnixListener, signals: &SignalFd, daemon: &GangDaemon) -> Result<()> {
         let at = now();
-        let mut until = PATIENCE.after(at);
+        let mut until = MAX_WAIT.after(at);
         until = daemon.next_look().map_or(until, |look| look.min(until));
         until = daemon.next_work().map_or(until, |work| work.min(until));
         until = self.rules.as_ref().and_then(RuleKeeper::next).map_or(until, |next| next.min(until));

@@ -51,7 +51,7 @@ mod turns;
 use crate::error::{Error, Result};
 pub use kernel::KernelModel;
 pub use model::{
-    CpuQuota, JobArrivals, MOST_CORES, Meets, Sharing, SimulatedMachine, SimulatedProgram, SimulatedWait,
+    CpuQuota, JobArrivals, MAX_CORES, Meets, Sharing, SimulatedMachine, SimulatedProgram, SimulatedWait,
     WaitCosts,
 };
 pub use outcome::{Fate, Latencies, Report};

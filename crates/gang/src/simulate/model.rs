@@ -7,13 +7,13 @@ use crate::policy::Backfill;
 use unisono_linux::clock::Nanos;
 
 /// Maximum number of cores of a simulation; bounds its memory.
-pub const MOST_CORES: usize = 1024;
+pub const MAX_CORES: usize = 1024;
 /// Maximum number of threads of a simulation; bounds its memory.
-const MOST_THREADS: usize = 200_000;
+const MAX_THREADS: usize = 200_000;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct SimulatedMachine {
-    /// Number of cores, 1 to [`MOST_CORES`].
+    /// Number of cores, 1 to [`MAX_CORES`].
     pub cores: usize,
     /// Number of cores that share a last-level cache. A waking thread looks for an idle core among them.
     pub cache_cores: usize,
@@ -172,8 +172,8 @@ impl SimulatedProgram {
 /// Checks the input of a simulation; the error names the program.
 pub(super) fn check(machine: &SimulatedMachine, programs: &[SimulatedProgram], how: Sharing) -> Result<()> {
     let bad = |text: String| Err(Error::Input(text));
-    if !(1..=MOST_CORES).contains(&machine.cores) {
-        return bad(format!("{} cores; a simulation has 1 to {MOST_CORES}", machine.cores));
+    if !(1..=MAX_CORES).contains(&machine.cores) {
+        return bad(format!("{} cores; a simulation has 1 to {MAX_CORES}", machine.cores));
     }
     if machine.costs.barrier == Nanos::ZERO {
         return bad("a barrier costs at least 1ns".into());
@@ -192,8 +192,8 @@ pub(super) fn check(machine: &SimulatedMachine, programs: &[SimulatedProgram], h
         return bad("a simulation needs a program".into());
     }
     let threads: usize = programs.iter().map(|program| program.threads).sum();
-    if threads > MOST_THREADS {
-        return bad(format!("{threads} threads; a simulation has at most {MOST_THREADS}"));
+    if threads > MAX_THREADS {
+        return bad(format!("{threads} threads; a simulation has at most {MAX_THREADS}"));
     }
     for program in programs {
         let wrong = |what: &str| bad(format!("{}: {what}", program.name));

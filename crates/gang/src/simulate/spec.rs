@@ -88,7 +88,7 @@ pub struct Simulation {
 }
 
 /// Limit for a simulation without `seconds`: a day of simulated time.
-const LONGEST: Nanos = Nanos(86_400_000_000_000);
+const MAX_SIMULATED: Nanos = Nanos(86_400_000_000_000);
 
 impl SimulationSpec {
     pub fn understand(&self) -> Result<Simulation> {
@@ -144,7 +144,7 @@ impl SimulationSpec {
                         program.name
                     )));
                 }
-                None => LONGEST,
+                None => MAX_SIMULATED,
             },
         };
         let cache_cores = self.cache_cores.unwrap_or(16);

@@ -7,7 +7,7 @@
 //! Confirmations of a client keep their order (MQTT 5.0, section 4.6). So while one of them waits for the
 //! disk, later ones wait too, whatever their topic.
 
-use super::{DurableEvents, MOST_UNSYNCED, SyncedAnswer, UnsyncedAnswer, append};
+use super::{DurableEvents, MAX_UNSYNCED, SyncedAnswer, UnsyncedAnswer, append};
 use crate::body::EventBody;
 use crate::broker::Broker;
 use crate::broker::mqtt::MqttSessionId;
@@ -31,7 +31,7 @@ impl Broker {
 
     /// Whether a client's next message of QoS 1 or 2 has to wait until the disk has earlier ones.
     pub(in crate::broker) fn waits_for_disk(&mut self, session: MqttSessionId) -> bool {
-        let behind = |durable: &DurableEvents| durable.unsynced.len() >= MOST_UNSYNCED;
+        let behind = |durable: &DurableEvents| durable.unsynced.len() >= MAX_UNSYNCED;
         self.durable.as_ref().is_some_and(behind)
             && self.mqtt.unconfirmed(session).is_some_and(|unconfirmed| *unconfirmed > 0)
     }

@@ -88,7 +88,7 @@ enum SyncedAnswer {
 /// Answers that wait for the disk, at most. With more, those who want to be told that the disk has their
 /// events wait with them, so that a disk that hangs takes no more memory. Chosen as the longest queue of a
 /// ring, not measured.
-const MOST_UNSYNCED: usize = 16_384;
+const MAX_UNSYNCED: usize = 16_384;
 
 /// The log, and all that has to do with it.
 #[derive(Debug)]
@@ -292,7 +292,7 @@ impl Broker {
         let Some(durable) = &mut self.durable else { return Ok(Received::Done) };
         let DurableEvents { log, offers, epoch, followers, hungry, unsynced, .. } = durable;
         let Some(offer) = offers.get(&supplier) else { return Ok(Received::Done) };
-        if offer.durability == Durability::Synced && head.flags.answer && unsynced.len() >= MOST_UNSYNCED {
+        if offer.durability == Durability::Synced && head.flags.answer && unsynced.len() >= MAX_UNSYNCED {
             if !head.flags.at_once {
                 return Ok(Received::Blocked);
             }

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Names that are kept whether they are needed or not. As many topics as a channel has at a time.
-const ENOUGH: usize = if cfg!(test) { 32 } else { 65_536 };
+const MIN_KEPT_NAMES: usize = if cfg!(test) { 32 } else { 65_536 };
 
 #[derive(Debug)]
 pub(super) struct LogNames {
@@ -40,7 +40,7 @@ impl LogNames {
             typed: HashMap::new(),
             names: HashMap::new(),
             next: LOGGED,
-            most: ENOUGH,
+            most: MIN_KEPT_NAMES,
         }
     }
 
@@ -91,7 +91,7 @@ impl LogNames {
             numbers.retain(|_, number| needed.contains(number));
             !numbers.is_empty()
         });
-        self.most = ENOUGH.max(2 * self.names.len());
+        self.most = MIN_KEPT_NAMES.max(2 * self.names.len());
     }
 }
 
@@ -134,7 +134,7 @@ mod tests {
                 }
                 let numbers: HashMap<_, _> = waiting.iter().map(|(number, name, kind)| ((name, kind), number)).collect();
                 prop_assert!(waiting.iter().all(|(number, name, kind)| numbers[&(name, kind)] == number));
-                prop_assert!(names.names.len() <= ENOUGH.max(2 * pending) + 1);
+                prop_assert!(names.names.len() <= MIN_KEPT_NAMES.max(2 * pending) + 1);
                 let typed: usize = names.typed.values().map(HashMap::len).sum();
                 prop_assert_eq!(names.names.len(), names.numbers.len() + typed);
             }
@@ -207,7 +207,7 @@ mod tests {
                 }
             }
             let kept = broker.durable.as_ref().map_or(0, |durable| durable.names.names.len());
-            assert!((1..=ENOUGH + 2).contains(&kept), "{kept} names");
+            assert!((1..=MIN_KEPT_NAMES + 2).contains(&kept), "{kept} names");
         }
         let again = hear(&mut broker, Nanos(10_000_000), &mut names);
         assert_eq!(again.first().map(|(name, _)| &**name), Some("t/1"));

@@ -39,10 +39,10 @@ use unisono_linux::clock::Nanos;
 
 /// Sessions, connected or not; of one identity half as many, and of clients without one those of one peer. As
 /// many as a channel has consumers ([`ChannelLimits`](unisono_eventchannel::ChannelLimits)).
-const MOST_SESSIONS: usize = 4096;
+const MAX_SESSIONS: usize = 4096;
 /// Topic aliases of one client. Each is a name of up to 64 KiB, so that those of one client take 4 MiB at
 /// most.
-const MOST_ALIASES: u16 = 64;
+const MAX_ALIASES: u16 = 64;
 
 /// The sessions of MQTT clients.
 #[derive(Debug, Default)]
@@ -262,7 +262,7 @@ impl Broker {
             session_present: false,
             assigned: assigned.as_deref(),
             largest,
-            aliases: MOST_ALIASES,
+            aliases: MAX_ALIASES,
             expiry: (expiry != request.expiry).then_some(expiry),
         };
         let answer = connected(request.terms.version, &terms).len();
@@ -366,12 +366,12 @@ impl Broker {
             session.name_owner == owner && (owner != NameOwner::Anonymous || session.peer == peer)
         };
         let theirs = self.mqtt.sessions.values().filter(is_theirs).count();
-        let text = if theirs >= most.min(MOST_SESSIONS / 2) {
+        let text = if theirs >= most.min(MAX_SESSIONS / 2) {
             format!(
                 "{owner} has {theirs} sessions, connected or away, as many as it may; end one: connect with its \
                  client identifier, clean, and without a session expiry"
             )
-        } else if self.mqtt.sessions.len() >= MOST_SESSIONS {
+        } else if self.mqtt.sessions.len() >= MAX_SESSIONS {
             "there are as many sessions as may be; end one".to_owned()
         } else {
             self.mqtt.last += 1;

@@ -1,7 +1,7 @@
 //! Messages of MQTT clients on their way into the channel.
 
 use super::super::{Broker, structures};
-use super::{MOST_ALIASES, MqttSessionId};
+use super::{MAX_ALIASES, MqttSessionId};
 use crate::body::EventBody;
 use crate::mqtt::{
     DeadlineUnit, IncomingMessage, MessageOrigin, MqttFault, MqttQos, MqttReason, MqttVersion, check_topic,
@@ -48,7 +48,7 @@ impl Broker {
         let topic: Arc<str>;
         let name = match message.alias {
             None => message.topic,
-            Some(alias) if (1..=MOST_ALIASES).contains(&alias) => {
+            Some(alias) if (1..=MAX_ALIASES).contains(&alias) => {
                 if !message.topic.is_empty() {
                     self.mqtt_alias(id, alias, message.topic)?;
                 }
@@ -61,7 +61,7 @@ impl Broker {
             }
             Some(alias) => {
                 let code = MqttReason::BadAlias as u8;
-                return Err(MqttFault::new(code, format!("the topic alias {alias}; at most {MOST_ALIASES}")));
+                return Err(MqttFault::new(code, format!("the topic alias {alias}; at most {MAX_ALIASES}")));
             }
         };
         let (qos, number) = (message.origin.qos, message.id.unwrap_or(0));

@@ -103,8 +103,8 @@ extern const char number_of_gangs, breath_ticks;
 extern char turn, gangs, state, processors;
 
 /* loaded.rs has the same values. */
-#define MOST_GANGS 256
-#define MOST_PROCESSORS 4096
+#define MAX_GANGS 256
+#define MAX_PROCESSORS 4096
 #define MESSAGE 128
 
 enum standing { WAITS, LENT, RUNS };
@@ -112,8 +112,8 @@ enum standing { WAITS, LENT, RUNS };
 /* Written by user space: the gangs' standings in the present turn. */
 struct turn {
 	u32 runs, lent;		  /* number of gangs: first in `order` those that run, then the lent */
-	u32 order[MOST_GANGS];	  /* gangs */
-	u32 standing[MOST_GANGS]; /* by gang */
+	u32 order[MAX_GANGS];	  /* gangs */
+	u32 standing[MAX_GANGS]; /* by gang */
 };
 
 /* Written by this program. */
@@ -138,15 +138,15 @@ _Static_assert(sizeof(struct turn) == 2056 && sizeof(struct state) == 272 && siz
 	       "loaded.rs says otherwise");
 
 /* The queue of threads in no gang. */
-#define OTHERS MOST_GANGS
+#define OTHERS MAX_GANGS
 /* Maximum depth of a thread's group below its gang's group. */
 #define DEPTH 4
 
 /* The slice of a thread inside its gang's turn, at the default weight. It ends at the next tick; a tick has
  * 1 to 10 ms. The maximum bounds the wait of a thread behind a hundred others. */
 #define SLICE 4000000
-#define LEAST_SLICE 500000
-#define MOST_SLICE 8000000
+#define MIN_SLICE 500000
+#define MAX_SLICE 8000000
 #define DEFAULT_WEIGHT 100
 
 /* The kernel's constants (kernel/sched/ext.c), the same from 6.12 to 7.2. */
@@ -187,16 +187,16 @@ static __always_inline u32 gang_of(struct task_struct *p)
 
 static __always_inline u32 standing_of(const struct turn *now, u32 gang)
 {
-	return now && gang < MOST_GANGS ? now->standing[gang] : RUNS;
+	return now && gang < MAX_GANGS ? now->standing[gang] : RUNS;
 }
 
 static __always_inline u64 slice_of(struct task_struct *p)
 {
 	u64 slice = SLICE / DEFAULT_WEIGHT * (u64)member(u32, p, task_struct__scx__weight);
 
-	if (slice > MOST_SLICE)
-		return MOST_SLICE;
-	return slice < LEAST_SLICE ? LEAST_SLICE : slice;
+	if (slice > MAX_SLICE)
+		return MAX_SLICE;
+	return slice < MIN_SLICE ? MIN_SLICE : slice;
 }
 
 /* Whether other threads would wait for this one: it has been stopped while it reads under RCU, or it exits.
@@ -268,9 +268,9 @@ int enqueue(u64 *arguments)
 		if (cannot_wait(p)) {
 			if (here)
 				here->went_on++;
-			scx_bpf_dsq_insert(p, LOCAL, LEAST_SLICE, flags | IS_FIRST);
+			scx_bpf_dsq_insert(p, LOCAL, MIN_SLICE, flags | IS_FIRST);
 		} else {
-			scx_bpf_dsq_insert(p, gang, LEAST_SLICE, flags);
+			scx_bpf_dsq_insert(p, gang, MIN_SLICE, flags);
 		}
 		return 0;
 	}
@@ -362,14 +362,14 @@ int dispatch(u64 *arguments)
 
 	if (!now || !here || breathe(here, cpu))
 		return 0;
-	runs = now->runs < MOST_GANGS ? now->runs : MOST_GANGS;
+	runs = now->runs < MAX_GANGS ? now->runs : MAX_GANGS;
 	lent = now->lent;
 	/* gangs of the same turn alternate, and so do threads in no gang */
 	first = here->next++;
 	repeat(at, runs + 1)
 	{
 		u32 which = (first + at) % (runs + 1);
-		u32 queue = which < runs && which < MOST_GANGS ? now->order[which] : OTHERS;
+		u32 queue = which < runs && which < MAX_GANGS ? now->order[which] : OTHERS;
 
 		if (scx_bpf_dsq_move_to_local(queue))
 			return 0;
@@ -381,7 +381,7 @@ int dispatch(u64 *arguments)
 		{
 			u32 which = runs + at;
 
-			if (which < MOST_GANGS && scx_bpf_dsq_move_to_local(now->order[which]))
+			if (which < MAX_GANGS && scx_bpf_dsq_move_to_local(now->order[which]))
 				return 0;
 		}
 	/* if no thread is left, the previous thread comes to `enqueue` as the last of this processor */

@@ -30,17 +30,17 @@ const NAME: &[u8] = b"unisono_gangs";
 /// to wait. `SCX_OPS_SWITCH_PARTIAL`: only threads with the policy SCHED_EXT are scheduled here.
 const FLAGS: u64 = 1 << 1 | 1 << 3;
 /// The longest watchdog timeout that the kernel accepts.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const MAX_KERNEL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A waiting thread runs after a tenth of the watchdog timeout, at most 3 s: it holds a lock of the kernel no
 /// longer than that. A gang that waits less is not disturbed.
-const BREATHS_IN_PATIENCE: u32 = 10;
+const HEARTBEATS_PER_TIMEOUT: u32 = 10;
 
 /// Maximum number of gangs of one scheduler.
-pub(super) const MOST_GANGS: usize = 256;
-const MOST_PROCESSORS: u32 = 4096;
+pub(super) const MAX_GANGS: usize = 256;
+const MAX_PROCESSORS: u32 = 4096;
 /// Bytes of `struct turn`: two counts (gangs that run, gangs that are lent), those gangs, every standing.
-const TURN: usize = 8 + 8 * MOST_GANGS;
+const TURN: usize = 8 + 8 * MAX_GANGS;
 /// Bytes of `struct state`: four words, a reason, and a message.
 const STATE: usize = 16 + 2 * MESSAGE;
 const MESSAGE: usize = 128;
@@ -95,7 +95,7 @@ fn supported() -> Result<KernelTypes, ProgramError> {
 
 /// A tenth of the watchdog timeout in ticks: a thread that has waited this long goes first.
 fn breath_ticks(patience: Duration) -> u32 {
-    let breath = Nanos::from(patience / BREATHS_IN_PATIENCE);
+    let breath = Nanos::from(patience / HEARTBEATS_PER_TIMEOUT);
     (breath.0 / clock::kernel_tick().0.max(1)).max(1) as u32
 }
 
@@ -110,16 +110,16 @@ impl LoadedScheduler {
         };
         let turn = map("turn", TURN as u32, 1)?;
         let state = map("state", STATE as u32, 1)?;
-        let processors = map("processors", PROCESSOR, MOST_PROCESSORS)?;
+        let processors = map("processors", PROCESSOR, MAX_PROCESSORS)?;
         let table =
-            Table::new("gangs", MOST_GANGS as u32).map_err(ProgramError::io("make the BPF map gangs"))?;
+            Table::new("gangs", MAX_GANGS as u32).map_err(ProgramError::io("make the BPF map gangs"))?;
         let maps: [(&str, BorrowedFd<'_>); 4] = [
             ("turn", turn.as_fd()),
             ("state", state.as_fd()),
             ("processors", processors.as_fd()),
             ("gangs", table.as_fd()),
         ];
-        let patience = patience.min(PATIENCE);
+        let patience = patience.min(MAX_KERNEL_TIMEOUT);
         let mut numbers = vec![("number_of_gangs", gangs as u32), ("breath_ticks", breath_ticks(patience))];
         // a kernel without this field never stops a thread that reads under RCU
         if types.symbol(READS_UNDER_RCU).is_none() {
@@ -233,9 +233,9 @@ fn turn_of(standings: &[KernelStanding]) -> Vec<u8> {
     let runs = with(KernelStanding::Runs).count() as u32;
     let mut words = vec![runs, order.len() as u32 - runs];
     words.extend(&order);
-    words.resize(2 + MOST_GANGS, 0);
+    words.resize(2 + MAX_GANGS, 0);
     words.extend(standings.iter().map(|standing| *standing as u32));
-    words.resize(2 + 2 * MOST_GANGS, 0);
+    words.resize(2 + 2 * MAX_GANGS, 0);
     words.into_iter().flat_map(u32::to_ne_bytes).collect()
 }
 
@@ -251,7 +251,7 @@ mod tests {
         let word = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| turn[4 * at + byte]));
         assert_eq!([word(0), word(1)], [2, 1]);
         assert_eq!([word(2), word(3), word(4), word(5)], [2, 3, 0, 0]);
-        let standings = 2 + MOST_GANGS;
+        let standings = 2 + MAX_GANGS;
         assert_eq!([0, 1, 2, 3].map(|gang| word(standings + gang)), [1, 0, 2, 2]);
     }
 

@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::gang::GangId;
 use crate::journal::{GangJournal, UndoEntry};
 pub use loaded::KernelExceptions;
-use loaded::{KernelStanding, LoadedScheduler, MOST_GANGS, PATIENCE};
+use loaded::{KernelStanding, LoadedScheduler, MAX_GANGS, MAX_KERNEL_TIMEOUT};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -52,11 +52,11 @@ impl From<ProgramError> for Error {
 /// The most threads on each processor. Beside programs that never leave a processor, threads of gangs get a
 /// twentieth of it, and one that has waited long has a slice of at most 10 ms: all of 75 have had one after
 /// 15 s. The scheduler gives up before a thread has waited for 18 s.
-const MOST_ON_A_PROCESSOR: usize = 75;
+const MAX_PER_PROCESSOR: usize = 75;
 
 /// The most threads that each of some gangs may have.
 pub fn most_threads(gangs: usize, processors: usize) -> u32 {
-    (MOST_ON_A_PROCESSOR * processors / gangs.max(1)).max(1) as u32
+    (MAX_PER_PROCESSOR * processors / gangs.max(1)).max(1) as u32
 }
 
 #[derive(Debug)]
@@ -75,16 +75,16 @@ impl SchedExt {
     /// Loads the scheduler, for the gangs of this arena; their threads are unchanged so far. Fails with
     /// [`Error::Host`] where the kernel cannot have one, or has another one, or there is no compiler.
     pub fn new(arena: &Arena, journal: &mut GangJournal) -> Result<SchedExt> {
-        SchedExt::with_patience(arena, journal, PATIENCE)
+        SchedExt::with_patience(arena, journal, MAX_KERNEL_TIMEOUT)
     }
 
     /// The same, for tests: the kernel ends the scheduler if it lets a thread wait longer that could run. A
     /// gang that waits so long is therefore let run for a moment, one thread after the other.
     pub fn with_patience(arena: &Arena, journal: &mut GangJournal, patience: Duration) -> Result<SchedExt> {
         let groups: Vec<ControlGroup> = arena.gangs.iter().map(|gang| gang.control.clone()).collect();
-        if groups.len() > MOST_GANGS {
+        if groups.len() > MAX_GANGS {
             return Err(Error::Input(format!(
-                "{} gangs are more than the scheduler in the kernel can have ({MOST_GANGS}); use freeze",
+                "{} gangs are more than the scheduler in the kernel can have ({MAX_GANGS}); use freeze",
                 groups.len()
             )));
         }
