@@ -130,7 +130,7 @@ fn a_quota_in_tiny_periods_does_not_set_how_often_the_machine_is_switched() -> T
     } else {
         group.write("cpu.max", "1000 1000").expect("root may");
     }
-    let served = Served::start(&["--slice", "20ms"]);
+    let served = Served::with(&["--slice", "20ms"]);
     let programs: Vec<Program> = (0..8).map(|_| nobodys(SPIN, 2)).collect();
     for (number, program) in programs.iter().enumerate() {
         program.move_to(&group);
