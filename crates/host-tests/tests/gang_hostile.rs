@@ -128,7 +128,7 @@ fn a_quota_in_tiny_periods_does_not_set_how_often_the_machine_is_switched() -> T
     } else {
         group.write("cpu.max", "1000 1000").expect("root may");
     }
-    let served = Served::start(&["--slice", "20ms"]);
+    let served = Served::with(&["--slice", "20ms"]);
     let programs: Vec<Program> = (0..8).map(|_| nobodys(SPIN, 2)).collect();
     for (number, program) in programs.iter().enumerate() {
         program.move_to(&group);
@@ -155,16 +155,10 @@ fn a_path_that_does_not_answer_stops_nobody() -> TestOutcome {
         return Err(Skipped::because("it needs /dev/fuse; modprobe fuse"));
     };
     let number = std::os::fd::AsRawFd::as_raw_fd(&device);
-    let mounted = rustix::mount::mount(
-        "unisono-test",
-        place.path(),
-        "fuse",
-        rustix::mount::MountFlags::empty(),
-        Some(
-            &std::ffi::CString::new(format!("fd={number},rootmode=40000,user_id=0,group_id=0,allow_other"))
-                .expect("no zero"),
-        ),
-    );
+    let options = format!("fd={number},rootmode=40000,user_id=0,group_id=0,allow_other");
+    let options = std::ffi::CString::new(options).expect("no zero");
+    let flags = rustix::mount::MountFlags::empty();
+    let mounted = rustix::mount::mount("unisono-test", place.path(), "fuse", flags, options.as_c_str());
     if let Err(error) = mounted {
         return Err(Skipped::because(format!("a file system in user space cannot be mounted here: {error}")));
     }
