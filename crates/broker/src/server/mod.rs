@@ -279,7 +279,7 @@ impl Server {
                 if let Err(stop) = turn.goes_on(now) {
                     // what was published waits: programs are heard, and few events are taken
                     self.frames = if stop == DeliveryStop::TookLong { 1 } else { TURN };
-                    return Nanos::ZERO;
+                    break Nanos::ZERO;
                 }
                 match self.broker.next(now) {
                     Next::Delivered => delivered += 1,
