@@ -2,8 +2,8 @@
 //! or does not read.
 //!
 //! ```text
-//!   a user's account: queues, credit, kept events, names (as the ledger says) + buffers  <=  the user's limit
-//!        ^ share of a connection: taken before a buffer grows, given back when it shrinks or the connection ends
+//!   a user's account: queues, credit, kept events, names + buffers  <=  the limit of the user
+//!        ^ share of a connection: taken before a buffer grows, given back when it shrinks or ends
 //! ```
 //! A connection as such is not charged: what it takes without ever growing (about 400 KiB) is bounded by the
 //! number of connections.

@@ -43,8 +43,8 @@ impl Limits {
     /// KiB, the user properties of MQTT up to 128 KiB.
     const REST: usize = 256 << 10;
 
-    /// Bytes of a frame that asks for something, at most: a subscription with all its filters. To read as much
-    /// JSON takes about 2 ms.
+    /// Bytes of a frame that asks for something, at most: a subscription with all its filters. To read as
+    /// much JSON takes about 2 ms.
     pub(crate) const REQUEST: usize = 256 << 10;
     /// Bytes of the first frame, at most: a name and a token.
     pub(crate) const GREETING: usize = 16 << 10;

@@ -115,8 +115,8 @@ impl<P> Correlator<P> {
         self.chains.iter().flatten().flatten()
     }
 
-    /// Forgets what began first, until what waits for others takes no more than so many bytes of a queue. Whether
-    /// anything was forgotten.
+    /// Forgets what began first, until what waits for others takes no more than so many bytes of a queue.
+    /// Whether anything was forgotten.
     pub(crate) fn drop_beyond(&mut self, bytes: usize) -> bool
     where
         P: EventPayload,

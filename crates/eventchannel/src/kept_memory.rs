@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// All that topics keep.
 #[derive(Debug)]
 pub(crate) struct KeptMemory<P> {
     /// Of events.

@@ -16,7 +16,7 @@ use unisono_linux::clock::Nanos;
 pub struct TenantId(pub u32);
 
 impl TenantId {
-    /// Nobody's.
+    /// What counts against no limit of a tenant, only against those of the channel.
     pub const NONE: Self = Self(0);
 }
 

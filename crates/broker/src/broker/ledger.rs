@@ -25,9 +25,6 @@ use unisono_linux::clock::Nanos;
 
 /// Bytes of each grant at least: about what a consumer without any event costs.
 const MIN_GRANT: u64 = 4096;
-/// Bytes that a client may have beyond the memory of its rule, for what it cannot do without: its name, its
-/// topics, some filters. A rule may then allow exactly the queues that a client asks for.
-pub(super) const NAMES: u64 = 64 << 10;
 /// Accounts that are known. Of more, those are forgotten of which nothing is kept.
 const MAX_ACCOUNTS: usize = 1024;
 
@@ -225,7 +222,7 @@ impl Broker {
     pub(super) fn check_memory(&mut self, client: ClientId, more: u64) -> Result<(), String> {
         let connected = self.clients.get(&client).ok_or("it is gone")?;
         let most = connected.grant.memory;
-        let with_names = most.saturating_add(NAMES);
+        let with_names = most.saturating_add(structures::NAMES);
         let theirs = connected.granted().saturating_add(connected.held_in_all());
         let (queues, who) = (theirs.saturating_add(more), connected.who.clone());
         let all = queues.saturating_add(self.kept_of(AccountHolder::Client(who.clone())));
@@ -378,7 +375,7 @@ impl Broker {
     pub(super) fn terms_of_names(&mut self, client: ClientId) -> KeepingTerms {
         let Some(connected) = self.clients.get(&client) else { return KeepingTerms::default() };
         let theirs = connected.granted().saturating_add(connected.held_in_all());
-        let left = connected.grant.memory.saturating_add(NAMES).saturating_sub(theirs);
+        let left = connected.grant.memory.saturating_add(structures::NAMES).saturating_sub(theirs);
         self.terms((connected.who.clone(), left), connected.peer)
     }
 

@@ -5,6 +5,9 @@
 use crate::mqtt::LastWill;
 use crate::spec::{Advertisement, InterestSpec, SubscriptionSpec};
 
+/// Bytes that a client may have beyond the memory of its rule, for what it cannot do without: its name, its
+/// topics, some filters. A rule may then allow exactly the queues that a client asks for.
+pub(super) const NAMES: u64 = 64 << 10;
 /// A topic that a program publishes on: its outlet, and the supplier of the channel.
 const OUTLET: u64 = 1024;
 /// A pattern of a subscription, in all maps and trees that hold it, beside its text.

@@ -87,8 +87,8 @@ impl Broker {
         self.clients.get(&client).map_or(TenantId::NONE, |connected| connected.tenant)
     }
 
-    /// Steps that were taken since this was asked last, beyond one for each frame; each takes about as long as
-    /// to publish an event, or to deliver one.
+    /// Steps that were taken since this was asked last, beyond one for each frame; each takes about as long
+    /// as to publish an event, or to deliver one.
     #[inline]
     pub fn take_work(&mut self) -> usize {
         std::mem::take(&mut self.work) + self.channel.take_work()

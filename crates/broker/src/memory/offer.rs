@@ -88,8 +88,9 @@ impl MemoryOffer {
         }
     }
 
-    /// Maps what was offered by `doorbell`. Only what its supplier has written is read there, at the cost of a
-    /// system call for each event: what nobody has written would become memory of the one who reads it first.
+    /// Maps what was offered by `doorbell`. Only what its supplier has written is read there, at the cost of
+    /// a system call for each event: what nobody has written would become memory of the one who reads it
+    /// first.
     ///
     /// # Errors
     /// As [`accept`](Self::accept).

@@ -76,7 +76,8 @@ pub struct Server {
     next_client: u32,
     /// Programs with frames that have come and were not taken.
     unfinished: BTreeSet<ClientId>,
-    /// Programs whose tenant has had its part of this turn, the one that is heard first in the next one first.
+    /// Programs whose tenant has had its part of this turn, the one that is heard first in the next one
+    /// first.
     deferred: VecDeque<ClientId>,
     slices: TurnSlices,
     /// Frames that one program may send before others have their turn.
@@ -284,8 +285,8 @@ impl Server {
     }
 
     /// Delivers what is due, and tries again what waits for room; when to come back, zero: at once. While
-    /// classes compete it delivers at most [`TURN`] events, so that the inboxes of a class with a small share,
-    /// and not the connections of all who publish, are where events wait.
+    /// classes compete it delivers at most [`TURN`] events, so that the inboxes of a class with a small
+    /// share, and not the connections of all who publish, are where events wait.
     fn deliver(&mut self, turn: &mut DeliveryTurn) -> Nanos {
         let mut delivered = 0;
         self.frames = TURN;
@@ -299,7 +300,7 @@ impl Server {
                 if let Err(stop) = turn.goes_on(now) {
                     // what was published waits: programs are heard, and few events are taken
                     self.frames = if stop == DeliveryStop::TookLong { 1 } else { TURN };
-                    return Nanos::ZERO;
+                    break Nanos::ZERO;
                 }
                 match self.broker.next(now) {
                     Next::Delivered => delivered += 1,

@@ -1,7 +1,7 @@
 //! How much is done in a turn of the server, and for whom.
 //!
 //! ```text
-//!   deliver: what the last turn published, and 1024 more  ->  hear: each client its frames, each tenant its slice
+//!   deliver: what the last turn published, and more  ->  hear: clients their frames, tenants their slices
 //! ```
 //! A frame may be cheap, or cost as much as thousands of others: an event for a thousand consumers, a
 //! subscription to all that is kept. So a turn counts *steps*, each about as long as to publish or to deliver
@@ -23,9 +23,9 @@ const MAX_TENANT_WORK: usize = 4096;
 /// Time of one tenant in a turn. Ten tenants that take all of it have a client of another one wait 40 ms.
 /// Chosen, not measured.
 const MAX_TENANT_TIME: Nanos = Nanos(4_000_000);
-/// Steps of a tenant, or of one client, before the clock counts: 64 events each from a few programs, which take
-/// a millisecond. A broker that waits for a processor in between hears as many of them as ever, so that each
-/// class has enough to deliver.
+/// Steps of a tenant, or of one client, before the clock counts: 64 events each from a few programs, which
+/// take a millisecond. A broker that waits for a processor in between hears as many of them as ever, so that
+/// each class has enough to deliver.
 const UNTIMED_WORK: usize = 1024;
 /// The same of deliveries, and of one client's frames.
 const UNTIMED: usize = 64;
@@ -141,8 +141,8 @@ pub(super) struct ClientTurn {
     pub(super) now: Nanos,
 }
 
-/// Steps between two readings of the clock. A step takes about a microsecond, and reading the clock 30 ns in a
-/// virtual machine. So an event may count as come some microseconds early.
+/// Steps between two readings of the clock. A step takes about a microsecond, and reading the clock 30 ns in
+/// a virtual machine. So an event may count as come some microseconds early.
 const CLOCK_EVERY: usize = 8;
 
 impl ClientTurn {

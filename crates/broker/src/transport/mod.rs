@@ -371,9 +371,9 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
         Err(TransportError::Failed(std::io::ErrorKind::Unsupported.into()))
     }
 
-    /// Frames that come have at most so many bytes from now on, and no more than
-    /// [`largest`](Self::largest). Memory for a frame is taken only if it is no longer. Transports that take no
-    /// memory for frames that come have nothing to do.
+    /// Frames that come have at most so many bytes from now on, and no more than [`largest`](Self::largest).
+    /// Memory for a frame is taken only if it is no longer. Transports that take no memory for frames that
+    /// come have nothing to do.
     fn limit_incoming(&mut self, most: usize) {
         let _ = most;
     }

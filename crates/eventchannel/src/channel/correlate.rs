@@ -15,8 +15,8 @@ impl<P: EventPayload> EventChannel<P> {
     /// A consumer, or its group, asks for events that come together. They begin with the next event: history
     /// is not looked at. If the group has the same correlation already, that one serves this consumer, too.
     ///
-    /// The events that wait for others have the bound of the queue in bytes: beyond, what began first is given
-    /// up.
+    /// The events that wait for others have the bound of the queue in bytes: beyond, what began first is
+    /// given up.
     ///
     /// A delivery names the event that completed it, under the subscription of the part with the least number
     /// that the event matched; its deadline and criticality count.

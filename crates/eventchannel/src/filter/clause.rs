@@ -19,7 +19,6 @@ pub(crate) enum Clause {
 }
 
 impl Clause {
-    /// See [`ContentFilter::operations`](crate::ContentFilter::operations).
     pub(super) fn operations(&self) -> usize {
         match self {
             Self::Always(_) => 1,

@@ -22,7 +22,6 @@ mod subscribe;
 
 pub(super) use session::MqttSessionId;
 
-use super::ledger::NAMES;
 use super::{Broker, ClientProtocol, ConnectedClient, structures};
 use crate::mqtt::{
     AnswerTerms, ConnectRequest, Connected, LastWill, MqttFault, MqttPacket, MqttReason, MqttVersion,
@@ -88,7 +87,7 @@ impl MqttSessions {
     pub(super) fn account(&self, id: MqttSessionId) -> Option<(ClientIdentity, u64, TransportPeer)> {
         let session = self.sessions.get(&id)?;
         let theirs = session.granted().saturating_add(session.held);
-        let left = session.grant.memory.saturating_add(NAMES).saturating_sub(theirs);
+        let left = session.grant.memory.saturating_add(structures::NAMES).saturating_sub(theirs);
         Some((session.owner.clone(), left, session.peer))
     }
 

@@ -140,8 +140,8 @@ impl Broker {
         Ok(())
     }
 
-    /// A message of QoS 2 will be remembered until it is released; many are charged together. The charge stays
-    /// with the session, as the memory does.
+    /// A message of QoS 2 will be remembered until it is released; many are charged together. The charge
+    /// stays with the session, as the memory does.
     fn mqtt_charge_unreleased(&mut self, id: MqttSessionId) -> Result<(), MqttFault> {
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return Ok(()) };
         if session.unreleased.len() < session.unreleased_paid {

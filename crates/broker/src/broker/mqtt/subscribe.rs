@@ -1,6 +1,5 @@
 //! Subscriptions of MQTT clients: consumers of the channel.
 
-use super::super::ledger::NAMES;
 use super::super::{Addressee, Broker, structures};
 use super::MqttSessionId;
 use super::session::{MqttSubscription, QUEUE_BYTES, queue_grant};
@@ -175,7 +174,7 @@ impl Broker {
         let acknowledges = group.is_some() || qos != MqttQos::AtMostOnce;
         let more = queue_grant(acknowledges);
         let all = session.granted() + session.held + more + self.kept_of_session(id);
-        if all > most.saturating_add(NAMES) {
+        if all > most.saturating_add(structures::NAMES) {
             self.access.count(RefusalKind::Memory);
             let text = format!(
                 "the permissions allow queues and retained messages of {most} bytes, and these would be {all}"
