@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
-use unisono_host_tests::program::{PROGRAMS, target, workspace};
+use unisono_host_tests::program::{HOST_TESTS, PROGRAMS, target, workspace};
 use unisono_linux::scheduling::{self, Children, SchedulingPolicy};
 
 /// Runs every test that this machine can run. Returns whether all passed.
