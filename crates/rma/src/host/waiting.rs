@@ -10,8 +10,8 @@ use super::HostMembers;
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::futex::Scope;
 use unisono_sync::{
-    Company, Flag, Glance, Lines, Regime, SparseLooks, SpinBudget, Unwatched, Wait, WaitPolicy, Waiter,
-    Wakeups, Watch, WatchVerdict,
+    Flag, InitialPoll, Lines, Regime, SparseChecks, SpinBudget, Unwatched, Wait, WaitHints, WaitPolicy,
+    Waiter, Wakeups, Watch, WatchVerdict,
 };
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Waiting {
         if host.crowded || regime.is_asleep() {
             return false;
         }
-        let reached = Glance::Pausing.wait(flag, target, &mut Unwatched) == WatchVerdict::Continue;
+        let reached = InitialPoll::Pausing.wait(flag, target, &mut Unwatched) == WatchVerdict::Continue;
         if reached {
             self.waiter.learn(regime);
         }
@@ -67,11 +67,11 @@ impl Waiting {
         until: Option<Nanos>,
     ) -> WatchVerdict {
         let regime = Regime::new(self.lines.line(0));
-        let company = || Company { regime, crowded: host.crowded, whereabouts: None };
-        let verdict = self.waiter.among(company).wait(
+        let hints = || WaitHints { regime, crowded: host.crowded, last_cpus: None };
+        let verdict = self.waiter.policy(hints).wait(
             flag,
             target,
-            &mut FlagLook { host, until, looks: SparseLooks::default() },
+            &mut FlagLook { host, until, checks: SparseChecks::default() },
         );
         self.waiter.learn(regime);
         verdict
@@ -82,12 +82,12 @@ struct FlagLook<'a> {
     host: &'a HostMembers,
     until: Option<Nanos>,
     /// The check for gone members reads a line of each member, so 16: about one check in 16 us of polling.
-    looks: SparseLooks<16>,
+    checks: SparseChecks<16>,
 }
 
 impl Watch for FlagLook<'_> {
-    fn look(&mut self) -> WatchVerdict {
-        if !self.looks.is_thorough() {
+    fn check(&mut self) -> WatchVerdict {
+        if !self.checks.is_due() {
             return WatchVerdict::Continue;
         }
         let over = self.until.is_some_and(|until| now() >= until);
@@ -95,6 +95,6 @@ impl Watch for FlagLook<'_> {
     }
 
     fn sleep_until(&mut self) -> Option<Nanos> {
-        Some(self.looks.sleep_until(now(), self.until))
+        Some(self.checks.sleep_until(now(), self.until))
     }
 }

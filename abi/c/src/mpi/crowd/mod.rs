@@ -6,7 +6,7 @@
 //!
 //! The idea: the ranks of a host share a page of lines. The adaptive waiting of `unisono-sync` decides
 //! whether to poll, to yield or to sleep. Usually it waits for a flag, and checks now and then whether a
-//! member has died ([`Watch::look`]). Here no flag is ever set, and the check is the question to the host
+//! member has died ([`Watch::check`]). Here no flag is ever set, and the check is the question to the host
 //! MPI. A sleeping rank wakes when its bell rings. The shim rings the bell of the rank that it sends to.
 //!
 //! ```text
@@ -39,7 +39,7 @@ use unisono_linux::clock::{Nanos, Ticks, now, ticks};
 use unisono_linux::futex::Scope;
 use unisono_linux::quota;
 use unisono_sync::{
-    CacheLine, Company, Regime, SpinBudget, Wait, WaitPolicy, Waiter, Wakeups, Watch, WatchVerdict,
+    CacheLine, Regime, SpinBudget, Wait, WaitHints, WaitPolicy, Waiter, Wakeups, Watch, WatchVerdict,
 };
 
 /// The time that a wait polls, where each rank has a processor, before it yields between two questions. Equal
@@ -141,8 +141,8 @@ impl MpiCrowd {
         Regime::new(&self.lines[0])
     }
 
-    fn company(&self) -> Company<'static> {
-        Company { regime: self.regime(), crowded: self.full.load(Ordering::Relaxed), whereabouts: None }
+    fn company(&self) -> WaitHints<'static> {
+        WaitHints { regime: self.regime(), crowded: self.full.load(Ordering::Relaxed), last_cpus: None }
     }
 
     /// Whether a wait that begins now yields or sleeps.
@@ -177,9 +177,9 @@ impl MpiCrowd {
                 )),
             };
             let before = waiter.asleep();
-            waiter.among(|| self.company()).wait_behind(flag, NEVER, &mut watch);
+            waiter.policy(|| self.company()).wait_behind(flag, NEVER, &mut watch);
             if self.learns() {
-                waiter.catch_up(passed);
+                waiter.add_uncounted(passed);
                 waiter.learn(self.regime());
             }
             waiter.asleep().since(before)
@@ -279,7 +279,7 @@ struct Questions<'a, F> {
 }
 
 impl<F: FnMut() -> bool> Watch for Questions<'_, F> {
-    fn look(&mut self) -> WatchVerdict {
+    fn check(&mut self) -> WatchVerdict {
         if (self.question)() { WatchVerdict::Stop } else { WatchVerdict::Continue }
     }
 

@@ -253,7 +253,7 @@ impl TargetPart<'_> {
 
 /// Polls before a waiter sleeps until ranks have left the gate: a rank inside executes a few instructions, so
 /// it has left after one transfer of the line, or it has lost its core. As many polls as a
-/// [`Glance`](unisono_sync::Glance) makes, for the same reason.
+/// [`InitialPoll`](unisono_sync::InitialPoll) makes, for the same reason.
 const LEAVING: u32 = 64;
 /// The longest sleep until a rank has left the gate: leaving wakes no waiter, so the sleep ends by itself. A
 /// rank that has lost its core gets it back after a slice of 2 to 4 ms. A longer sleep delays the waiter by

@@ -175,7 +175,7 @@ impl MappedPath {
         }
         self.peers[target].stages = None;
         self.region.offers(me, target).offer(span, form);
-        let (mut budget, mut is_offered) = (BriefBudget::begin(self.patience.with(staged)), true);
+        let (mut budget, mut is_offered) = (BriefBudget::new(self.patience.with(staged)), true);
         loop {
             if self.region.offers(me, target).is_applied(span.end) {
                 let peer = &mut self.peers[target];
@@ -184,7 +184,7 @@ impl MappedPath {
                 return Ok(());
             }
             self.serve();
-            if budget.goes_on() {
+            if budget.is_left() {
                 continue;
             }
             if is_offered && self.region.offers(me, target).revoke(span.end, form) {
