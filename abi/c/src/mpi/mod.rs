@@ -35,7 +35,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::slice;
 use std::time::Duration;
 use unisono_linux::clock::{Nanos, ticks};
-use unisono_rma::{Error, Found, Job, JobMembership, Key, Rank, Window};
+use unisono_rma::{Error, HookOutcome, Job, JobMembership, Key, Rank, Window};
 
 /// The interval of progress calls into the host MPI while this rank waits. A wake-up costs a few
 /// microseconds; a message that needs this rank's progress waits at most this long.
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn unisono_mpi_job_shared(
         let call = move || {
             let before = ticks();
             progress();
-            if ticks().since(before) > moved { Found::Work } else { Found::Nothing }
+            if ticks().since(before) > moved { HookOutcome::Work } else { HookOutcome::Nothing }
         };
         made.while_waiting(PROGRESS_EVERY, Box::new(call));
         // SAFETY: the shim passes room for the handle.
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn unisono_mpi_job_without_agent(job: *mut JobHandle) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_window_patience(window: *mut WindowHandle, nanoseconds: u64) {
     let call = |window: &mut Window| {
-        window.set_patience(Some(Duration::from_nanos(nanoseconds)));
+        window.set_wait_timeout(Some(Duration::from_nanos(nanoseconds)));
         Ok(())
     };
     // SAFETY: the shim passes a live handle, with the window's mutex held.

@@ -1,9 +1,9 @@
 //! `UNISONO_MPI_STATS=1`: a table of the job's window operations, and a table of its wait times.
 //!
-//! Each process enters its windows into a [`Ledger`] when they end, and its waits into a [`WaitLedger`]. In
-//! MPI_Finalize the shim gathers both at the first rank of MPI_COMM_WORLD, which adds them up and prints the
-//! tables, or writes them as JSON into the file that `UNISONO_MPI_STATS_JSON` names. Ranks cannot gather if a
-//! session has no world or if the job aborts; then each process prints its own windows.
+//! Each process enters its windows into a [`StatsTable`] when they end, and its waits into a [`WaitLedger`].
+//! In MPI_Finalize the shim gathers both at the first rank of MPI_COMM_WORLD, which adds them up and prints
+//! the tables, or writes them as JSON into the file that `UNISONO_MPI_STATS_JSON` names. Ranks cannot gather
+//! if a session has no world or if the job aborts; then each process prints its own windows.
 
 use super::crowd::{JobWaits, WaitLedger};
 use super::wanted::{is_table_wanted, is_wanted, json_file};
@@ -15,11 +15,11 @@ use std::io::Write as _;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use unisono_linux::clock::Nanos;
-use unisono_rma::{Ledger, WindowStats};
+use unisono_rma::{StatsTable, WindowStats};
 
-static LEDGER: Mutex<Option<Ledger>> = Mutex::new(None);
+static LEDGER: Mutex<Option<StatsTable>> = Mutex::new(None);
 
-fn ledger() -> MutexGuard<'static, Option<Ledger>> {
+fn ledger() -> MutexGuard<'static, Option<StatsTable>> {
     // a panic leaves no half-made entry: `enter` panics before it changes the ledger or not at all
     LEDGER.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -27,7 +27,7 @@ fn ledger() -> MutexGuard<'static, Option<Ledger>> {
 /// Enters a window that ends.
 pub(crate) fn enter(name: &CStr, stats: WindowStats) {
     if is_wanted() {
-        ledger().get_or_insert_with(Ledger::new).enter(&name.to_string_lossy(), stats);
+        ledger().get_or_insert_with(StatsTable::new).add_window(&name.to_string_lossy(), stats);
     }
 }
 
@@ -59,10 +59,10 @@ pub unsafe extern "C" fn unisono_mpi_statistics_take(rank: c_int, bytes: *mut us
 }
 
 /// Decodes the entries of a process. `None`: the bytes are something else.
-fn decode(bytes: &[u8]) -> Option<(Ledger, WaitLedger)> {
+fn decode(bytes: &[u8]) -> Option<(StatsTable, WaitLedger)> {
     let (length, rest) = bytes.split_first_chunk::<8>()?;
     let (windows, waits) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
-    Some((Ledger::decode(windows)?, WaitLedger::decode(waits)?))
+    Some((StatsTable::decode(windows)?, WaitLedger::decode(waits)?))
 }
 
 /// Prints the sums of the entries of `ranks` ranks, which lie one after another in `all`. Writes them as JSON
@@ -70,7 +70,7 @@ fn decode(bytes: &[u8]) -> Option<(Ledger, WaitLedger)> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_statistics_print(all: *const u8, lengths: *const c_int, ranks: usize) {
     answer_or((), || {
-        let (mut windows, mut waits) = (Ledger::default(), JobWaits::default());
+        let (mut windows, mut waits) = (StatsTable::default(), JobWaits::default());
         let mut at = 0;
         // SAFETY: the shim passes one length for each rank.
         for length in unsafe { slice(lengths, ranks, "lengths") }? {
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn unisono_mpi_statistics_print(all: *const u8, lengths: *
     });
 }
 
-fn write(file: &Path, windows: &Ledger, waits: &JobWaits) {
+fn write(file: &Path, windows: &StatsTable, waits: &JobWaits) {
     let mut text = json(windows, waits).to_string();
     text.push('\n');
     if let Err(error) = std::fs::write(file, text) {
@@ -104,7 +104,7 @@ fn write(file: &Path, windows: &Ledger, waits: &JobWaits) {
     }
 }
 
-fn json(windows: &Ledger, waits: &JobWaits) -> Value {
+fn json(windows: &StatsTable, waits: &JobWaits) -> Value {
     let mut all = waits.json();
     let seconds = |nanos: Nanos| nanos.0 as f64 / 1e9;
     let row = |(name, count, stats): (&str, u64, &WindowStats)| {

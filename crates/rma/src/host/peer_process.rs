@@ -12,59 +12,59 @@ use unisono_linux::pidfd::{PidFd, start_time};
 use unisono_linux::process_vm;
 
 /// The processes whose descriptors any job holds.
-static KNOWN: Mutex<Vec<Weak<Kin>>> = Mutex::new(Vec::new());
+static KNOWN: Mutex<Vec<Weak<PeerProcess>>> = Mutex::new(Vec::new());
 
 /// Another process of this host, with its descriptors.
 #[derive(Debug)]
-pub(crate) struct Kin {
+pub(crate) struct PeerProcess {
     pub(crate) number: u32,
     started: u64,
-    pub(crate) process: PidFd,
+    pub(crate) pidfd: PidFd,
     memory: OnceLock<Option<process_vm::HeldMemory>>,
 }
 
 /// The reason why there is no descriptor of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unheld {
+pub(crate) enum ProcessUnavailable {
     Ended,
     /// The process lives, by its number and its start time, but the kernel or the limit of descriptors
     /// refuses a pidfd.
     Refused,
 }
 
-impl Kin {
+impl PeerProcess {
     /// Opens the process with this number and this start time.
-    pub(crate) fn hold(number: u32, started: u64) -> Result<Arc<Self>, Unheld> {
+    pub(crate) fn open(number: u32, started: u64) -> Result<Arc<Self>, ProcessUnavailable> {
         // No code panics with the lock held.
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|kin| kin.strong_count() > 0);
-        let is_it = |kin: &Arc<Self>| kin.number == number && kin.started == started;
-        if let Some(kin) = known.iter().filter_map(Weak::upgrade).find(is_it) {
-            return Ok(kin);
+        known.retain(|process| process.strong_count() > 0);
+        let is_it = |process: &Arc<Self>| process.number == number && process.started == started;
+        if let Some(process) = known.iter().filter_map(Weak::upgrade).find(is_it) {
+            return Ok(process);
         }
         // First open, then check: in this order the number cannot pass to another process in between.
-        let process = PidFd::open(number);
+        let pidfd = PidFd::open(number);
         if start_time(number) != Some(started) {
-            return Err(Unheld::Ended);
+            return Err(ProcessUnavailable::Ended);
         }
-        let process = process.map_err(|_| Unheld::Refused)?;
-        let kin = Arc::new(Self { number, started, process, memory: OnceLock::new() });
-        known.push(Arc::downgrade(&kin));
-        Ok(kin)
+        let pidfd = pidfd.map_err(|_| ProcessUnavailable::Refused)?;
+        let process = Arc::new(Self { number, started, pidfd, memory: OnceLock::new() });
+        known.push(Arc::downgrade(&process));
+        Ok(process)
     }
 
-    pub(crate) fn lives(&self) -> bool {
-        !self.process.has_ended(Some(Duration::ZERO)).unwrap_or(true)
+    pub(crate) fn is_alive(&self) -> bool {
+        !self.pidfd.has_ended(Some(Duration::ZERO)).unwrap_or(true)
     }
 
     /// Opens the process's memory, if the kernel lets this process read `word` at `address` there.
-    pub(crate) fn hold_memory(&self, address: usize, word: u64) {
+    pub(crate) fn open_memory(&self, address: usize, word: u64) {
         self.memory.get_or_init(|| {
             let held = process_vm::HeldMemory::open(self.number).ok()?;
             let mut found = [0; 8];
             let is_it = held.read(address, &mut found).is_ok() && u64::from_ne_bytes(found) == word;
             // The process still lives, so the number was its own when the memory was opened.
-            (is_it && self.lives()).then_some(held)
+            (is_it && self.is_alive()).then_some(held)
         });
     }
 
@@ -83,14 +83,18 @@ mod tests {
     fn jobs_share_what_they_hold_of_a_process_and_the_last_lets_go() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep(1) exists");
         let started = start_time(child.id()).expect("our child");
-        let one = Kin::hold(child.id(), started).expect("our child");
-        let other = Kin::hold(child.id(), started).expect("our child");
-        assert!(Arc::ptr_eq(&one, &other) && one.lives());
-        assert_eq!(Kin::hold(child.id(), started + 1).err(), Some(Unheld::Ended), "another process's time");
+        let one = PeerProcess::open(child.id(), started).expect("our child");
+        let other = PeerProcess::open(child.id(), started).expect("our child");
+        assert!(Arc::ptr_eq(&one, &other) && one.is_alive());
+        assert_eq!(
+            PeerProcess::open(child.id(), started + 1).err(),
+            Some(ProcessUnavailable::Ended),
+            "another process's time"
+        );
         child.kill().expect("our child");
         child.wait().expect("our child");
-        assert!(!one.lives());
+        assert!(!one.is_alive());
         drop((one, other));
-        assert_eq!(Kin::hold(child.id(), started).err(), Some(Unheld::Ended));
+        assert_eq!(PeerProcess::open(child.id(), started).err(), Some(ProcessUnavailable::Ended));
     }
 }

@@ -15,20 +15,20 @@ use unisono_sync::{
 };
 
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct FlagWaiter {
     waiter: Waiter,
     /// The line of this waiter's regime.
     lines: Lines,
 }
 
-impl Default for Waiting {
+impl Default for FlagWaiter {
     /// For bells, because any member may ring them.
     fn default() -> Self {
         Self::new(Wakeups::Symmetric(Scope::Shared))
     }
 }
 
-impl Waiting {
+impl FlagWaiter {
     /// For flags that are signalled with the same `wakeups`.
     pub(crate) fn new(wakeups: Wakeups) -> Self {
         let waiter = Waiter::new(Wait::Adaptive, SpinBudget::DEFAULT, wakeups);
@@ -71,27 +71,27 @@ impl Waiting {
         let verdict = self.waiter.policy(hints).wait(
             flag,
             target,
-            &mut FlagLook { host, until, checks: SparseChecks::default() },
+            &mut FlagWatch { host, until, checks: SparseChecks::default() },
         );
         self.waiter.learn(regime);
         verdict
     }
 }
 
-struct FlagLook<'a> {
+struct FlagWatch<'a> {
     host: &'a HostMembers,
     until: Option<Nanos>,
     /// The check for gone members reads a line of each member, so 16: about one check in 16 us of polling.
     checks: SparseChecks<16>,
 }
 
-impl Watch for FlagLook<'_> {
+impl Watch for FlagWatch<'_> {
     fn check(&mut self) -> WatchVerdict {
         if !self.checks.is_due() {
             return WatchVerdict::Continue;
         }
         let over = self.until.is_some_and(|until| now() >= until);
-        if over || self.host.who_is_gone().is_some() { WatchVerdict::Stop } else { WatchVerdict::Continue }
+        if over || self.host.gone_member().is_some() { WatchVerdict::Stop } else { WatchVerdict::Continue }
     }
 
     fn sleep_until(&mut self) -> Option<Nanos> {
