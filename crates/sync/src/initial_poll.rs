@@ -14,10 +14,10 @@
 //!   far  (median)                       243              216        129
 //! ```
 //! The host decides how far apart the two processors are, exposes it to no guest, and may change it while the
-//! program runs. So one of the two waiters measures: it times [`EpisodeBatch`]es of episodes, and now and
-//! then tries the other way. Both waiters poll in the way that it decides. If each decided for itself, the
-//! partner's choice would change the measurement, and the pair could settle on a mixture that is slower than
-//! either way.
+//! program runs. So one of the two waiters measures: it times batches of episodes ([`EpisodeBatch`]), and now
+//! and then tries the other way. Both waiters poll in the way that it decides. If each decided for itself,
+//! the partner's choice would change the measurement, and the pair could settle on a mixture that is slower
+//! than either way.
 
 use crate::atomics::{AtomicU32, Ordering, pause, ticks};
 use crate::flag::Flag;

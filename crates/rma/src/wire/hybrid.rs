@@ -52,7 +52,7 @@ pub struct Hybrid {
 
 impl Hybrid {
     /// Meets all others: through rank 0 over TCP, then the ranks of this host in shared memory. Collective:
-    /// waits until all have joined, at most for `timeout`. Fails with [`Error::Job`] for a meeting that
+    /// waits until all have joined, at most for `timeout`. Fails with [`Error::Job`] for a bootstrap that
     /// cannot be; otherwise as [`JobListener::connect_through`] and [`RingTransport::connect`].
     pub fn connect(place: &JobMembership, bootstrap: &Bootstrap, timeout: Duration) -> Result<Self, Error> {
         let start = Instant::now();
