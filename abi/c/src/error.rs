@@ -150,7 +150,7 @@ pub extern "C" fn unisono_status_name(status: c_int) -> *const c_char {
 
 /// Runs a call's body, keeps its error's text for [`unisono_error_text`], and stops panics from unwinding.
 #[inline]
-pub(crate) fn answer(body: impl FnOnce() -> Result<(), Error>) -> CallStatus {
+pub(crate) fn ffi_call(body: impl FnOnce() -> Result<(), Error>) -> CallStatus {
     // the error is handled inside the closure: moving it out would also slow down successful calls
     guarded(|| body().map_or_else(|error| failed(&error), |()| CallStatus::Ok))
 }
@@ -161,10 +161,10 @@ pub(crate) fn guarded(body: impl FnOnce() -> CallStatus) -> CallStatus {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| panicked(&*payload))
 }
 
-/// Like [`answer`], for calls that return no status: returns `otherwise` after an error.
-pub(crate) fn answer_or<T>(otherwise: T, body: impl FnOnce() -> Result<T, Error>) -> T {
+/// Like [`ffi_call`], for calls that return no status: returns `otherwise` after an error.
+pub(crate) fn ffi_call_or<T>(otherwise: T, body: impl FnOnce() -> Result<T, Error>) -> T {
     let mut answered = otherwise;
-    answer(|| {
+    ffi_call(|| {
         answered = body()?;
         Ok(())
     });
@@ -178,7 +178,7 @@ pub(crate) fn failed(error: &Error) -> CallStatus {
         // call
         return CallStatus::Again;
     }
-    keep(&error.to_string());
+    set_error_text(&error.to_string());
     status(error)
 }
 
@@ -188,11 +188,11 @@ pub(crate) fn failed(error: &Error) -> CallStatus {
 fn panicked(payload: &(dyn Any + Send)) -> CallStatus {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
-    keep(&format!("a mistake in libunisono: {text}; please report it, and end the program"));
+    set_error_text(&format!("a mistake in libunisono: {text}; please report it, and end the program"));
     CallStatus::Internal
 }
 
-pub(crate) fn keep(text: &str) {
+pub(crate) fn set_error_text(text: &str) {
     let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
     // a thread that is ending has lost its thread-local text, and needs none
     let _ = TEXT.try_with(|kept| kept.replace(text));
@@ -221,13 +221,13 @@ mod tests {
 
     #[test]
     fn a_panic_becomes_a_code_and_a_text() {
-        assert_eq!(answer(|| panic!("an {}", "invariant")), CallStatus::Internal);
+        assert_eq!(ffi_call(|| panic!("an {}", "invariant")), CallStatus::Internal);
         assert!(text().contains("an invariant"), "{}", text());
     }
 
     #[test]
     fn each_thread_has_its_own_text() {
-        assert_eq!(answer(|| Err(null("window"))), CallStatus::Arg);
+        assert_eq!(ffi_call(|| Err(null("window"))), CallStatus::Arg);
         std::thread::spawn(|| assert_eq!(text(), "")).join().expect("the other thread's text is empty");
         assert_eq!(text(), "window is NULL; pass a valid pointer");
     }
@@ -246,14 +246,14 @@ mod tests {
     #[test]
     fn a_rank_that_is_gone_and_a_limit_have_statuses_of_their_own() {
         let gone = Error::Gone { rank: Rank(3), why: "process 7 died".to_owned() };
-        assert_eq!(answer(|| Err(gone)), CallStatus::Gone);
+        assert_eq!(ffi_call(|| Err(gone)), CallStatus::Gone);
         assert!(text().contains("process 7 died"), "{}", text());
         let limit = Error::Exhausted {
             doing: "map a window".to_owned(),
             source: std::io::ErrorKind::OutOfMemory.into(),
         };
-        assert_eq!(answer(|| Err(limit)), CallStatus::NoMem);
-        assert_eq!(answer(|| Err(Error::NotYet)), CallStatus::Again);
+        assert_eq!(ffi_call(|| Err(limit)), CallStatus::NoMem);
+        assert_eq!(ffi_call(|| Err(Error::NotYet)), CallStatus::Again);
     }
 
     #[test]
@@ -270,15 +270,15 @@ mod tests {
             include_str!("mpi/mod.rs"),
             include_str!("mpi/statistics.rs"),
         ];
-        // each of these ends in `answer`; the last is the function that `unisono_client_connect` calls
+        // each of these ends in `ffi_call`; the last is the function that `unisono_client_connect` calls
         let guards = [
-            "answer(|",
-            "answer_or(",
+            "ffi_call(|",
+            "ffi_call_or(",
             "hand_out(",
-            "on(window,",
-            "made(job,",
+            "with_window(window,",
+            "make_window(job,",
             "transfer(",
-            "told(",
+            "ffi_events_call(",
             "unisono_client_open(&",
         ];
         let exports = files.iter().flat_map(|text| text.split("pub unsafe extern \"C\" fn ").skip(1));

@@ -1,6 +1,6 @@
 //! Jobs: join, barrier, gather, finalize.
 
-use crate::error::{CallStatus, answer, argument, null};
+use crate::error::{CallStatus, argument, ffi_call, null};
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
 use unisono_rma::{Error, Job};
@@ -23,7 +23,7 @@ pub(crate) unsafe fn job<'a>(job: *mut JobHandle) -> Result<&'a mut Job, Error> 
 ///
 /// # Safety
 /// `to` is null or writable.
-pub(crate) unsafe fn give(to: *mut *mut JobHandle, made: Job) -> Result<(), Error> {
+pub(crate) unsafe fn write_handle(to: *mut *mut JobHandle, made: Job) -> Result<(), Error> {
     // SAFETY: null or writable; the caller guarantees it.
     let to = unsafe { to.as_mut() }.ok_or_else(|| null("job"))?;
     *to = Box::into_raw(Box::new(JobHandle(made)));
@@ -35,7 +35,7 @@ pub(crate) unsafe fn give(to: *mut *mut JobHandle, made: Job) -> Result<(), Erro
 /// minute).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_job_join(job: *mut *mut JobHandle, patience_s: f64) -> CallStatus {
-    answer(|| {
+    ffi_call(|| {
         // SAFETY: unisono.h requires NULL or room for the handle.
         let to = unsafe { job.as_mut() }.ok_or_else(|| null("job"))?;
         *to = std::ptr::null_mut();
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn unisono_job_join(job: *mut *mut JobHandle, patience_s: 
         let patience = patience.unwrap_or(Duration::from_secs(60));
         let joined = Job::join(patience)?.or_else(|| Job::threads(1).pop());
         // SAFETY: the place for the handle, which is not NULL.
-        unsafe { give(job, joined.ok_or_else(|| null("job"))?) }
+        unsafe { write_handle(job, joined.ok_or_else(|| null("job"))?) }
     })
 }
 
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn unisono_job_size(job: *const JobHandle) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_job_barrier(job: *mut JobHandle) -> CallStatus {
     // SAFETY: unisono.h requires a live handle that no other thread uses now.
-    answer(|| unsafe { self::job(job) }?.barrier())
+    ffi_call(|| unsafe { self::job(job) }?.barrier())
 }
 
 /// Gathers `bytes` bytes of every rank at every rank. `all` has room for `bytes` times the job's size, and
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn unisono_job_gather(
     bytes: usize,
     all: *mut c_void,
 ) -> CallStatus {
-    answer(|| {
+    ffi_call(|| {
         // SAFETY: unisono.h requires a live handle that no other thread uses now.
         let job = unsafe { self::job(job) }?;
         if bytes > 0 && (data.is_null() || all.is_null()) {
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn unisono_job_gather(
 /// Leaves the job and sets `*job` to NULL. Free the job's windows first. Collective.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_job_finalize(job: *mut *mut JobHandle) -> CallStatus {
-    answer(|| {
+    ffi_call(|| {
         // SAFETY: unisono.h requires NULL or the address of a handle.
         let from = unsafe { job.as_mut() }.ok_or_else(|| null("job"))?;
         if from.is_null() {

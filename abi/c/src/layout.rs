@@ -1,6 +1,6 @@
 //! Layouts: the places of a transfer's data in the origin's or the target's memory.
 
-use crate::error::{CallStatus, answer, argument, null};
+use crate::error::{CallStatus, argument, ffi_call, null};
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use unisono_rma::{Element, Error, Layout, Run};
@@ -101,7 +101,7 @@ pub(crate) unsafe fn layout<'a>(layout: *const LayoutHandle) -> Result<&'a Layou
 ///
 /// # Safety
 /// `to` is null or writable.
-pub(crate) unsafe fn give(to: *mut *mut LayoutHandle, made: Layout) -> Result<(), Error> {
+pub(crate) unsafe fn write_handle(to: *mut *mut LayoutHandle, made: Layout) -> Result<(), Error> {
     // SAFETY: null or writable; the caller guarantees it.
     let to = unsafe { to.as_mut() }.ok_or_else(|| null("layout"))?;
     *to = Box::into_raw(Box::new(LayoutHandle(made)));
@@ -139,10 +139,10 @@ pub unsafe extern "C" fn unisono_layout_strided(
     stride: i64,
     layout: *mut *mut LayoutHandle,
 ) -> CallStatus {
-    answer(|| {
+    ffi_call(|| {
         let made = Layout::strided(self::element(element)?, count, length, stride)?;
         // SAFETY: unisono.h requires NULL or room for the handle.
-        unsafe { give(layout, made) }
+        unsafe { write_handle(layout, made) }
     })
 }
 
@@ -156,7 +156,7 @@ pub unsafe extern "C" fn unisono_layout_indexed(
     lengths: *const u64,
     layout: *mut *mut LayoutHandle,
 ) -> CallStatus {
-    answer(|| {
+    ffi_call(|| {
         // SAFETY: unisono.h requires an array of `blocks` numbers.
         let offsets = unsafe { slice(offsets, blocks, "offsets") }?;
         // SAFETY: unisono.h requires an array of `blocks` numbers.
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn unisono_layout_indexed(
         let blocks: Vec<(i64, u64)> = offsets.iter().copied().zip(lengths.iter().copied()).collect();
         let made = Layout::indexed(self::element(element)?, &blocks)?;
         // SAFETY: unisono.h requires NULL or room for the handle.
-        unsafe { give(layout, made) }
+        unsafe { write_handle(layout, made) }
     })
 }
 
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn unisono_layout_runs(
     element: c_int,
     layout: *mut *mut LayoutHandle,
 ) -> CallStatus {
-    answer(|| {
+    ffi_call(|| {
         // SAFETY: unisono.h requires an array of `count` runs.
         let runs = unsafe { slice(runs, count, "runs") }?;
         let run = |run: &LayoutRun| Run {
@@ -191,7 +191,7 @@ pub unsafe extern "C" fn unisono_layout_runs(
         let element = if element == 0 { None } else { Some(self::element(element)?) };
         let made = Layout::from_runs(runs.iter().map(run).collect(), extent, element)?;
         // SAFETY: unisono.h requires NULL or room for the handle.
-        unsafe { give(layout, made) }
+        unsafe { write_handle(layout, made) }
     })
 }
 
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn unisono_layout_extent(layout: *const LayoutHandle) -> i
 /// Frees a layout and sets `*layout` to NULL. Operations that use it may still be in progress.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_layout_free(layout: *mut *mut LayoutHandle) -> CallStatus {
-    answer(|| {
+    ffi_call(|| {
         // SAFETY: unisono.h requires NULL or the address of a handle.
         let from = unsafe { layout.as_mut() }.ok_or_else(|| null("layout"))?;
         let was = std::mem::replace(from, std::ptr::null_mut());

@@ -8,7 +8,7 @@
 use crate::error::{CallStatus, argument, null, rank};
 use crate::layout::{LayoutHandle, element};
 use crate::request::{self, RequestHandle};
-use crate::window::{WindowHandle, on};
+use crate::window::{WindowHandle, with_window};
 use std::ffi::{c_int, c_void};
 use unisono_rma::{Element, Error, Layout, Operation, Sink, Source, Target, Window};
 
@@ -94,12 +94,12 @@ unsafe fn transfer(
         issue(window, (origin, origin_count, near), target)?;
         if let (Some(request), Some(made)) = (request, made) {
             // SAFETY: null or writable; the caller guarantees it.
-            unsafe { request::give(request, made) };
+            unsafe { request::write_handle(request, made) };
         }
         Ok(())
     };
     // SAFETY: null or a live handle; the caller guarantees it.
-    unsafe { on(window, call) }
+    unsafe { with_window(window, call) }
 }
 
 #[inline(always)] // the fast path of every put: inlined into both forms
@@ -352,7 +352,7 @@ pub unsafe extern "C" fn unisono_fetch_and_op(
         unsafe { window.raw_fetch_and_op(origin.cast(), result.cast(), element, target, operation) }
     };
     // SAFETY: unisono.h requires a live handle that no other thread uses now.
-    unsafe { on(window, call) }
+    unsafe { with_window(window, call) }
 }
 
 /// Stores the target's element in `result`, and replaces it with the origin's element if it was equal to
@@ -377,7 +377,7 @@ pub unsafe extern "C" fn unisono_compare_and_swap(
         unsafe { window.raw_compare_and_swap(origin, compare, result, element, target) }
     };
     // SAFETY: unisono.h requires a live handle that no other thread uses now.
-    unsafe { on(window, call) }
+    unsafe { with_window(window, call) }
 }
 
 #[cfg(test)]

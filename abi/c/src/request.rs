@@ -1,7 +1,7 @@
 //! Requests: operations whose completion at the origin the program can wait for or test individually.
 
 use crate::error::{CallStatus, null};
-use crate::window::{WindowHandle, on};
+use crate::window::{WindowHandle, with_window};
 use std::ffi::c_int;
 use unisono_rma::{Request, Window};
 
@@ -13,7 +13,7 @@ pub struct RequestHandle(Request);
 ///
 /// # Safety
 /// `to` is null or writable.
-pub(crate) unsafe fn give(to: *mut *mut RequestHandle, issued: Request) {
+pub(crate) unsafe fn write_handle(to: *mut *mut RequestHandle, issued: Request) {
     // SAFETY: null or writable; the caller guarantees it.
     if let Some(to) = unsafe { to.as_mut() } {
         *to = Box::into_raw(Box::new(RequestHandle(issued)));
@@ -37,7 +37,7 @@ pub unsafe extern "C" fn unisono_request_wait(
         window.wait_request(owned.0)
     };
     // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
-    unsafe { on(window, call) }
+    unsafe { with_window(window, call) }
 }
 
 /// Tests whether the operation is complete at the origin. If so, sets `*done` to 1 and `*request` to NULL;
@@ -64,5 +64,5 @@ pub unsafe extern "C" fn unisono_request_test(
         Ok(())
     };
     // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
-    unsafe { on(window, call) }
+    unsafe { with_window(window, call) }
 }

@@ -2,7 +2,7 @@
 
 use crate::error::{CallStatus, argument, null, rank};
 use crate::layout::slice;
-use crate::window::{WindowHandle, on};
+use crate::window::{WindowHandle, with_window};
 use std::ffi::c_int;
 use unisono_rma::{Assert, Error, Lock, Rank, Window};
 
@@ -56,7 +56,7 @@ unsafe fn group(ranks: *const c_int, count: usize) -> Result<Vec<Rank>, Error> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_fence(window: *mut WindowHandle, assert: c_int) -> CallStatus {
     // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
-    unsafe { on(window, |window| window.fence(self::assert(assert)?)) }
+    unsafe { with_window(window, |window| window.fence(self::assert(assert)?)) }
 }
 
 /// Exposes this rank's part to `count` origins. Does not wait.
@@ -70,7 +70,7 @@ pub unsafe extern "C" fn unisono_window_post(
     // SAFETY: unisono.h requires an array of `count` numbers.
     let call = |window: &mut Window| window.post(&unsafe { group(ranks, count) }?, self::assert(assert)?);
     // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
-    unsafe { on(window, call) }
+    unsafe { with_window(window, call) }
 }
 
 /// Begins an access epoch to `count` targets. Does not wait.
@@ -84,21 +84,21 @@ pub unsafe extern "C" fn unisono_window_start(
     // SAFETY: unisono.h requires an array of `count` numbers.
     let call = |window: &mut Window| window.start(&unsafe { group(ranks, count) }?, self::assert(assert)?);
     // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
-    unsafe { on(window, call) }
+    unsafe { with_window(window, call) }
 }
 
 /// Ends the access epoch that start began.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_complete(window: *mut WindowHandle) -> CallStatus {
     // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
-    unsafe { on(window, |window| window.complete()) }
+    unsafe { with_window(window, |window| window.complete()) }
 }
 
 /// Ends the exposure epoch that post began: waits until every origin has called complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_wait(window: *mut WindowHandle) -> CallStatus {
     // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
-    unsafe { on(window, |window| window.wait()) }
+    unsafe { with_window(window, |window| window.wait()) }
 }
 
 /// Tests whether every origin has called complete. If so, sets `*done` to 1 and ends the exposure epoch;
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn unisono_window_test(window: *mut WindowHandle, done: *m
         Ok(())
     };
     // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
-    unsafe { on(window, call) }
+    unsafe { with_window(window, call) }
 }
 
 /// Begins a passive access epoch to `target`; `lock` is a value of unisono_lock. May return before this rank
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn unisono_window_lock(
         window.lock(rank(target)?, lock, self::assert(assert)?)
     };
     // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
-    unsafe { on(window, call) }
+    unsafe { with_window(window, call) }
 }
 
 /// Ends the passive epoch to `target`: its operations are complete at the origin. unisono_window_settle()
@@ -140,14 +140,14 @@ pub unsafe extern "C" fn unisono_window_lock(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_unlock(window: *mut WindowHandle, target: c_int) -> CallStatus {
     // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
-    unsafe { on(window, |window| window.unlock(rank(target)?)) }
+    unsafe { with_window(window, |window| window.unlock(rank(target)?)) }
 }
 
 /// Begins a passive access epoch to all ranks, with a shared lock at each.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_lock_all(window: *mut WindowHandle, assert: c_int) -> CallStatus {
     // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
-    unsafe { on(window, |window| window.lock_all(self::assert(assert)?)) }
+    unsafe { with_window(window, |window| window.lock_all(self::assert(assert)?)) }
 }
 
 /// Ends the passive epoch that lock_all began: its operations are complete at the origin.
@@ -155,21 +155,21 @@ pub unsafe extern "C" fn unisono_window_lock_all(window: *mut WindowHandle, asse
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_unlock_all(window: *mut WindowHandle) -> CallStatus {
     // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
-    unsafe { on(window, |window| window.unlock_all()) }
+    unsafe { with_window(window, |window| window.unlock_all()) }
 }
 
 /// Completes all operations to `target` at origin and target; the epoch goes on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_flush(window: *mut WindowHandle, target: c_int) -> CallStatus {
     // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
-    unsafe { on(window, |window| window.flush(rank(target)?)) }
+    unsafe { with_window(window, |window| window.flush(rank(target)?)) }
 }
 
 /// Like unisono_window_flush(), for every target.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_flush_all(window: *mut WindowHandle) -> CallStatus {
     // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
-    unsafe { on(window, |window| window.flush_all()) }
+    unsafe { with_window(window, |window| window.flush_all()) }
 }
 
 /// Completes all operations to `target` at the origin: the program may use its buffers again, and results
@@ -177,14 +177,14 @@ pub unsafe extern "C" fn unisono_window_flush_all(window: *mut WindowHandle) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_flush_local(window: *mut WindowHandle, target: c_int) -> CallStatus {
     // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
-    unsafe { on(window, |window| window.flush_local(rank(target)?)) }
+    unsafe { with_window(window, |window| window.flush_local(rank(target)?)) }
 }
 
 /// Like unisono_window_flush_local(), for every target.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_flush_local_all(window: *mut WindowHandle) -> CallStatus {
     // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
-    unsafe { on(window, |window| window.flush_local_all()) }
+    unsafe { with_window(window, |window| window.flush_local_all()) }
 }
 
 /// In a passive epoch: makes this rank's loads and stores visible to other ranks' operations on its part, and
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn unisono_window_flush_local_all(window: *mut WindowHandl
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_sync(window: *mut WindowHandle) -> CallStatus {
     // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
-    unsafe { on(window, |window| window.sync()) }
+    unsafe { with_window(window, |window| window.sync()) }
 }
 
 /// Applies operations that other ranks have sent, and sends operations that this rank holds back. Never
@@ -200,7 +200,7 @@ pub unsafe extern "C" fn unisono_window_sync(window: *mut WindowHandle) -> CallS
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_progress(window: *mut WindowHandle) -> CallStatus {
     // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
-    unsafe { on(window, |window| window.progress()) }
+    unsafe { with_window(window, |window| window.progress()) }
 }
 
 /// Waits until every operation of the passive epochs that have ended is complete at its target. Needs no
@@ -210,5 +210,5 @@ pub unsafe extern "C" fn unisono_window_progress(window: *mut WindowHandle) -> C
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_settle(window: *mut WindowHandle) -> CallStatus {
     // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
-    unsafe { on(window, |window| window.settle()) }
+    unsafe { with_window(window, |window| window.settle()) }
 }

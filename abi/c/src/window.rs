@@ -1,7 +1,7 @@
 //! Windows: making and freeing windows, attaching memory, and finding other ranks' parts in this address
 //! space.
 
-use crate::error::{CallStatus, answer, argument, null, rank};
+use crate::error::{CallStatus, argument, ffi_call, null, rank};
 use crate::job::{JobHandle, job};
 use std::ffi::{c_int, c_void};
 use unisono_rma::{Completion, Error, Job, Locks, Spec, Style, Window};
@@ -45,12 +45,12 @@ pub struct WindowSpec {
 /// # Safety
 /// `window` is null or a live handle that no other thread uses now.
 #[inline]
-pub(crate) unsafe fn on(
+pub(crate) unsafe fn with_window(
     window: *mut WindowHandle,
     call: impl FnOnce(&mut Window) -> Result<(), Error>,
 ) -> CallStatus {
     // SAFETY: null or a live handle of this thread's; the caller guarantees it.
-    answer(|| match unsafe { window.as_mut() } {
+    ffi_call(|| match unsafe { window.as_mut() } {
         Some(WindowHandle(window)) => call(window),
         None => Err(null("window")),
     })
@@ -81,13 +81,13 @@ unsafe fn spec(spec: *const WindowSpec) -> Result<Spec, Error> {
 ///
 /// # Safety
 /// The pointers are null or valid; no other thread uses the job now.
-unsafe fn made(
+unsafe fn make_window(
     job: *mut JobHandle,
     spec: *const WindowSpec,
     to: *mut *mut WindowHandle,
     make: impl FnOnce(&mut Job, Spec) -> Result<Window, Error>,
 ) -> CallStatus {
-    answer(|| {
+    ffi_call(|| {
         // SAFETY: null or writable; the caller guarantees it.
         let to = unsafe { to.as_mut() }.ok_or_else(|| null("window"))?;
         *to = std::ptr::null_mut();
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn unisono_window_allocate(
         Ok(made)
     };
     // SAFETY: unisono.h requires null or valid pointers, and one thread at a time per job.
-    unsafe { made(job, spec, window, make) }
+    unsafe { make_window(job, spec, window, make) }
 }
 
 /// Makes a window of `bytes` bytes of the program's memory at `base`. The memory stays valid until the window
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn unisono_window_create(
         unsafe { job.create(base.cast(), bytes, spec) }
     };
     // SAFETY: unisono.h requires null or valid pointers, and one thread at a time per job.
-    unsafe { made(job, spec, window, make) }
+    unsafe { make_window(job, spec, window, make) }
 }
 
 /// Makes a window without memory: ranks attach memory later. Displacements are addresses. Collective.
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn unisono_window_dynamic(
     window: *mut *mut WindowHandle,
 ) -> CallStatus {
     // SAFETY: unisono.h requires null or valid pointers, and one thread at a time per job.
-    unsafe { made(job, spec, window, |job, spec| job.dynamic(spec)) }
+    unsafe { make_window(job, spec, window, |job, spec| job.dynamic(spec)) }
 }
 
 /// Attaches memory of this rank to a dynamic window. The memory stays valid until the program detaches it.
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn unisono_window_attach(
     // SAFETY: unisono.h requires that the memory stays valid until it is detached.
     let call = |window: &mut Window| unsafe { window.attach(address.cast(), bytes) };
     // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
-    unsafe { on(window, call) }
+    unsafe { with_window(window, call) }
 }
 
 /// Detaches memory that the program attached at this address.
@@ -173,7 +173,7 @@ pub unsafe extern "C" fn unisono_window_detach(
     address: *mut c_void,
 ) -> CallStatus {
     // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
-    unsafe { on(window, |window| window.detach(address.cast())) }
+    unsafe { with_window(window, |window| window.detach(address.cast())) }
 }
 
 /// The address of rank `rank`'s part in this process, its size in bytes, and its displacement unit; each
@@ -204,7 +204,7 @@ pub unsafe extern "C" fn unisono_window_mapped(
         Ok(())
     };
     // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
-    unsafe { on(window, call) }
+    unsafe { with_window(window, call) }
 }
 
 /// Frees the window and sets the handle to null. `before` reads the window just before.
@@ -233,5 +233,5 @@ pub(crate) unsafe fn free<T>(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_free(window: *mut *mut WindowHandle) -> CallStatus {
     // SAFETY: unisono.h requires NULL or the address of a handle.
-    answer(|| unsafe { free(window, |_| ()) })
+    ffi_call(|| unsafe { free(window, |_| ()) })
 }

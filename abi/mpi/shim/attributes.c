@@ -370,7 +370,7 @@ BOTH(int, Win_get_info, (MPI_Win win, MPI_Info *info))
 	code = PMPI_Info_create(info);
 	if (code)
 		return code;
-	PMPI_Info_set(*info, "no_locks", window->no_locks_said);
+	PMPI_Info_set(*info, "no_locks", window->no_locks_hint);
 	PMPI_Info_set(*info, "unisono_local_completion", window->local_completion ? "true" : "false");
 	PMPI_Info_set(*info, "accumulate_ordering", window->accumulate_ordering);
 	PMPI_Info_set(*info, "accumulate_ops", window->accumulate_ops);
@@ -378,6 +378,6 @@ BOTH(int, Win_get_info, (MPI_Win win, MPI_Info *info))
 		PMPI_Info_set(*info, "mpi_accumulate_granularity", window->granularity);
 	PMPI_Info_set(*info, "same_size", window->same_size);
 	if (window->flavor == MPI_WIN_FLAVOR_SHARED)
-		PMPI_Info_set(*info, "alloc_shared_noncontig", window->noncontiguous_said);
+		PMPI_Info_set(*info, "alloc_shared_noncontig", window->noncontiguous_hint);
 	return PMPI_Info_set(*info, "same_disp_unit", window->same_disp_unit);
 }

@@ -8,26 +8,17 @@
  * order of additions. Floating-point results agree only if both forms add in the same order, which orders.c
  * finds out by trials.
  */
-#include "crowded.h"
-
-int finish_collective(unisono_mpi_wait_call call, int code, struct request_question *asked)
-{
-	if (UNLIKELY(code))
-		return code;
-	if (UNLIKELY(atomic_load_explicit(napping, memory_order_relaxed)))
-		unisono_mpi_crowd_ring_undirected();
-	return await(call, UNISONO_MPI_WAIT_KIND_UNDIRECTED, ask_request, &asked->question);
-}
+#include "waiting.h"
 
 /* The record of a communicator whose collectives can be served; NULL otherwise. */
-static struct fellows *served(MPI_Comm comm)
+static struct comm_record *servable(MPI_Comm comm)
 {
-	struct fellows *fellows;
+	struct comm_record *record;
 
 	if (LIKELY(!ranks_outnumber) || !waits_served)
 		return NULL;
-	fellows = fellows_of(comm);
-	return fellows && fellows->all_here && fellows->size > 1 ? fellows : NULL;
+	record = comm_record_of(comm);
+	return record && record->all_here && record->size > 1 ? record : NULL;
 }
 
 /* The size of a buffer in bytes; if it is unknown, a size above the limit. */
@@ -45,16 +36,16 @@ static MPI_Aint bytes_of(int count, MPI_Datatype type)
  * 32nd, and so on at powers of two. Their share falls, so they cost little of the run time however slow they
  * are.
  */
-static bool is_sample(struct fellows *fellows)
+static bool is_sample(struct comm_record *record)
 {
-	unsigned calls = ++fellows->calls;
+	unsigned calls = ++record->calls;
 
 	return UNLIKELY(waits_counted) && calls >= 16 && (calls & (calls - 1)) == 0;
 }
 
-#define UNLESS_SAMPLE(fellows, name, call)                                                                   \
+#define UNLESS_SAMPLE(record, name, call)                                                                    \
 	do {                                                                                                 \
-		if (is_sample(fellows))                                                                      \
+		if (is_sample(record))                                                                       \
 			return TIMED(name, unisono_mpi_crowd_sampled, call);                                 \
 	} while (0)
 
@@ -63,23 +54,23 @@ static bool is_sample(struct fellows *fellows)
 
 BOTH(int, Bcast, (void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm))
 {
-	struct request_question collective = { .question = { 0 } };
-	struct fellows *fellows = served(comm);
+	struct polled_request collective = { .completion = { 0 } };
+	struct comm_record *record = servable(comm);
 
-	if (LIKELY(!fellows) || bytes_of(count, type) > MAX_COLLECTIVE_BYTES)
+	if (LIKELY(!record) || bytes_of(count, type) > MAX_COLLECTIVE_BYTES)
 		return HOSTS(BCAST, PMPI_Bcast(buffer, count, type, root, comm));
-	UNLESS_SAMPLE(fellows, BCAST, PMPI_Bcast(buffer, count, type, root, comm));
+	UNLESS_SAMPLE(record, BCAST, PMPI_Bcast(buffer, count, type, root, comm));
 	return finish_collective(UNISONO_MPI_WAIT_CALL_BCAST,
 				 PMPI_Ibcast(buffer, count, type, root, comm, &collective.request),
 				 &collective);
 }
 
 /* Serves the first barriers of a communicator, before the engine takes over. */
-int barrier_served(MPI_Comm comm)
+int barrier_of_host(MPI_Comm comm)
 {
-	struct request_question collective = { .question = { 0 } };
+	struct polled_request collective = { .completion = { 0 } };
 
-	if (!served(comm))
+	if (!servable(comm))
 		return HOSTS(BARRIER, PMPI_Barrier(comm));
 	return finish_collective(UNISONO_MPI_WAIT_CALL_BARRIER, PMPI_Ibarrier(comm, &collective.request),
 				 &collective);
@@ -90,8 +81,8 @@ BOTH(int, Ibarrier, (MPI_Comm comm, MPI_Request *request))
 {
 	int code = PMPI_Ibarrier(comm, request);
 
-	undirected = true;
-	if (UNLIKELY(atomic_load_explicit(napping, memory_order_relaxed)))
+	needs_other_ranks = true;
+	if (UNLIKELY(atomic_load_explicit(sleeping_ranks, memory_order_relaxed)))
 		unisono_mpi_crowd_ring_undirected();
 	return code;
 }
@@ -134,26 +125,26 @@ static bool is_logical(MPI_Op op)
 
 BOTH(int, Allreduce, (const void *in, void *out, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm))
 {
-	struct request_question collective = { .question = { 0 } };
-	struct fellows *fellows = served(comm);
+	struct polled_request collective = { .completion = { 0 } };
+	struct comm_record *record = servable(comm);
 	enum element element;
-	bool is_one;
+	bool same_order;
 	int code;
 
-	if (LIKELY(!fellows) || count < 1 || bytes_of(count, type) > MAX_COLLECTIVE_BYTES)
+	if (LIKELY(!record) || count < 1 || bytes_of(count, type) > MAX_COLLECTIVE_BYTES)
 		return HOSTS(ALLREDUCE, PMPI_Allreduce(in, out, count, type, op, comm));
 	element = element_of(type);
 	if (element == INTEGER ? !is_arithmetic(op) && !is_logical(op)
 			       : !is_arithmetic(op) || element == OTHER)
 		return HOSTS(ALLREDUCE, PMPI_Allreduce(in, out, count, type, op, comm));
 	if (element != INTEGER) {
-		code = order_is_one(fellows, type, count, element == DOUBLE, comm, &is_one);
+		code = order_is_same(record, type, count, element == DOUBLE, comm, &same_order);
 		if (code)
 			return code;
-		if (!is_one)
+		if (!same_order)
 			return HOSTS(ALLREDUCE, PMPI_Allreduce(in, out, count, type, op, comm));
 	}
-	UNLESS_SAMPLE(fellows, ALLREDUCE, PMPI_Allreduce(in, out, count, type, op, comm));
+	UNLESS_SAMPLE(record, ALLREDUCE, PMPI_Allreduce(in, out, count, type, op, comm));
 	return finish_collective(UNISONO_MPI_WAIT_CALL_ALLREDUCE,
 				 PMPI_Iallreduce(in, out, count, type, op, comm, &collective.request),
 				 &collective);

@@ -74,7 +74,7 @@ static int code_of_gone(const char *words)
 	static struct {
 		char words[MPI_MAX_ERROR_STRING];
 		int code;
-	} said[MAX_MESSAGES];
+	} messages[MAX_MESSAGES];
 	static int class = MPI_ERR_OTHER, count;
 	int at = 0, code;
 
@@ -84,14 +84,14 @@ static int code_of_gone(const char *words)
 		class = code;
 	}
 	code = class;
-	while (at < count && strncmp(said[at].words, words, sizeof said[at].words - 1))
+	while (at < count && strncmp(messages[at].words, words, sizeof messages[at].words - 1))
 		at++;
 	if (at < count) {
-		code = said[at].code;
+		code = messages[at].code;
 	} else if (class != MPI_ERR_OTHER && count < MAX_MESSAGES && !PMPI_Add_error_code(class, &code)) {
-		snprintf(said[at].words, sizeof said[at].words, "%s", words);
-		PMPI_Add_error_string(code, said[at].words);
-		said[count++].code = code;
+		snprintf(messages[at].words, sizeof messages[at].words, "%s", words);
+		PMPI_Add_error_string(code, messages[at].words);
+		messages[count++].code = code;
 	}
 	pthread_mutex_unlock(&guard);
 	return code;
@@ -103,7 +103,7 @@ int code_of_status(unisono_status status)
 }
 
 /* Prints the program's last message: the caller ends the program next. */
-static void say(const char *call, int code, const char *words)
+static void print_error(const char *call, int code, const char *words)
 {
 	char text[MPI_MAX_ERROR_STRING] = "";
 	int length, rank = -1, class = code;
@@ -134,7 +134,7 @@ int window_error(struct window *window, const char *call, int code, const char *
 	} else if (window->handler.handle != MPI_ERRORS_RETURN) {
 		int class = code;
 
-		say(call, code, words);
+		print_error(call, code, words);
 		PMPI_Error_class(code, &class);
 		MPI_Abort(MPI_COMM_WORLD, class);
 	}
@@ -148,7 +148,7 @@ int comm_error(MPI_Comm comm, const char *call, int code, const char *words)
 
 	if (!PMPI_Comm_get_errhandler(comm, &handler)) {
 		if (handler == MPI_ERRORS_ARE_FATAL)
-			say(call, code, words);
+			print_error(call, code, words);
 		MPI_Errhandler_free(&handler);
 	}
 	PMPI_Comm_call_errhandler(comm, code);
@@ -170,7 +170,7 @@ static struct handler_record *record_of(MPI_Errhandler handle)
 }
 
 /* Frees a record that neither the program nor a window uses any more. */
-static void settle(struct handler_record *record)
+static void release_record(struct handler_record *record)
 {
 	int (*host_free)(MPI_Errhandler *) = (int (*)(MPI_Errhandler *))host("PMPI_Errhandler_free");
 
@@ -202,7 +202,7 @@ static int record_new(MPI_Errhandler handle, void (*function)(void), bool fortra
 	return MPI_SUCCESS;
 }
 
-static int create(void (*function)(void), bool fortran, MPI_Errhandler *handle)
+static int create_handler(void (*function)(void), bool fortran, MPI_Errhandler *handle)
 {
 	int (*host_create)(MPI_Win_errhandler_function *, MPI_Errhandler *) =
 		(int (*)(MPI_Win_errhandler_function *, MPI_Errhandler *))host("PMPI_Win_create_errhandler");
@@ -213,7 +213,7 @@ static int create(void (*function)(void), bool fortran, MPI_Errhandler *handle)
 
 BOTH(int, Win_create_errhandler, (MPI_Win_errhandler_function * function, MPI_Errhandler *handle))
 {
-	return create((void (*)(void))function, false, handle);
+	return create_handler((void (*)(void))function, false, handle);
 }
 
 /* Records a handler for Fortran bindings that do not go through the C function. */
@@ -221,7 +221,7 @@ MPI_Errhandler handler_recorded(void (*function)(void), bool fortran)
 {
 	MPI_Errhandler handle;
 
-	return create(function, fortran, &handle) ? MPI_ERRHANDLER_NULL : handle;
+	return create_handler(function, fortran, &handle) ? MPI_ERRHANDLER_NULL : handle;
 }
 
 void handler_default(struct handler *handler)
@@ -235,7 +235,7 @@ void handler_drop(struct handler *handler)
 	pthread_mutex_lock(&guard);
 	if (handler->record) {
 		handler->record->windows--;
-		settle(handler->record);
+		release_record(handler->record);
 	}
 	pthread_mutex_unlock(&guard);
 	handler_default(handler);
@@ -312,7 +312,7 @@ BOTH(int, Errhandler_free, (MPI_Errhandler * handle))
 	record = record_of(*handle);
 	if (record) {
 		record->handles--;
-		settle(record);
+		release_record(record);
 	}
 	pthread_mutex_unlock(&guard);
 	if (!record)

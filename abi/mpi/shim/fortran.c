@@ -19,7 +19,7 @@
 	PUBLIC type PMPI_##upper arguments __attribute__((alias("ompi_" #lower "_f")));                      \
 	PUBLIC type ompi_##lower##_f arguments
 
-static void answer(MPI_Fint *ierror, int code)
+static void set_ierror(MPI_Fint *ierror, int code)
 {
 	if (ierror)
 		*ierror = code;
@@ -30,7 +30,7 @@ FORTRAN(void, win_create_keyval, WIN_CREATE_KEYVAL,
 {
 	(void)copy;
 	*keyval = keyval_create(on_delete, (void *)*extra, true);
-	answer(ierror, *keyval == MPI_KEYVAL_INVALID ? MPI_ERR_NO_MEM : MPI_SUCCESS);
+	set_ierror(ierror, *keyval == MPI_KEYVAL_INVALID ? MPI_ERR_NO_MEM : MPI_SUCCESS);
 }
 
 FORTRAN(void, win_set_attr, WIN_SET_ATTR,
@@ -40,12 +40,13 @@ FORTRAN(void, win_set_attr, WIN_SET_ATTR,
 	int code;
 
 	if (!window) {
-		answer(ierror, no_window("MPI_Win_set_attr"));
+		set_ierror(ierror, no_window("MPI_Win_set_attr"));
 		return;
 	}
 	code = attribute_set(window, *keyval, (void *)*value);
-	answer(ierror,
-	       code ? window_error(window, "MPI_Win_set_attr", code, "the attribute cannot be set") : code);
+	set_ierror(ierror,
+		   code ? window_error(window, "MPI_Win_set_attr", code, "the attribute cannot be set")
+			: code);
 }
 
 FORTRAN(void, win_get_attr, WIN_GET_ATTR,
@@ -55,13 +56,13 @@ FORTRAN(void, win_get_attr, WIN_GET_ATTR,
 	void *found;
 
 	if (!window) {
-		answer(ierror, no_window("MPI_Win_get_attr"));
+		set_ierror(ierror, no_window("MPI_Win_get_attr"));
 		return;
 	}
 	*flag = attribute_find(window, *keyval, &found);
 	if (*flag)
 		*value = (MPI_Aint)found;
-	answer(ierror, MPI_SUCCESS);
+	set_ierror(ierror, MPI_SUCCESS);
 }
 
 FORTRAN(void, win_create_errhandler, WIN_CREATE_ERRHANDLER,
@@ -70,7 +71,7 @@ FORTRAN(void, win_create_errhandler, WIN_CREATE_ERRHANDLER,
 	MPI_Errhandler handle = handler_recorded(function, true);
 
 	*handler = PMPI_Errhandler_c2f(handle);
-	answer(ierror, handle == MPI_ERRHANDLER_NULL ? MPI_ERR_NO_MEM : MPI_SUCCESS);
+	set_ierror(ierror, handle == MPI_ERRHANDLER_NULL ? MPI_ERR_NO_MEM : MPI_SUCCESS);
 }
 #endif
 

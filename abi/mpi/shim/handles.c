@@ -3,6 +3,7 @@
  * detected. If C handles are pointers, the Fortran integer is a slot number.
  */
 #include "shim.h"
+#include <stdio.h>
 #include <stdlib.h>
 
 struct window *_Atomic slots[MAX_WINDOWS];
@@ -110,26 +111,57 @@ BOTH(MPI_Win, Win_fromint, (int number))
  * The time that a call waits before another thread gets its turn: while no other thread uses the window, and
  * once one does.
  */
-enum { ALONE_NS = 5000000, CONTENDED_NS = 50000 };
+enum { UNCONTENDED_SLICE_NS = 5000000, CONTENDED_SLICE_NS = 50000 };
 
 /* Sets the first slice if several threads may use the window. */
-void window_of_threads(struct window *window)
+void window_set_slice(struct window *window)
 {
 	if (many_threads)
-		unisono_mpi_window_patience(window->core, ALONE_NS);
+		unisono_mpi_window_patience(window->core, UNCONTENDED_SLICE_NS);
 }
 
 /* A waiting thread holds `turn`, so a thread that leaves the window and returns at once queues behind it. */
 void window_enter(struct window *window)
 {
 	pthread_mutex_lock(&window->turn);
-	bool free_at_once = pthread_mutex_trylock(&window->mutex) == 0;
+	bool uncontended = pthread_mutex_trylock(&window->mutex) == 0;
 
-	if (!free_at_once)
+	if (!uncontended)
 		pthread_mutex_lock(&window->mutex);
 	pthread_mutex_unlock(&window->turn);
-	if (!free_at_once && !window->contended) {
+	if (!uncontended && !window->contended) {
 		window->contended = true;
-		unisono_mpi_window_patience(window->core, CONTENDED_NS);
+		unisono_mpi_window_patience(window->core, CONTENDED_SLICE_NS);
+	}
+}
+
+/* The label of a window in the statistics. */
+void window_label(const struct window *window, const char *more, char label[WINDOW_LABEL])
+{
+	const char *flavor = window->flavor == MPI_WIN_FLAVOR_CREATE	 ? "created"
+			     : window->flavor == MPI_WIN_FLAVOR_ALLOCATE ? "allocated"
+			     : window->flavor == MPI_WIN_FLAVOR_DYNAMIC	 ? "dynamic"
+									 : "shared";
+
+	snprintf(label, WINDOW_LABEL, "%s%s%s%s", flavor, window->name[0] ? " " : "", window->name, more);
+}
+
+/*
+ * Counts windows that were never freed. With `now` it skips a window that another thread is using: a process
+ * that aborts must not wait.
+ */
+void windows_enter_statistics(bool now)
+{
+	char label[WINDOW_LABEL];
+
+	for (size_t slot = 0; slot < MAX_WINDOWS; slot++) {
+		struct window *window = atomic_load(&slots[slot]);
+
+		if (!window || (now && many_threads && pthread_mutex_trylock(&window->mutex)))
+			continue;
+		window_label(window, ", never freed", label);
+		unisono_mpi_window_counted(window->core, label);
+		if (now)
+			leave(window);
 	}
 }

@@ -153,9 +153,9 @@ static int job_make(MPI_Comm comm, struct job **made)
 		}
 		status = unisono_mpi_job_shared(job->rank, job->size, job->key, progress, &job->core);
 	} else if (threads_missing()) {
-		say_once("windows that reach other hosts need MPI_THREAD_MULTIPLE, which this MPI was not "
-			 "started with: "
-			 "call MPI_Init_thread with it");
+		warn_once("windows that reach other hosts need MPI_THREAD_MULTIPLE, which this MPI was not "
+			  "started with: "
+			  "call MPI_Init_thread with it");
 		free(job);
 		return MPI_ERR_UNSUPPORTED_OPERATION;
 	} else {
@@ -277,7 +277,7 @@ bool jobs_have_ended(void)
 }
 
 /* Called before MPI_Finalize: an agent thread must not call MPI while MPI shuts down. */
-void jobs_without_agents(void)
+void jobs_stop_agents(void)
 {
 	for (struct job *job = jobs; job; job = job->next)
 		if (!job->one_host && job->core)
@@ -290,12 +290,12 @@ static int at_finalize(MPI_Comm comm, int key, void *value, void *extra)
 	(void)key;
 	(void)value;
 	(void)extra;
-	windows_counted(false);
+	windows_enter_statistics(false);
 	atomic_store(&ended, true);
 	for (struct job *job = jobs; job; job = job->next)
 		job_end(job);
 	/* all jobs' barriers are in the statistics now, and MPI still works */
-	statistics_gathered();
+	statistics_gather();
 	return MPI_SUCCESS;
 }
 

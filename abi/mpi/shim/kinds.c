@@ -50,7 +50,7 @@ bool kinds_are_the_hosts(MPI_Info info, MPI_Comm comm)
 		return false;
 	if (any) {
 		host_has_windows = true;
-		say_once("windows of other memory than the host's are left to the program's MPI");
+		warn_once("windows of other memory than the host's are left to the program's MPI");
 	}
 	return any;
 }

@@ -15,7 +15,7 @@
  * A trial begins after the program has made as many calls of the same kind, which ran as the host's own. So a
  * program with few calls pays at most twice their cost.
  */
-#include "crowded.h"
+#include "waiting.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,14 +51,14 @@ static bool next_pair(struct pair *pair, int size)
 /* A form of MPI_Allreduce: blocking or nonblocking. */
 typedef int form(const void *in, void *out, int count, MPI_Datatype type, MPI_Comm comm);
 
-static int with_waiting(const void *in, void *out, int count, MPI_Datatype type, MPI_Comm comm)
+static int blocking(const void *in, void *out, int count, MPI_Datatype type, MPI_Comm comm)
 {
 	return PMPI_Allreduce(in, out, count, type, MPI_SUM, comm);
 }
 
-static int without_waiting(const void *in, void *out, int count, MPI_Datatype type, MPI_Comm comm)
+static int nonblocking(const void *in, void *out, int count, MPI_Datatype type, MPI_Comm comm)
 {
-	struct request_question collective = { .question = { 0 } };
+	struct polled_request collective = { .completion = { 0 } };
 
 	return finish_collective(UNISONO_MPI_WAIT_CALL_ALLREDUCE,
 				 PMPI_Iallreduce(in, out, count, type, MPI_SUM, comm, &collective.request),
@@ -71,7 +71,7 @@ static group all_of(int size)
 }
 
 /* The ranks whose powers of two make up a sum; all ranks if the value is not such a sum. */
-static group summed(double sum, int size)
+static group ranks_in_sum(double sum, int size)
 {
 	group all = all_of(size);
 
@@ -79,8 +79,8 @@ static group summed(double sum, int size)
 }
 
 /* Finds the group below the node where two ranks meet, if it is the same in all elements; 0 otherwise. */
-static int meet(form *form, const struct order *order, bool wide, struct pair pair, MPI_Comm comm,
-		group *below)
+static int find_group(form *form, const struct order *order, bool wide, struct pair pair, MPI_Comm comm,
+		      group *below)
 {
 	union {
 		double wide[MAX_COLLECTIVE_BYTES / sizeof(double)];
@@ -103,7 +103,7 @@ static int meet(form *form, const struct order *order, bool wide, struct pair pa
 	if (code)
 		return code;
 	for (int i = 0; i < order->count; i++) {
-		group found = all_of(size) & ~summed(wide ? out.wide[i] : out.narrow[i], size);
+		group found = all_of(size) & ~ranks_in_sum(wide ? out.wide[i] : out.narrow[i], size);
 
 		if (i > 0 && found != *below)
 			found = 0;
@@ -126,13 +126,13 @@ static bool is_new(const group *groups, int pair, int size)
 /* Tries both forms. The verdict is the same at all members. */
 static int try_both(struct order *order, bool wide, int size, MPI_Comm comm)
 {
-	struct request_question told = { .question = { 0 } }, agreement = { .question = { 0 } };
+	struct polled_request broadcast = { .completion = { 0 } }, agreement = { .completion = { 0 } };
 	group own[MAX_PAIRS], agreed[MAX_PAIRS];
 	int pairs = 0, distinct = 0, same, all_same = 0, code;
 
 	order->verdict = DIFFERENT;
 	for (struct pair pair = { 0, 0 }; next_pair(&pair, size); pairs++) {
-		code = meet(without_waiting, order, wide, pair, comm, &own[pairs]);
+		code = find_group(nonblocking, order, wide, pair, comm, &own[pairs]);
 		if (code)
 			return code;
 	}
@@ -143,7 +143,8 @@ static int try_both(struct order *order, bool wide, int size, MPI_Comm comm)
 	memcpy(agreed, own, sizeof own);
 	code = finish_collective(
 		UNISONO_MPI_WAIT_CALL_BCAST,
-		PMPI_Ibcast(agreed, pairs * (int)sizeof *agreed, MPI_BYTE, 0, comm, &told.request), &told);
+		PMPI_Ibcast(agreed, pairs * (int)sizeof *agreed, MPI_BYTE, 0, comm, &broadcast.request),
+		&broadcast);
 	if (code)
 		return code;
 	same = memcmp(own, agreed, (size_t)pairs * sizeof *own) == 0;
@@ -153,7 +154,7 @@ static int try_both(struct order *order, bool wide, int size, MPI_Comm comm)
 
 		if (!is_new(agreed, pairs, size) || ++distinct > size - 2)
 			continue;
-		code = meet(with_waiting, order, wide, pair, comm, &below);
+		code = find_group(blocking, order, wide, pair, comm, &below);
 		if (code)
 			return code;
 		same = same && below && below == own[pairs];
@@ -168,9 +169,9 @@ static int try_both(struct order *order, bool wide, int size, MPI_Comm comm)
 }
 
 /* The record of a type and count, the same at all members; NULL if there are too many. */
-static struct order *order_of(struct fellows *fellows, MPI_Datatype type, int count)
+static struct order *order_of(struct comm_record *record, MPI_Datatype type, int count)
 {
-	struct order **at = &fellows->orders;
+	struct order **at = &record->orders;
 	int number = 0;
 
 	for (; *at; at = &(*at)->next, number++)
@@ -186,25 +187,25 @@ static struct order *order_of(struct fellows *fellows, MPI_Datatype type, int co
 	return *at;
 }
 
-int order_is_one(struct fellows *fellows, MPI_Datatype type, int count, bool wide, MPI_Comm comm,
-		 bool *is_one)
+int order_is_same(struct comm_record *record, MPI_Datatype type, int count, bool wide, MPI_Comm comm,
+		  bool *same_order)
 {
 	struct order *order;
 	int code = MPI_SUCCESS;
 
-	*is_one = fellows->size <= 2; /* a + b is b + a */
-	if (*is_one || fellows->size > MAX_RANKS)
+	*same_order = record->size <= 2; /* a + b is b + a */
+	if (*same_order || record->size > MAX_RANKS)
 		return code;
-	order = order_of(fellows, type, count);
+	order = order_of(record, type, count);
 	if (!order)
 		return code;
-	if (order->verdict == UNTRIED && ++order->passed > fellows->size - 2)
-		code = try_both(order, wide, fellows->size, comm);
-	*is_one = order->verdict == SAME;
+	if (order->verdict == UNTRIED && ++order->passed > record->size - 2)
+		code = try_both(order, wide, record->size, comm);
+	*same_order = order->verdict == SAME;
 	return code;
 }
 
-void orders_forgotten(struct order *order)
+void orders_free(struct order *order)
 {
 	while (order) {
 		struct order *next = order->next;

@@ -2,37 +2,37 @@
  * Send calls. The receiver may nap, so each call rings its bell. A call that may wait for the receiver runs
  * as the host MPI's nonblocking form, which the shim polls.
  */
-#include "crowded.h"
+#include "waiting.h"
 
 /* Longer messages may wait for their receiver. MPIs buffer shorter ones (at least 2 KB) and return. */
-enum { ELEMENTS_COPIED = 256 };
+enum { MAX_EAGER_ELEMENTS = 256 };
 
 /* Waits for a message whose nonblocking send returned `code`. */
-INLINE int sent(int code, struct request_question *sending, int destination, MPI_Comm comm)
+INLINE int await_sent(int code, struct polled_request *sending, int destination, MPI_Comm comm)
 {
 	if (UNLIKELY(code))
 		return code;
 	ring(comm, destination);
-	return await(UNISONO_MPI_WAIT_CALL_SEND, UNISONO_MPI_WAIT_KIND_UNDIRECTED, ask_request,
-		     &sending->question);
+	return await(UNISONO_MPI_WAIT_CALL_SEND, UNISONO_MPI_WAIT_KIND_UNDIRECTED, poll_request,
+		     &sending->completion);
 }
 
 /* Whether the host's own call sends: for a short message whose receiver has a processor to run on. */
-static inline bool is_hosts(int count)
+static inline bool is_sent_by_host(int count)
 {
-	return !waits_served || (count <= ELEMENTS_COPIED && !ranks_outnumber && !waits_counted) ||
-	       !wait_is_ours();
+	return !waits_served || (count <= MAX_EAGER_ELEMENTS && !ranks_outnumber && !waits_counted) ||
+	       !serves_wait();
 }
 
 /*
- * Returns the result of a host call that sends. Until some rank has napped, no bell needs to be rung; the
+ * Returns the result of a host call that sends. Until some rank has slept, no bell needs to be rung; the
  * host's call is then a tail call, a jump.
  */
 #define SEND_AND_RING(call, destination, comm)                                                               \
 	do {                                                                                                 \
 		int code_;                                                                                   \
                                                                                                              \
-		if (LIKELY(!atomic_load_explicit(napped, memory_order_relaxed)))                             \
+		if (LIKELY(!atomic_load_explicit(ranks_have_slept, memory_order_relaxed)))                   \
 			return (call);                                                                       \
 		code_ = (call);                                                                              \
 		ring(comm, destination);                                                                     \
@@ -44,16 +44,17 @@ static inline bool is_hosts(int count)
 #define SEND_AS(name, form)                                                                                  \
 	static __attribute__((noinline)) int name##_ours SEND_ARGUMENTS                                      \
 	{                                                                                                    \
-		struct request_question sending = { .question = { 0 } };                                     \
+		struct polled_request sending = { .completion = { 0 } };                                     \
                                                                                                              \
 		UNLESS_SAMPLED(SEND, PMPI_##name(buffer, count, type, destination, tag, comm));              \
-		return sent(PMPI_##form(buffer, count, type, destination, tag, comm, &sending.request),      \
-			    &sending, destination, comm);                                                    \
+		return await_sent(                                                                           \
+			PMPI_##form(buffer, count, type, destination, tag, comm, &sending.request),          \
+			&sending, destination, comm);                                                        \
 	}                                                                                                    \
                                                                                                              \
 	BOTH(int, name, SEND_ARGUMENTS)                                                                      \
 	{                                                                                                    \
-		if (is_hosts(count))                                                                         \
+		if (is_sent_by_host(count))                                                                  \
 			SEND_AND_RING(PMPI_##name(buffer, count, type, destination, tag, comm), destination, \
 				      comm);                                                                 \
 		return name##_ours(buffer, count, type, destination, tag, comm);                             \
@@ -64,13 +65,13 @@ SEND_AS(Rsend, Irsend)
 
 BOTH(int, Ssend, SEND_ARGUMENTS)
 {
-	struct request_question sending = { .question = { 0 } };
+	struct polled_request sending = { .completion = { 0 } };
 
-	if (!wait_is_ours())
+	if (!serves_wait())
 		SEND_AND_RING(PMPI_Ssend(buffer, count, type, destination, tag, comm), destination, comm);
 	UNLESS_SAMPLED(SEND, PMPI_Ssend(buffer, count, type, destination, tag, comm));
-	return sent(PMPI_Issend(buffer, count, type, destination, tag, comm, &sending.request), &sending,
-		    destination, comm);
+	return await_sent(PMPI_Issend(buffer, count, type, destination, tag, comm, &sending.request),
+			  &sending, destination, comm);
 }
 
 BOTH(int, Bsend, SEND_ARGUMENTS)
@@ -83,21 +84,21 @@ BOTH(int, Bsend, SEND_ARGUMENTS)
 	 MPI_Request *request)
 
 /* Completing a long message may need more than this rank. */
-static inline void requested(int count)
+static inline void note_long_send(int count)
 {
-	if (UNLIKELY(count > ELEMENTS_COPIED))
-		undirected = true;
+	if (UNLIKELY(count > MAX_EAGER_ELEMENTS))
+		needs_other_ranks = true;
 }
 
 BOTH(int, Isend, ISEND_ARGUMENTS)
 {
-	requested(count);
+	note_long_send(count);
 	SEND_AND_RING(PMPI_Isend(buffer, count, type, destination, tag, comm, request), destination, comm);
 }
 
 BOTH(int, Irsend, ISEND_ARGUMENTS)
 {
-	requested(count);
+	note_long_send(count);
 	SEND_AND_RING(PMPI_Irsend(buffer, count, type, destination, tag, comm, request), destination, comm);
 }
 
@@ -108,25 +109,25 @@ BOTH(int, Ibsend, ISEND_ARGUMENTS)
 
 BOTH(int, Issend, ISEND_ARGUMENTS)
 {
-	undirected = true;
+	needs_other_ranks = true;
 	SEND_AND_RING(PMPI_Issend(buffer, count, type, destination, tag, comm, request), destination, comm);
 }
 
-/* A persistent request does not tell its destination, so all napping ranks are woken. */
-INLINE int started(int code)
+/* A persistent request does not tell its destination, so all sleeping ranks are woken. */
+INLINE int ring_all_after(int code)
 {
-	undirected = true;
-	if (UNLIKELY(atomic_load_explicit(napping, memory_order_relaxed)))
+	needs_other_ranks = true;
+	if (UNLIKELY(atomic_load_explicit(sleeping_ranks, memory_order_relaxed)))
 		unisono_mpi_crowd_ring_all();
 	return code;
 }
 
 BOTH(int, Start, (MPI_Request * request))
 {
-	return started(PMPI_Start(request));
+	return ring_all_after(PMPI_Start(request));
 }
 
 BOTH(int, Startall, (int count, MPI_Request requests[]))
 {
-	return started(PMPI_Startall(count, requests));
+	return ring_all_after(PMPI_Startall(count, requests));
 }

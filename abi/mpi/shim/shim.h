@@ -6,6 +6,13 @@
  * calls from Fortran bindings (which call either) and from tools that wrap MPI_X arrive here too. The shim
  * reaches the host's own function of such a name through host(). It calls functions that it does not override
  * as PMPI_X (host.c).
+ *
+ * Layers. A file calls only files of the lines above its own, and those before it in its line:
+ *	launcher.c, host.c, process.c, memory.c: the process, the host MPI, shared memory
+ *	kinds.c, types.c, handles.c, statistics.c, abort.c, errors.c: handles and errors
+ *	jobs.c, hints.c, attributes.c, windows.c, synchronize.c, communicate.c, fortran.c: one-sided calls
+ *	host_ranks.c, orders.c, comm_records.c, waits.c, sends.c, collectives.c: waits (waiting.h)
+ *	barrier.c, init.c: MPI_Barrier, MPI_Init and MPI_Finalize
  */
 #ifndef UNISONO_MPI_SHIM_H
 #define UNISONO_MPI_SHIM_H
@@ -58,6 +65,16 @@
 /* For a body that serves several calls, so that each call is as fast as if written out. */
 #define INLINE static inline __attribute__((always_inline))
 
+/* process.c */
+extern bool many_threads; /* MPI_THREAD_MULTIPLE: each use of a window locks it */
+void setup(void);
+void warn_once(const char *words);
+void progress(void);
+bool messages_forced(void);
+bool agent_possible(void);
+int threads_to_request(int required);
+bool threads_missing(void);
+
 /* jobs.c: state that the members of a communicator share */
 struct job {
 	unisono_job *core;
@@ -73,7 +90,7 @@ struct job {
 int job_of(MPI_Comm comm, struct job **job);
 int job_release(struct job *job);
 unisono_status job_barrier(struct job *job);
-void jobs_without_agents(void);
+void jobs_stop_agents(void);
 void jobs_at_finalize(void);
 bool jobs_have_ended(void);
 
@@ -98,7 +115,7 @@ struct window {
 	bool no_locks, local_completion, ask_before_unlock, noncontiguous;
 	char accumulate_ordering[32], accumulate_ops[32], same_size[8], same_disp_unit[8];
 	char granularity[24];			      /* mpi_accumulate_granularity; empty: not set */
-	char no_locks_said[8], noncontiguous_said[8]; /* the values that the program set last */
+	char no_locks_hint[8], noncontiguous_hint[8]; /* the values that the program set last */
 	void *memory;				      /* of a contiguous shared window: all parts */
 	size_t memory_bytes;
 	void **shared_bases; /* of a shared window, by rank */
@@ -113,7 +130,6 @@ struct window {
 
 enum { MAX_WINDOWS = 1 << 16 };
 extern struct window *_Atomic slots[MAX_WINDOWS];
-extern bool many_threads; /* MPI_THREAD_MULTIPLE: each use of a window locks it */
 
 #if !HOST_MPICH
 /* A handle is a pointer into our table, so that the owner of a handle is found without reading memory. */
@@ -147,8 +163,10 @@ static inline struct window *window_of(MPI_Win win)
 }
 int window_register(struct window *window);
 void window_unregister(struct window *window);
-void window_of_threads(struct window *window);
-void windows_counted(bool now); /* enters windows that were never freed into the statistics */
+void window_set_slice(struct window *window);
+enum { WINDOW_LABEL = MPI_MAX_OBJECT_NAME + 64 };
+void window_label(const struct window *window, const char *more, char label[WINDOW_LABEL]);
+void windows_enter_statistics(bool now); /* enters windows that were never freed into the statistics */
 
 void window_enter(struct window *window);
 static inline void enter(struct window *window)
@@ -213,21 +231,13 @@ MPI_Win window_of_number(MPI_Fint number);
 void *host(const char *name);
 void *host_if_any(const char *name);
 
-/* init.c */
-void setup(void);
-void say_once(const char *words);
-void progress(void);
-bool messages_forced(void);
-bool threads_missing(void);
-
-/* crowded.c, collectives.c */
-void crowded_begin(void);
-void crowded_end(void);
-int barrier_served(MPI_Comm comm);
+/* host_ranks.c */
+void host_ranks_begin(void);
+void host_ranks_end(void);
 
 /* statistics.c */
-void statistics_gathered(void);
-void statistics_alone(const char *why);
+void statistics_gather(void);
+void statistics_print_own(const char *why);
 
 /* errors.c: calls the window's handler; returns the error code for the caller */
 int window_error(struct window *window, const char *call, int code, const char *words);
@@ -251,6 +261,9 @@ int attribute_set(struct window *window, int keyval, void *value);
 bool attribute_find(struct window *window, int keyval, void **value);
 void keyval_is_fortran(int keyval);
 bool keyval_is_ours(int keyval);
+
+/* hints.c: stores the hints that a window keeps */
+bool hint_is_true(MPI_Info info, const char *key, bool otherwise);
 void window_info(struct window *window, MPI_Info info);
 
 #endif

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 /* Called at the end of the job, while MPI still works; collective over MPI_COMM_WORLD. */
-void statistics_gathered(void)
+void statistics_gather(void)
 {
 	const unsigned char *own;
 	unsigned char *all = NULL;
@@ -46,7 +46,7 @@ void statistics_gathered(void)
 }
 
 /* Prints this process's part, unless it was gathered. */
-void statistics_alone(const char *why)
+void statistics_print_own(const char *why)
 {
 	int rank = 0, begun = 0, ended = 0;
 

@@ -206,7 +206,7 @@ BOTH(int, Win_unlock, (int rank, MPI_Win win))
 	TO_HOST(Win_unlock, win, (rank, win));
 	static const char call[] = "MPI_Win_unlock";
 	struct window *window = window_of(win);
-	unisono_status asked = UNISONO_STATUS_OK, status;
+	unisono_status flushed = UNISONO_STATUS_OK, status;
 	char words[256];
 	int code = MPI_SUCCESS;
 
@@ -217,11 +217,11 @@ BOTH(int, Win_unlock, (int rank, MPI_Win win))
 	if (window->ask_before_unlock)
 		do {
 			enter(window);
-			asked = unisono_window_flush(window->core, rank);
-		} while (leave_to_repeat(window, asked));
-	if (UNLIKELY(asked)) {
+			flushed = unisono_window_flush(window->core, rank);
+		} while (leave_to_repeat(window, flushed));
+	if (UNLIKELY(flushed)) {
 		/* the epoch ends even if the target refused an operation; report the first error */
-		code = code_of_status(asked);
+		code = code_of_status(flushed);
 		snprintf(words, sizeof words, "%s", unisono_error_text());
 	}
 	do {

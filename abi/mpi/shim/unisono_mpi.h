@@ -1,5 +1,5 @@
-/* The functions that the MPI shim needs beside unisono.h. Made by cbindgen from abi/c/src/mpi; do not edit.
- */
+/* The functions that the MPI shim needs beside unisono.h. Made by cbindgen from abi/c/src/mpi; do not edit. */
+
 
 #ifndef UNISONO_MPI_H
 #define UNISONO_MPI_H
@@ -8,56 +8,56 @@
 
 // The calls that wait, as the table of `--stats` names them.
 typedef enum unisono_mpi_wait_call {
-	UNISONO_MPI_WAIT_CALL_RECV = 0,
-	UNISONO_MPI_WAIT_CALL_SEND = 1,
-	UNISONO_MPI_WAIT_CALL_SENDRECV = 2,
-	UNISONO_MPI_WAIT_CALL_WAIT = 3,
-	UNISONO_MPI_WAIT_CALL_WAITALL = 4,
-	UNISONO_MPI_WAIT_CALL_WAITANY = 5,
-	UNISONO_MPI_WAIT_CALL_WAITSOME = 6,
-	UNISONO_MPI_WAIT_CALL_PROBE = 7,
-	UNISONO_MPI_WAIT_CALL_BARRIER = 8,
-	UNISONO_MPI_WAIT_CALL_BCAST = 9,
-	UNISONO_MPI_WAIT_CALL_ALLREDUCE = 10,
+        UNISONO_MPI_WAIT_CALL_RECV = 0,
+        UNISONO_MPI_WAIT_CALL_SEND = 1,
+        UNISONO_MPI_WAIT_CALL_SENDRECV = 2,
+        UNISONO_MPI_WAIT_CALL_WAIT = 3,
+        UNISONO_MPI_WAIT_CALL_WAITALL = 4,
+        UNISONO_MPI_WAIT_CALL_WAITANY = 5,
+        UNISONO_MPI_WAIT_CALL_WAITSOME = 6,
+        UNISONO_MPI_WAIT_CALL_PROBE = 7,
+        UNISONO_MPI_WAIT_CALL_BARRIER = 8,
+        UNISONO_MPI_WAIT_CALL_BCAST = 9,
+        UNISONO_MPI_WAIT_CALL_ALLREDUCE = 10,
 } unisono_mpi_wait_call;
 
 // The event that completes a call.
 typedef enum unisono_mpi_wait_kind {
-	// A send to this rank; the sender rings.
-	UNISONO_MPI_WAIT_KIND_DIRECTED = 0,
-	// Any action of another rank.
-	UNISONO_MPI_WAIT_KIND_UNDIRECTED = 1,
+        // A send to this rank; the sender rings.
+        UNISONO_MPI_WAIT_KIND_DIRECTED = 0,
+        // Any action of another rank.
+        UNISONO_MPI_WAIT_KIND_UNDIRECTED = 1,
 } unisono_mpi_wait_kind;
 
 // A constructor that makes a type from others.
 typedef enum unisono_mpi_combiner {
-	// One integer: the count.
-	UNISONO_MPI_COMBINER_CONTIGUOUS = 0,
-	// Integers: count, length. Addresses: stride in bytes.
-	UNISONO_MPI_COMBINER_VECTOR = 1,
-	// Integers: the length of each block. Addresses: the displacement of each block in bytes. A single
-	// child, or a child for each block.
-	UNISONO_MPI_COMBINER_BLOCKS = 2,
-	// Integers: dimensions, sizes, parts, starts, order (0 C, 1 Fortran).
-	UNISONO_MPI_COMBINER_SUBARRAY = 3,
-	// The child's data with another extent.
-	UNISONO_MPI_COMBINER_RESIZED = 4,
+        // One integer: the count.
+        UNISONO_MPI_COMBINER_CONTIGUOUS = 0,
+        // Integers: count, length. Addresses: stride in bytes.
+        UNISONO_MPI_COMBINER_VECTOR = 1,
+        // Integers: the length of each block. Addresses: the displacement of each block in bytes. A single
+        // child, or a child for each block.
+        UNISONO_MPI_COMBINER_BLOCKS = 2,
+        // Integers: dimensions, sizes, parts, starts, order (0 C, 1 Fortran).
+        UNISONO_MPI_COMBINER_SUBARRAY = 3,
+        // The child's data with another extent.
+        UNISONO_MPI_COMBINER_RESIZED = 4,
 } unisono_mpi_combiner;
 
 // The host MPI's messages, for jobs of several hosts. Each function returns 0 or an MPI error code.
 typedef struct unisono_mpi_messages {
-	// The first argument of each function.
-	void *context;
-	// Begins to send a packet and stores the operation in `*pending`. The packet's memory stays valid
-	// until `sent` reports that the packet was sent.
-	int (*send)(void *context, int to, void *packet, size_t bytes, void **pending);
-	// Sets `*done` to 1 if the packet was sent, else to 0.
-	int (*sent)(void *context, void **pending, int *done);
-	// Matches a packet that has arrived. Stores its sender, its length, and in `*message` the message for
-	// `take`. `*message` is NULL if none has arrived.
-	int (*receive)(void *context, int *from, size_t *bytes, void **message);
-	// Receives the packet that `receive` matched.
-	int (*take)(void *context, void **message, void *packet, size_t bytes);
+        // The first argument of each function.
+        void *context;
+        // Begins to send a packet and stores the operation in `*pending`. The packet's memory stays valid until
+        // `sent` reports that the packet was sent.
+        int (*send)(void *context, int to, void *packet, size_t bytes, void **pending);
+        // Sets `*done` to 1 if the packet was sent, else to 0.
+        int (*sent)(void *context, void **pending, int *done);
+        // Matches a packet that has arrived. Stores its sender, its length, and in `*message` the message for
+        // `take`. `*message` is NULL if none has arrived.
+        int (*receive)(void *context, int *from, size_t *bytes, void **message);
+        // Receives the packet that `receive` matched.
+        int (*take)(void *context, void **message, void *packet, size_t bytes);
 } unisono_mpi_messages;
 
 // A question to the host MPI; returns 0 while the call is not complete.
@@ -68,13 +68,18 @@ unisono_status unisono_mpi_key(uint8_t *key);
 
 // Makes a job of ranks that share this host's memory. A waiting call also calls `progress` from time to
 // time. Collective.
-unisono_status unisono_mpi_job_shared(int rank, int size, const uint8_t *key, void (*progress)(void),
-				      unisono_job **job);
+unisono_status unisono_mpi_job_shared(int rank,
+                                      int size,
+                                      const uint8_t *key,
+                                      void (*progress)(void),
+                                      unisono_job **job);
 
 // Makes a job whose ranks communicate by the host MPI's messages. The callbacks stay valid as long as the
 // job. Collective.
-unisono_status unisono_mpi_job_messages(int rank, int size, const struct unisono_mpi_messages *callbacks,
-					unisono_job **job);
+unisono_status unisono_mpi_job_messages(int rank,
+                                        int size,
+                                        const struct unisono_mpi_messages *callbacks,
+                                        unisono_job **job);
 
 // Stops the thread that serves other ranks while this rank makes no call. The host MPI may end afterwards.
 void unisono_mpi_job_without_agent(unisono_job *job);
@@ -92,10 +97,41 @@ unisono_status unisono_mpi_window_free(unisono_window **window, const char *name
 // Enters a window that is never freed into the statistics under this name.
 void unisono_mpi_window_counted(unisono_window *window, const char *name);
 
+// Makes the layout of a predefined type of `bytes` bytes. `element` is a value of unisono_element, or 0 for
+// data without arithmetic. Every call that makes a layout returns NULL after an error.
+unisono_layout *unisono_mpi_layout_named(int element,
+                                         uint64_t bytes);
+
+// Makes a layout from other layouts. `combiner` is a value of unisono_mpi_combiner and defines the meaning
+// of the integers and addresses.
+unisono_layout *unisono_mpi_layout_combine(int combiner,
+                                           int64_t extent,
+                                           const int64_t *integers,
+                                           size_t integer_count,
+                                           const int64_t *addresses,
+                                           size_t address_count,
+                                           const unisono_layout *const *children,
+                                           size_t child_count);
+
+// Makes a layout from the offset of each byte of the data, in order.
+unisono_layout *unisono_mpi_layout_traced(const int64_t *offsets,
+                                          size_t count,
+                                          int64_t extent,
+                                          int element);
+
+// The element type of all data in a layout; 0 if there is no single type.
+int unisono_mpi_layout_element(const unisono_layout *layout);
+
+// The element type if the layout is exactly a single element; 0 otherwise.
+int unisono_mpi_layout_single(const unisono_layout *layout);
+
 // Joins the ranks of this host that share `memory`: 128 zeroed bytes for each rank and for two more lines,
 // mapped for the life of the process. Collective; call a barrier afterwards, and then
 // unisono_mpi_crowd_begin().
-void unisono_mpi_crowd_join(void *memory, size_t members, size_t member, int one_host);
+void unisono_mpi_crowd_join(void *memory,
+                            size_t members,
+                            size_t member,
+                            int one_host);
 
 // 1 if the ranks of this host outnumber the processors that they may use, else 0. All ranks get the same
 // answer, unless their quotas differ.
@@ -113,8 +149,11 @@ const uint32_t *unisono_mpi_crowd_napped(void);
 // Waits until `question` returns a nonzero value. `passed`: this thread's waits since its last call of this
 // function that their first question completed. Returns 1 if the wait lasted longer than a wait does where
 // each rank has a processor to itself, else 0.
-int unisono_mpi_crowd_wait(enum unisono_mpi_wait_call call, enum unisono_mpi_wait_kind kind, uint32_t passed,
-			   unisono_mpi_question question, void *context);
+int unisono_mpi_crowd_wait(enum unisono_mpi_wait_call call,
+                           enum unisono_mpi_wait_kind kind,
+                           uint32_t passed,
+                           unisono_mpi_question question,
+                           void *context);
 
 // Wakes a napping rank of this host after a message was sent to it. A rank that is just falling asleep may
 // miss the bell; it then wakes by itself after a tenth of a millisecond.
@@ -138,39 +177,23 @@ void unisono_mpi_crowd_timed(enum unisono_mpi_wait_call call, uint64_t begun);
 // Enters a sample: a wait of the host MPI's own that began at `begun`.
 void unisono_mpi_crowd_sampled(enum unisono_mpi_wait_call call, uint64_t begun);
 
-// Makes the layout of a predefined type of `bytes` bytes. `element` is a value of unisono_element, or 0 for
-// data without arithmetic. Every call that makes a layout returns NULL after an error.
-unisono_layout *unisono_mpi_layout_named(int element, uint64_t bytes);
-
-// Makes a layout from other layouts. `combiner` is a value of unisono_mpi_combiner and defines the meaning
-// of the integers and addresses.
-unisono_layout *unisono_mpi_layout_combine(int combiner, int64_t extent, const int64_t *integers,
-					   size_t integer_count, const int64_t *addresses,
-					   size_t address_count, const unisono_layout *const *children,
-					   size_t child_count);
-
-// Makes a layout from the offset of each byte of the data, in order.
-unisono_layout *unisono_mpi_layout_traced(const int64_t *offsets, size_t count, int64_t extent, int element);
-
-// The element type of all data in a layout; 0 if there is no single type.
-int unisono_mpi_layout_element(const unisono_layout *layout);
-
-// The element type if the layout is exactly a single element; 0 otherwise.
-int unisono_mpi_layout_single(const unisono_layout *layout);
-
 // 1 if the user asked for the tables, else 0.
 int unisono_mpi_statistics_wanted(void);
 
 // Takes this process's entries out of the statistics and encodes them, with this rank's number, in `*bytes`
 // bytes. The memory is never freed: MPI ends once in a process.
-const uint8_t *unisono_mpi_statistics_take(int rank, size_t *bytes);
+const uint8_t *unisono_mpi_statistics_take(int rank,
+                                           size_t *bytes);
 
 // Prints the sums of the entries of `ranks` ranks, which lie one after another in `all`. Writes them as JSON
 // if the user asked for that.
-void unisono_mpi_statistics_print(const uint8_t *all, const int *lengths, size_t ranks);
+void unisono_mpi_statistics_print(const uint8_t *all,
+                                  const int *lengths,
+                                  size_t ranks);
 
 // Prints this process's windows, unless they were taken or the user did not ask for the table. `why` is the
 // reason why they are printed alone.
-void unisono_mpi_statistics_alone(int rank, const char *why);
+void unisono_mpi_statistics_alone(int rank,
+                                  const char *why);
 
-#endif /* UNISONO_MPI_H */
+#endif  /* UNISONO_MPI_H */

@@ -4,19 +4,19 @@
  * there. An error goes to the same handler with the same code as in the host's call. (MPI_Irecv with MPI_Test
  * would not do: the host reports errors of requests to another handler than errors of MPI_Recv.)
  */
-#include "crowded.h"
+#include "waiting.h"
 
 #define WAIT_CALL(name) UNISONO_MPI_WAIT_CALL_##name
 
-static int is_over(struct question *question)
+static int done_on_error(struct completion *completion)
 {
-	if (UNLIKELY(question->code))
-		question->done = 1;
-	return question->done;
+	if (UNLIKELY(completion->code))
+		completion->done = 1;
+	return completion->done;
 }
 
 struct probe {
-	struct question question;
+	struct completion completion;
 	int source, tag;
 	MPI_Comm comm;
 	MPI_Message *message;
@@ -25,7 +25,7 @@ struct probe {
 
 static int probe_once(struct probe *probe)
 {
-	int *found = &probe->question.done;
+	int *found = &probe->completion.done;
 
 	return probe->message ? PMPI_Improbe(probe->source, probe->tag, probe->comm, found, probe->message,
 					     probe->status)
@@ -34,25 +34,25 @@ static int probe_once(struct probe *probe)
 
 /* Probes twice: an MPI may check first and make progress afterwards (MPICH 4.0 does). With one probe, a
  * rank that was woken would go back to sleep although its message is there. */
-static int ask_probe(void *context)
+static int poll_probe(void *context)
 {
 	struct probe *probe = context;
-	struct question *question = &probe->question;
+	struct completion *completion = &probe->completion;
 
-	question->code = probe_once(probe);
-	if (!question->code && !question->done)
-		question->code = probe_once(probe);
-	return is_over(question);
+	completion->code = probe_once(probe);
+	if (!completion->code && !completion->done)
+		completion->code = probe_once(probe);
+	return done_on_error(completion);
 }
 
 BOTH(int, Probe, (int source, int tag, MPI_Comm comm, MPI_Status *status))
 {
 	struct probe probe = { .source = source, .tag = tag, .comm = comm, .status = status };
 
-	if (!wait_is_ours())
+	if (!serves_wait())
 		return PMPI_Probe(source, tag, comm, status);
 	UNLESS_SAMPLED(PROBE, PMPI_Probe(source, tag, comm, status));
-	return await(WAIT_CALL(PROBE), UNISONO_MPI_WAIT_KIND_DIRECTED, ask_probe, &probe.question);
+	return await(WAIT_CALL(PROBE), UNISONO_MPI_WAIT_KIND_DIRECTED, poll_probe, &probe.completion);
 }
 
 BOTH(int, Mprobe, (int source, int tag, MPI_Comm comm, MPI_Message *message, MPI_Status *status))
@@ -61,18 +61,18 @@ BOTH(int, Mprobe, (int source, int tag, MPI_Comm comm, MPI_Message *message, MPI
 		.source = source, .tag = tag, .comm = comm, .message = message, .status = status
 	};
 
-	if (!wait_is_ours())
+	if (!serves_wait())
 		return PMPI_Mprobe(source, tag, comm, message, status);
 	UNLESS_SAMPLED(PROBE, PMPI_Mprobe(source, tag, comm, message, status));
-	return await(WAIT_CALL(PROBE), UNISONO_MPI_WAIT_KIND_DIRECTED, ask_probe, &probe.question);
+	return await(WAIT_CALL(PROBE), UNISONO_MPI_WAIT_KIND_DIRECTED, poll_probe, &probe.completion);
 }
 
 /* Messages up to this many bytes arrive together with their header: MPI_Recv then only copies them. */
-enum { COMES_AT_ONCE = 1024 };
+enum { EAGER_BYTES = 1024 };
 
 /* A message to receive and, for MPI_Sendrecv, one to send. */
 struct exchange {
-	struct question question;
+	struct completion completion;
 	void *buffer;
 	int count, source, tag;
 	MPI_Datatype type;
@@ -87,52 +87,53 @@ struct exchange {
  * Receives a message that has arrived: without blocking if it is long. MPI_Recv reports the error if it is
  * too long.
  */
-static int take(struct exchange *of, const MPI_Status *found)
+static int receive_matched(struct exchange *exchange, const MPI_Status *found)
 {
 	MPI_Count bytes = 0;
 	int size = 0;
 
 	if (PMPI_Get_elements_x(found, MPI_BYTE, &bytes) || bytes == MPI_UNDEFINED)
 		bytes = 0;
-	if (bytes > COMES_AT_ONCE && !PMPI_Type_size(of->type, &size) && size != MPI_UNDEFINED &&
-	    bytes <= (MPI_Count)of->count * size)
-		return PMPI_Irecv(of->buffer, of->count, of->type, of->source, of->tag, of->comm,
-				  &of->receive);
-	of->received = true;
-	return PMPI_Recv(of->buffer, of->count, of->type, of->source, of->tag, of->comm, of->status);
+	if (bytes > EAGER_BYTES && !PMPI_Type_size(exchange->type, &size) && size != MPI_UNDEFINED &&
+	    bytes <= (MPI_Count)exchange->count * size)
+		return PMPI_Irecv(exchange->buffer, exchange->count, exchange->type, exchange->source,
+				  exchange->tag, exchange->comm, &exchange->receive);
+	exchange->received = true;
+	return PMPI_Recv(exchange->buffer, exchange->count, exchange->type, exchange->source, exchange->tag,
+			 exchange->comm, exchange->status);
 }
 
-static int ask_receive(struct exchange *of)
+static int poll_receive(struct exchange *exchange)
 {
 	MPI_Status found;
 	int there = 0, code;
 
-	if (of->receive != MPI_REQUEST_NULL) {
-		code = PMPI_Test(&of->receive, &there, of->status);
-		of->received = there;
+	if (exchange->receive != MPI_REQUEST_NULL) {
+		code = PMPI_Test(&exchange->receive, &there, exchange->status);
+		exchange->received = there;
 		return code;
 	}
-	code = PMPI_Iprobe(of->source, of->tag, of->comm, &there, &found);
-	if (!code && !there) /* twice, as in ask_probe() */
-		code = PMPI_Iprobe(of->source, of->tag, of->comm, &there, &found);
-	return code || !there ? code : take(of, &found);
+	code = PMPI_Iprobe(exchange->source, exchange->tag, exchange->comm, &there, &found);
+	if (!code && !there) /* twice, as in poll_probe() */
+		code = PMPI_Iprobe(exchange->source, exchange->tag, exchange->comm, &there, &found);
+	return code || !there ? code : receive_matched(exchange, &found);
 }
 
-static int ask_exchange(void *context)
+static int poll_exchange(void *context)
 {
-	struct exchange *of = context;
+	struct exchange *exchange = context;
 	int sent = 1;
 
-	if (of->send != MPI_REQUEST_NULL)
-		of->question.code = PMPI_Test(&of->send, &sent, MPI_STATUS_IGNORE);
-	if (!of->received) {
-		of->received_code = ask_receive(of);
-		of->received = of->received || of->received_code;
+	if (exchange->send != MPI_REQUEST_NULL)
+		exchange->completion.code = PMPI_Test(&exchange->send, &sent, MPI_STATUS_IGNORE);
+	if (!exchange->received) {
+		exchange->received_code = poll_receive(exchange);
+		exchange->received = exchange->received || exchange->received_code;
 	}
-	of->question.done = of->received && (sent || of->question.code);
-	if (of->question.done && of->received_code)
-		of->question.code = of->received_code;
-	return of->question.done;
+	exchange->completion.done = exchange->received && (sent || exchange->completion.code);
+	if (exchange->completion.done && exchange->received_code)
+		exchange->completion.code = exchange->received_code;
+	return exchange->completion.done;
 }
 
 #define RECEIVE_ARGUMENTS                                                                                    \
@@ -140,19 +141,19 @@ static int ask_exchange(void *context)
 
 static __attribute__((noinline)) int receive_ours RECEIVE_ARGUMENTS
 {
-	struct exchange of = { .buffer = buffer,
-			       .count = count,
-			       .source = source,
-			       .tag = tag,
-			       .type = type,
-			       .comm = comm,
-			       .status = status,
-			       .send = MPI_REQUEST_NULL,
-			       .receive = MPI_REQUEST_NULL };
+	struct exchange exchange = { .buffer = buffer,
+				     .count = count,
+				     .source = source,
+				     .tag = tag,
+				     .type = type,
+				     .comm = comm,
+				     .status = status,
+				     .send = MPI_REQUEST_NULL,
+				     .receive = MPI_REQUEST_NULL };
 	int code;
 
 	UNLESS_SAMPLED(RECV, PMPI_Recv(buffer, count, type, source, tag, comm, status));
-	code = await(WAIT_CALL(RECV), UNISONO_MPI_WAIT_KIND_DIRECTED, ask_exchange, &of.question);
+	code = await(WAIT_CALL(RECV), UNISONO_MPI_WAIT_KIND_DIRECTED, poll_exchange, &exchange.completion);
 	/* the sender of a long message waits until it is received */
 	ring(comm, source);
 	return code;
@@ -160,7 +161,7 @@ static __attribute__((noinline)) int receive_ours RECEIVE_ARGUMENTS
 
 BOTH(int, Recv, RECEIVE_ARGUMENTS)
 {
-	if (!wait_is_ours() || UNLIKELY(count < 0 || type == MPI_DATATYPE_NULL))
+	if (!serves_wait() || UNLIKELY(count < 0 || type == MPI_DATATYPE_NULL))
 		return PMPI_Recv(buffer, count, type, source, tag, comm, status);
 	return receive_ours(buffer, count, type, source, tag, comm, status);
 }
@@ -169,17 +170,17 @@ BOTH(int, Sendrecv,
      (const void *out, int out_count, MPI_Datatype out_type, int destination, int out_tag, void *in,
       int in_count, MPI_Datatype in_type, int source, int in_tag, MPI_Comm comm, MPI_Status *status))
 {
-	struct exchange of = { .buffer = in,
-			       .count = in_count,
-			       .source = source,
-			       .tag = in_tag,
-			       .type = in_type,
-			       .comm = comm,
-			       .status = status,
-			       .receive = MPI_REQUEST_NULL };
+	struct exchange exchange = { .buffer = in,
+				     .count = in_count,
+				     .source = source,
+				     .tag = in_tag,
+				     .type = in_type,
+				     .comm = comm,
+				     .status = status,
+				     .receive = MPI_REQUEST_NULL };
 	int code;
 
-	if (!wait_is_ours() || UNLIKELY(in_count < 0 || in_type == MPI_DATATYPE_NULL)) {
+	if (!serves_wait() || UNLIKELY(in_count < 0 || in_type == MPI_DATATYPE_NULL)) {
 		code = PMPI_Sendrecv(out, out_count, out_type, destination, out_tag, in, in_count, in_type,
 				     source, in_tag, comm, status);
 		ring(comm, destination);
@@ -187,28 +188,29 @@ BOTH(int, Sendrecv,
 	}
 	UNLESS_SAMPLED(SENDRECV, PMPI_Sendrecv(out, out_count, out_type, destination, out_tag, in, in_count,
 					       in_type, source, in_tag, comm, status));
-	code = PMPI_Isend(out, out_count, out_type, destination, out_tag, comm, &of.send);
+	code = PMPI_Isend(out, out_count, out_type, destination, out_tag, comm, &exchange.send);
 	if (UNLIKELY(code))
 		return code;
 	ring(comm, destination);
-	code = await(WAIT_CALL(SENDRECV), UNISONO_MPI_WAIT_KIND_UNDIRECTED, ask_exchange, &of.question);
+	code = await(WAIT_CALL(SENDRECV), UNISONO_MPI_WAIT_KIND_UNDIRECTED, poll_exchange,
+		     &exchange.completion);
 	ring(comm, source);
 	return code;
 }
 
 struct one {
-	struct question question;
+	struct completion completion;
 	MPI_Request *request;
 	MPI_Status *status;
 };
 
-static int ask_one(void *context)
+static int poll_one(void *context)
 {
 	struct one *one = context;
-	struct question *question = &one->question;
+	struct completion *completion = &one->completion;
 
-	question->code = PMPI_Test(one->request, &question->done, one->status);
-	return is_over(question);
+	completion->code = PMPI_Test(one->request, &completion->done, one->status);
+	return done_on_error(completion);
 }
 
 /* Out of line, like all_ours(): if the wait is the host's, MPI_Wait is only a test and a jump. */
@@ -217,28 +219,28 @@ static __attribute__((noinline)) int one_ours(MPI_Request *request, MPI_Status *
 	struct one one = { .request = request, .status = status };
 
 	UNLESS_SAMPLED(WAIT, PMPI_Wait(request, status));
-	return await(WAIT_CALL(WAIT), kind_of_requests(), ask_one, &one.question);
+	return await(WAIT_CALL(WAIT), kind_of_requests(), poll_one, &one.completion);
 }
 
 BOTH(int, Wait, (MPI_Request * request, MPI_Status *status))
 {
-	return wait_is_ours() ? one_ours(request, status) : PMPI_Wait(request, status);
+	return serves_wait() ? one_ours(request, status) : PMPI_Wait(request, status);
 }
 
 struct several {
-	struct question question;
+	struct completion completion;
 	int count, *index, *number;
 	MPI_Request *requests;
 	MPI_Status *statuses;
 };
 
-static int ask_all(void *context)
+static int poll_all(void *context)
 {
 	struct several *all = context;
-	struct question *question = &all->question;
+	struct completion *completion = &all->completion;
 
-	question->code = PMPI_Testall(all->count, all->requests, &question->done, all->statuses);
-	return is_over(question);
+	completion->code = PMPI_Testall(all->count, all->requests, &completion->done, all->statuses);
+	return done_on_error(completion);
 }
 
 static __attribute__((noinline)) int all_ours(int count, MPI_Request requests[], MPI_Status statuses[])
@@ -246,43 +248,44 @@ static __attribute__((noinline)) int all_ours(int count, MPI_Request requests[],
 	struct several all = { .count = count, .requests = requests, .statuses = statuses };
 
 	UNLESS_SAMPLED(WAITALL, PMPI_Waitall(count, requests, statuses));
-	return await(WAIT_CALL(WAITALL), kind_of_requests(), ask_all, &all.question);
+	return await(WAIT_CALL(WAITALL), kind_of_requests(), poll_all, &all.completion);
 }
 
 BOTH(int, Waitall, (int count, MPI_Request requests[], MPI_Status statuses[]))
 {
-	return wait_is_ours() ? all_ours(count, requests, statuses) : PMPI_Waitall(count, requests, statuses);
+	return serves_wait() ? all_ours(count, requests, statuses) : PMPI_Waitall(count, requests, statuses);
 }
 
-static int ask_any(void *context)
+static int poll_any(void *context)
 {
 	struct several *any = context;
-	struct question *question = &any->question;
+	struct completion *completion = &any->completion;
 
-	question->code = PMPI_Testany(any->count, any->requests, any->index, &question->done, any->statuses);
-	return is_over(question);
+	completion->code =
+		PMPI_Testany(any->count, any->requests, any->index, &completion->done, any->statuses);
+	return done_on_error(completion);
 }
 
 BOTH(int, Waitany, (int count, MPI_Request requests[], int *index, MPI_Status *status))
 {
 	struct several any = { .count = count, .requests = requests, .index = index, .statuses = status };
 
-	if (!wait_is_ours())
+	if (!serves_wait())
 		return PMPI_Waitany(count, requests, index, status);
 	UNLESS_SAMPLED(WAITANY, PMPI_Waitany(count, requests, index, status));
-	return await(WAIT_CALL(WAITANY), kind_of_requests(), ask_any, &any.question);
+	return await(WAIT_CALL(WAITANY), kind_of_requests(), poll_any, &any.completion);
 }
 
 /* MPI_Testsome returns MPI_UNDEFINED if no request is active, and 0 if none is complete. */
-static int ask_some(void *context)
+static int poll_some(void *context)
 {
 	struct several *some = context;
-	struct question *question = &some->question;
+	struct completion *completion = &some->completion;
 
-	question->code =
+	completion->code =
 		PMPI_Testsome(some->count, some->requests, some->number, some->index, some->statuses);
-	question->done = question->code || *some->number;
-	return question->done;
+	completion->done = completion->code || *some->number;
+	return completion->done;
 }
 
 BOTH(int, Waitsome, (int count, MPI_Request requests[], int *number, int indices[], MPI_Status statuses[]))
@@ -291,8 +294,8 @@ BOTH(int, Waitsome, (int count, MPI_Request requests[], int *number, int indices
 		.count = count, .requests = requests, .number = number, .index = indices, .statuses = statuses
 	};
 
-	if (count == 0 || !wait_is_ours()) /* without requests there is nothing to poll */
+	if (count == 0 || !serves_wait()) /* without requests there is nothing to poll */
 		return PMPI_Waitsome(count, requests, number, indices, statuses);
 	UNLESS_SAMPLED(WAITSOME, PMPI_Waitsome(count, requests, number, indices, statuses));
-	return await(WAIT_CALL(WAITSOME), kind_of_requests(), ask_some, &some.question);
+	return await(WAIT_CALL(WAITSOME), kind_of_requests(), poll_some, &some.completion);
 }

@@ -4,51 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool says(MPI_Info info, const char *key, char *value, size_t bytes)
-{
-	char text[MPI_MAX_INFO_VAL + 1];
-	int found = 0;
-
-	if (info == MPI_INFO_NULL || PMPI_Info_get(info, key, MPI_MAX_INFO_VAL, text, &found) || !found)
-		return false;
-	snprintf(value, bytes, "%.*s", (int)bytes - 1, text);
-	return true;
-}
-
-static bool says_true(MPI_Info info, const char *key, bool otherwise)
-{
-	char value[8];
-
-	return says(info, key, value, sizeof value) ? strcmp(value, "true") == 0 : otherwise;
-}
-
-static void remember(MPI_Info info, const char *key, char *value, size_t bytes)
-{
-	char given[8];
-
-	if (says(info, key, given, sizeof given) &&
-	    (strcmp(given, "true") == 0 || strcmp(given, "false") == 0))
-		snprintf(value, bytes, "%s", given);
-}
-
-/*
- * Reads the standard's hints and our own; unknown hints are ignored, as the standard demands. no_locks and
- * alloc_shared_noncontig take effect only when the window is made. A later value is stored for
- * MPI_Win_get_info, but a window made without locks stays without.
- */
-void window_info(struct window *window, MPI_Info info)
-{
-	remember(info, "no_locks", window->no_locks_said, sizeof window->no_locks_said);
-	if (window->flavor == MPI_WIN_FLAVOR_SHARED)
-		remember(info, "alloc_shared_noncontig", window->noncontiguous_said,
-			 sizeof window->noncontiguous_said);
-	says(info, "accumulate_ordering", window->accumulate_ordering, sizeof window->accumulate_ordering);
-	says(info, "accumulate_ops", window->accumulate_ops, sizeof window->accumulate_ops);
-	says(info, "mpi_accumulate_granularity", window->granularity, sizeof window->granularity);
-	says(info, "same_size", window->same_size, sizeof window->same_size);
-	says(info, "same_disp_unit", window->same_disp_unit, sizeof window->same_disp_unit);
-}
-
 static unisono_spec spec_of(const struct window *window)
 {
 	return (unisono_spec){
@@ -80,14 +35,14 @@ static int begin(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_Info info,
 	window->unit = (int)unit;
 	window->flavor = flavor;
 	window->model = MPI_WIN_UNIFIED;
-	window->no_locks = says_true(info, "no_locks", false);
-	window->local_completion = says_true(info, "unisono_local_completion", false);
+	window->no_locks = hint_is_true(info, "no_locks", false);
+	window->local_completion = hint_is_true(info, "unisono_local_completion", false);
 	strcpy(window->accumulate_ordering, "rar,raw,war,waw");
 	strcpy(window->accumulate_ops, "same_op_no_op");
 	strcpy(window->same_size, "false");
 	strcpy(window->same_disp_unit, "false");
-	strcpy(window->no_locks_said, "false");
-	strcpy(window->noncontiguous_said, "false");
+	strcpy(window->no_locks_hint, "false");
+	strcpy(window->noncontiguous_hint, "false");
 	window_info(window, info);
 	pthread_mutex_init(&window->mutex, NULL);
 	pthread_mutex_init(&window->turn, NULL);
@@ -134,7 +89,7 @@ static int finish(const char *call, MPI_Comm comm, struct window *window, unison
 		discard(window);
 		return comm_error(comm, call, code, status ? unisono_error_text() : "too many windows");
 	}
-	window_of_threads(window);
+	window_set_slice(window);
 	*win = window->handle;
 	return MPI_SUCCESS;
 }
@@ -250,7 +205,7 @@ static int allocate_shared(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_
 		return comm_error(comm, call, MPI_ERR_RMA_SHARED,
 				  "these ranks do not share memory; split with MPI_COMM_TYPE_SHARED first");
 	}
-	window->noncontiguous = says_true(info, "alloc_shared_noncontig", false);
+	window->noncontiguous = hint_is_true(info, "alloc_shared_noncontig", false);
 	status = share(window, comm, !window->noncontiguous, &words);
 	if (status && words) {
 		job_release(window->job);
@@ -441,25 +396,12 @@ BOTH(int, Win_detach, (MPI_Win win, const void *base))
 	return window_result(window, "MPI_Win_detach", status);
 }
 
-enum { LABEL = MPI_MAX_OBJECT_NAME + 64 };
-
-/* The label of a window in the statistics. */
-static void label_of(const struct window *window, const char *more, char label[LABEL])
-{
-	const char *flavor = window->flavor == MPI_WIN_FLAVOR_CREATE	 ? "created"
-			     : window->flavor == MPI_WIN_FLAVOR_ALLOCATE ? "allocated"
-			     : window->flavor == MPI_WIN_FLAVOR_DYNAMIC	 ? "dynamic"
-									 : "shared";
-
-	snprintf(label, LABEL, "%s%s%s%s", flavor, window->name[0] ? " " : "", window->name, more);
-}
-
 BOTH(int, Win_free, (MPI_Win * win))
 {
 	TO_HOST(Win_free, *win, (win));
 	static const char call[] = "MPI_Win_free";
 	struct window *window = window_of(*win);
-	char label[LABEL];
+	char label[WINDOW_LABEL];
 	unisono_status status;
 	int code;
 
@@ -472,7 +414,7 @@ BOTH(int, Win_free, (MPI_Win * win))
 	code = attributes_delete(window);
 	if (code)
 		return window_error(window, call, code, "a delete callback of an attribute refused");
-	label_of(window, "", label);
+	window_label(window, "", label);
 	status = unisono_mpi_window_free(&window->core, label);
 	if (status)
 		return window_result(window, call, status);
@@ -481,24 +423,4 @@ BOTH(int, Win_free, (MPI_Win * win))
 	discard(window);
 	*win = MPI_WIN_NULL;
 	return code;
-}
-
-/*
- * Counts windows that were never freed. With `now` it skips a window that another thread is using: a process
- * that aborts must not wait.
- */
-void windows_counted(bool now)
-{
-	char label[LABEL];
-
-	for (size_t slot = 0; slot < MAX_WINDOWS; slot++) {
-		struct window *window = atomic_load(&slots[slot]);
-
-		if (!window || (now && many_threads && pthread_mutex_trylock(&window->mutex)))
-			continue;
-		label_of(window, ", never freed", label);
-		unisono_mpi_window_counted(window->core, label);
-		if (now)
-			leave(window);
-	}
 }

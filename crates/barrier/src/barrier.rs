@@ -23,7 +23,7 @@ use std::{fmt, num::NonZeroU64};
 use unisono_linux::futex::Scope;
 use unisono_sync::atomics::{AtomicU64, Ordering, now};
 use unisono_sync::{
-    Adaptive, Company, Flag, Learner, Lines, Regime, SpinBudget, Unwatched, WaitPolicy, Wakeups,
+    Adaptive, Flag, Lines, Regime, RegimeLearner, SpinBudget, Unwatched, WaitHints, WaitPolicy, Wakeups,
 };
 
 /// A barrier for `n` threads at a time, to be shared by reference or in an `Arc`.
@@ -50,7 +50,7 @@ pub struct Barrier {
     wakeups: Wakeups,
     /// A thread's policy before its first wait.
     policy: Adaptive,
-    learner: Mutex<Learner>,
+    learner: Mutex<RegimeLearner>,
     /// The total of sleeps at this barrier; the learner's input.
     sleeps: AtomicU64,
 }
@@ -83,7 +83,7 @@ impl Barrier {
             lines,
             wakeups,
             policy: Adaptive::new(SpinBudget::DEFAULT, wakeups),
-            learner: Mutex::new(Learner::default()),
+            learner: Mutex::new(RegimeLearner::default()),
             sleeps: AtomicU64::new(0),
         }
     }
@@ -121,9 +121,9 @@ impl Barrier {
 
     fn wait_for(&self, episode: u32) {
         let mut policy = self.policy;
-        let company = Company { regime: self.regime(), crowded: self.crowded, whereabouts: None };
+        let hints = WaitHints { regime: self.regime(), crowded: self.crowded, last_cpus: None };
         // the verdict is always to continue: `Unwatched` never stops a wait
-        let _ = policy.among(company).wait(self.signal(), episode, &mut Unwatched);
+        let _ = policy.with_hints(hints).wait(self.signal(), episode, &mut Unwatched);
         if policy.blocks() > 0 {
             self.sleeps.fetch_add(policy.blocks(), Ordering::Relaxed);
         }

@@ -8,13 +8,13 @@
 //!               sets a bit. Beside it: how members wait ([`Regime`])
 //!   line 2      the boundary: counter and flag of the pause in which a group changes its members
 //!   line 3..    one line a place: its process and its standing
-//!   then        sixteen members a line: where each last ran ([`Notes`])
+//!   then        sixteen members a line: where each last ran ([`LastCpus`])
 //!   then        the algorithm's lines
 //! ```
 
 use unisono_linux::futex::Scope;
 use unisono_sync::atomics::{AtomicU32, Ordering};
-use unisono_sync::{CacheLine, Flag, Lines, Notes, Regime};
+use unisono_sync::{CacheLine, Flag, LastCpus, Lines, Regime};
 
 use crate::error::{Cause, GoneMember};
 
@@ -64,7 +64,7 @@ impl Control {
 
     /// The number of lines before the algorithm's.
     pub(crate) const fn lines(capacity: usize) -> usize {
-        FIXED_LINES + capacity + Notes::lines(capacity)
+        FIXED_LINES + capacity + LastCpus::lines(capacity)
     }
 
     #[inline]
@@ -80,8 +80,8 @@ impl Control {
 
     /// The processors on which members last ran.
     #[inline]
-    pub(crate) fn notes(&self) -> Notes<'_> {
-        Notes::new(&self.lines, FIXED_LINES + self.capacity, self.capacity)
+    pub(crate) fn last_cpus(&self) -> LastCpus<'_> {
+        LastCpus::new(&self.lines, FIXED_LINES + self.capacity, self.capacity)
     }
 
     pub(crate) fn member(&self, id: usize) -> MemberLine<'_> {

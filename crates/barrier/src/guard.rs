@@ -8,11 +8,11 @@
 
 use crate::control::Control;
 use crate::error::GoneMember;
-use crate::roll_call::RollCall;
+use crate::liveness::LivenessCheck;
 use unisono_linux::clock::Nanos;
 use unisono_linux::futex::Scope;
 use unisono_sync::atomics::now;
-use unisono_sync::{MAX_SLEEP, SparseLooks, Watch, WatchVerdict};
+use unisono_sync::{MAX_SLEEP, SparseChecks, Watch, WatchVerdict};
 
 /// The reason why a wait ended before its episode.
 #[derive(Clone, Debug)]
@@ -28,8 +28,8 @@ pub(crate) struct Guard<'a> {
     episode: Option<u32>,
     deadline: Option<Nanos>,
     /// Without a deadline, few calls read the clock: it costs 20 times as much as the cached attention line.
-    looks: SparseLooks<16>,
-    roll_call: Option<(Nanos, RollCall)>,
+    checks: SparseChecks<16>,
+    liveness: Option<(Nanos, LivenessCheck)>,
     pub(crate) stopped: Option<Stopped>,
 }
 
@@ -40,8 +40,8 @@ impl<'a> Guard<'a> {
             control,
             episode: Some(episode),
             deadline,
-            looks: SparseLooks::default(),
-            roll_call: None,
+            checks: SparseChecks::default(),
+            liveness: None,
             stopped: None,
         }
     }
@@ -57,7 +57,7 @@ impl<'a> Guard<'a> {
     }
 
     /// Stops if a member is gone or all members have left.
-    fn look_at_members(&mut self) -> WatchVerdict {
+    fn check_members(&mut self) -> WatchVerdict {
         if let Some(gone) = self.control.find_gone(self.episode) {
             self.stop(Stopped::Gone(gone))
         } else if self.control.is_disbanded() {
@@ -69,7 +69,7 @@ impl<'a> Guard<'a> {
 
     /// Stops at the deadline; checks the other processes when the next check is due.
     #[cold]
-    fn look_at_clock(&mut self) -> WatchVerdict {
+    fn check_clock(&mut self) -> WatchVerdict {
         let now = now();
         if self.deadline.is_some_and(|deadline| now >= deadline) {
             return self.stop(Stopped::TimedOut);
@@ -77,24 +77,24 @@ impl<'a> Guard<'a> {
         if self.control.scope == Scope::Private {
             return WatchVerdict::Continue;
         }
-        let (next, roll_call) =
-            self.roll_call.get_or_insert_with(|| (MAX_SLEEP.after(now), RollCall::default()));
+        let (next, liveness) =
+            self.liveness.get_or_insert_with(|| (MAX_SLEEP.after(now), LivenessCheck::default()));
         if now < *next {
             return WatchVerdict::Continue;
         }
         *next = MAX_SLEEP.after(now);
-        roll_call.call(self.control, self.episode.unwrap_or(0));
-        self.look_at_members()
+        liveness.check(self.control, self.episode.unwrap_or(0));
+        self.check_members()
     }
 }
 
 impl Watch for Guard<'_> {
-    fn look(&mut self) -> WatchVerdict {
-        if self.look_at_members() == WatchVerdict::Stop {
+    fn check(&mut self) -> WatchVerdict {
+        if self.check_members() == WatchVerdict::Stop {
             return WatchVerdict::Stop;
         }
-        if self.looks.is_thorough() || self.deadline.is_some() {
-            return self.look_at_clock();
+        if self.checks.is_due() || self.deadline.is_some() {
+            return self.check_clock();
         }
         WatchVerdict::Continue
     }
@@ -103,6 +103,6 @@ impl Watch for Guard<'_> {
         if self.control.scope == Scope::Private {
             return self.deadline;
         }
-        Some(self.looks.sleep_until(now(), self.deadline))
+        Some(self.checks.sleep_until(now(), self.deadline))
     }
 }

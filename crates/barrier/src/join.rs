@@ -47,7 +47,7 @@ impl Group {
         let mut guard = Guard::for_any_episode(&self.control);
         let mut policy = Block::new(Wakeups::Symmetric(self.control.scope));
         let mut asked = || -> Option<Participant> {
-            membership::ask(&self.control, id, &mut guard, &mut policy)?;
+            membership::request_join(&self.control, id, &mut guard, &mut policy)?;
             let episode = self.control.member(id).last_episode();
             let mut boundary = membership::boundary(&self.control, id, episode)?;
             membership::cross(&self.control, &mut boundary, &mut policy, &mut guard)?;

@@ -69,6 +69,7 @@ mod exchange;
 mod group;
 mod guard;
 mod join;
+mod liveness;
 mod mcs_tree;
 mod membership;
 #[cfg(loom)]
@@ -77,7 +78,6 @@ mod participant;
 mod per_core;
 mod protocols;
 mod recommended;
-mod roll_call;
 #[cfg(not(loom))]
 mod shared;
 mod spec;

@@ -115,7 +115,7 @@ fn turn(control: &Control, episode: u32) -> usize {
         match part(member, episode) {
             MemberPart::Leaves => {
                 member.set_standing(PlaceStanding::Retired);
-                control.notes().forget(member.id);
+                control.last_cpus().forget(member.id);
             }
             MemberPart::Comes => member.set_standing(PlaceStanding::Member),
             MemberPart::Stays | MemberPart::None => {}
@@ -141,7 +141,7 @@ pub(crate) fn announce_leave(control: &Control, id: usize, episode: u32) {
 /// Admits all joiners that ask, from the end of `episode` on. Only rank 0 calls this, before its arrival
 /// there.
 #[cold]
-pub(crate) fn admit_who_asks(control: &Control, episode: u32) {
+pub(crate) fn admit_joiners(control: &Control, episode: u32) {
     // SYNC(asking) acquire: the joiner that set the bit has written its line
     if control.attention().fetch_and(!ATTENTION_JOIN, Ordering::AcqRel) & ATTENTION_JOIN == 0 {
         return;
@@ -155,7 +155,7 @@ pub(crate) fn admit_who_asks(control: &Control, episode: u32) {
 
 /// Calls the joiners admitted at the end of `episode` to the boundary. Only rank 0 calls this, before it goes
 /// there.
-pub(crate) fn call_who_comes(control: &Control, episode: u32) {
+pub(crate) fn call_joiners(control: &Control, episode: u32) {
     for member in control.members().filter(|member| part(*member, episode) == MemberPart::Comes) {
         member.call().signal(1, Wakeups::Symmetric(control.scope));
     }
@@ -163,7 +163,12 @@ pub(crate) fn call_who_comes(control: &Control, episode: u32) {
 
 /// Asks to join at the claimed place `id`, and waits for the call to the boundary; `None` if the guard
 /// stopped the wait.
-pub(crate) fn ask(control: &Control, id: usize, guard: &mut Guard<'_>, policy: &mut Block) -> Option<()> {
+pub(crate) fn request_join(
+    control: &Control,
+    id: usize,
+    guard: &mut Guard<'_>,
+    policy: &mut Block,
+) -> Option<()> {
     // SYNC(asking) release: publishes the joiner's line before the bit
     control.attention().fetch_or(ATTENTION_JOIN, Ordering::AcqRel);
     (policy.wait(control.member(id).call(), 1, guard) == WatchVerdict::Continue).then_some(())

@@ -10,7 +10,7 @@ use crate::protocols::AnyProtocol;
 use std::time::Duration;
 use unisono_linux::clock::{Nanos, Ticks};
 use unisono_sync::atomics::{Ordering, now, ticks};
-use unisono_sync::{Block, Fellows, Stretch, Unwatched, Waited, Waiter, Wakeups};
+use unisono_sync::{Block, EpisodeBatch, GroupState, Unwatched, Waited, Waiter, Wakeups};
 
 /// One member of a barrier. Dropping it without [`leave`](Self::leave) makes the next episode fail for the
 /// others, with an error that names this member.
@@ -29,11 +29,11 @@ pub struct Participant {
     episode: u32,
     pub(crate) stage: ParticipantStage,
     /// Episodes for the fast path; only an idle participant has some.
-    stretch: Stretch,
+    batch: EpisodeBatch,
     /// The number of sleeps at boundaries, where members always block, with any wait policy.
     boundary_blocks: u64,
-    /// The time of this participant's waits after their first glance.
-    in_earnest: Ticks,
+    /// The time of this participant's waits after their initial polls.
+    slow_waits: Ticks,
 }
 
 /// The state of a participant between two calls.
@@ -89,7 +89,7 @@ impl Participant {
     pub(crate) fn new(group: Group, id: usize, rank: MemberRank, episode: u32) -> Self {
         let waiter = Waiter::new(group.wait, group.spin_budget, group.wakeups);
         let protocol = AnyProtocol::new(group.algorithm, rank.rank, rank.members);
-        let stretch = protocol.stretch();
+        let batch = protocol.batch();
         Self {
             group,
             id,
@@ -98,9 +98,9 @@ impl Participant {
             waiter,
             episode,
             stage: ParticipantStage::Idle,
-            stretch,
+            batch,
             boundary_blocks: 0,
-            in_earnest: Ticks(0),
+            slow_waits: Ticks(0),
         }
     }
 
@@ -112,18 +112,18 @@ impl Participant {
     }
 
     /// The fast path. It has four conditions: nothing has to be noted or learnt in this episode, nothing
-    /// needs attention, members stay awake while they wait, and the signals come within a glance.
+    /// needs attention, members stay awake while they wait, and the signals come within the initial polls.
     #[inline]
     fn wait_within(&mut self, limit: WaitLimit) -> Result<Episode, Error> {
-        if !self.group.control.regime().is_awake_and_undisturbed() || !self.stretch.take() {
+        if !self.group.control.regime().is_awake_and_undisturbed() || !self.batch.take_episode() {
             return self.wait_in_full(limit);
         }
         self.episode = self.episode.wrapping_add(1);
-        match self.protocol.pass(&words(&self.group), self.episode, self.stretch.glance) {
+        match self.protocol.pass(&words(&self.group), self.episode, self.batch.initial_poll) {
             Some(role) if self.group.control.attention().load(Ordering::Relaxed) & ATTENTION_CHANGE == 0 => {
                 Ok(Episode { number: self.episode, role })
             }
-            role => self.leave_stretch(role, limit),
+            role => self.leave_fast_path(role, limit),
         }
     }
 
@@ -137,20 +137,20 @@ impl Participant {
 
     /// Leaves the fast path in the middle of an episode, or at its end.
     #[cold]
-    fn leave_stretch(&mut self, role: Option<Leadership>, limit: WaitLimit) -> Result<Episode, Error> {
-        self.end_stretch();
+    fn leave_fast_path(&mut self, role: Option<Leadership>, limit: WaitLimit) -> Result<Episode, Error> {
+        self.end_batch();
         if let Some(role) = role {
             return self.completed(role, limit);
         }
         self.stage = ParticipantStage::Arrived;
-        self.finish_in_earnest(limit)
+        self.finish_slow(limit)
     }
 
-    /// Ends the stretch, and adds its episodes to the waiter's count.
+    /// Ends the batch, and adds its episodes to the waiter's count.
     #[inline]
-    fn end_stretch(&mut self) {
-        let passed = self.stretch.end();
-        self.waiter.catch_up(passed);
+    fn end_batch(&mut self) {
+        let passed = self.batch.end();
+        self.waiter.add_uncounted(passed);
     }
 
     /// As [`wait`](Self::wait), for at most `timeout`. After [`Error::TimedOut`], waiting again resumes the
@@ -195,16 +195,16 @@ impl Participant {
         self.boundary_blocks + self.waiter.blocks()
     }
 
-    /// The time that this participant has waited so far. Waits that ended within the first glance are not
+    /// The time that this participant has waited so far. Waits that ended within the initial polls are not
     /// counted.
     pub fn waited(&self) -> Waited {
         let asleep = self.waiter.asleep();
-        Waited { awake: self.in_earnest.to_nanos().since(asleep), asleep }
+        Waited { awake: self.slow_waits.to_nanos().since(asleep), asleep }
     }
 
     #[inline]
     fn begin(&mut self) -> Result<(), Error> {
-        self.end_stretch();
+        self.end_batch();
         let episode = self.episode.wrapping_add(1);
         let attention = self.group.control.attention().load(Ordering::Relaxed);
         if attention != 0 {
@@ -212,25 +212,26 @@ impl Participant {
         }
         self.episode = episode;
         self.stage = ParticipantStage::Arrived;
-        self.waiter.note(fellows(&self.group, self.rank), self.id, episode);
+        self.waiter.record_cpu(group_state(&self.group, self.rank), self.id, episode);
         self.protocol.arrive(&words(&self.group), episode);
         Ok(())
     }
 
     #[inline]
     fn finish(&mut self, limit: WaitLimit) -> Result<Episode, Error> {
-        if matches!(self.stage, ParticipantStage::Arrived) && self.waiter.glances(self.group.control.regime())
+        if matches!(self.stage, ParticipantStage::Arrived)
+            && self.waiter.polls_first(self.group.control.regime())
         {
-            let (words, episode, policy) = (words(&self.group), self.episode, &mut self.stretch.glance);
+            let (words, episode, policy) = (words(&self.group), self.episode, &mut self.batch.initial_poll);
             let wait = EpisodeWait { words: &words, episode, policy, watch: &mut Unwatched };
             if let Some(role) = self.protocol.complete(wait) {
                 return self.completed(role, limit);
             }
         }
-        self.finish_in_earnest(limit)
+        self.finish_slow(limit)
     }
 
-    fn finish_in_earnest(&mut self, limit: WaitLimit) -> Result<Episode, Error> {
+    fn finish_slow(&mut self, limit: WaitLimit) -> Result<Episode, Error> {
         if let ParticipantStage::Boundary(..) = self.stage {
             return self.cross(limit);
         }
@@ -239,12 +240,12 @@ impl Participant {
         let before = ticks();
         let mut guard = Guard::new(&self.group.control, number, limit.moment());
         let (group, rank, id) = (&self.group, self.rank, self.id);
-        let mut policy = self.waiter.among(|| fellows(group, rank).company(id, number));
+        let mut policy = self.waiter.policy(|| group_state(group, rank).hints(id, number));
         let words = words(group);
         let wait = EpisodeWait { words: &words, episode: number, policy: &mut policy, watch: &mut guard };
         let role = self.protocol.complete(wait);
         let stopped_by = guard.stopped;
-        self.in_earnest.0 += ticks().since(before).0;
+        self.slow_waits.0 += ticks().since(before).0;
         match role {
             Some(role) => self.completed(role, limit),
             None => Err(stopped(stopped_by, number)),
@@ -262,9 +263,9 @@ impl Participant {
         if self.group.control.attention().load(Ordering::Relaxed) & ATTENTION_CHANGE != 0 {
             return self.reach_boundary(role, limit);
         }
-        let spare = self.waiter.to_spare(decides, self.episode);
+        let spare = self.waiter.uncounted_left(decides, self.episode);
         if spare > 0 {
-            self.stretch.give(spare, decides, self.group.control.regime().glance());
+            self.batch.start(spare, decides, self.group.control.regime().poll_choice());
         }
         Ok(Episode { number: self.episode, role })
     }
@@ -277,7 +278,7 @@ impl Participant {
             return Err(Error::Gone(gone));
         }
         if attention & ATTENTION_JOIN != 0 && self.rank.rank == 0 {
-            membership::admit_who_asks(control, episode);
+            membership::admit_joiners(control, episode);
         }
         Ok(())
     }
@@ -291,7 +292,7 @@ impl Participant {
             return Ok(Episode { number, role });
         };
         if self.rank.rank == 0 {
-            membership::call_who_comes(control, number);
+            membership::call_joiners(control, number);
         }
         self.stage = ParticipantStage::Boundary(boundary, role);
         self.cross(limit)
@@ -319,7 +320,7 @@ impl Participant {
                 self.stage = ParticipantStage::Idle;
                 self.rank = rank;
                 self.protocol = AnyProtocol::new(self.group.algorithm, rank.rank, rank.members);
-                self.stretch = self.protocol.stretch();
+                self.batch = self.protocol.batch();
             }
         }
         Ok(Episode { number, role })
@@ -351,11 +352,11 @@ fn words(group: &Group) -> GroupWords<'_> {
     GroupWords { lines: &group.control.lines, first: group.control.first, wakeups: group.wakeups }
 }
 
-fn fellows(group: &Group, rank: MemberRank) -> Fellows<'_> {
-    Fellows { regime: group.control.regime(), notes: group.control.notes(), members: rank.members }
+fn group_state(group: &Group, rank: MemberRank) -> GroupState<'_> {
+    GroupState { regime: group.control.regime(), last_cpus: group.control.last_cpus(), members: rank.members }
 }
 
-/// The deadline of a wait. The clock is read only after the first glance, because most waits end before.
+/// The deadline of a wait. The clock is read only after the initial polls, because most waits end before.
 #[derive(Clone, Copy)]
 enum WaitLimit {
     Never,

@@ -118,7 +118,7 @@ impl Protocol for PerCore {
         if core.arrived(episode).load(Ordering::Relaxed) >= expected {
             core.represented().store(episode, Ordering::Relaxed);
             if wait.policy.wait_briefly(release, episode, wait.watch) == Some(WatchVerdict::Continue) {
-                core.fellows.signal(episode, words.wakeups);
+                core.local_release.signal(episode, words.wakeups);
                 return Some(Leadership::Follower);
             }
             // Either the very last participant sees no representative here, or the check below sees the
@@ -129,9 +129,9 @@ impl Protocol for PerCore {
         // SYNC(behind) fence: behind and represented before release; the other side is in `release_cores`
         fence(Ordering::SeqCst);
         if release.reached(episode) {
-            core.fellows.signal(episode, words.wakeups);
+            core.local_release.signal(episode, words.wakeups);
         } else {
-            let verdict = wait.policy.wait_behind(core.fellows, episode, wait.watch);
+            let verdict = wait.policy.wait_behind(core.local_release, episode, wait.watch);
             (verdict == WatchVerdict::Continue).then_some(())?;
         }
         Some(Leadership::Follower)
@@ -141,7 +141,7 @@ impl Protocol for PerCore {
 impl PerCore {
     #[inline]
     fn line<'a>(&self, words: &GroupWords<'a>, core: usize) -> CoreLine<'a> {
-        CoreLine { words: *words, line: CORES + core, fellows: words.flag(CORES + core, 0) }
+        CoreLine { words: *words, line: CORES + core, local_release: words.flag(CORES + core, 0) }
     }
 
     #[cold]
@@ -174,7 +174,7 @@ impl PerCore {
             let waiting = core.behind(episode).load(Ordering::Relaxed) == episode;
             let served = number != here && core.represented().load(Ordering::Relaxed) == episode;
             if (waiting && !served) || refresh {
-                core.fellows.signal(episode, words.wakeups);
+                core.local_release.signal(episode, words.wakeups);
             }
         }
     }
@@ -185,7 +185,7 @@ struct CoreLine<'a> {
     line: usize,
     /// Releases the core's waiters. Several participants may signal it, but all with the same episode, and
     /// none after it has arrived in the next.
-    fellows: Flag<'a>,
+    local_release: Flag<'a>,
 }
 
 impl<'a> CoreLine<'a> {

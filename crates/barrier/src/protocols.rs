@@ -10,7 +10,7 @@ use crate::mcs_tree::McsTree;
 use crate::per_core::PerCore;
 use crate::static_tree::StaticTree;
 use crate::tournament::Tournament;
-use unisono_sync::{Glance, Stretch, Unwatched, WaitPolicy, Watch};
+use unisono_sync::{EpisodeBatch, InitialPoll, Unwatched, WaitPolicy, Watch};
 
 /// Defines [`AnyProtocol`] from the names of the algorithms; each type has its algorithm's name.
 macro_rules! protocols {
@@ -63,18 +63,18 @@ macro_rules! protocols {
 protocols! { Central Competitive CombiningTree StaticTree Dissemination Tournament McsTree PerCore }
 
 impl AnyProtocol {
-    /// A stretch of the right kind for this algorithm, without episodes yet.
-    pub(crate) fn stretch(&self) -> Stretch {
-        if matches!(self, Self::Exchange(_)) { Stretch::of_exchange() } else { Stretch::default() }
+    /// A batch of the right kind for this algorithm, without episodes yet.
+    pub(crate) fn batch(&self) -> EpisodeBatch {
+        if matches!(self, Self::Exchange(_)) { EpisodeBatch::for_exchange() } else { EpisodeBatch::default() }
     }
 
-    /// Arrives, and completes the episode if the signals come within a glance.
+    /// Arrives, and completes the episode if the signals come within the initial polls.
     #[inline]
     pub(crate) fn pass(
         &mut self,
         words: &GroupWords<'_>,
         episode: u32,
-        glance: Glance,
+        initial_poll: InitialPoll,
     ) -> Option<Leadership> {
         // An exchange takes 30 ns, so only the exchange is inlined into the caller; inlining the other
         // algorithms would take registers from it.
@@ -83,11 +83,11 @@ impl AnyProtocol {
             return pair.complete(EpisodeWait {
                 words,
                 episode,
-                policy: &mut { glance },
+                policy: &mut { initial_poll },
                 watch: &mut Unwatched,
             });
         }
-        self.pass_others(words, episode, glance)
+        self.pass_others(words, episode, initial_poll)
     }
 
     #[inline(never)]
@@ -95,7 +95,7 @@ impl AnyProtocol {
         &mut self,
         words: &GroupWords<'_>,
         episode: u32,
-        mut policy: Glance,
+        mut policy: InitialPoll,
     ) -> Option<Leadership> {
         self.arrive(words, episode);
         self.complete(EpisodeWait { words, episode, policy: &mut policy, watch: &mut Unwatched })

@@ -169,7 +169,7 @@ fn advised(algorithm: Algorithm) {
         });
         first.advise(RegimeAdvice::Sleep);
         first.wait().expect("nobody goes away");
-        first.advise(RegimeAdvice::GiveWay);
+        first.advise(RegimeAdvice::Yield);
         first.wait().expect("nobody goes away");
         thread.join().expect("no participant panics");
         first.forget();

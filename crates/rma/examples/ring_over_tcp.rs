@@ -12,7 +12,7 @@
 use std::error::Error;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
-use unisono_rma::wire::tcp::ListeningSeat;
+use unisono_rma::wire::tcp::JobListener;
 use unisono_rma::{Assert, Job, JobMembership, Rank, Spec};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (root, own, steps): (SocketAddr, SocketAddr, u64) = (root.parse()?, own.parse()?, steps.parse()?);
     let place = JobMembership::from_environment()?.ok_or("set UNISONO_RANK, UNISONO_SIZE and UNISONO_JOB")?;
 
-    let ends = ListeningSeat::take(place, own)?.gather(root, Duration::from_secs(30))?;
+    let ends = JobListener::bind(place, own)?.connect_through(root, Duration::from_secs(30))?;
     let mut job = Job::over(ends);
     let (rank, size) = (u64::from(job.rank().0), job.size() as u64);
     let right = Rank(((rank + 1) % size) as u32);

@@ -1,9 +1,9 @@
 //! A job: one rank's membership in a group that makes windows together.
 
 use crate::host::HostMembers;
-use crate::model::{Error, JobMembership, Ledger, Locks, Rank, Spec, Style, WindowPart, launched};
+use crate::model::{Error, JobMembership, Locks, Rank, Spec, StatsTable, Style, WindowPart, from_launcher};
 use crate::path::AnyPath;
-use crate::path::hook::Found;
+use crate::path::hook::HookOutcome;
 use crate::path::mapped::episodes::Episodes;
 use crate::path::mapped::{MappedPath, PartsPlan};
 use crate::path::message::{Memory, MessageEngine, MessagePath};
@@ -51,10 +51,10 @@ impl Job {
     }
 
     /// A job of processes of this host that know the same key, however they were started. Collective: waits
-    /// until all have joined, at most for `patience`. Fails with [`Error::TimedOut`], which names the missing
+    /// until all have joined, at most for `timeout`. Fails with [`Error::TimedOut`], which names the missing
     /// ranks, [`Error::System`], [`Error::Job`] for a rank taken twice.
-    pub fn shared(place: &JobMembership, patience: Duration) -> Result<Self, Error> {
-        let transport = crate::wire::ring::RingTransport::meet(place, patience)?;
+    pub fn shared(place: &JobMembership, timeout: Duration) -> Result<Self, Error> {
+        let transport = crate::wire::ring::RingTransport::connect(place, timeout)?;
         let host = Some(Arc::clone(transport.host()));
         let mut job = Self::over(transport);
         job.host = host;
@@ -63,15 +63,17 @@ impl Job {
 
     /// Joins the job of this process's launcher: `unisono run`, on one host or on several, or
     /// Slurm's `srun`. `None`: no launcher started it. Collective: waits until all have joined, at most for
-    /// `patience`. Fails as [`shared`](Self::shared) does, and with [`Error::Job`] for an environment with
+    /// `timeout`. Fails as [`shared`](Self::shared) does, and with [`Error::Job`] for an environment with
     /// missing or invalid values.
-    pub fn join(patience: Duration) -> Result<Option<Self>, Error> {
-        let Some((place, meeting)) = launched(|name| std::env::var(name).ok())? else { return Ok(None) };
-        match meeting {
-            Some(meeting) if meeting.here.len() < place.size => {
-                Hybrid::meet(&place, &meeting, patience).map(Self::over).map(Some)
+    pub fn join(timeout: Duration) -> Result<Option<Self>, Error> {
+        let Some((place, bootstrap)) = from_launcher(|name| std::env::var(name).ok())? else {
+            return Ok(None);
+        };
+        match bootstrap {
+            Some(bootstrap) if bootstrap.here.len() < place.size => {
+                Hybrid::connect(&place, &bootstrap, timeout).map(Self::over).map(Some)
             }
-            _ => Self::shared(&place, patience).map(Some),
+            _ => Self::shared(&place, timeout).map(Some),
         }
     }
 
@@ -96,7 +98,7 @@ impl Job {
         }
         let serving = self.shared.prepare_barrier()?;
         let episodes = self.episodes.as_mut().expect("made just now because there was none");
-        episodes.meet(serving)
+        episodes.wait(serving)
     }
 
     /// Gathers `data` of every member at every member, in the order of ranks; collective. For agreement among
@@ -224,7 +226,7 @@ impl Job {
     /// that long lately, the first call comes after 5 ms. After a call that found work the next call comes
     /// within microseconds, and each call that finds none doubles the pause. This is for a binding whose host
     /// must make progress meanwhile. The hook must not call this job or its windows.
-    pub fn while_waiting(&mut self, every: Duration, hook: Box<dyn FnMut() -> Found + Send>) {
+    pub fn while_waiting(&mut self, every: Duration, hook: Box<dyn FnMut() -> HookOutcome + Send>) {
         let crowded = self.host.as_ref().is_some_and(|host| host.crowded);
         self.shared.hook.set(every, crowded, hook);
     }
@@ -235,10 +237,10 @@ impl Job {
         self.shared.stop_agent();
     }
 
-    /// Adds up the ledgers of all members, and prints the sum at rank 0.
-    fn print_ledger(&mut self, own: &[u8]) -> Result<(), Error> {
-        let mut sum = Ledger::default();
-        for theirs in self.gather(own)?.iter().filter_map(|bytes| Ledger::decode(bytes)) {
+    /// Adds up the statistics of all members, and prints the sum at rank 0.
+    fn print_stats(&mut self, own: &[u8]) -> Result<(), Error> {
+        let mut sum = StatsTable::default();
+        for theirs in self.gather(own)?.iter().filter_map(|bytes| StatsTable::decode(bytes)) {
             sum.merge(&theirs);
         }
         if self.rank == Rank(0) {
@@ -253,17 +255,17 @@ impl Job {
     /// statistics of the windows that have ended. A member that drops its job without this call counts as
     /// gone for the others.
     pub fn finalize(mut self) -> Result<(), Error> {
-        let own = self.shared.ledger().map(|ledger| {
-            let bytes = ledger.encode();
+        let own = self.shared.stats_table().map(|stats_table| {
+            let bytes = stats_table.encode();
             // The names of many windows may take more than the transport carries in one packet.
             if bytes.len() <= self.shared.core().transport.max_payload() {
                 bytes
             } else {
-                ledger.folded().encode()
+                stats_table.in_one_row().encode()
             }
         });
         match own {
-            Some(own) => self.print_ledger(&own)?,
+            Some(own) => self.print_stats(&own)?,
             None => self.shared.barrier(0)?,
         }
         self.shared.core().say_goodbye()?;

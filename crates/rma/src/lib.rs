@@ -82,9 +82,9 @@ pub mod wire;
 
 pub use job::Job;
 pub use model::{
-    Amount, Assert, Completion, Element, Error, ErrorClass, JobMembership, Key, Layout, Ledger, Lock, Locks,
-    MAX_RANKS, Medium, Meeting, Operation, Placement, Plain, Rank, Run, STATS, Sink, Source, Spec, Stats,
-    Style, Target, Traffic, Verb, WindowStats, environment,
+    Amount, Assert, Bootstrap, Completion, Element, Error, ErrorClass, JobMembership, Key, Layout, Lock,
+    Locks, MAX_RANKS, Medium, Operation, Placement, Plain, Rank, Run, STATS, Sink, Source, Spec, Stats,
+    StatsTable, Style, Target, Traffic, Verb, WindowStats, environment,
 };
-pub use path::hook::Found;
+pub use path::hook::HookOutcome;
 pub use window::{Flavor, Mapped, Pending, Request, Window};

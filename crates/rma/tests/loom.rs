@@ -19,7 +19,7 @@ mod hand_off;
 #[path = "../src/path/mapped/lock_word.rs"]
 mod lock_word;
 
-use gate::{Length, TargetGate};
+use gate::{AccumulateLength, TargetGate};
 use hand_off::{OfferForm, OfferLine, OfferedSpan};
 use lock_word::{Attempt, LockWord};
 use loom::cell::UnsafeCell;
@@ -298,7 +298,7 @@ impl Gated {
         gate.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn give_back(&self, rank: usize, passed: Length) {
+    fn give_back(&self, rank: usize, passed: AccumulateLength) {
         if self.gate(rank).unlock(passed) {
             let _kernel = self.kernel.lock.lock().expect("no model thread panics with it");
             self.kernel.sleepers.notify_all();
@@ -316,7 +316,7 @@ impl Gated {
             }
         }
         self.part.add();
-        self.give_back(rank, Length::Long);
+        self.give_back(rank, AccumulateLength::Long);
     }
 
     /// A short accumulate. Side by side it only reads here: others may be inside as well, but no long one.
@@ -331,9 +331,9 @@ impl Gated {
             self.take(rank);
             if gate.is_one_by_one() {
                 self.part.add();
-                return self.give_back(rank, Length::Short);
+                return self.give_back(rank, AccumulateLength::Short);
             }
-            self.give_back(rank, Length::Long);
+            self.give_back(rank, AccumulateLength::Long);
         }
     }
 }

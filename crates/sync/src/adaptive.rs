@@ -2,7 +2,7 @@
 //!
 //! No fixed policy wins everywhere. Spinning wins where each thread has a core. Yielding wins where all other
 //! runnable threads belong to the same group. Sleeping wins beside foreign load. One wait cannot tell these
-//! cases apart, so each wait gets a [`Company`]: the regime of the group ([`Regime`]), whether its members
+//! cases apart, so each wait gets a [`WaitHints`]: the regime of the group ([`Regime`]), whether its members
 //! outnumber the processors, and where they last ran. An awaited member that last ran on the waiter's own
 //! core does not run now, and spinning would keep it from running. The policy times its own yields. A yield
 //! longer than [`LONG_YIELD`] gave a slice to a foreign thread; the policy reports it to the regime.
@@ -11,14 +11,14 @@
 //! known to win, because it saves the probes ([`crate::Controller`] says what they cost). Reference: Karlin
 //! et al., SOSP 1991 (adaptive budgets); Kontothanassis et al., TOCS 1997 (use of scheduling information).
 
-use crate::atomics::{give_way, now, ticks};
+use crate::atomics::{now, ticks, yield_now};
 use crate::budget::SpinBudget;
 use crate::flag::{Flag, Wakeups};
+use crate::last_cpu::LastCpuQuery;
 use crate::policies::{Block, poll, spin_for};
 use crate::regime::{Regime, RegimeAdvice};
 use crate::wait::WaitPolicy;
 use crate::watch::{Watch, WatchVerdict};
-use crate::whereabouts::Whereabouts;
 use unisono_linux::clock::{Nanos, Ticks};
 
 /// A yield that takes longer than this let a foreign thread run: a slice of the fair scheduler lasts 2 to 4
@@ -32,26 +32,26 @@ const NEAR: Nanos = Nanos(1_500);
 
 /// Hints for one wait about the awaited members.
 #[derive(Clone, Copy, Debug)]
-pub struct Company<'a> {
+pub struct WaitHints<'a> {
     pub regime: Regime<'a>,
     /// Whether the members outnumber the processors that they may use.
     pub crowded: bool,
     /// The members' notes of their processors; `None` if the group keeps no notes.
-    pub whereabouts: Option<Whereabouts<'a>>,
+    pub last_cpus: Option<LastCpuQuery<'a>>,
 }
 
-impl Company<'_> {
+impl WaitHints<'_> {
     fn advice(&self) -> RegimeAdvice {
         self.regime.advice(self.crowded)
     }
 
     /// Whether the awaited members may be running right now.
     fn awaited_may_run(&self) -> bool {
-        self.whereabouts.map_or(!self.crowded, |whereabouts| whereabouts.awaited_may_run(self.crowded))
+        self.last_cpus.map_or(!self.crowded, |last_cpus| last_cpus.awaited_may_run(self.crowded))
     }
 }
 
-/// Spins, yields or sleeps, as the [`Company`] of each wait advises; see the module.
+/// Spins, yields or sleeps, as the [`WaitHints`] of each wait advises; see the module.
 #[derive(Clone, Copy, Debug)]
 pub struct Adaptive {
     budget: Ticks,
@@ -71,10 +71,10 @@ impl Adaptive {
         }
     }
 
-    /// This policy for one wait among `company`.
+    /// This policy for one wait with these hints.
     #[inline]
-    pub fn among<'a>(&'a mut self, company: Company<'a>) -> Among<'a> {
-        Among { policy: self, company }
+    pub fn with_hints<'a>(&'a mut self, hints: WaitHints<'a>) -> AdaptiveWait<'a> {
+        AdaptiveWait { policy: self, hints }
     }
 
     pub(crate) fn block(&self) -> &Block {
@@ -89,28 +89,28 @@ impl Adaptive {
 
 /// The adaptive policy with its hints for one wait.
 #[derive(Debug)]
-pub struct Among<'a> {
+pub struct AdaptiveWait<'a> {
     policy: &'a mut Adaptive,
-    company: Company<'a>,
+    hints: WaitHints<'a>,
 }
 
-impl Among<'_> {
+impl AdaptiveWait<'_> {
     #[cold]
     fn spin_then_sleep<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> WatchVerdict {
-        if self.company.awaited_may_run() {
+        if self.hints.awaited_may_run() {
             if let Some(verdict) = spin_for(self.policy.budget, flag, target, watch) {
                 return verdict;
             }
         } else {
             // The awaited member shares this core: let it run. One yield may be enough for it to arrive.
-            give_way();
+            yield_now();
         }
         self.policy.block.wait(flag, target, watch)
     }
 
     /// Yields until the flag is reached. `behind`: the awaited member needs this core, whatever the notes
     /// say, so do not spin.
-    fn give_way_until_reached<W: Watch>(
+    fn yield_until_reached<W: Watch>(
         &mut self,
         flag: Flag<'_>,
         target: u32,
@@ -120,37 +120,37 @@ impl Among<'_> {
         let mut before = ticks();
         loop {
             if !behind
-                && self.company.awaited_may_run()
+                && self.hints.awaited_may_run()
                 && let Some(verdict) = spin_for(self.policy.near, flag, target, watch)
             {
                 return verdict;
             }
-            give_way();
+            yield_now();
             let after = ticks();
             if after.since(before) > self.policy.long_yield {
-                self.company.regime.yield_took_long(now());
+                self.hints.regime.yield_took_long(now());
             }
             before = after;
             if flag.reached(target) {
                 return WatchVerdict::Continue;
             }
-            if watch.look() == WatchVerdict::Stop {
+            if watch.check() == WatchVerdict::Stop {
                 return WatchVerdict::Stop;
             }
-            if self.company.advice() == RegimeAdvice::Sleep {
+            if self.hints.advice() == RegimeAdvice::Sleep {
                 return self.policy.block.wait(flag, target, watch);
             }
         }
     }
 }
 
-impl WaitPolicy for Among<'_> {
+impl WaitPolicy for AdaptiveWait<'_> {
     #[inline]
     fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> WatchVerdict {
-        match self.company.advice() {
+        match self.hints.advice() {
             RegimeAdvice::Spin if poll(flag, target) => WatchVerdict::Continue,
             RegimeAdvice::Spin => self.spin_then_sleep(flag, target, watch),
-            RegimeAdvice::GiveWay => self.give_way_until_reached(flag, target, watch, false),
+            RegimeAdvice::Yield => self.yield_until_reached(flag, target, watch, false),
             RegimeAdvice::Sleep => self.policy.block.wait(flag, target, watch),
         }
     }
@@ -164,9 +164,9 @@ impl WaitPolicy for Among<'_> {
     }
 
     fn wait_behind<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> WatchVerdict {
-        if self.company.advice() == RegimeAdvice::Sleep {
+        if self.hints.advice() == RegimeAdvice::Sleep {
             return self.policy.block.wait(flag, target, watch);
         }
-        self.give_way_until_reached(flag, target, watch, true)
+        self.yield_until_reached(flag, target, watch, true)
     }
 }

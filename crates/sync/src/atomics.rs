@@ -1,7 +1,7 @@
 //! The atomics and clocks of the protocols: the machine's, or a model's under `--cfg loom`.
 //!
 //! Protocol code uses only this module, so the model checker checks the code that runs. Three things differ
-//! in a model. [`pause`] and [`give_way`] yield to the model checker. [`light_fence`] is a full fence,
+//! in a model. [`pause`] and [`yield_now`] yield to the model checker. [`light_fence`] is a full fence,
 //! because loom has no membarrier; on the machine it is a compiler fence whose partner calls membarrier. The
 //! clocks [`now`] and [`ticks`] stand still.
 
@@ -26,7 +26,7 @@ pub fn pause() {
 }
 
 /// Lets another runnable thread have the core.
-pub fn give_way() {
+pub fn yield_now() {
     #[cfg(loom)]
     loom::thread::yield_now();
     #[cfg(not(loom))]

@@ -81,14 +81,14 @@ pub struct BriefBudget {
 
 impl BriefBudget {
     #[inline]
-    pub fn begin(budget: Nanos) -> Self {
+    pub fn new(budget: Nanos) -> Self {
         Self { start: ticks(), budget: budget.to_ticks(), polls: 0 }
     }
 
     /// Pauses before the next poll. False: the budget is spent, and a sleep is cheaper. A caller that polls
     /// on after its sleep gets false again after every eight polls.
     #[inline]
-    pub fn goes_on(&mut self) -> bool {
+    pub fn is_left(&mut self) -> bool {
         pause();
         self.polls = self.polls.wrapping_add(1);
         !self.polls.is_multiple_of(POLLS_PER_CLOCK) || ticks().since(self.start) < self.budget
@@ -158,11 +158,11 @@ mod tests {
 
     #[test]
     fn a_spent_brief_budget_says_so_after_every_eight_polls() {
-        let mut spent = BriefBudget::begin(Nanos::ZERO);
-        let answers: Vec<bool> = (0..24).map(|_| spent.goes_on()).collect();
+        let mut spent = BriefBudget::new(Nanos::ZERO);
+        let answers: Vec<bool> = (0..24).map(|_| spent.is_left()).collect();
         assert_eq!(answers, (1..=24).map(|poll| poll % 8 != 0).collect::<Vec<_>>());
-        let mut hour = BriefBudget::begin(Nanos(3_600_000_000_000));
-        assert!((0..100).all(|_| hour.goes_on()));
+        let mut hour = BriefBudget::new(Nanos(3_600_000_000_000));
+        assert!((0..100).all(|_| hour.is_left()));
     }
 
     #[test]

@@ -14,9 +14,9 @@
 //! ```
 //! Cost: a few arithmetic operations an observation, and at most a few thousand observations a second,
 //! because each answer says after how many episodes the next observation is due
-//! ([`ControllerStep::look_after`]). A probe lasts 16 to 64 episodes, or a few milliseconds when the probed
-//! mode is the dearer one. The pause between two probes grows to a second, so probing costs about 1 % at
-//! most.
+//! ([`ControllerStep::observe_after`]). A probe lasts 16 to 64 episodes, or a few milliseconds when the
+//! probed mode is the dearer one. The pause between two probes grows to a second, so probing costs about 1 %
+//! at most.
 //!
 //! The constants below follow from two measured prices: a sleep and its wake-up cost 5 us on one processor
 //! and 28 to 60 us across processors, and a foreign thread that gets a slice keeps a processor for 2 to 20 ms
@@ -48,7 +48,7 @@ pub struct ControllerStep {
     /// Whether the mode is only probed. In a probe the first long yield should end the probe.
     pub probing: bool,
     /// Episodes until the next observation is due.
-    pub look_after: u32,
+    pub observe_after: u32,
 }
 
 /// A probe has at least this many episodes; the mean of fewer is not reliable.
@@ -93,7 +93,7 @@ impl Cost {
     }
 
     /// The mean cost of an episode; `None` before the first.
-    fn each(self) -> Option<Nanos> {
+    fn mean(self) -> Option<Nanos> {
         self.time.0.checked_div(self.episodes).map(Nanos)
     }
 }
@@ -131,8 +131,8 @@ impl Controller {
     /// The mean cost of an episode in a mode; `None` while it is unknown.
     pub fn cost(&self, mode: ControllerMode) -> Option<Nanos> {
         match mode {
-            ControllerMode::Awake => self.awake.each(),
-            ControllerMode::Asleep => self.asleep.each(),
+            ControllerMode::Awake => self.awake.mean(),
+            ControllerMode::Asleep => self.asleep.mean(),
         }
     }
 
@@ -146,7 +146,7 @@ impl Controller {
         let gave_up = gave_up && self.mode == ControllerMode::Awake;
         if elapsed > Nanos::ZERO {
             // The first observation only starts the clock: otherwise its episodes would look free.
-            self.of(self.mode).add(elapsed, episodes);
+            self.cost_mut(self.mode).add(elapsed, episodes);
         }
         if let Some(probe) = &mut self.probe {
             probe.add(elapsed, episodes);
@@ -160,10 +160,10 @@ impl Controller {
                 self.start_probe();
             }
         }
-        ControllerStep { mode: self.mode, probing: self.probe.is_some(), look_after: self.look_after() }
+        ControllerStep { mode: self.mode, probing: self.probe.is_some(), observe_after: self.observe_after() }
     }
 
-    fn of(&mut self, mode: ControllerMode) -> &mut Cost {
+    fn cost_mut(&mut self, mode: ControllerMode) -> &mut Cost {
         match mode {
             ControllerMode::Awake => &mut self.awake,
             ControllerMode::Asleep => &mut self.asleep,
@@ -179,7 +179,7 @@ impl Controller {
         if !gave_up && !too_long && probe.episodes < u64::from(enough) {
             return;
         }
-        let new = probe.each().unwrap_or(Nanos(u64::MAX));
+        let new = probe.mean().unwrap_or(Nanos(u64::MAX));
         // Ten per cent: less is within the scatter of 16 episodes, and each change costs a round of wake-ups.
         if !gave_up && Nanos(new.0 / 10).after(new) < old {
             self.settle(now, self.mode, PAUSE);
@@ -216,11 +216,11 @@ impl Controller {
     fn start_probe(&mut self) {
         self.mode = self.mode.other();
         // The last cost of this mode is out of date; it would only distort the probe.
-        *self.of(self.mode) = Cost::default();
+        *self.cost_mut(self.mode) = Cost::default();
         self.probe = Some(Cost::default());
     }
 
-    fn look_after(&self) -> u32 {
+    fn observe_after(&self) -> u32 {
         if self.probe.is_some() {
             return PROBE / 4;
         }
@@ -255,7 +255,7 @@ mod tests {
         while now.0 < end {
             let each = if step.mode == ControllerMode::Awake { machine.awake } else { machine.asleep };
             let gives_up = step.mode == ControllerMode::Awake && machine.yields_take_long;
-            let episodes = if gives_up { 1 } else { step.look_after };
+            let episodes = if gives_up { 1 } else { step.observe_after };
             now.0 += each * u64::from(episodes);
             episodes_done += f64::from(episodes);
             *step = controller.observe(*now, episodes, gives_up);
@@ -289,7 +289,11 @@ mod tests {
         let (mut controller, mut now, mut step) = begin();
         live(&mut controller, &mut now, &mut step, machine, 5_000_000_000);
         assert_eq!(controller.cost(ControllerMode::Asleep), None);
-        assert!(step.look_after > 1_000, "the clock is read rarely: every {} episodes", step.look_after);
+        assert!(
+            step.observe_after > 1_000,
+            "the clock is read rarely: every {} episodes",
+            step.observe_after
+        );
     }
 
     #[test]
@@ -324,7 +328,7 @@ mod tests {
             for (elapsed, episodes, gave_up) in observations {
                 now += elapsed;
                 let step = controller.observe(Nanos(now), episodes, gave_up);
-                prop_assert!(step.look_after >= 1 && step.look_after <= 1 << 16);
+                prop_assert!(step.observe_after >= 1 && step.observe_after <= 1 << 16);
                 // After it gave up while awake, the group is never told to stay awake.
                 prop_assert!(!(gave_up && mode == ControllerMode::Awake && step.mode == ControllerMode::Awake));
                 mode = step.mode;

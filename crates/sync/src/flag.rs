@@ -40,7 +40,7 @@
 //! Cost of a signal: a store and a load of the same line. A signal makes a system call only if a thread
 //! sleeps, and one call wakes all sleepers of a word. Reference: futex(2), membarrier(2).
 
-use crate::atomics::{AtomicU32, Ordering, fence, give_way, light_fence};
+use crate::atomics::{AtomicU32, Ordering, fence, light_fence, yield_now};
 use crate::watch::{Watch, WatchVerdict};
 #[cfg(not(loom))]
 use std::io;
@@ -229,7 +229,7 @@ impl<'a> Flag<'a> {
     #[cold]
     pub fn sleep<W: Watch>(self, target: u32, wakeups: Wakeups, watch: &mut W) -> Sleep {
         let scope = match wakeups {
-            Wakeups::Never if watch.look() == WatchVerdict::Stop => return Sleep::Stopped,
+            Wakeups::Never if watch.check() == WatchVerdict::Stop => return Sleep::Stopped,
             Wakeups::Never => return Sleep::Woken,
             Wakeups::Asymmetric(scope) | Wakeups::Symmetric(scope) => scope,
         };
@@ -245,10 +245,10 @@ impl<'a> Flag<'a> {
                 if arrivals == 0 || arrivals == full {
                     // The last member has arrived and is about to signal; it may have lost its core, or died.
                     sleepers.fetch_sub(1, Ordering::Relaxed);
-                    if watch.look() == WatchVerdict::Stop {
+                    if watch.check() == WatchVerdict::Stop {
                         return Sleep::Stopped;
                     }
-                    give_way();
+                    yield_now();
                     return Sleep::Unneeded;
                 }
                 // SYNC(sleepers) fence: the count of sleepers before the condition that `watch` checks
@@ -259,7 +259,7 @@ impl<'a> Flag<'a> {
         let woken = self.sleepers.woken.load(Ordering::Acquire);
         let slept = if self.reached(target) {
             Sleep::Unneeded
-        } else if watch.look() == WatchVerdict::Stop {
+        } else if watch.check() == WatchVerdict::Stop {
             // The condition that stopped the watch may have become true after the signal.
             if self.reached(target) { Sleep::Unneeded } else { Sleep::Stopped }
         } else {
@@ -478,7 +478,7 @@ mod tests {
     }
 
     impl Watch for Until {
-        fn look(&mut self) -> WatchVerdict {
+        fn check(&mut self) -> WatchVerdict {
             self.verdict
         }
 

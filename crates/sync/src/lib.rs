@@ -9,13 +9,13 @@
 //! 2. `wait.rs`, `policies.rs`: the trait of a wait policy ([`WaitPolicy`]) and the four fixed policies.
 //! 3. `regime.rs`, `controller.rs`: whether a group of threads should stay awake or sleep now, and how one
 //!    member of the group measures that.
-//! 4. `adaptive.rs`, `whereabouts.rs`: the fifth policy, which follows the regime and checks on which
+//! 4. `adaptive.rs`, `last_cpu.rs`: the fifth policy, which follows the regime and checks on which
 //!    processors the awaited threads last ran.
 //! 5. `waiter.rs`: all of this in one value, which a barrier or a window holds ([`Waiter`]).
 //!
 //! `budget.rs` serves waits for something other than a flag: it says how long to poll before the caller
-//! sleeps. `glance.rs` is the fast path of a wait: a few dozen polls before any policy runs. `line.rs` is the
-//! memory of flags, private or shared between processes ([`Lines`]); `published.rs` is memory that one
+//! sleeps. `initial_poll.rs` is the fast path of a wait: a few dozen polls before any policy runs. `line.rs`
+//! is the memory of flags, private or shared between processes ([`Lines`]); `published.rs` is memory that one
 //! process writes and other processes only read ([`PublishedWords`]).
 //!
 //! The crate does not know why a thread waits, nor whether the awaited thread is still alive. The caller
@@ -33,7 +33,8 @@ pub mod atomics;
 mod budget;
 mod controller;
 mod flag;
-mod glance;
+mod initial_poll;
+mod last_cpu;
 mod line;
 mod policies;
 mod prefetch;
@@ -42,23 +43,22 @@ mod regime;
 mod wait;
 mod waiter;
 mod watch;
-mod whereabouts;
 mod wide;
 
-pub use adaptive::{Adaptive, Among, Company, LONG_YIELD};
+pub use adaptive::{Adaptive, AdaptiveWait, LONG_YIELD, WaitHints};
 pub use budget::{BadSpinBudget, BriefBudget, PollBudget, SpinBudget, poll_briefly};
 pub use controller::{Controller, ControllerMode, ControllerStep};
 #[cfg(not(loom))]
 pub use flag::{CountedSleeper, sleep_at_any};
 pub use flag::{Flag, Sleep, Wakeups};
-pub use glance::{Glance, Stretch};
+pub use initial_poll::{EpisodeBatch, InitialPoll};
+pub use last_cpu::{LastCpuQuery, LastCpus};
 pub use line::{CacheLine, Lines};
 pub use policies::{Block, Spin, SpinBlock, Yield};
 pub use prefetch::prefetch;
 pub use published::{ForeignWords, PublishedWords};
-pub use regime::{Learner, Regime, RegimeAdvice};
+pub use regime::{Regime, RegimeAdvice, RegimeLearner};
 pub use wait::{Wait, WaitPolicy, Waited};
-pub use waiter::{Fellows, Waiter, WaiterAmong};
-pub use watch::{MAX_SLEEP, SparseLooks, Until, Unwatched, Watch, WatchVerdict};
-pub use whereabouts::{Notes, Whereabouts};
+pub use waiter::{GroupState, Waiter, WaiterPolicy};
+pub use watch::{MAX_SLEEP, SparseChecks, Until, Unwatched, Watch, WatchVerdict};
 pub use wide::{Wide, vectorized};

@@ -14,7 +14,7 @@
 //! multiprocessor", SOSP 1991; Kontothanassis, Wisniewski, Scott, "Scheduler-conscious synchronization",
 //! ACM TOCS 15(1), 1997.
 
-use crate::atomics::{give_way, now, pause, ticks};
+use crate::atomics::{now, pause, ticks, yield_now};
 use crate::budget::SpinBudget;
 use crate::flag::{Flag, Sleep, Wakeups};
 use crate::wait::WaitPolicy;
@@ -35,7 +35,7 @@ impl WaitPolicy for Spin {
             if poll(flag, target) {
                 return WatchVerdict::Continue;
             }
-            if watch.look() == WatchVerdict::Stop {
+            if watch.check() == WatchVerdict::Stop {
                 return WatchVerdict::Stop;
             }
         }
@@ -57,8 +57,8 @@ impl WaitPolicy for Yield {
             if flag.reached(target) {
                 return WatchVerdict::Continue;
             }
-            give_way();
-            if watch.look() == WatchVerdict::Stop {
+            yield_now();
+            if watch.check() == WatchVerdict::Stop {
                 return WatchVerdict::Stop;
             }
         }
@@ -188,7 +188,7 @@ pub(crate) fn spin_for<W: Watch>(
         if poll(flag, target) {
             return Some(WatchVerdict::Continue);
         }
-        if watch.look() == WatchVerdict::Stop {
+        if watch.check() == WatchVerdict::Stop {
             return Some(WatchVerdict::Stop);
         }
     }

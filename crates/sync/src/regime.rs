@@ -1,8 +1,8 @@
 //! The regime: whether the members of a group stay awake while they wait, or sleep.
 //!
-//! All members read the answer from one word. One member, the [`Learner`], measures the cost of its waits and
-//! writes the word ([`Controller`]). Only one member probes the other mode, because a probe beside foreign
-//! load costs a foreign slice, whichever member makes it.
+//! All members read the answer from one word. One member, the [`RegimeLearner`], measures the cost of its
+//! waits and writes the word ([`Controller`]). Only one member probes the other mode, because a probe beside
+//! foreign load costs a foreign slice, whichever member makes it.
 //!
 //! Any member may send all members to sleep. A yield that takes longer than a millisecond shows that a
 //! foreign thread had the processor. One such yield may be an accident: a thread that ran briefly. Two that
@@ -27,7 +27,7 @@ const PROCESSORS: usize = 4;
 /// The word with the end of the last long yield, in milliseconds modulo 2^32.
 const LAST_LONG_YIELD: usize = 6;
 /// The word that tells both members of an exchange how to poll their line.
-const INITIAL_POLL: usize = 7;
+const POLL_WORD: usize = 7;
 
 /// Values of the mode besides [`Regime::ASLEEP`]; both are even.
 const AWAKE: u32 = 0;
@@ -48,7 +48,7 @@ pub enum RegimeAdvice {
     /// Each member has a processor.
     Spin,
     /// Members share processors, but no foreign thread needs them.
-    GiveWay,
+    Yield,
     /// Foreign threads need the processors, too.
     Sleep,
 }
@@ -86,7 +86,7 @@ impl<'a> Regime<'a> {
         if self.is_asleep() {
             RegimeAdvice::Sleep
         } else if crowded {
-            RegimeAdvice::GiveWay
+            RegimeAdvice::Yield
         } else {
             RegimeAdvice::Spin
         }
@@ -110,10 +110,10 @@ impl<'a> Regime<'a> {
         processors > 0 && members > processors as usize
     }
 
-    /// The word that tells both members of an exchange how to poll their line; see [`crate::Stretch`].
+    /// The word that tells both members of an exchange how to poll their line; see [`crate::EpisodeBatch`].
     #[inline]
-    pub fn glance(self) -> &'a AtomicU32 {
-        self.line.word(INITIAL_POLL)
+    pub fn poll_choice(self) -> &'a AtomicU32 {
+        self.line.word(POLL_WORD)
     }
 
     /// Sets the mode for all members, in place of the learner; for models.
@@ -121,7 +121,7 @@ impl<'a> Regime<'a> {
     pub fn advise(self, advice: RegimeAdvice) {
         self.mode()
             .store(if advice == RegimeAdvice::Sleep { Self::ASLEEP } else { AWAKE }, Ordering::Relaxed);
-        self.processors(0).store(u32::from(advice == RegimeAdvice::GiveWay), Ordering::Relaxed);
+        self.processors(0).store(u32::from(advice == RegimeAdvice::Yield), Ordering::Relaxed);
     }
 
     #[inline]
@@ -147,20 +147,20 @@ impl<'a> Regime<'a> {
 
 /// The counts and the controller of the deciding member.
 #[derive(Clone, Debug)]
-pub struct Learner {
+pub struct RegimeLearner {
     controller: Option<Controller>,
     left: u32,
     counted: u32,
     sleeps_seen: u64,
 }
 
-impl Default for Learner {
+impl Default for RegimeLearner {
     fn default() -> Self {
         Self { controller: None, left: 1, counted: 0, sleeps_seen: 0 }
     }
 }
 
-impl Learner {
+impl RegimeLearner {
     /// Counts a finished wait, and now and then decides. `sleeps` is the number of sleeps of all waits so
     /// far. `moment` reads the clock; it is called only for a decision.
     #[inline]
@@ -174,13 +174,13 @@ impl Learner {
 
     /// The number of waits that may pass uncounted before the next decision is due.
     #[inline]
-    pub fn to_spare(&self) -> u32 {
+    pub fn uncounted_left(&self) -> u32 {
         self.left - 1
     }
 
     /// Counts `waits` that passed uncounted.
     #[inline]
-    pub fn catch_up(&mut self, waits: u32) {
+    pub fn add_uncounted(&mut self, waits: u32) {
         self.counted += waits;
         self.left = self.left.saturating_sub(waits).max(1);
     }
@@ -198,7 +198,7 @@ impl Learner {
         if mode != before {
             regime.mode().store(mode, Ordering::Relaxed);
         }
-        (self.left, self.counted, self.sleeps_seen) = (step.look_after, 0, sleeps);
+        (self.left, self.counted, self.sleeps_seen) = (step.observe_after, 0, sleeps);
     }
 }
 
@@ -215,9 +215,9 @@ mod tests {
         let regime = Regime::new(lines.line(0));
         regime.mode().store(AWAKE, Ordering::Relaxed);
         for (milliseconds, advice) in [
-            (1_000, RegimeAdvice::GiveWay),
-            (1_100, RegimeAdvice::GiveWay),
-            (1_101, RegimeAdvice::GiveWay),
+            (1_000, RegimeAdvice::Yield),
+            (1_100, RegimeAdvice::Yield),
+            (1_101, RegimeAdvice::Yield),
             (1_105, RegimeAdvice::Sleep),
         ] {
             regime.yield_took_long(Nanos(milliseconds * MILLISECOND));
@@ -240,7 +240,7 @@ mod tests {
         let lines = Lines::on_heap(1);
         let regime = Regime::new(lines.line(0));
         regime.mode().store(Regime::ASLEEP, Ordering::Relaxed);
-        let (mut learner, mut now) = (Learner::default(), Nanos(1));
+        let (mut learner, mut now) = (RegimeLearner::default(), Nanos(1));
         let mut waits = 0;
         while regime.is_asleep() {
             now.0 += 30_000;
@@ -257,7 +257,7 @@ mod tests {
             let lines = Lines::on_heap(1);
             let regime = Regime::new(lines.line(0));
             regime.mode().store(AWAKE, Ordering::Relaxed);
-            let (mut learner, mut now, mut sleeps) = (Learner::default(), Nanos(1), 0);
+            let (mut learner, mut now, mut sleeps) = (RegimeLearner::default(), Nanos(1), 0);
             let mut spent = [0, 0];
             while now.0 < 2_000 * MILLISECOND {
                 let sleeping = regime.is_asleep();
@@ -279,15 +279,15 @@ mod tests {
     fn waits_that_pass_uncounted_bring_the_next_decision_no_later() {
         let lines = Lines::on_heap(1);
         let regime = Regime::new(lines.line(0));
-        let (mut learner, mut now) = (Learner::default(), Nanos(1));
+        let (mut learner, mut now) = (RegimeLearner::default(), Nanos(1));
         for _ in 0..100 {
             now.0 += 100_000;
             learner.learn(regime, 0, || now);
         }
         // After catching up, the next wait leads to a decision: it asks for the moment.
-        let spare = learner.to_spare();
-        learner.catch_up(spare + 5);
-        assert_eq!(learner.to_spare(), 0);
+        let spare = learner.uncounted_left();
+        learner.add_uncounted(spare + 5);
+        assert_eq!(learner.uncounted_left(), 0);
         let mut asked = false;
         learner.learn(regime, 0, || {
             asked = true;

@@ -24,8 +24,8 @@ pub trait WaitPolicy {
     }
 }
 
-/// The time that a waiter has waited. Waits that end within their first polls ([`Glance`](crate::Glance))
-/// read no clock and are not counted.
+/// The time that a waiter has waited. Waits that end within their first polls
+/// ([`InitialPoll`](crate::InitialPoll)) read no clock and are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waited {
     /// Awake: polling, yielding, asking the watch.

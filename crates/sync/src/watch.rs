@@ -1,7 +1,7 @@
 //! How the caller of a wait stops it.
 //!
 //! A policy knows how to wait. Only its caller knows about deadlines and dead members. So the policy calls
-//! [`Watch::look`] after every few dozen polls, after every yield and before every sleep, and stops if the
+//! [`Watch::check`] after every few dozen polls, after every yield and before every sleep, and stops if the
 //! watch says so. Before a sleep this call comes after the fence that announces the sleeper. A thread that
 //! disturbs sleepers ([`crate::Flag::disturb`]) therefore either finds this sleeper counted, or its writes
 //! are visible to the call. A wait that ends within its first polls never calls the watch.
@@ -11,7 +11,7 @@ use unisono_linux::clock::Nanos;
 /// The caller's side of a wait; see the module.
 pub trait Watch {
     /// Called now and then while waiting. Should usually cost a few nanoseconds.
-    fn look(&mut self) -> WatchVerdict;
+    fn check(&mut self) -> WatchVerdict;
 
     /// When a sleeper has to wake by itself, to check for events that no thread disturbs it for.
     fn sleep_until(&mut self) -> Option<Nanos>;
@@ -29,7 +29,7 @@ pub enum WatchVerdict {
 pub struct Unwatched;
 
 impl Watch for Unwatched {
-    fn look(&mut self) -> WatchVerdict {
+    fn check(&mut self) -> WatchVerdict {
         WatchVerdict::Continue
     }
 
@@ -43,7 +43,7 @@ impl Watch for Unwatched {
 pub struct Until(pub Option<Nanos>);
 
 impl Watch for Until {
-    fn look(&mut self) -> WatchVerdict {
+    fn check(&mut self) -> WatchVerdict {
         WatchVerdict::Continue
     }
 
@@ -64,12 +64,12 @@ pub const MAX_SLEEP: Nanos = Nanos(100_000_000);
 /// A watch is called about once a microsecond while its waiter polls. Reading the clock takes 20 to 40 ns and
 /// a system call 300 ns, so most calls do neither.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SparseLooks<const EVERY: u32>(u32);
+pub struct SparseChecks<const EVERY: u32>(u32);
 
-impl<const EVERY: u32> SparseLooks<EVERY> {
+impl<const EVERY: u32> SparseChecks<EVERY> {
     /// Counts a call; returns whether it has to be thorough.
     #[inline]
-    pub fn is_thorough(&mut self) -> bool {
+    pub fn is_due(&mut self) -> bool {
         self.0 = self.0.wrapping_add(1);
         self.0.is_multiple_of(EVERY)
     }
@@ -89,14 +89,14 @@ mod tests {
 
     #[test]
     fn one_look_in_so_many_is_thorough_and_each_after_a_sleep() {
-        let mut looks = SparseLooks::<4>::default();
-        let thorough: Vec<bool> = (0..8).map(|_| looks.is_thorough()).collect();
+        let mut checks = SparseChecks::<4>::default();
+        let thorough: Vec<bool> = (0..8).map(|_| checks.is_due()).collect();
         assert_eq!(thorough, [false, false, false, true, false, false, false, true]);
-        assert!(!looks.is_thorough());
+        assert!(!checks.is_due());
         let slice = MAX_SLEEP.after(Nanos(5));
-        assert_eq!(looks.sleep_until(Nanos(5), None), slice);
-        assert!(looks.is_thorough());
-        assert_eq!(looks.sleep_until(Nanos(5), Some(Nanos(7))), Nanos(7));
-        assert_eq!(looks.sleep_until(Nanos(5), Some(Nanos::NEVER)), slice);
+        assert_eq!(checks.sleep_until(Nanos(5), None), slice);
+        assert!(checks.is_due());
+        assert_eq!(checks.sleep_until(Nanos(5), Some(Nanos(7))), Nanos(7));
+        assert_eq!(checks.sleep_until(Nanos(5), Some(Nanos::NEVER)), slice);
     }
 }

@@ -14,7 +14,7 @@ pub mod field;
 pub mod publish;
 pub mod receive;
 
-use crate::error::{CallStatus, answer_or, failed, guarded, keep, null};
+use crate::error::{CallStatus, failed, ffi_call_or, guarded, null, set_error_text};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::fd::{AsFd, AsRawFd};
@@ -80,11 +80,11 @@ impl EventsError {
 }
 
 /// Runs a call's body, keeps its error's text, and stops panics from unwinding.
-fn told(body: impl FnOnce() -> Result<(), EventsError>) -> CallStatus {
+fn ffi_events_call(body: impl FnOnce() -> Result<(), EventsError>) -> CallStatus {
     guarded(|| match body() {
         Ok(()) => CallStatus::Ok,
         Err(error) => {
-            keep(&error.to_string());
+            set_error_text(&error.to_string());
             error.status()
         }
     })
@@ -116,7 +116,7 @@ unsafe fn text<'a>(from: *const c_char, what: &str) -> Result<Option<&'a str>, E
 }
 
 /// Converts a time limit from C. `None`: no limit.
-fn limit(timeout_ns: i64) -> Option<Duration> {
+fn timeout(timeout_ns: i64) -> Option<Duration> {
     u64::try_from(timeout_ns).ok().map(Duration::from_nanos)
 }
 
@@ -244,7 +244,7 @@ pub unsafe extern "C" fn unisono_client_open(
     options: *const ConnectOptions,
     client: *mut *mut ClientHandle,
 ) -> CallStatus {
-    told(|| {
+    ffi_events_call(|| {
         // SAFETY: unisono.h requires NULL or room for the handle.
         let to = unsafe { client.as_mut() }.ok_or_else(|| null("client"))?;
         *to = std::ptr::null_mut();
@@ -263,7 +263,7 @@ pub unsafe extern "C" fn unisono_client_open(
 pub unsafe extern "C" fn unisono_client_name(client: *const ClientHandle) -> *const c_char {
     // SAFETY: unisono.h requires NULL or a live handle.
     let handle = unsafe { client.as_ref() };
-    answer_or(std::ptr::null(), || Ok(handle.map_or(std::ptr::null(), |handle| handle.name.as_ptr())))
+    ffi_call_or(std::ptr::null(), || Ok(handle.map_or(std::ptr::null(), |handle| handle.name.as_ptr())))
 }
 
 /// Renews the lease of a program that makes no other call in time. A program without a lease need not call
@@ -271,7 +271,7 @@ pub unsafe extern "C" fn unisono_client_name(client: *const ClientHandle) -> *co
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_client_alive(client: *mut ClientHandle) -> CallStatus {
     // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
-    told(|| Ok(unsafe { connection(client) }?.client.alive()?))
+    ffi_events_call(|| Ok(unsafe { connection(client) }?.client.alive()?))
 }
 
 /// The broker's statistics for all programs, as a JSON object with the keys of `unisono events top --json`,
@@ -282,7 +282,7 @@ pub unsafe extern "C" fn unisono_client_statistics(
     client: *mut ClientHandle,
     json: *mut *const c_char,
 ) -> CallStatus {
-    told(|| {
+    ffi_events_call(|| {
         // SAFETY: unisono.h requires NULL or room for the text.
         let to = unsafe { json.as_mut() }.ok_or_else(|| null("json"))?;
         *to = std::ptr::null();
@@ -301,7 +301,7 @@ pub unsafe extern "C" fn unisono_client_statistics(
 /// unisono_flush() first.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_client_close(client: *mut *mut ClientHandle) -> CallStatus {
-    told(|| {
+    ffi_events_call(|| {
         // SAFETY: unisono.h requires NULL or the address of a handle.
         let from = unsafe { client.as_mut() }.ok_or_else(|| null("client"))?;
         if from.is_null() {
@@ -321,7 +321,7 @@ pub unsafe extern "C" fn unisono_client_close(client: *mut *mut ClientHandle) ->
 pub unsafe extern "C" fn unisono_client_descriptor(client: *const ClientHandle) -> c_int {
     // SAFETY: unisono.h requires NULL or a live handle.
     let handle = unsafe { client.as_ref() };
-    answer_or(-1, || Ok(handle.map_or(-1, |handle| handle.client.as_fd().as_raw_fd())))
+    ffi_call_or(-1, || Ok(handle.map_or(-1, |handle| handle.client.as_fd().as_raw_fd())))
 }
 
 /// The size in bytes of the largest payload that the broker accepts; 0 if `client` is NULL.
@@ -329,5 +329,5 @@ pub unsafe extern "C" fn unisono_client_descriptor(client: *const ClientHandle) 
 pub unsafe extern "C" fn unisono_client_largest(client: *const ClientHandle) -> usize {
     // SAFETY: unisono.h requires NULL or a live handle.
     let handle = unsafe { client.as_ref() };
-    answer_or(0, || Ok(handle.map_or(0, |handle| handle.client.largest())))
+    ffi_call_or(0, || Ok(handle.map_or(0, |handle| handle.client.largest())))
 }

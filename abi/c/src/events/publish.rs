@@ -1,8 +1,8 @@
 //! Topics, events to publish, requests and replies.
 
 use super::field::EventField;
-use super::receive::{EventView, give, received};
-use super::{ClientHandle, EventsError, connection, limit, text, told};
+use super::receive::{EventView, into_view, received};
+use super::{ClientHandle, EventsError, connection, ffi_events_call, text, timeout};
 use crate::error::{CallStatus, argument, null};
 use crate::layout::slice;
 use std::ffi::{c_char, c_int, c_void};
@@ -42,7 +42,7 @@ pub struct TopicOptions {
 /// An event to publish. A zero or NULL field leaves that part out.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct DraftView {
+pub struct PublishDraft {
     pub payload: *const c_void,
     /// The size of the payload in bytes, at most unisono_client_largest().
     pub bytes: usize,
@@ -78,7 +78,7 @@ pub enum OutcomeCode {
 /// The outcome of an event that unisono_try_publish() published.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct PublishedView {
+pub struct PublishResult {
     /// The number of this event in the broker's count of this supplier's events on the topic.
     pub sequence: u64,
     pub consumers: u32,
@@ -153,7 +153,7 @@ unsafe fn field<'a>(field: &EventField) -> Result<(&'a str, FieldValue), EventsE
 ///
 /// # Safety
 /// As [`numbered`].
-unsafe fn draft<'a>(draft: *const DraftView) -> Result<EventDraft<'a>, EventsError> {
+unsafe fn draft<'a>(draft: *const PublishDraft) -> Result<EventDraft<'a>, EventsError> {
     // SAFETY: the caller guarantees what `numbered` requires.
     match unsafe { numbered(draft) }? {
         (draft, None) => Ok(draft),
@@ -165,7 +165,7 @@ unsafe fn draft<'a>(draft: *const DraftView) -> Result<EventDraft<'a>, EventsErr
 ///
 /// # Safety
 /// `draft` is null or readable, and so are all its pointers.
-unsafe fn numbered<'a>(draft: *const DraftView) -> Result<(EventDraft<'a>, Option<u64>), EventsError> {
+unsafe fn numbered<'a>(draft: *const PublishDraft) -> Result<(EventDraft<'a>, Option<u64>), EventsError> {
     // SAFETY: null or readable; the caller guarantees it.
     let given = unsafe { draft.as_ref() }.ok_or_else(|| null("draft"))?;
     // SAFETY: null or readable for `bytes`; the caller guarantees it.
@@ -200,7 +200,7 @@ pub unsafe extern "C" fn unisono_advertise(
     options: *const TopicOptions,
     topic: *mut u32,
 ) -> CallStatus {
-    told(|| {
+    ffi_events_call(|| {
         // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
         let handle = unsafe { connection(client) }?;
         // SAFETY: unisono.h requires NULL or room for the number.
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn unisono_advertise(
 /// Ends a topic: its subscribers learn that this supplier left.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_withdraw(client: *mut ClientHandle, topic: u32) -> CallStatus {
-    told(|| {
+    ffi_events_call(|| {
         // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
         let handle = unsafe { connection(client) }?;
         let ended = handle.topic(topic)?;
@@ -232,9 +232,9 @@ pub unsafe extern "C" fn unisono_withdraw(client: *mut ClientHandle, topic: u32)
 pub unsafe extern "C" fn unisono_publish(
     client: *mut ClientHandle,
     topic: u32,
-    draft: *const DraftView,
+    draft: *const PublishDraft,
 ) -> CallStatus {
-    told(|| {
+    ffi_events_call(|| {
         // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
         let handle = unsafe { connection(client) }?;
         let topic = handle.topic(topic)?;
@@ -249,9 +249,9 @@ pub unsafe extern "C" fn unisono_publish(
 pub unsafe extern "C" fn unisono_publish_later(
     client: *mut ClientHandle,
     topic: u32,
-    draft: *const DraftView,
+    draft: *const PublishDraft,
 ) -> CallStatus {
-    told(|| {
+    ffi_events_call(|| {
         // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
         let handle = unsafe { connection(client) }?;
         let topic = handle.topic(topic)?;
@@ -264,7 +264,7 @@ pub unsafe extern "C" fn unisono_publish_later(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_flush(client: *mut ClientHandle) -> CallStatus {
     // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
-    told(|| Ok(unsafe { connection(client) }?.client.flush()?))
+    ffi_events_call(|| Ok(unsafe { connection(client) }?.client.flush()?))
 }
 
 /// Publishes an event if no consumer would block it, and waits for the event's outcome.
@@ -274,10 +274,10 @@ pub unsafe extern "C" fn unisono_flush(client: *mut ClientHandle) -> CallStatus 
 pub unsafe extern "C" fn unisono_try_publish(
     client: *mut ClientHandle,
     topic: u32,
-    draft: *const DraftView,
-    published: *mut PublishedView,
+    draft: *const PublishDraft,
+    published: *mut PublishResult,
 ) -> CallStatus {
-    told(|| {
+    ffi_events_call(|| {
         // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
         let handle = unsafe { connection(client) }?;
         let topic = handle.topic(topic)?;
@@ -294,7 +294,7 @@ pub unsafe extern "C" fn unisono_try_publish(
         };
         // SAFETY: unisono.h requires NULL or room for the result.
         if let Some(to) = unsafe { published.as_mut() } {
-            *to = PublishedView { sequence: became.sequence, consumers, outcome: outcome as c_int };
+            *to = PublishResult { sequence: became.sequence, consumers, outcome: outcome as c_int };
         }
         Ok(())
     })
@@ -306,11 +306,11 @@ pub unsafe extern "C" fn unisono_try_publish(
 pub unsafe extern "C" fn unisono_ask(
     client: *mut ClientHandle,
     topic: u32,
-    draft: *const DraftView,
+    draft: *const PublishDraft,
     timeout_ns: i64,
     reply: *mut *mut EventView,
 ) -> CallStatus {
-    told(|| {
+    ffi_events_call(|| {
         // SAFETY: unisono.h requires NULL or room for the event.
         let to = unsafe { reply.as_mut() }.ok_or_else(|| null("reply"))?;
         *to = std::ptr::null_mut();
@@ -318,24 +318,24 @@ pub unsafe extern "C" fn unisono_ask(
         let handle = unsafe { connection(client) }?;
         let topic = handle.topic(topic)?;
         // a limit of a year is as good as none, and can be added to the clock without overflow
-        let patience = limit(timeout_ns).map_or(YEAR, |limit| limit.min(YEAR));
+        let timeout = timeout(timeout_ns).map_or(MAX_TIMEOUT, |limit| limit.min(MAX_TIMEOUT));
         // SAFETY: unisono.h requires NULL or a draft whose pointers are null or valid.
-        let answer = handle.client.request(topic, unsafe { self::draft(draft) }?, patience)?;
-        *to = give(answer, 0);
+        let reply = handle.client.request(topic, unsafe { self::draft(draft) }?, timeout)?;
+        *to = into_view(reply, 0);
         Ok(())
     })
 }
 
-const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Answers a received request. UNISONO_STATUS_ARG: the event is no request.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_reply(
     client: *mut ClientHandle,
     request: *const EventView,
-    draft: *const DraftView,
+    draft: *const PublishDraft,
 ) -> CallStatus {
-    told(|| {
+    ffi_events_call(|| {
         // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
         let handle = unsafe { connection(client) }?;
         // SAFETY: unisono.h requires NULL or an event that was received and not freed.

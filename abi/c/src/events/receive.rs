@@ -1,7 +1,7 @@
 //! Subscriptions, and receiving events.
 
 use super::field::{EventField, FieldKind};
-use super::{ClientHandle, EventsError, connection, limit, text, told};
+use super::{ClientHandle, EventsError, connection, ffi_events_call, text, timeout};
 use crate::error::{CallStatus, argument, null};
 use std::borrow::Cow;
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -157,18 +157,18 @@ pub struct EventView {
 /// An [`EventView`] with the memory that it points into. The view is the first field, so a pointer to the
 /// view is also a pointer to this struct.
 #[repr(C)]
-struct OwnedReception {
+struct OwnedEvent {
     view: EventView,
     event: Option<ReceivedEvent>,
     /// A payload that could not stay in the event's memory.
     copy: Vec<u8>,
     texts: Vec<CString>,
     fields: Vec<EventField>,
-    with: Vec<OwnedReception>,
+    with: Vec<OwnedEvent>,
     with_views: Vec<*const EventView>,
 }
 
-impl OwnedReception {
+impl OwnedEvent {
     fn new(kind: ReceptionCode, number: u32) -> Box<Self> {
         let view = EventView {
             kind: kind as c_int,
@@ -304,14 +304,14 @@ impl OwnedReception {
         owned
     }
 
-    fn hand_over(self: Box<Self>) -> *mut EventView {
+    fn into_raw_view(self: Box<Self>) -> *mut EventView {
         Box::into_raw(self).cast()
     }
 }
 
 /// Makes an event that the program frees.
-pub(super) fn give(event: ReceivedEvent, number: u32) -> *mut EventView {
-    OwnedReception::event(event, number).hand_over()
+pub(super) fn into_view(event: ReceivedEvent, number: u32) -> *mut EventView {
+    OwnedEvent::event(event, number).into_raw_view()
 }
 
 /// The event of a view.
@@ -320,7 +320,7 @@ pub(super) fn give(event: ReceivedEvent, number: u32) -> *mut EventView {
 /// `view` is null or was received and not freed.
 pub(super) unsafe fn received<'a>(view: *const EventView) -> Result<&'a ReceivedEvent, EventsError> {
     // SAFETY: null, or the first part of a reception; the caller guarantees it.
-    let owned = unsafe { view.cast::<OwnedReception>().as_ref() }.ok_or_else(|| null("event"))?;
+    let owned = unsafe { view.cast::<OwnedEvent>().as_ref() }.ok_or_else(|| null("event"))?;
     owned.event.as_ref().ok_or_else(|| argument("a notice is no event").into())
 }
 
@@ -373,7 +373,7 @@ pub unsafe extern "C" fn unisono_subscribe(
     options: *const SubscriptionOptions,
     number: *mut u32,
 ) -> CallStatus {
-    told(|| {
+    ffi_events_call(|| {
         // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
         let handle = unsafe { connection(client) }?;
         // SAFETY: unisono.h requires NULL or room for the number.
@@ -389,7 +389,7 @@ pub unsafe extern "C" fn unisono_subscribe(
 /// Ends a subscription. Events that were on their way may still arrive, with number 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_unsubscribe(client: *mut ClientHandle, number: u32) -> CallStatus {
-    told(|| {
+    ffi_events_call(|| {
         // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
         let handle = unsafe { connection(client) }?;
         let known = handle.subscriptions.iter().find(|(_, known)| **known == number);
@@ -410,41 +410,41 @@ pub unsafe extern "C" fn unisono_receive(
     timeout_ns: i64,
     event: *mut *mut EventView,
 ) -> CallStatus {
-    told(|| {
+    ffi_events_call(|| {
         // SAFETY: unisono.h requires NULL or room for the event.
         let to = unsafe { event.as_mut() }.ok_or_else(|| null("event"))?;
         *to = std::ptr::null_mut();
         // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
         let handle = unsafe { connection(client) }?;
-        let patience = limit(timeout_ns);
+        let timeout = timeout(timeout_ns);
         let owned = loop {
-            match handle.client.receive(patience)? {
+            match handle.client.receive(timeout)? {
                 Some(Reception::Event(event)) => {
                     let number = handle.subscriptions.get(&event.subscription).copied().unwrap_or(0);
-                    break OwnedReception::event(event, number);
+                    break OwnedEvent::event(event, number);
                 }
                 Some(Reception::Notice { subscription, topic, notice }) => {
                     let number = handle.subscriptions.get(&subscription).copied().unwrap_or(0);
-                    break OwnedReception::notice(&notice, topic.as_deref(), number);
+                    break OwnedEvent::notice(&notice, topic.as_deref(), number);
                 }
                 Some(Reception::Rejected { topic, reason }) => {
                     let known = handle.topics.iter().find(|(_, known)| **known == topic);
                     let number = known.map_or(0, |(number, _)| *number);
-                    let mut owned = OwnedReception::new(ReceptionCode::Rejected, number);
+                    let mut owned = OwnedEvent::new(ReceptionCode::Rejected, number);
                     owned.view.text = owned.text(&reason);
                     break owned;
                 }
                 Some(Reception::Reconnected { away }) => {
-                    let mut owned = OwnedReception::new(ReceptionCode::Reconnected, 0);
+                    let mut owned = OwnedEvent::new(ReceptionCode::Reconnected, 0);
                     owned.view.published_ns = now().since(away.into()).0;
                     owned.view.text = owned.text(&format!("connected again after {away:.1?}"));
                     break owned;
                 }
                 Some(_) => {} // a kind of reception that a later version of the engine adds
-                None => return Err(EventsError::Nothing(patience.unwrap_or_default())),
+                None => return Err(EventsError::Nothing(timeout.unwrap_or_default())),
             }
         };
-        *to = owned.hand_over();
+        *to = owned.into_raw_view();
         Ok(())
     })
 }
@@ -453,13 +453,13 @@ pub unsafe extern "C" fn unisono_receive(
 /// after the connection was closed, and in another thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_event_free(event: *mut *mut EventView) -> CallStatus {
-    told(|| {
+    ffi_events_call(|| {
         // SAFETY: unisono.h requires NULL or the address of a handle.
         let from = unsafe { event.as_mut() }.ok_or_else(|| null("event"))?;
         if from.is_null() {
             return Err(null("*event").into());
         }
-        let owned = std::mem::replace(from, std::ptr::null_mut()).cast::<OwnedReception>();
+        let owned = std::mem::replace(from, std::ptr::null_mut()).cast::<OwnedEvent>();
         // SAFETY: `hand_over` made it; the program's pointer becomes NULL here, so it is freed once.
         drop(unsafe { Box::from_raw(owned) });
         Ok(())
@@ -473,7 +473,7 @@ pub unsafe extern "C" fn unisono_acknowledge(
     client: *mut ClientHandle,
     event: *const EventView,
 ) -> CallStatus {
-    told(|| {
+    ffi_events_call(|| {
         // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
         let handle = unsafe { connection(client) }?;
         // SAFETY: unisono.h requires NULL or an event that was received and not freed.

@@ -21,21 +21,21 @@
 //! Cost: a call and its argument checks. When not to use it: outside of the shim, where `unisono.h` is
 //! enough. Reference: MPI-4.0 chapter 12.
 
-pub mod crowd;
 pub mod datatype;
+pub mod host_waits;
 pub mod messages;
 pub mod statistics;
 mod wanted;
 
-use crate::error::{CallStatus, answer, answer_or, argument};
+use crate::error::{CallStatus, argument, ffi_call, ffi_call_or};
 use crate::job::{self, JobHandle};
-use crate::window::{self, WindowHandle, on};
+use crate::window::{self, WindowHandle, with_window};
 use messages::{Callbacks, HostMessages};
 use std::ffi::{CStr, c_char, c_int};
 use std::slice;
 use std::time::Duration;
 use unisono_linux::clock::{Nanos, ticks};
-use unisono_rma::{Error, Found, Job, JobMembership, Key, Rank, Window};
+use unisono_rma::{Error, HookOutcome, Job, JobMembership, Key, Rank, Window};
 
 /// The interval of progress calls into the host MPI while this rank waits. A wake-up costs a few
 /// microseconds; a message that needs this rank's progress waits at most this long.
@@ -48,7 +48,7 @@ const MOVED_SOMETHING: Nanos = Nanos(1_000);
 /// share a processor.
 const PEER_TIMEOUT: Duration = Duration::from_secs(60);
 
-fn place(rank: c_int, size: c_int, key: Key) -> Result<JobMembership, Error> {
+fn membership(rank: c_int, size: c_int, key: Key) -> Result<JobMembership, Error> {
     let number = |what: &str, value: c_int| {
         u32::try_from(value).map_err(|_| argument(format!("a job with {what} {value} is not possible")))
     };
@@ -58,7 +58,7 @@ fn place(rank: c_int, size: c_int, key: Key) -> Result<JobMembership, Error> {
 /// Stores a random key of 16 bytes in `key`. The ranks of a job find each other by it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_key(key: *mut u8) -> CallStatus {
-    answer(|| {
+    ffi_call(|| {
         let random = Key::random()?;
         // SAFETY: the shim passes 16 writable bytes.
         unsafe { slice::from_raw_parts_mut(key, 16) }.copy_from_slice(random.bytes());
@@ -76,19 +76,19 @@ pub unsafe extern "C" fn unisono_mpi_job_shared(
     progress: extern "C" fn(),
     job: *mut *mut JobHandle,
 ) -> CallStatus {
-    answer(|| {
+    ffi_call(|| {
         // SAFETY: the shim passes 16 readable bytes.
         let key = unsafe { *key.cast::<[u8; 16]>() };
-        let mut made = Job::shared(&place(rank, size, Key::from_bytes(key))?, PEER_TIMEOUT)?;
+        let mut made = Job::shared(&membership(rank, size, Key::from_bytes(key))?, PEER_TIMEOUT)?;
         let moved = MOVED_SOMETHING.to_ticks();
         let call = move || {
             let before = ticks();
             progress();
-            if ticks().since(before) > moved { Found::Work } else { Found::Nothing }
+            if ticks().since(before) > moved { HookOutcome::Work } else { HookOutcome::Nothing }
         };
         made.while_waiting(PROGRESS_EVERY, Box::new(call));
         // SAFETY: the shim passes room for the handle.
-        unsafe { job::give(job, made) }
+        unsafe { job::write_handle(job, made) }
     })
 }
 
@@ -101,20 +101,20 @@ pub unsafe extern "C" fn unisono_mpi_job_messages(
     callbacks: *const Callbacks,
     job: *mut *mut JobHandle,
 ) -> CallStatus {
-    answer(|| {
+    ffi_call(|| {
         // SAFETY: the shim passes a table of pointers, which is copied here.
         let callbacks = unsafe { *callbacks };
         // messages need no key: only the job's ranks are in the communicator
-        let place = place(rank, size, Key::from_bytes([0; 16]))?;
+        let place = membership(rank, size, Key::from_bytes([0; 16]))?;
         // SAFETY: the shim passes room for the handle.
-        unsafe { job::give(job, Job::over(HostMessages::new(place.rank, place.size, callbacks))) }
+        unsafe { job::write_handle(job, Job::over(HostMessages::new(place.rank, place.size, callbacks))) }
     })
 }
 
 /// Stops the thread that serves other ranks while this rank makes no call. The host MPI may end afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_job_without_agent(job: *mut JobHandle) {
-    answer_or((), || {
+    ffi_call_or((), || {
         // SAFETY: the shim passes a live handle.
         unsafe { job::job(job) }?.without_agent();
         Ok(())
@@ -126,18 +126,18 @@ pub unsafe extern "C" fn unisono_mpi_job_without_agent(job: *mut JobHandle) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_window_patience(window: *mut WindowHandle, nanoseconds: u64) {
     let call = |window: &mut Window| {
-        window.set_patience(Some(Duration::from_nanos(nanoseconds)));
+        window.set_wait_timeout(Some(Duration::from_nanos(nanoseconds)));
         Ok(())
     };
     // SAFETY: the shim passes a live handle, with the window's mutex held.
-    unsafe { on(window, call) };
+    unsafe { with_window(window, call) };
 }
 
 /// Succeeds if the window can be freed now: no epoch is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_window_freeable(window: *mut WindowHandle) -> CallStatus {
     // SAFETY: the shim passes a live handle.
-    unsafe { on(window, |window| window.freeable()) }
+    unsafe { with_window(window, |window| window.freeable()) }
 }
 
 /// Like unisono_window_free(); also enters the window into the statistics under this name.
@@ -146,7 +146,7 @@ pub unsafe extern "C" fn unisono_mpi_window_free(
     window: *mut *mut WindowHandle,
     name: *const c_char,
 ) -> CallStatus {
-    answer(|| {
+    ffi_call(|| {
         // SAFETY: the shim passes the address of its handle.
         let stats = unsafe { window::free(window, Window::stats) }?;
         // SAFETY: the shim passes a C string.
@@ -164,5 +164,5 @@ pub unsafe extern "C" fn unisono_mpi_window_counted(window: *mut WindowHandle, n
         Ok(())
     };
     // SAFETY: the shim passes a live handle, with the window's mutex held if there are several threads.
-    unsafe { on(window, call) };
+    unsafe { with_window(window, call) };
 }

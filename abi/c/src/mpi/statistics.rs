@@ -1,13 +1,13 @@
 //! `UNISONO_MPI_STATS=1`: a table of the job's window operations, and a table of its wait times.
 //!
-//! Each process enters its windows into a [`Ledger`] when they end, and its waits into a [`WaitLedger`]. In
-//! MPI_Finalize the shim gathers both at the first rank of MPI_COMM_WORLD, which adds them up and prints the
-//! tables, or writes them as JSON into the file that `UNISONO_MPI_STATS_JSON` names. Ranks cannot gather if a
-//! session has no world or if the job aborts; then each process prints its own windows.
+//! Each process enters its windows into a [`StatsTable`] when they end, and its waits into a [`WaitStats`].
+//! In MPI_Finalize the shim gathers both at the first rank of MPI_COMM_WORLD, which adds them up and prints
+//! the tables, or writes them as JSON into the file that `UNISONO_MPI_STATS_JSON` names. Ranks cannot gather
+//! if a session has no world or if the job aborts; then each process prints its own windows.
 
-use super::crowd::{JobWaits, WaitLedger};
+use super::host_waits::{JobWaits, WaitStats};
 use super::wanted::{is_table_wanted, is_wanted, json_file};
-use crate::error::answer_or;
+use crate::error::ffi_call_or;
 use crate::layout::slice;
 use serde_json::{Value, json};
 use std::ffi::{CStr, c_char, c_int};
@@ -15,19 +15,19 @@ use std::io::Write as _;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use unisono_linux::clock::Nanos;
-use unisono_rma::{Ledger, WindowStats};
+use unisono_rma::{StatsTable, WindowStats};
 
-static LEDGER: Mutex<Option<Ledger>> = Mutex::new(None);
+static WINDOWS: Mutex<Option<StatsTable>> = Mutex::new(None);
 
-fn ledger() -> MutexGuard<'static, Option<Ledger>> {
+fn own_windows() -> MutexGuard<'static, Option<StatsTable>> {
     // a panic leaves no half-made entry: `enter` panics before it changes the ledger or not at all
-    LEDGER.lock().unwrap_or_else(PoisonError::into_inner)
+    WINDOWS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Enters a window that ends.
 pub(crate) fn enter(name: &CStr, stats: WindowStats) {
     if is_wanted() {
-        ledger().get_or_insert_with(Ledger::new).enter(&name.to_string_lossy(), stats);
+        own_windows().get_or_insert_with(StatsTable::new).add_window(&name.to_string_lossy(), stats);
     }
 }
 
@@ -40,16 +40,16 @@ fn print(text: &str) {
 /// 1 if the user asked for the tables, else 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_statistics_wanted() -> c_int {
-    answer_or(0, || Ok(c_int::from(is_wanted())))
+    ffi_call_or(0, || Ok(c_int::from(is_wanted())))
 }
 
 /// Takes this process's entries out of the statistics and encodes them, with this rank's number, in `*bytes`
 /// bytes. The memory is never freed: MPI ends once in a process.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_statistics_take(rank: c_int, bytes: *mut usize) -> *const u8 {
-    answer_or(std::ptr::null(), || {
-        let windows = ledger().take().unwrap_or_default().encode();
-        let waits = WaitLedger::take(u64::try_from(rank).unwrap_or(0)).encode();
+    ffi_call_or(std::ptr::null(), || {
+        let windows = own_windows().take().unwrap_or_default().encode();
+        let waits = WaitStats::take(u64::try_from(rank).unwrap_or(0)).encode();
         let length = (windows.len() as u64).to_le_bytes();
         let own = [&length[..], &windows, &waits].concat().leak();
         // SAFETY: the shim passes room for the length.
@@ -59,18 +59,18 @@ pub unsafe extern "C" fn unisono_mpi_statistics_take(rank: c_int, bytes: *mut us
 }
 
 /// Decodes the entries of a process. `None`: the bytes are something else.
-fn decode(bytes: &[u8]) -> Option<(Ledger, WaitLedger)> {
+fn decode(bytes: &[u8]) -> Option<(StatsTable, WaitStats)> {
     let (length, rest) = bytes.split_first_chunk::<8>()?;
     let (windows, waits) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
-    Some((Ledger::decode(windows)?, WaitLedger::decode(waits)?))
+    Some((StatsTable::decode(windows)?, WaitStats::decode(waits)?))
 }
 
 /// Prints the sums of the entries of `ranks` ranks, which lie one after another in `all`. Writes them as JSON
 /// if the user asked for that.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_statistics_print(all: *const u8, lengths: *const c_int, ranks: usize) {
-    answer_or((), || {
-        let (mut windows, mut waits) = (Ledger::default(), JobWaits::default());
+    ffi_call_or((), || {
+        let (mut windows, mut waits) = (StatsTable::default(), JobWaits::default());
         let mut at = 0;
         // SAFETY: the shim passes one length for each rank.
         for length in unsafe { slice(lengths, ranks, "lengths") }? {
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn unisono_mpi_statistics_print(all: *const u8, lengths: *
     });
 }
 
-fn write(file: &Path, windows: &Ledger, waits: &JobWaits) {
+fn write(file: &Path, windows: &StatsTable, waits: &JobWaits) {
     let mut text = json(windows, waits).to_string();
     text.push('\n');
     if let Err(error) = std::fs::write(file, text) {
@@ -104,7 +104,7 @@ fn write(file: &Path, windows: &Ledger, waits: &JobWaits) {
     }
 }
 
-fn json(windows: &Ledger, waits: &JobWaits) -> Value {
+fn json(windows: &StatsTable, waits: &JobWaits) -> Value {
     let mut all = waits.json();
     let seconds = |nanos: Nanos| nanos.0 as f64 / 1e9;
     let row = |(name, count, stats): (&str, u64, &WindowStats)| {
@@ -132,8 +132,8 @@ fn json(windows: &Ledger, waits: &JobWaits) -> Value {
 /// reason why they are printed alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_statistics_alone(rank: c_int, why: *const c_char) {
-    answer_or((), || {
-        if let Some(own) = ledger().take() {
+    ffi_call_or((), || {
+        if let Some(own) = own_windows().take() {
             // SAFETY: the shim passes a C string.
             let why = unsafe { CStr::from_ptr(why) }.to_string_lossy();
             print(&format!("unisono: rank {rank}, {why}: {own}"));

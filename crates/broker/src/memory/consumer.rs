@@ -20,7 +20,7 @@ use unisono_linux::futex::Scope;
 use unisono_sync::CountedSleeper;
 use unisono_sync::atomics::{AtomicU32, Ordering, fence};
 use unisono_sync::{
-    Company, ForeignWords, Lines, SpinBudget, Wait, WaitPolicy, Waiter, Wakeups, Watch, WatchVerdict,
+    ForeignWords, Lines, SpinBudget, Wait, WaitHints, WaitPolicy, Waiter, Wakeups, Watch, WatchVerdict,
 };
 
 /// Why nothing can be received from this supplier, now or ever.
@@ -320,10 +320,10 @@ impl MemoryConsumer {
     pub fn wait<W: Watch>(&mut self, watch: &mut W) -> WatchVerdict {
         let (ring, turn) = (&*self.ring, self.turn);
         let regime = ring.page.regime();
-        let company = || Company { regime, crowded: regime.is_crowded(2), whereabouts: None };
+        let hints = || WaitHints { regime, crowded: regime.is_crowded(2), last_cpus: None };
         let flag = ring.page.sleepers().over(ring.entry(turn).low());
         let mut look = Asleep { ring, turn, watch };
-        let verdict = self.waiter.among(company).wait(flag, low(turn), &mut look);
+        let verdict = self.waiter.policy(hints).wait(flag, low(turn), &mut look);
         self.waiter.learn(regime);
         if self.has_something() { WatchVerdict::Continue } else { verdict }
     }
@@ -413,9 +413,9 @@ struct Asleep<'a, W> {
 }
 
 impl<W: Watch> Watch for Asleep<'_, W> {
-    fn look(&mut self) -> WatchVerdict {
+    fn check(&mut self) -> WatchVerdict {
         let may_sleep = self.ring.may_sleep(self.turn, self.ring.page.asleep());
-        if may_sleep { self.watch.look() } else { WatchVerdict::Stop }
+        if may_sleep { self.watch.check() } else { WatchVerdict::Stop }
     }
 
     fn sleep_until(&mut self) -> Option<Nanos> {

@@ -31,7 +31,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use unisono_linux::clock::{Nanos, now};
-use unisono_sync::{SparseLooks, Watch, WatchVerdict};
+use unisono_sync::{SparseChecks, Watch, WatchVerdict};
 
 /// Maximum rings consumed by one read: enough for the rings of a busy peer, and small enough for the stack.
 const RINGS: usize = 256;
@@ -253,19 +253,19 @@ pub struct DoorbellWatch<'a> {
     until: Option<Nanos>,
     /// Spaces out the system call: a polling waiter polls about once a microsecond, and the call takes a
     /// third of one; one call in 64 polls costs half a hundredth of the polling.
-    looks: SparseLooks<64>,
+    checks: SparseChecks<64>,
 }
 
 impl<'a> DoorbellWatch<'a> {
     #[must_use]
     pub fn new(doorbell: &'a Doorbell, until: Option<Nanos>) -> Self {
-        Self { doorbell, until, looks: SparseLooks::default() }
+        Self { doorbell, until, checks: SparseChecks::default() }
     }
 }
 
 impl Watch for DoorbellWatch<'_> {
-    fn look(&mut self) -> WatchVerdict {
-        if !self.looks.is_thorough() {
+    fn check(&mut self) -> WatchVerdict {
+        if !self.checks.is_due() {
             return WatchVerdict::Continue;
         }
         let over = self.until.is_some_and(|until| now() >= until);
@@ -274,7 +274,7 @@ impl Watch for DoorbellWatch<'_> {
     }
 
     fn sleep_until(&mut self) -> Option<Nanos> {
-        Some(self.looks.sleep_until(now(), self.until))
+        Some(self.checks.sleep_until(now(), self.until))
     }
 }
 

@@ -23,7 +23,7 @@ use std::io;
 use unisono_linux::futex::Scope;
 use unisono_sync::atomics::{AtomicU32, Ordering, fence};
 use unisono_sync::{
-    Company, Lines, PublishedWords, SpinBudget, Wait, WaitPolicy, Waiter, Wakeups, Watch, WatchVerdict,
+    Lines, PublishedWords, SpinBudget, Wait, WaitHints, WaitPolicy, Waiter, Wakeups, Watch, WatchVerdict,
 };
 
 /// The treatment of a consumer that has not read an event when the event's entry is needed for a new one.
@@ -341,8 +341,8 @@ impl MemorySupplier {
         };
         let target = low(attached.position.wrapping_add(1));
         let regime = attached.page.regime();
-        let company = || Company { regime, crowded: regime.is_crowded(2), whereabouts: None };
-        let verdict = self.waiter.among(company).wait(attached.page.position(), target, watch);
+        let hints = || WaitHints { regime, crowded: regime.is_crowded(2), last_cpus: None };
+        let verdict = self.waiter.policy(hints).wait(attached.page.position(), target, watch);
         self.waiter.learn(regime);
         verdict
     }

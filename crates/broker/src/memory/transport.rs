@@ -387,9 +387,9 @@ fn failed(error: io::Error) -> TransportError {
 struct GivingWay<'a>(DoorbellWatch<'a>);
 
 impl Watch for GivingWay<'_> {
-    fn look(&mut self) -> WatchVerdict {
+    fn check(&mut self) -> WatchVerdict {
         std::thread::yield_now();
-        self.0.look()
+        self.0.check()
     }
 
     fn sleep_until(&mut self) -> Option<Nanos> {

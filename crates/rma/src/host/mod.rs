@@ -3,9 +3,9 @@
 //! | file | holds |
 //! |---|---|
 //! | `mod.rs` | the job's segment, membership, members that are gone |
-//! | `kin.rs` | descriptors of the other processes |
+//! | `peer_process.rs` | descriptors of the other processes |
 //! | `rendezvous.rs`, `name.rs` | how processes without a common parent find the segment |
-//! | `waiting.rs` | adaptive waiting for a flag of another member |
+//! | `flag_waiter.rs` | adaptive waiting for a flag of another member |
 //!
 //! The segment is a memfd, which disappears with the last process that maps it; nothing is left after kill
 //! -9. Each member has a line that identifies it:
@@ -15,13 +15,13 @@
 //! ```
 //! Reference: memfd_create(2), pidfd_open(2).
 
-mod kin;
+pub(crate) mod flag_waiter;
 mod name;
+mod peer_process;
 pub(crate) mod rendezvous;
-pub(crate) mod waiting;
 
 use crate::model::{Error, Gone, Rank};
-use kin::{Kin, Unheld};
+use peer_process::{PeerProcess, ProcessUnavailable};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
@@ -48,7 +48,7 @@ const DIED: u32 = 5;
 /// Time between two checks that the other processes live. Each check is a system call for each member, so a
 /// waiter does not check at every poll. A person who waits 0.1 s longer for the report of a dead rank does
 /// not notice. Chosen by this argument, not measured.
-const ROLL: Nanos = Nanos(100_000_000);
+const LIVENESS_INTERVAL: Nanos = Nanos(100_000_000);
 
 /// The members of a job that share this host's memory.
 #[derive(Debug)]
@@ -65,8 +65,8 @@ pub(crate) struct HostMembers {
     /// The barrier of this job's fences, once a window or the job has needed it.
     pub(crate) barrier: OnceLock<unisono_barrier::GroupSpec>,
     /// The other members' processes, opened when a call first checks whether they live.
-    processes: Box<[OnceLock<Arc<Kin>>]>,
-    next_roll: AtomicU64,
+    processes: Box<[OnceLock<Arc<PeerProcess>>]>,
+    next_liveness_check: AtomicU64,
 }
 
 /// The largest job whose members open each other's memory. A descriptor for each saves 0.6 us of each
@@ -87,7 +87,7 @@ impl HostMembers {
         region: SharedMemory,
         rank: Rank,
         size: usize,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Self, Error> {
         // The others find the segment through rank 0's descriptor: it stays open until all have mapped it.
         let (mapping, descriptor) = region.into_parts();
@@ -128,9 +128,9 @@ impl HostMembers {
             wakeups: Wakeups::Symmetric(Scope::Shared),
             barrier: OnceLock::new(),
             processes: std::iter::repeat_with(OnceLock::new).take(size).collect(),
-            next_roll: AtomicU64::new(0),
+            next_liveness_check: AtomicU64::new(0),
         };
-        host.await_all(patience)?;
+        host.await_all(timeout)?;
         drop(descriptor);
         let bits = (0..size).fold(0, |bits, index| {
             let line = host.lines.line(MEMBERS + size + index);
@@ -148,15 +148,15 @@ impl HostMembers {
         Ok(host)
     }
 
-    fn await_all(&self, patience: Duration) -> Result<(), Error> {
-        let limit = Nanos::from(patience).after(now());
+    fn await_all(&self, timeout: Duration) -> Result<(), Error> {
+        let limit = Nanos::from(timeout).after(now());
         loop {
             let all = (0..self.size).map(Rank::at);
             let absent: Vec<Rank> = all.filter(|rank| self.standing(*rank) <= COMING).collect();
             if absent.is_empty() {
                 return Ok(());
             }
-            let gone = self.who_is_gone();
+            let gone = self.gone_member();
             if let Some(gone) = &gone
                 && self.standing(gone.rank) == DIED
             {
@@ -189,11 +189,11 @@ impl HostMembers {
     }
 
     /// Opens a member's memory, if the kernel lets this process read `word` at `address` there.
-    pub(crate) fn hold_memory(&self, rank: Rank, address: usize, word: u64) {
+    pub(crate) fn open_memory(&self, rank: Rank, address: usize, word: u64) {
         if self.size <= MAX_HELD
-            && let Some(kin) = self.hold_process(rank)
+            && let Some(process) = self.open_process(rank)
         {
-            kin.hold_memory(address, word);
+            process.open_memory(address, word);
         }
     }
 
@@ -235,12 +235,13 @@ impl HostMembers {
 
     /// A member that is gone, if any; of several the first that was declared gone. Reads every member's line,
     /// and ten times a second checks every process.
-    pub(crate) fn who_is_gone(&self) -> Option<Gone> {
+    pub(crate) fn gone_member(&self) -> Option<Gone> {
         let moment = now();
-        let next = self.next_roll.load(std::sync::atomic::Ordering::Relaxed);
+        let next = self.next_liveness_check.load(std::sync::atomic::Ordering::Relaxed);
         if moment.0 >= next {
-            self.next_roll.store(ROLL.after(moment).0, std::sync::atomic::Ordering::Relaxed);
-            self.call_roll();
+            self.next_liveness_check
+                .store(LIVENESS_INTERVAL.after(moment).0, std::sync::atomic::Ordering::Relaxed);
+            self.check_processes();
         }
         let all = (0..self.size).map(Rank::at);
         self.first().into_iter().chain(all).filter(|rank| *rank != self.rank).find_map(|rank| self.gone(rank))
@@ -258,9 +259,9 @@ impl HostMembers {
         self.declare(rank, DIED);
     }
 
-    /// As [`who_is_gone`](Self::who_is_gone), without the members that left by themselves.
-    pub(crate) fn who_died(&self) -> Option<Gone> {
-        self.who_is_gone()?;
+    /// As [`gone_member`](Self::gone_member), without the members that left by themselves.
+    pub(crate) fn dead_member(&self) -> Option<Gone> {
+        self.gone_member()?;
         let all = (0..self.size).map(Rank::at);
         let mut others = self.first().into_iter().chain(all).filter(|rank| *rank != self.rank);
         others.find(|rank| matches!(self.standing(*rank), PANICKED | DIED)).and_then(|rank| self.gone(rank))
@@ -278,12 +279,12 @@ impl HostMembers {
         Some(Gone { rank, why })
     }
 
-    fn call_roll(&self) {
+    fn check_processes(&self) {
         let (mut ranks, mut held) = (Vec::new(), Vec::new());
         for rank in (0..self.size).map(Rank::at).filter(|rank| self.standing(*rank) == PRESENT) {
-            if let Some(kin) = self.hold_process(rank) {
+            if let Some(process) = self.open_process(rank) {
                 ranks.push(rank);
-                held.push(&kin.process);
+                held.push(&process.process);
             }
         }
         for at in PinnedProcess::ended(held).unwrap_or_default() {
@@ -293,20 +294,20 @@ impl HostMembers {
 
     /// Opens a member's process. `None`: it is this process; it has ended, and is then declared gone; or the
     /// kernel or the limit of descriptors refuses.
-    fn hold_process(&self, rank: Rank) -> Option<&Kin> {
+    fn open_process(&self, rank: Rank) -> Option<&PeerProcess> {
         let known = &self.processes[rank.index()];
         if known.get().is_none() {
             let number = self.process(rank);
             if number == std::process::id() {
                 return None;
             }
-            match Kin::hold(number, self.started(rank)) {
-                Ok(kin) => drop(known.set(kin)),
-                Err(Unheld::Ended) => self.declare(rank, DIED),
-                Err(Unheld::Refused) => {}
+            match PeerProcess::open(number, self.started(rank)) {
+                Ok(process) => drop(known.set(process)),
+                Err(ProcessUnavailable::Ended) => self.declare(rank, DIED),
+                Err(ProcessUnavailable::Refused) => {}
             }
         }
-        known.get().map(|kin| &**kin)
+        known.get().map(|process| &**process)
     }
 
     fn started(&self, rank: Rank) -> u64 {
@@ -317,14 +318,14 @@ impl HostMembers {
     /// A member's process, for a system call that copies its memory and checks that the process lives. Fails
     /// with [`Error::Gone`] for a process that has ended.
     pub(crate) fn memory_of(&self, rank: Rank) -> Result<MemoryOf<'_>, Error> {
-        let held = self.hold_process(rank);
+        let held = self.open_process(rank);
         // A process that lives but has executed another program has no longer the member's memory.
         if self.standing(rank) == DIED {
             return Err(self.lost(rank));
         }
         let number = self.process(rank);
         Ok(match held {
-            Some(kin) => MemoryOf::Pinned(&kin.process),
+            Some(held) => MemoryOf::Pinned(&held.process),
             None if number == std::process::id() => MemoryOf::Own,
             None => MemoryOf::Identified { number, started: self.started(rank) },
         })
@@ -353,7 +354,7 @@ impl HostMembers {
 impl Drop for HostMembers {
     fn drop(&mut self) {
         // If this member leaves because another died, the others have to name the dead member.
-        self.call_roll();
+        self.check_processes();
         self.declare(self.rank, if std::thread::panicking() { PANICKED } else { LEFT });
     }
 }

@@ -10,7 +10,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 /// The name at which rank 0 listens.
-pub(crate) fn meeting_place(key: &Key) -> String {
+pub(crate) fn socket_name(key: &Key) -> String {
     let mut code = Hmac::<Sha256>::new_from_slice(key.bytes())
         .expect("a code can be made because HMAC takes keys of any length");
     code.update(b"rendezvous of a job on one host, version 2");
@@ -25,12 +25,12 @@ mod tests {
 
     #[test]
     fn a_name_depends_on_every_byte_of_the_key_and_does_not_contain_it() {
-        let name = meeting_place(&Key::from_bytes([7; 16]));
+        let name = socket_name(&Key::from_bytes([7; 16]));
         assert!(!name.contains("0707"), "{name}");
         for at in 0..16 {
             let mut other = [7; 16];
             other[at] = 8;
-            assert_ne!(meeting_place(&Key::from_bytes(other)), name);
+            assert_ne!(socket_name(&Key::from_bytes(other)), name);
         }
     }
 }

@@ -16,7 +16,7 @@
 //! two messages for each rank, once. When not to use: between hosts, network namespaces or process
 //! namespaces; TCP serves these. Reference: unix(7).
 
-use super::name::meeting_place;
+use super::name::socket_name;
 use super::{HostMembers, create};
 use crate::model::{Error, JobMembership, Key, Rank};
 use std::io::{self, ErrorKind, Read, Write};
@@ -37,11 +37,11 @@ const REPLY: usize = 8;
 /// The pause between two attempts to connect, and between two checks for connections. Ranks start within
 /// milliseconds of one another, and a check takes some microseconds: half a millisecond is about the time
 /// that the start of a process takes, so the last rank is noticed at once. Chosen, not measured.
-const PAUSE: Duration = Duration::from_micros(500);
+const POLL_INTERVAL: Duration = Duration::from_micros(500);
 /// The longest time from a process's connection to its greeting. A member sends it in the call that
 /// connects, so only a stranger or a stopped process takes longer; a member on a very busy host may lose its
 /// processor for some slices of 20 ms.
-const MANNERS: Duration = Duration::from_secs(2);
+const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, PartialEq)]
 enum RendezvousAnswer {
@@ -86,36 +86,36 @@ impl Hello {
 
 /// Finds the other members and takes this process's line in the segment. `bytes` is the segment's size; all
 /// members compute the same.
-pub(crate) fn meet(place: &JobMembership, bytes: usize, patience: Duration) -> Result<HostMembers, Error> {
+pub(crate) fn join(place: &JobMembership, bytes: usize, timeout: Duration) -> Result<HostMembers, Error> {
     let start = Instant::now();
-    let limit = start + patience;
-    let address = SocketAddr::from_abstract_name(meeting_place(&place.key))
+    let limit = start + timeout;
+    let address = SocketAddr::from_abstract_name(socket_name(&place.key))
         .map_err(Error::system("cannot name the job's meeting place"))?;
-    let (region, late) = if place.rank == Rank(0) {
+    let (region, missing) = if place.rank == Rank(0) {
         let region = create(bytes)?;
-        let late = invite(place, &address, &region, limit)?;
-        (region, late)
+        let missing = serve_segment(place, &address, &region, limit)?;
+        (region, missing)
     } else {
-        (ask(place, &address, limit)?, None)
+        (fetch_segment(place, &address, limit)?, None)
     };
     if region.len() < bytes {
         let problem = "the job's segment has another size; start all ranks with the same version and size";
         return Err(Error::Job(problem.to_owned()));
     }
-    let left = if late.is_some() { Duration::ZERO } else { patience.saturating_sub(start.elapsed()) };
+    let left = if missing.is_some() { Duration::ZERO } else { timeout.saturating_sub(start.elapsed()) };
     HostMembers::join(region, place.rank, place.size, left)
 }
 
 /// The time is over. The segment's lines show which ranks are missing.
-struct Late;
+struct RanksMissing;
 
 /// Rank 0 sends the segment to every process with the key, until all have asked or the time is over.
-fn invite(
+fn serve_segment(
     place: &JobMembership,
     address: &SocketAddr,
     region: &SharedMemory,
     limit: Instant,
-) -> Result<Option<Late>, Error> {
+) -> Result<Option<RanksMissing>, Error> {
     let mut came = vec![false; place.size];
     came[0] = true;
     if place.size == 1 {
@@ -133,15 +133,15 @@ fn invite(
         match listener.accept() {
             Ok((stream, _)) => {
                 // A process that violates the protocol is no member. The caller names missing members.
-                if let Ok(Some(rank)) = greet(&stream, place, region) {
+                if let Ok(Some(rank)) = answer_hello(&stream, place, region) {
                     came[rank.index()] = true;
                 }
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 if Instant::now() >= limit {
-                    return Ok(Some(Late));
+                    return Ok(Some(RanksMissing));
                 }
-                thread::sleep(PAUSE);
+                thread::sleep(POLL_INTERVAL);
             }
             Err(error) => return Err(failed()(error)),
         }
@@ -150,13 +150,17 @@ fn invite(
 }
 
 /// Answers a process that has connected. Returns its rank, if it is a member.
-fn greet(stream: &UnixStream, place: &JobMembership, region: &SharedMemory) -> io::Result<Option<Rank>> {
+fn answer_hello(
+    stream: &UnixStream,
+    place: &JobMembership,
+    region: &SharedMemory,
+) -> io::Result<Option<Rank>> {
     let who = peer(stream)?;
     if who.user != own_user() {
         return Ok(None);
     }
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(MANNERS))?;
+    stream.set_read_timeout(Some(HELLO_TIMEOUT))?;
     let mut bytes = [0; HELLO];
     (&*stream).read_exact(&mut bytes)?;
     // A process without the whole key gets no answer.
@@ -181,7 +185,7 @@ fn greet(stream: &UnixStream, place: &JobMembership, region: &SharedMemory) -> i
 }
 
 /// Every other rank asks rank 0 for the segment, as soon as rank 0 listens.
-fn ask(place: &JobMembership, address: &SocketAddr, limit: Instant) -> Result<SharedMemory, Error> {
+fn fetch_segment(place: &JobMembership, address: &SocketAddr, limit: Instant) -> Result<SharedMemory, Error> {
     let failed = || Error::system("cannot reach rank 0");
     let timed_out =
         || Error::TimedOut { call: CALL, waiting_for: "rank 0, which makes the job's segment".to_owned() };
@@ -194,24 +198,24 @@ fn ask(place: &JobMembership, address: &SocketAddr, limit: Instant) -> Result<Sh
                     let problem = format!("user {user} sits at this job's meeting place; take another key");
                     return Err(Error::Job(problem));
                 }
-                match converse(&stream, place, limit) {
+                match request_segment(&stream, place, limit) {
                     // The other process has stopped listening meanwhile; rank 0 may still come.
-                    Err(Error::System { source, .. }) if is_passing(source.kind()) => {}
+                    Err(Error::System { source, .. }) if is_transient(source.kind()) => {}
                     answer => return answer,
                 }
             }
-            Err(error) if is_passing(error.kind()) => {}
+            Err(error) if is_transient(error.kind()) => {}
             Err(error) => return Err(failed()(error)),
         }
         if Instant::now() >= limit {
             return Err(timed_out());
         }
-        thread::sleep(PAUSE);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
 /// Whether trying again may help.
-fn is_passing(kind: ErrorKind) -> bool {
+fn is_transient(kind: ErrorKind) -> bool {
     use ErrorKind as K;
     matches!(
         kind,
@@ -224,7 +228,11 @@ fn is_passing(kind: ErrorKind) -> bool {
     )
 }
 
-fn converse(mut stream: &UnixStream, place: &JobMembership, limit: Instant) -> Result<SharedMemory, Error> {
+fn request_segment(
+    mut stream: &UnixStream,
+    place: &JobMembership,
+    limit: Instant,
+) -> Result<SharedMemory, Error> {
     let failed = || Error::system("rank 0 does not answer");
     // A timeout of zero would mean no timeout.
     let left = limit.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));

@@ -94,8 +94,8 @@ pub enum Error {
     /// The given time passed. `MPI_ERR_OTHER`.
     #[error("timed out in {call}, waiting for {waiting_for}")]
     TimedOut { call: &'static str, waiting_for: String },
-    /// The job's patience ([`Window::set_patience`](crate::Window::set_patience)) ended before the event that
-    /// the call waits for. Nothing was changed. `MPI_ERR_OTHER`.
+    /// The job's timeout ([`Window::set_wait_timeout`](crate::Window::set_wait_timeout)) passed before the
+    /// event that the call waits for. Nothing was changed. `MPI_ERR_OTHER`.
     #[error(
         "what the call waits for has not happened yet; let go of the window for a moment and repeat the call"
     )]

@@ -90,14 +90,14 @@ pub mod environment {
 
 /// How the ranks of a job on several hosts come together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Meeting {
+pub struct Bootstrap {
     /// The address at which rank 0 listens: host and port.
     pub root: String,
     /// The ranks of this host, in order.
     pub here: Vec<Rank>,
 }
 
-impl Meeting {
+impl Bootstrap {
     pub(super) fn parse(root: String, here: &str, place: &JobMembership) -> Result<Self, Error> {
         let wrong = || {
             let own = place.rank;

@@ -3,7 +3,7 @@
 //! | type | holds |
 //! |---|---|
 //! | [`WindowStats`] | one window at one rank: epochs and waits by synchronization ([`Stats`]), operations by [`Verb`] and [`Medium`] |
-//! | [`Ledger`](crate::Ledger) | the windows of a job by name, of one rank or of all ranks together; `Display` prints the table |
+//! | [`StatsTable`](crate::StatsTable) | the windows of a job by name, of one rank or of all ranks together; `Display` prints the table |
 
 use crate::model::EpochKind;
 use std::cell::Cell;
@@ -191,12 +191,12 @@ impl Waits {
 
 /// Time waited in calls with `&self`. The kind of synchronization is known when the epoch ends.
 #[derive(Debug, Default)]
-pub(crate) struct Noted {
+pub(crate) struct WaitCell {
     awake: AtomicU64,
     asleep: AtomicU64,
 }
 
-impl Noted {
+impl WaitCell {
     /// Adds a wait of `total`; the thread slept for `asleep` of it.
     pub(crate) fn note(&self, total: Nanos, asleep: Nanos) {
         self.awake.fetch_add(total.since(asleep).0, Ordering::Relaxed);
@@ -217,7 +217,7 @@ thread_local! {
 }
 
 /// Notes that this thread has waited for messages.
-pub(crate) fn waited_for_messages(total: Nanos, asleep: Nanos) {
+pub(crate) fn record_message_wait(total: Nanos, asleep: Nanos) {
     let mut waited = FOR_MESSAGES.get();
     waited.add(total, asleep);
     FOR_MESSAGES.set(waited);

@@ -8,9 +8,9 @@
 //! needed the host; then the calls of the next waits come soon.
 //!
 //! A host with a message in flight moves one piece of it in each call. So a call returns whether it found
-//! work: if it did, the next call comes after [`SOON`]. Each call that finds none doubles the pause, up to
-//! the period. A message of many pieces then moves as fast as its receiver takes it, and an idle host is
-//! called no more often than without this rule.
+//! work: if it did, the next call comes after [`REPEAT_AFTER_WORK`]. Each call that finds none doubles the
+//! pause, up to the period. A message of many pieces then moves as fast as its receiver takes it, and an idle
+//! host is called no more often than without this rule.
 //!
 //! Cost: two loads for each wait. When not to use: without a hook there is nothing to pace.
 
@@ -25,92 +25,92 @@ use unisono_linux::clock::Nanos;
 /// 6.2 with 5 ms or none. A fence among 4 ranks on 2 processors went from 3.2 to 27.7 us down to 3.1 to 4.8
 /// (medians of 6 runs, AMD EPYC, Linux 6.18). Half of it could end before the next tick of a kernel with 250
 /// ticks a second.
-const LATE: Nanos = Nanos(5_000_000);
+const FIRST_CALL_DELAY: Nanos = Nanos(5_000_000);
 /// The number of waits whose first call comes after the period, once a wait has lasted until its late call:
 /// the host has a message in flight then, and moving it takes some hundred calls. Each of these waits may pay
-/// 10 us for its timer (see [`LATE`]), 5 ms in all, as much as the one late call has cost. Chosen by this
-/// sum, not measured.
-const IN_HASTE: u32 = 512;
+/// 10 us for its timer (see [`FIRST_CALL_DELAY`]), 5 ms in all, as much as the one late call has cost. Chosen
+/// by this sum, not measured.
+const PROMPT_WAITS: u32 = 512;
 
 /// The time from a call that found work to the next: a piece of a long message takes a few microseconds to
 /// copy, and the next piece is there then. 16 MB to a rank that waits in a fence took 16 to 25 ms when each
 /// call came 500 us after the last, and 1.3 to 1.6 ms with this time (Open MPI without single copy, 2 ranks,
 /// three interleaved runs of 15). With half of this time, half of the calls would find no work.
-const SOON: Nanos = Nanos(2_000);
+const REPEAT_AFTER_WORK: Nanos = Nanos(2_000);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum HookOutcome {
     /// Nothing to do: the next call may come a period later.
     Nothing,
     /// A message in flight has moved, and may move on soon.
     Work,
 }
 
-type HookCall = Box<dyn FnMut() -> Found + Send>;
+type HookCall = Box<dyn FnMut() -> HookOutcome + Send>;
 
 /// A job's hook, if it has one.
 #[derive(Default)]
 pub(crate) struct Hook {
     call: Mutex<Option<HookCall>>,
     /// The period in nanoseconds; zero: there is no hook.
-    every: AtomicU64,
+    period: AtomicU64,
     /// Nanoseconds from the last call to the next: the period, or less while a message is in flight.
     pace: AtomicU64,
     crowded: AtomicBool,
-    haste: AtomicU32,
+    prompt_waits: AtomicU32,
 }
 
 impl Hook {
-    pub(crate) fn set(&self, every: Duration, crowded: bool, call: HookCall) {
+    pub(crate) fn set(&self, period: Duration, crowded: bool, call: HookCall) {
         *self.call.lock().unwrap_or_else(PoisonError::into_inner) = Some(call);
         self.crowded.store(crowded, Ordering::Relaxed);
-        let every = Nanos::from(every).0.clamp(1_000, LATE.0);
-        self.pace.store(every, Ordering::Relaxed);
-        self.every.store(every, Ordering::Relaxed);
+        let period = Nanos::from(period).0.clamp(1_000, FIRST_CALL_DELAY.0);
+        self.pace.store(period, Ordering::Relaxed);
+        self.period.store(period, Ordering::Relaxed);
     }
 
-    fn every(&self) -> Option<Nanos> {
-        let every = self.every.load(Ordering::Relaxed);
-        (every != 0).then_some(Nanos(every))
+    fn period(&self) -> Option<Nanos> {
+        let period = self.period.load(Ordering::Relaxed);
+        (period != 0).then_some(Nanos(period))
     }
 
     /// The time from the beginning of a wait until the hook is called.
     #[inline]
-    pub(crate) fn first(&self) -> Option<Nanos> {
-        let every = self.every()?;
+    pub(crate) fn first_delay(&self) -> Option<Nanos> {
+        let period = self.period()?;
         let pace = Nanos(self.pace.load(Ordering::Relaxed));
-        if pace < every {
+        if pace < period {
             // Otherwise waits that end before their call would keep the pace fast without a message in
             // flight.
             self.pace.store(pace.0.saturating_mul(2), Ordering::Relaxed);
             return Some(pace);
         }
         if !self.crowded.load(Ordering::Relaxed) {
-            return Some(every);
+            return Some(period);
         }
-        // Two threads may count one wait at the same time; the haste then lasts one wait longer.
-        let haste = self.haste.load(Ordering::Relaxed);
-        if haste == 0 {
-            return Some(LATE);
+        // Two threads may count one wait at the same time; the prompt waits then last one wait longer.
+        let prompt_waits = self.prompt_waits.load(Ordering::Relaxed);
+        if prompt_waits == 0 {
+            return Some(FIRST_CALL_DELAY);
         }
-        self.haste.store(haste - 1, Ordering::Relaxed);
-        Some(every)
+        self.prompt_waits.store(prompt_waits - 1, Ordering::Relaxed);
+        Some(period)
     }
 
     /// Calls the hook at the beginning of a wait; returns the time until the next call.
     pub(crate) fn begin(&self) -> Option<Nanos> {
         self.call()?;
-        self.first()
+        self.first_delay()
     }
 
     /// Calls the hook; returns the time until the next call.
     pub(crate) fn call(&self) -> Option<Nanos> {
-        let every = self.every()?;
+        let period = self.period()?;
         let mut call = self.call.lock().unwrap_or_else(PoisonError::into_inner);
         // Two threads may set the pace at the same time; either pace is right.
         let pace = match (call.as_mut()?)() {
-            Found::Work => SOON.min(every),
-            Found::Nothing => Nanos(self.pace.load(Ordering::Relaxed).saturating_mul(2)).min(every),
+            HookOutcome::Work => REPEAT_AFTER_WORK.min(period),
+            HookOutcome::Nothing => Nanos(self.pace.load(Ordering::Relaxed).saturating_mul(2)).min(period),
         };
         self.pace.store(pace.0, Ordering::Relaxed);
         Some(pace)
@@ -118,7 +118,7 @@ impl Hook {
 
     /// Calls the hook in a wait that has lasted until the call was due.
     pub(crate) fn call_due(&self) -> Option<Nanos> {
-        self.haste.store(IN_HASTE, Ordering::Relaxed);
+        self.prompt_waits.store(PROMPT_WAITS, Ordering::Relaxed);
         self.call()
     }
 }
@@ -133,7 +133,7 @@ mod tests {
         let (hook, counted) = (Hook::default(), Arc::clone(&calls));
         let count = move || {
             counted.fetch_add(1, Ordering::Relaxed);
-            Found::Nothing
+            HookOutcome::Nothing
         };
         hook.set(Duration::from_micros(500), crowded, Box::new(count));
         (hook, calls)
@@ -141,14 +141,14 @@ mod tests {
 
     #[test]
     fn without_a_hook_nobody_has_to_wake_for_it() {
-        assert_eq!(Hook::default().first(), None);
+        assert_eq!(Hook::default().first_delay(), None);
         assert_eq!(Hook::default().call_due(), None);
     }
 
     #[test]
     fn where_everybody_has_a_processor_it_is_called_soon() {
         let (hook, calls) = hook(false);
-        assert_eq!(hook.first(), Some(Nanos(500_000)));
+        assert_eq!(hook.first_delay(), Some(Nanos(500_000)));
         assert_eq!(hook.call_due(), Some(Nanos(500_000)));
         assert_eq!(calls.load(Ordering::Relaxed), 1);
     }
@@ -161,18 +161,18 @@ mod tests {
             let call = move || {
                 let some =
                     work.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-                if some.is_ok() { Found::Work } else { Found::Nothing }
+                if some.is_ok() { HookOutcome::Work } else { HookOutcome::Nothing }
             };
             hook.set(Duration::from_micros(500), crowded, Box::new(call));
             let lazy = hook.begin();
-            assert_eq!(lazy, Some(if crowded { LATE } else { Nanos(500_000) }));
+            assert_eq!(lazy, Some(if crowded { FIRST_CALL_DELAY } else { Nanos(500_000) }));
             left.store(2, Ordering::Relaxed);
-            assert_eq!((hook.call_due(), hook.call()), (Some(SOON), Some(SOON)));
+            assert_eq!((hook.call_due(), hook.call()), (Some(REPEAT_AFTER_WORK), Some(REPEAT_AFTER_WORK)));
             let waits: Vec<u64> =
-                std::iter::from_fn(|| hook.first()).map(|pause| pause.0 / 1_000).take(8).collect();
+                std::iter::from_fn(|| hook.first_delay()).map(|pause| pause.0 / 1_000).take(8).collect();
             assert_eq!(waits, [2, 4, 8, 16, 32, 64, 128, 256], "short waits, which need no call, forget it");
             left.store(1, Ordering::Relaxed);
-            assert_eq!(hook.call(), Some(SOON));
+            assert_eq!(hook.call(), Some(REPEAT_AFTER_WORK));
             let pauses: Vec<u64> = std::iter::from_fn(|| hook.call()).map(|pause| pause.0).take(9).collect();
             assert_eq!(pauses, [4, 8, 16, 32, 64, 128, 256, 500, 500].map(|micros| micros * 1_000));
         }
@@ -181,11 +181,11 @@ mod tests {
     #[test]
     fn among_many_it_is_called_late_until_a_wait_has_lasted_so_long() {
         let (hook, _) = hook(true);
-        assert_eq!(hook.first(), Some(LATE));
+        assert_eq!(hook.first_delay(), Some(FIRST_CALL_DELAY));
         assert_eq!(hook.call_due(), Some(Nanos(500_000)));
-        for wait in 0..IN_HASTE {
-            assert_eq!(hook.first(), Some(Nanos(500_000)), "wait {wait}");
+        for wait in 0..PROMPT_WAITS {
+            assert_eq!(hook.first_delay(), Some(Nanos(500_000)), "wait {wait}");
         }
-        assert_eq!(hook.first(), Some(LATE));
+        assert_eq!(hook.first_delay(), Some(FIRST_CALL_DELAY));
     }
 }

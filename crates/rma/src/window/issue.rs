@@ -86,7 +86,7 @@ impl Window {
 
     /// Counts an operation that was done at once. The kind of its epoch is known when the epoch ends.
     #[inline]
-    fn count_at_once(&mut self, verb: Verb, bytes: usize) {
+    fn count_direct(&mut self, verb: Verb, bytes: usize) {
         self.epochs.fence_operations += 1;
         self.issued.count(verb, bytes as u64);
     }
@@ -94,7 +94,7 @@ impl Window {
     /// Writes contiguous bytes at once. This is the common case: the target is mapped and known to be in its
     /// epoch, or the last put to it was staged in the same epoch. False: nothing was done.
     #[inline]
-    pub(crate) fn put_at_once(
+    pub(crate) fn try_put_direct(
         &mut self,
         source: *const u8,
         bytes: usize,
@@ -103,16 +103,16 @@ impl Window {
     ) -> bool {
         let Some((path, index, start)) = self.mapped_bytes(bytes, target, displacement) else { return false };
         // SAFETY: the caller of the public call promised a readable source; the range was checked.
-        let done = unsafe { path.put_at_once(index, start, source, bytes) };
+        let done = unsafe { path.try_put_direct(index, start, source, bytes) };
         if done {
-            self.count_at_once(Verb::Put, bytes);
+            self.count_direct(Verb::Put, bytes);
         }
         done
     }
 
-    /// Reads contiguous bytes at once; otherwise as [`put_at_once`](Self::put_at_once).
+    /// Reads contiguous bytes at once; otherwise as [`try_put_direct`](Self::try_put_direct).
     #[inline]
-    pub(crate) fn get_at_once(
+    pub(crate) fn try_get_direct(
         &mut self,
         sink: *mut u8,
         bytes: usize,
@@ -121,20 +121,20 @@ impl Window {
     ) -> bool {
         let Some((path, index, start)) = self.mapped_bytes(bytes, target, displacement) else { return false };
         // SAFETY: the caller of the public call promised a writable sink; the range was checked.
-        let done = unsafe { path.get_at_once(index, start, sink, bytes) };
+        let done = unsafe { path.try_get_direct(index, start, sink, bytes) };
         if done {
-            self.count_at_once(Verb::Get, bytes);
+            self.count_direct(Verb::Get, bytes);
         }
         done
     }
 
-    /// Combines contiguous elements at once, as [`put_at_once`](Self::put_at_once) writes. The target's old
-    /// values go to `result`, unless it is null.
+    /// Combines contiguous elements at once, as [`try_put_direct`](Self::try_put_direct) writes. The target's
+    /// old values go to `result`, unless it is null.
     ///
     /// # Safety
     /// `bytes` bytes are readable at `source`, and writable at `result` or it is null.
     #[inline]
-    pub(crate) unsafe fn combine_at_once(
+    pub(crate) unsafe fn try_accumulate_direct(
         &mut self,
         how: (Element, Operation),
         (source, result): (*const u8, *mut u8),
@@ -153,24 +153,24 @@ impl Window {
             // SAFETY: the caller promises that the result is writable.
             unsafe { std::slice::from_raw_parts_mut(result, bytes) }
         });
-        let done = path.combine_at_once(index, start, how, brought, back)?;
+        let done = path.try_accumulate_direct(index, start, how, brought, back)?;
         if done {
             let verb = if result.is_null() { Verb::Accumulate } else { Verb::GetAccumulate };
-            self.count_at_once(verb, bytes);
+            self.count_direct(verb, bytes);
         }
         Ok(done)
     }
 
     /// Stages a short contiguous put without building an [`Op`]. False: it was not staged.
     #[inline]
-    pub(crate) fn put_staged(&mut self, data: &[u8], target: &Target<'_>) -> Result<bool, Error> {
+    pub(crate) fn try_stage(&mut self, data: &[u8], target: &Target<'_>) -> Result<bool, Error> {
         if !self.path.is_mapped() || data.is_empty() {
             return Ok(false);
         }
         let reach = self.epochs.access("put", target.rank)?;
         let offset = self.locate(target)?;
         let Some(path) = self.path.mapped_mut() else { return Ok(false) };
-        let staged = path.stage_put(reach, target.rank.index(), offset, data);
+        let staged = path.try_stage_put(reach, target.rank.index(), offset, data);
         if staged {
             self.epochs.issued(reach);
             self.issued.count(Verb::Put, data.len() as u64);
@@ -228,6 +228,6 @@ fn agree(data: &Data, back: Option<&Back>, total: u64, verb: Verb) -> Result<(),
     back.map_or(Ok(()), |back| amount("result", back.layout.total(back.count)?))
 }
 
-pub(crate) fn one(element: &Layout, (rank, displacement): (Rank, i64)) -> Target<'_> {
+pub(crate) fn single_element(element: &Layout, (rank, displacement): (Rank, i64)) -> Target<'_> {
     Target { rank, displacement, count: 1, layout: element }
 }

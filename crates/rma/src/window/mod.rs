@@ -157,8 +157,8 @@ impl Window {
         stats
     }
 
-    /// Names the window for the job's table ([`Ledger`](crate::Ledger)), which adds up windows with the same
-    /// name. Members may give one window different names.
+    /// Names the window for the job's table ([`StatsTable`](crate::StatsTable)), which adds up windows with
+    /// the same name. Members may give one window different names.
     pub fn set_name(&mut self, name: impl Into<String>) {
         self.name = Some(name.into());
     }
@@ -172,10 +172,10 @@ impl Window {
         })
     }
 
-    /// Enters this window's statistics into the job's ledger, if the job keeps one.
+    /// Enters this window's statistics into the job's statistics, if the job keeps them.
     fn enter(&self) {
-        if let Some(mut ledger) = self.path.shared().ledger() {
-            ledger.enter(self.name(), self.stats());
+        if let Some(mut stats_table) = self.path.shared().stats_table() {
+            stats_table.add_window(self.name(), self.stats());
         }
     }
 

@@ -5,7 +5,7 @@
 //! is allowed and does nothing.
 
 use super::Window;
-use super::issue::one;
+use super::issue::single_element;
 use crate::memory::op::{Back, Data};
 use crate::model::{Element, Error, Layout, Operation, Rank, Sink, Source, Target, Verb};
 
@@ -19,33 +19,31 @@ impl Window {
     pub unsafe fn raw_put(&mut self, source: Source<'_>, target: Target<'_>) -> Result<(), Error> {
         let bytes = contiguous(&target, source.layout, source.count);
         if let Some(bytes) = bytes
-            && self.put_at_once(source.address, bytes, target.rank, target.displacement)
+            && self.try_put_direct(source.address, bytes, target.rank, target.displacement)
         {
             return Ok(());
         }
-        // SAFETY: the caller promises that the source is readable and unchanged.
-        unsafe { self.put_in_time(source, target, bytes) }
+        let data = match bytes {
+            // SAFETY: the caller promises that the source is readable.
+            Some(bytes @ 1..) => unsafe { std::slice::from_raw_parts(source.address, bytes) },
+            _ => &[],
+        };
+        self.put_slow(data, target, || Data::borrowed(source))
     }
 
-    /// A put that cannot be done at once.
-    ///
-    /// # Safety
-    /// As [`raw_put`](Self::raw_put).
-    #[inline(never)] // so that a put that is done at once is inlined into its caller
-    unsafe fn put_in_time(
+    /// A put that cannot be done directly: it is staged if its data is contiguous (then `contiguous` has the
+    /// bytes) and short, and issued otherwise, with the operation's `data`.
+    #[inline(never)] // so that a put that is done directly is inlined into its caller
+    pub(super) fn put_slow(
         &mut self,
-        source: Source<'_>,
+        contiguous: &[u8],
         target: Target<'_>,
-        bytes: Option<usize>,
+        data: impl FnOnce() -> Data,
     ) -> Result<(), Error> {
-        if let Some(bytes @ 1..) = bytes {
-            // SAFETY: the caller promises that the source is readable.
-            let data = unsafe { std::slice::from_raw_parts(source.address, bytes) };
-            if self.put_staged(data, &target)? {
-                return Ok(());
-            }
+        if self.try_stage(contiguous, &target)? {
+            return Ok(());
         }
-        self.issue("put", Verb::Put, None, target, Data::borrowed(source), None)
+        self.issue("put", Verb::Put, None, target, data(), None)
     }
 
     /// Reads `target` into `sink`. Fails as [`raw_put`](Self::raw_put) does.
@@ -55,15 +53,15 @@ impl Window {
     #[inline]
     pub unsafe fn raw_get(&mut self, sink: Sink<'_>, target: Target<'_>) -> Result<(), Error> {
         if let Some(bytes) = contiguous(&target, sink.layout, sink.count)
-            && self.get_at_once(sink.address, bytes, target.rank, target.displacement)
+            && self.try_get_direct(sink.address, bytes, target.rank, target.displacement)
         {
             return Ok(());
         }
-        self.get_in_time(sink, target)
+        self.get_slow(sink, target)
     }
 
-    #[inline(never)] // as `put_in_time`
-    fn get_in_time(&mut self, sink: Sink<'_>, target: Target<'_>) -> Result<(), Error> {
+    #[inline(never)] // as `put_slow`
+    fn get_slow(&mut self, sink: Sink<'_>, target: Target<'_>) -> Result<(), Error> {
         self.issue("get", Verb::Get, None, target, Data::Nothing, Some(Back::new(sink)))
     }
 
@@ -93,7 +91,7 @@ impl Window {
         if let Some(bytes) = bytes {
             let (how, data) = ((element, operation), (source.address, std::ptr::null_mut()));
             // SAFETY: the caller promises that the source is readable.
-            if unsafe { self.combine_at_once(how, data, bytes, at) }? {
+            if unsafe { self.try_accumulate_direct(how, data, bytes, at) }? {
                 return Ok(());
             }
         }
@@ -130,7 +128,9 @@ impl Window {
             {
                 let (how, data) = ((element, operation), (source.address, result.address));
                 // SAFETY: the caller promises that the source is readable and the result writable.
-                if unsafe { self.combine_at_once(how, data, bytes, (target.rank, target.displacement)) }? {
+                if unsafe {
+                    self.try_accumulate_direct(how, data, bytes, (target.rank, target.displacement))
+                }? {
                     return Ok(());
                 }
             }
@@ -156,7 +156,9 @@ impl Window {
         let nothing = [0_u8; Element::MAX_BYTES];
         let brought = if operation == Operation::NoOp { nothing.as_ptr() } else { source };
         // SAFETY: the caller promises one readable and one writable element; none is longer than `nothing`.
-        if unsafe { self.combine_at_once((element, operation), (brought, result), element.size(), target) }? {
+        if unsafe {
+            self.try_accumulate_direct((element, operation), (brought, result), element.size(), target)
+        }? {
             return Ok(());
         }
         let layout = element.layout();
@@ -167,7 +169,14 @@ impl Window {
             Data::borrowed(Source { address: source, count: 1, layout: &layout })
         };
         let how = Some((element, operation));
-        self.issue("fetch_and_op", Verb::GetAccumulate, how, one(&layout, target), data, Some(back))
+        self.issue(
+            "fetch_and_op",
+            Verb::GetAccumulate,
+            how,
+            single_element(&layout, target),
+            data,
+            Some(back),
+        )
     }
 
     /// Stores the target's old value in `result`, and writes `source` to the target if that value equals
@@ -198,7 +207,14 @@ impl Window {
         // SAFETY: the caller promises one readable element.
         let source = unsafe { std::slice::from_raw_parts(source, size) };
         let (how, data) = (Some((element, Operation::Replace)), Data::small(&[compare, source]));
-        self.issue("compare_and_swap", Verb::CompareAndSwap, how, one(&layout, target), data, Some(back))
+        self.issue(
+            "compare_and_swap",
+            Verb::CompareAndSwap,
+            how,
+            single_element(&layout, target),
+            data,
+            Some(back),
+        )
     }
 }
 

@@ -37,14 +37,11 @@ impl Window {
     pub fn put<T: Plain>(&mut self, data: &[T], target: Rank, displacement: i64) -> Result<(), Error> {
         let layout = T::ELEMENT.layout();
         let bytes = bytes_of(data);
-        if self.put_at_once(bytes.as_ptr(), bytes.len(), target, displacement) {
+        if self.try_put_direct(bytes.as_ptr(), bytes.len(), target, displacement) {
             return Ok(());
         }
         let to = self::target::<T>(&layout, target, displacement, data.len());
-        if self.put_staged(bytes, &to)? {
-            return Ok(());
-        }
-        self.issue("put", Verb::Put, None, to, Data::Owned(bytes.into()), None)
+        self.put_slow(bytes, to, || Data::Owned(bytes.into()))
     }
 
     /// As [`put`](Self::put), for data that lives for ever and is therefore not copied. Fails as
@@ -108,7 +105,12 @@ impl Window {
         Ok(values)
     }
 
-    fn now<T: Plain>(&mut self, target: Rank, result: &mut [T], pending: Pending<T>) -> Result<(), Error> {
+    fn wait_result<T: Plain>(
+        &mut self,
+        target: Rank,
+        result: &mut [T],
+        pending: Pending<T>,
+    ) -> Result<(), Error> {
         self.flush_local(target)?;
         result.copy_from_slice(&self.take(pending)?);
         Ok(())
@@ -124,11 +126,11 @@ impl Window {
     ) -> Result<(), Error> {
         self.epochs.passive("get_now", Some(target))?;
         let bytes = bytes_of_mut(into);
-        if self.get_at_once(bytes.as_mut_ptr(), bytes.len(), target, displacement) {
+        if self.try_get_direct(bytes.as_mut_ptr(), bytes.len(), target, displacement) {
             return Ok(());
         }
         let pending = self.get::<T>(into.len(), target, displacement)?;
-        self.now(target, into, pending)
+        self.wait_result(target, into, pending)
     }
 
     /// Combines `data` into the target, element by element, each atomically. Fails as
@@ -219,7 +221,7 @@ impl Window {
         }
         let (verb, bytes) = (Verb::GetAccumulate, bytes_of(&brought));
         let pending = self.answered::<T>(verb, call, bytes, 1, (target, displacement), operation)?;
-        self.now(target, &mut result, pending)?;
+        self.wait_result(target, &mut result, pending)?;
         Ok(result[0])
     }
 
@@ -252,7 +254,7 @@ impl Window {
         }
         let (verb, how) = (Verb::CompareAndSwap, Operation::Replace);
         let pending = self.answered::<T>(verb, call, bytes_of(&pair), 1, (target, displacement), how)?;
-        self.now(target, &mut result, pending)?;
+        self.wait_result(target, &mut result, pending)?;
         Ok(result[0])
     }
 

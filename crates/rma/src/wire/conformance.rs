@@ -209,16 +209,16 @@ pub fn whoever_listens_learns_of_what_others_receive_and_ring(make: &impl Fn(usi
     let Some(bell) = ends[0].bell() else { return };
     let (here, there) = ends.split_at_mut(1);
     let limit = TIMEOUT.after(now());
-    let listen = |seen| {
-        while bell.events() == seen {
+    let listen = |last_events| {
+        while bell.events() == last_events {
             assert!(now() < limit, "a listener was not told");
-            bell.listen(seen, Some(limit));
+            bell.listen(last_events, Some(limit));
         }
     };
     for tag in 0..100 {
-        let seen = bell.events();
+        let last_events = bell.events();
         thread::scope(|threads| {
-            let listeners: Vec<_> = (0..3).map(|_| threads.spawn(|| listen(seen))).collect();
+            let listeners: Vec<_> = (0..3).map(|_| threads.spawn(|| listen(last_events))).collect();
             if tag % 4 == 0 {
                 bell.ring();
             } else {

@@ -23,13 +23,13 @@ const MAX_BYTES: u64 = 32 << 20;
 
 /// The layouts that an origin has described to a target.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct SentDescriptions {
     /// For each id the length of the description.
     known: HashMap<u64, u64>,
     bytes: u64,
 }
 
-impl Told {
+impl SentDescriptions {
     pub(crate) fn knows(&self, id: u64) -> bool {
         self.known.contains_key(&id)
     }
@@ -52,22 +52,22 @@ impl Told {
 
 /// The layouts that a target knows from an origin.
 #[derive(Debug, Default)]
-pub(crate) struct Descriptions {
+pub(crate) struct ReceivedDescriptions {
     /// For each id the layout and the length of its description.
     known: HashMap<u64, (Layout, u64)>,
     bytes: u64,
-    arriving: Option<Arriving>,
+    arriving: Option<PartialDescription>,
 }
 
 /// The pieces of a description that have arrived.
 #[derive(Debug)]
-struct Arriving {
+struct PartialDescription {
     id: u64,
     bytes: Vec<u8>,
     total: u64,
 }
 
-impl Descriptions {
+impl ReceivedDescriptions {
     pub(crate) fn find(&self, id: u64) -> Option<&Layout> {
         self.known.get(&id).map(|(layout, _)| layout)
     }
@@ -108,7 +108,7 @@ impl Descriptions {
         Ok(())
     }
 
-    fn begin(&self, id: u64, total: u64) -> Result<Arriving, String> {
+    fn begin(&self, id: u64, total: u64) -> Result<PartialDescription, String> {
         if id == 0 || self.known.contains_key(&id) {
             return Err(format!("layout {id} cannot be described anew"));
         }
@@ -116,7 +116,7 @@ impl Descriptions {
             return Err(format!("no room for the description of layout {id}, {total} bytes long"));
         }
         // Memory is allocated only for bytes that have arrived, whatever the total is.
-        Ok(Arriving { id, bytes: Vec::new(), total })
+        Ok(PartialDescription { id, bytes: Vec::new(), total })
     }
 
     #[cfg(any(test, feature = "testing"))]
@@ -155,7 +155,7 @@ mod tests {
         fn a_description_in_any_pieces_is_the_layout(runs in 2_usize..200, cuts in prop::collection::vec(1_usize..2000, 1..9)) {
             let layout = scattered(runs);
             let bytes = layout.encode();
-            let (mut there, mut at, mut cuts) = (Descriptions::default(), 0, cuts.iter().cycle());
+            let (mut there, mut at, mut cuts) = (ReceivedDescriptions::default(), 0, cuts.iter().cycle());
             while at < bytes.len() {
                 prop_assert!(there.find(9).is_none());
                 let end = (at + cuts.next().expect("a cycle")).min(bytes.len());
@@ -183,12 +183,12 @@ mod tests {
             (piece(9, u64::MAX, total), 64..100, "beyond everything"),
         ];
         for (header, range, why) in wrong {
-            let mut there = Descriptions::default();
+            let mut there = ReceivedDescriptions::default();
             there.take(&piece(9, 0, total), &bytes[..64]).expect("a beginning");
             assert!(there.take(&header, &bytes[range]).is_err(), "{why}");
             there.check();
         }
-        let mut there = Descriptions::default();
+        let mut there = ReceivedDescriptions::default();
         assert!(there.take(&piece(9, 64, total), &bytes[64..]).is_err(), "no beginning");
         assert!(there.take(&piece(0, 0, total), &bytes).is_err(), "no id");
         assert!(there.take(&piece(9, 0, u64::MAX), &bytes).is_err(), "longer than any");
@@ -201,16 +201,16 @@ mod tests {
 
     #[test]
     fn a_target_is_never_told_more_than_it_keeps() {
-        let (mut told, mut there) = (Told::default(), Descriptions::default());
+        let (mut described, mut there) = (SentDescriptions::default(), ReceivedDescriptions::default());
         let mut forgotten = 0;
         for id in 1..4000 {
             let bytes = scattered(if id % 1000 == 0 { 1_100_000 } else { 4 }).encode();
             let total = bytes.len() as u64;
-            if !told.has_room(total) {
-                told.clear().for_each(|id| there.forget(id));
+            if !described.has_room(total) {
+                described.clear().for_each(|id| there.forget(id));
                 forgotten += 1;
             }
-            told.add(id, total);
+            described.add(id, total);
             there.take(&piece(id, 0, total), &bytes).expect("room was made");
             there.check();
         }

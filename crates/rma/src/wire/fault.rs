@@ -278,11 +278,11 @@ impl Bell for FaultAlarm {
         self.inner.as_ref().map_or(0, |bell| bell.events())
     }
 
-    fn listen(&self, seen: u32, until: Option<Nanos>) -> Nanos {
+    fn listen(&self, last_events: u32, until: Option<Nanos>) -> Nanos {
         // SYNC(alarm) acquire: a listener that returns at this moment finds the packet
         let due = Nanos(self.due.load(Ordering::Acquire));
         let until = until.map_or(due, |until| until.min(due));
-        self.inner.as_ref().map_or(Nanos::ZERO, |bell| bell.listen(seen, Some(until)))
+        self.inner.as_ref().map_or(Nanos::ZERO, |bell| bell.listen(last_events, Some(until)))
     }
 }
 
@@ -381,10 +381,10 @@ mod tests {
         let mut ends = job(2, plan);
         let bell = ends[0].bell().expect("loopback has one");
         send(&mut ends[1], Rank(0), 5).expect("sends");
-        let mut seen = bell.events();
+        let mut last_events = bell.events();
         while receive(&mut ends[0]).is_none() {
-            bell.listen(seen, None);
-            seen = bell.events();
+            bell.listen(last_events, None);
+            last_events = bell.events();
         }
     }
 }

@@ -23,10 +23,10 @@
 //! ([`super::ring`]).
 
 use super::ring::RingTransport;
-use super::tcp::{Door, ListeningSeat, Tcp};
+use super::tcp::{JobListener, Poller, Tcp};
 use super::{Bell, Transport};
 use crate::host::HostMembers;
-use crate::model::{Error, Gone, JobMembership, Meeting, Rank};
+use crate::model::{Bootstrap, Error, Gone, JobMembership, Rank};
 use crate::wire::packet::HEADER;
 use std::io::IoSlice;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -52,22 +52,22 @@ pub struct Hybrid {
 
 impl Hybrid {
     /// Meets all others: through rank 0 over TCP, then the ranks of this host in shared memory. Collective:
-    /// waits until all have joined, at most for `patience`. Fails with [`Error::Job`] for a meeting that
-    /// cannot be; otherwise as [`ListeningSeat::gather`] and [`RingTransport::meet`].
-    pub fn meet(place: &JobMembership, meeting: &Meeting, patience: Duration) -> Result<Self, Error> {
+    /// waits until all have joined, at most for `timeout`. Fails with [`Error::Job`] for a bootstrap that
+    /// cannot be; otherwise as [`JobListener::connect_through`] and [`RingTransport::connect`].
+    pub fn connect(place: &JobMembership, bootstrap: &Bootstrap, timeout: Duration) -> Result<Self, Error> {
         let start = Instant::now();
-        let root = address_of(&meeting.root)?;
+        let root = address_of(&bootstrap.root)?;
         let anywhere: IpAddr =
             if root.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let own = if place.rank == Rank(0) { root } else { SocketAddr::new(anywhere, 0) };
-        let seat = ListeningSeat::take(place.clone(), own).map_err(|error| match error {
+        let listener = JobListener::bind(place.clone(), own).map_err(|error| match error {
             Error::System { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => Error::Job(
                 format!("cannot listen at {own}: the port is in use; give another one (unisono run --port)"),
             ),
             error => error,
         })?;
-        let mut tcp = seat.gather(root, patience)?;
-        let here = meeting.here.clone();
+        let mut tcp = listener.connect_through(root, timeout)?;
+        let here = bootstrap.here.clone();
         let mut local = vec![None; place.size];
         let mut ring = None;
         if here.len() > 1 {
@@ -76,10 +76,10 @@ impl Hybrid {
             // Jobs of several groups may share one host: each group meets under a key of its own.
             let rank = local[place.rank.index()].unwrap_or_default();
             let group = JobMembership { rank, size: here.len(), key: place.key.of_group(here[0]) };
-            ring = Some(RingTransport::meet(&group, patience.saturating_sub(start.elapsed()))?);
+            ring = Some(RingTransport::connect(&group, timeout.saturating_sub(start.elapsed()))?);
         }
         let relay = match &ring {
-            Some(ring) => Some(Relay::start(tcp.door(), Arc::clone(ring.host()))?),
+            Some(ring) => Some(Relay::start(tcp.poller(), Arc::clone(ring.host()))?),
             None => None,
         };
         Ok(Self { relay, tcp, ring, here, local, ring_served: false, gone: Vec::new() })
@@ -183,7 +183,7 @@ impl Transport for Hybrid {
 #[derive(Debug)]
 struct Relay {
     state: Arc<(Mutex<RelayState>, Condvar)>,
-    door: Arc<Door>,
+    poller: Arc<Poller>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -200,13 +200,13 @@ fn lock(state: &Mutex<RelayState>) -> MutexGuard<'_, RelayState> {
 }
 
 impl Relay {
-    fn start(door: Arc<Door>, host: Arc<HostMembers>) -> Result<Self, Error> {
+    fn start(poller: Arc<Poller>, host: Arc<HostMembers>) -> Result<Self, Error> {
         let state = Arc::new((Mutex::new(RelayState::default()), Condvar::new()));
-        let (watched, shared) = (Arc::clone(&door), Arc::clone(&state));
+        let (watched, shared) = (Arc::clone(&poller), Arc::clone(&state));
         let run = move || {
             let (state, changed) = &*shared;
             loop {
-                watched.await_ready();
+                watched.wait_ready();
                 let mut state = lock(state);
                 if state.ended {
                     return;
@@ -218,7 +218,7 @@ impl Relay {
         };
         let thread = thread::Builder::new().name("unisono-relay".to_owned()).spawn(run);
         let thread = Some(thread.map_err(Error::system("cannot start a thread for the connections"))?);
-        Ok(Self { state, door, thread })
+        Ok(Self { state, poller, thread })
     }
 
     /// Called when the rank has read all bytes of its connections.
@@ -234,7 +234,7 @@ impl Drop for Relay {
     fn drop(&mut self) {
         lock(&self.state.0).ended = true;
         self.state.1.notify_one();
-        self.door.ring();
+        self.poller.ring();
         if let Some(thread) = self.thread.take() {
             // The thread itself has printed its panic, if any.
             let _ = thread.join();
@@ -256,10 +256,12 @@ mod tests {
         let joining: Vec<_> = (0..size)
             .map(|rank| {
                 let here = (rank / 2 * 2..size.min(rank / 2 * 2 + 2)).map(Rank::at).collect();
-                let (place, meeting) =
-                    (JobMembership { rank: Rank::at(rank), size, key }, Meeting { root: root.clone(), here });
+                let (place, bootstrap) = (
+                    JobMembership { rank: Rank::at(rank), size, key },
+                    Bootstrap { root: root.clone(), here },
+                );
                 thread::spawn(move || {
-                    Hybrid::meet(&place, &meeting, Duration::from_secs(60)).expect("all come")
+                    Hybrid::connect(&place, &bootstrap, Duration::from_secs(60)).expect("all come")
                 })
             })
             .collect();
@@ -277,8 +279,8 @@ mod tests {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let root = taken.local_addr().expect("it has an address").to_string();
         let place = JobMembership { rank: Rank(0), size: 2, key: Key::from_bytes([7; 16]) };
-        let meeting = Meeting { root: root.clone(), here: vec![Rank(0)] };
-        let error = Hybrid::meet(&place, &meeting, Duration::from_secs(5)).expect_err("it is taken");
+        let bootstrap = Bootstrap { root: root.clone(), here: vec![Rank(0)] };
+        let error = Hybrid::connect(&place, &bootstrap, Duration::from_secs(5)).expect_err("it is taken");
         assert!(error.to_string().contains(&root) && error.to_string().contains("--port"), "{error}");
     }
 }

@@ -51,12 +51,12 @@ impl Bell for Mailbox {
         self.events.load(Ordering::Acquire)
     }
 
-    fn listen(&self, seen: u32, until: Option<Nanos>) -> Nanos {
-        if self.events() != seen {
+    fn listen(&self, last_events: u32, until: Option<Nanos>) -> Nanos {
+        if self.events() != last_events {
             return Nanos::ZERO;
         }
         let before = now();
-        futex::wait(&self.events, seen, until, Scope::Private);
+        futex::wait(&self.events, last_events, until, Scope::Private);
         now().since(before)
     }
 }
@@ -66,7 +66,7 @@ pub struct Loopback {
     rank: Rank,
     mailboxes: Arc<[Arc<Mailbox>]>,
     /// The count of events before the last poll of the mailbox.
-    seen: u32,
+    last_events: u32,
     gone: Vec<Gone>,
     refused: Vec<Rank>,
 }
@@ -79,7 +79,7 @@ impl Loopback {
             .map(|rank| Self {
                 rank: Rank::at(rank),
                 mailboxes: Arc::clone(&mailboxes),
-                seen: 0,
+                last_events: 0,
                 gone: Vec::new(),
                 refused: Vec::new(),
             })
@@ -90,7 +90,7 @@ impl Loopback {
         &self.mailboxes[self.rank.index()]
     }
 
-    fn look_who_is_gone(&mut self) {
+    fn update_gone(&mut self) {
         for (index, mailbox) in self.mailboxes.iter().enumerate() {
             let rank = Rank::at(index);
             if rank == self.rank || self.gone.iter().any(|gone| gone.rank == rank) {
@@ -131,12 +131,12 @@ impl Transport for Loopback {
 
     fn receive(&mut self, packet: &mut Vec<u8>) -> Result<Option<Rank>, Error> {
         // SYNC(mailbox) acquire: every packet counted in `events` is in the queue popped below
-        self.seen = self.own().events.load(Ordering::Acquire);
+        self.last_events = self.own().events.load(Ordering::Acquire);
         loop {
             let next = self.own().packets().pop_front();
             let Some((from, mut bytes)) = next else {
                 let known = self.gone.len();
-                self.look_who_is_gone();
+                self.update_gone();
                 if self.gone.len() > known {
                     // The peer's last packets may have arrived between the two checks.
                     continue;
@@ -153,8 +153,8 @@ impl Transport for Loopback {
     fn wait(&mut self, until: Option<Nanos>) -> Result<(), Error> {
         let slice = MAX_SLEEP.after(now());
         let until = until.map_or(slice, |until| until.min(slice));
-        self.own().listen(self.seen, Some(until));
-        self.look_who_is_gone();
+        self.own().listen(self.last_events, Some(until));
+        self.update_gone();
         Ok(())
     }
 

@@ -101,8 +101,8 @@ pub trait Bell: Send + Sync + fmt::Debug {
     /// [`listen`](Self::listen) after polling, so that no event in between is missed.
     fn events(&self) -> u32;
 
-    /// Waits until a packet has arrived since [`events`](Self::events) was `seen` (another thread may have
-    /// received it since) or the bell was rung, at most until the moment `until`. May return early. Returns
-    /// the time that it slept.
-    fn listen(&self, seen: u32, until: Option<Nanos>) -> Nanos;
+    /// Waits until a packet has arrived since [`events`](Self::events) was `last_events` (another thread may
+    /// have received it since) or the bell was rung, at most until the moment `until`. May return early.
+    /// Returns the time that it slept.
+    fn listen(&self, last_events: u32, until: Option<Nanos>) -> Nanos;
 }

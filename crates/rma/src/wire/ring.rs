@@ -9,15 +9,15 @@
 //! ```text
 //!   segment:  host lines | ring lines, for each pair the writer's tail and the reader's head | ring bytes
 //! ```
-//! Beside the tail lies the writer's wish for a report about room. It works like a sleeper's count: the
-//! writer wishes, fences, and checks the head once more; the reader gives room back, fences, and checks the
-//! wish. The reader reports to the writer once half of the ring is free.
+//! Beside the tail lies the writer's request for a report about room. It works like a sleeper's count: the
+//! writer requests it, fences, and checks the head once more; the reader gives room back, fences, and checks
+//! the request. The reader reports to the writer once half of the ring is free.
 //!
 //! A process that maps the memory may be hostile: heads and tails are checked, and bytes are copied before
 //! they are parsed.
 
 use super::{Bell, Gone, Transport};
-use crate::host::waiting::Waiting;
+use crate::host::flag_waiter::FlagWaiter;
 use crate::host::{HostMembers, rendezvous};
 use crate::model::{Error, JobMembership, Rank};
 use crate::wire::packet::{HEADER, announced};
@@ -40,8 +40,8 @@ pub struct RingTransport {
     parts: Vec<Vec<u8>>,
     /// The sender whose ring is read first next time, so that none starves.
     next: usize,
-    seen: u32,
-    waiting: Waiting,
+    last_events: u32,
+    flag_waiter: FlagWaiter,
     gone: Vec<Gone>,
     refused: Vec<bool>,
 }
@@ -67,19 +67,19 @@ const fn lines(size: usize) -> usize {
 
 impl RingTransport {
     /// Meets the other processes of a job on this host, however they were started; waits for all of them, at
-    /// most for `patience`. Fails as [`crate::Job::shared`] does.
-    pub fn meet(place: &JobMembership, patience: Duration) -> Result<Self, Error> {
+    /// most for `timeout`. Fails as [`crate::Job::shared`] does.
+    pub fn connect(place: &JobMembership, timeout: Duration) -> Result<Self, Error> {
         let size = place.size;
         let bytes = lines(size) * size_of::<CacheLine>() + size * size * ring_bytes(size);
-        let host = rendezvous::meet(place, bytes, patience)?;
+        let host = rendezvous::join(place, bytes, timeout)?;
         Ok(Self {
             host: Arc::new(host),
             ring_bytes: ring_bytes(size),
             kept: (0..size).map(|_| (VecDeque::new(), 0)).collect(),
             parts: vec![Vec::new(); size],
             next: 0,
-            seen: 0,
-            waiting: Waiting::default(),
+            last_events: 0,
+            flag_waiter: FlagWaiter::default(),
             gone: Vec::new(),
             refused: vec![false; size],
         })
@@ -96,7 +96,7 @@ impl RingTransport {
         let base = self.host.lines.start().as_ptr();
         Ring {
             tail: self.host.lines.line(first).word(0),
-            wish: self.host.lines.line(first).word(1),
+            room_wanted: self.host.lines.line(first).word(1),
             head: self.host.lines.line(first + 1).word(0),
             bytes: base.wrapping_add(start),
             size: self.ring_bytes,
@@ -104,7 +104,7 @@ impl RingTransport {
     }
 
     /// Sends kept packets for `to`, as far as there is room. True: none is left.
-    fn pass_on(&mut self, to: usize) -> bool {
+    fn flush_to(&mut self, to: usize) -> bool {
         let me = self.host.rank.index();
         let (mut queue, mut sent) = std::mem::take(&mut self.kept[to]);
         let ring = self.ring(me, to);
@@ -114,7 +114,7 @@ impl RingTransport {
             rings |= wrote > 0;
             sent += wrote;
             if sent < packet.len() {
-                if wrote == 0 && !ring.has_room_or_tells() {
+                if wrote == 0 && !ring.request_room() {
                     break;
                 }
                 continue;
@@ -124,7 +124,7 @@ impl RingTransport {
         }
         let empty = queue.is_empty();
         if empty {
-            ring.wish.store(0, Ordering::Relaxed);
+            ring.room_wanted.store(0, Ordering::Relaxed);
         }
         self.kept[to] = (queue, sent);
         if rings {
@@ -134,7 +134,7 @@ impl RingTransport {
     }
 
     /// Reads bytes that have arrived from `from`. True: a packet is whole now.
-    fn take(&mut self, from: usize) -> Result<bool, String> {
+    fn receive_from(&mut self, from: usize) -> Result<bool, String> {
         let mut part = std::mem::take(&mut self.parts[from]);
         let ring = self.ring(from, self.host.rank.index());
         let mut read = 0;
@@ -152,17 +152,17 @@ impl RingTransport {
                 break false;
             }
         };
-        let tells = read > 0 && ring.tells();
+        let reports = read > 0 && ring.must_report_room();
         self.parts[from] = part;
-        if tells {
+        if reports {
             self.host.ring(Rank::at(from));
         }
         Ok(whole)
     }
 
-    fn look_who_is_gone(&mut self) -> bool {
+    fn update_gone(&mut self) -> bool {
         let known = self.gone.len();
-        let first = self.host.who_is_gone().map(|gone| gone.rank);
+        let first = self.host.gone_member().map(|gone| gone.rank);
         let all = (0..self.host.size).map(Rank::at);
         for rank in first.into_iter().chain(all).filter(|rank| *rank != self.host.rank) {
             if let Some(gone) = self.host.gone(rank)
@@ -185,7 +185,7 @@ impl RingTransport {
             if from == self.host.rank.index() || self.refused[from] {
                 continue;
             }
-            match self.take(from) {
+            match self.receive_from(from) {
                 Ok(true) => {
                     packet.clear();
                     std::mem::swap(packet, &mut self.parts[from]);
@@ -202,7 +202,7 @@ impl RingTransport {
 
 struct Ring<'a> {
     tail: &'a AtomicU32,
-    wish: &'a AtomicU32,
+    room_wanted: &'a AtomicU32,
     head: &'a AtomicU32,
     bytes: *mut u8,
     size: usize,
@@ -210,20 +210,20 @@ struct Ring<'a> {
 
 impl Ring<'_> {
     /// Called by the writer of a full ring. True: there is room after all. False: the reader will report.
-    fn has_room_or_tells(&self) -> bool {
-        self.wish.store(1, Ordering::Relaxed);
-        // SYNC(ring-wish) fence: the wish before the head; the other side is in `tells`
+    fn request_room(&self) -> bool {
+        self.room_wanted.store(1, Ordering::Relaxed);
+        // SYNC(ring-room) fence: the request before the head; the other side is in `must_report_room`
         unisono_sync::atomics::fence(Ordering::SeqCst);
         // SYNC(ring-head) acquire: the reader has copied the bytes whose room it gave back
         self.head.load(Ordering::Acquire) != self.tail.load(Ordering::Relaxed).wrapping_sub(self.size as u32)
     }
 
     /// Called by the reader after it gave room back. True: the reader has to report to the writer.
-    fn tells(&self) -> bool {
-        // SYNC(ring-wish) fence: the head before the wish; the other side is in `has_room_or_tells`
+    fn must_report_room(&self) -> bool {
+        // SYNC(ring-room) fence: the head before the request; the other side is in `request_room`
         unisono_sync::atomics::fence(Ordering::SeqCst);
         let used = self.tail.load(Ordering::Relaxed).wrapping_sub(self.head.load(Ordering::Relaxed));
-        self.wish.load(Ordering::Relaxed) != 0 && used as usize <= self.size / 2
+        self.room_wanted.load(Ordering::Relaxed) != 0 && used as usize <= self.size / 2
     }
 
     /// Writes as many of `bytes` as fit. Returns their number.
@@ -296,19 +296,19 @@ impl Transport for RingTransport {
             self.host.ring(to);
             if !rest.is_empty() {
                 self.kept[index].0.push_back(rest);
-                self.pass_on(index);
+                self.flush_to(index);
             }
             return Ok(());
         }
         let mut packet = header.to_vec();
         payload.iter().for_each(|piece| packet.extend_from_slice(piece));
         self.kept[index].0.push_back(packet);
-        self.pass_on(index);
+        self.flush_to(index);
         Ok(())
     }
 
     fn receive(&mut self, packet: &mut Vec<u8>) -> Result<Option<Rank>, Error> {
-        self.seen = self.host.bell(self.host.rank).value();
+        self.last_events = self.host.bell(self.host.rank).value();
         // SYNC(flag) fence: the packets of every event counted above are visible in the rings below
         unisono_sync::atomics::fence(Ordering::SeqCst);
         self.flush()?;
@@ -316,14 +316,14 @@ impl Transport for RingTransport {
             return Ok(Some(from));
         }
         // The last packets of a peer that is gone may have arrived between the two checks.
-        if self.look_who_is_gone() { Ok(self.next_packet(packet)) } else { Ok(None) }
+        if self.update_gone() { Ok(self.next_packet(packet)) } else { Ok(None) }
     }
 
     fn wait(&mut self, until: Option<Nanos>) -> Result<(), Error> {
         let host = Arc::clone(&self.host);
-        let (bell, next) = (host.bell(host.rank), self.seen.wrapping_add(1));
-        self.waiting.wait_until(&host, bell, next, until);
-        self.look_who_is_gone();
+        let (bell, next) = (host.bell(host.rank), self.last_events.wrapping_add(1));
+        self.flag_waiter.wait_until(&host, bell, next, until);
+        self.update_gone();
         Ok(())
     }
 
@@ -333,7 +333,7 @@ impl Transport for RingTransport {
             if self.is_gone(to) || self.refused[to] {
                 self.kept[to].0.clear();
             } else if !self.kept[to].0.is_empty() {
-                empty &= self.pass_on(to);
+                empty &= self.flush_to(to);
             }
         }
         Ok(empty)
@@ -353,7 +353,8 @@ impl Transport for RingTransport {
     }
 
     fn bell(&self) -> Option<Arc<dyn Bell>> {
-        let listener = Listener { host: Arc::clone(&self.host), waiting: Mutex::new(Waiting::default()) };
+        let listener =
+            Listener { host: Arc::clone(&self.host), flag_waiter: Mutex::new(FlagWaiter::default()) };
         Some(Arc::new(listener))
     }
 }
@@ -362,7 +363,7 @@ impl Transport for RingTransport {
 #[derive(Debug)]
 struct Listener {
     host: Arc<HostMembers>,
-    waiting: Mutex<Waiting>,
+    flag_waiter: Mutex<FlagWaiter>,
 }
 
 impl Bell for Listener {
@@ -374,15 +375,15 @@ impl Bell for Listener {
         self.host.bell(self.host.rank).value()
     }
 
-    fn listen(&self, seen: u32, until: Option<Nanos>) -> Nanos {
+    fn listen(&self, last_events: u32, until: Option<Nanos>) -> Nanos {
         let bell = self.host.bell(self.host.rank);
-        let next = seen.wrapping_add(1);
+        let next = last_events.wrapping_add(1);
         if bell.reached(next) {
             return Nanos::ZERO;
         }
         // One thread waits by the policy. A second thread, such as the agent, sleeps at once.
-        let mut waiting = match self.waiting.try_lock() {
-            Ok(waiting) => waiting,
+        let mut flag_waiter = match self.flag_waiter.try_lock() {
+            Ok(flag_waiter) => flag_waiter,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => {
                 let before = now();
@@ -390,9 +391,9 @@ impl Bell for Listener {
                 return now().since(before);
             }
         };
-        let slept = waiting.asleep();
-        waiting.wait_until(&self.host, bell, next, until);
-        waiting.asleep().since(slept)
+        let slept = flag_waiter.asleep();
+        flag_waiter.wait_until(&self.host, bell, next, until);
+        flag_waiter.asleep().since(slept)
     }
 }
 
@@ -410,7 +411,7 @@ mod tests {
             .map(|rank| {
                 thread::spawn(move || {
                     let place = JobMembership { rank: Rank::at(rank), size, key };
-                    RingTransport::meet(&place, Duration::from_secs(60)).expect("all come")
+                    RingTransport::connect(&place, Duration::from_secs(60)).expect("all come")
                 })
             })
             .collect();
@@ -466,8 +467,8 @@ mod tests {
         other[15] ^= 1;
         let wrong = JobMembership { rank: Rank(1), size: 2, key: Key::from_bytes(other) };
         let right = JobMembership { rank: Rank(0), size: 2, key };
-        let invites = thread::spawn(move || RingTransport::meet(&right, Duration::from_millis(400)));
-        let refused = RingTransport::meet(&wrong, Duration::from_millis(200)).expect_err("a wrong key");
+        let invites = thread::spawn(move || RingTransport::connect(&right, Duration::from_millis(400)));
+        let refused = RingTransport::connect(&wrong, Duration::from_millis(200)).expect_err("a wrong key");
         assert!(matches!(refused, Error::TimedOut { .. }), "{refused}");
         let alone = invites.join().expect("no panic").expect_err("nobody came");
         assert!(alone.to_string().contains("rank 1"), "{alone}");

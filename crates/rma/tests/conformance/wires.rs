@@ -8,7 +8,7 @@ use std::time::Duration;
 use unisono_rma::wire::fault::{FaultPlan, Faulty};
 use unisono_rma::wire::loopback::Loopback;
 use unisono_rma::wire::ring::RingTransport;
-use unisono_rma::wire::tcp::{ListeningSeat, Tcp};
+use unisono_rma::wire::tcp::{JobListener, Tcp};
 use unisono_rma::{Assert, Error, Flavor, Job, JobMembership, Key, Lock, Rank, Spec, Style};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -17,13 +17,15 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 fn ends(size: usize) -> Vec<Tcp> {
     let key = Key::random().expect("the kernel has random bytes");
     let anywhere: SocketAddr = "127.0.0.1:0".parse().expect("an address");
-    let seat = |rank| {
-        ListeningSeat::take(JobMembership { rank: Rank::at(rank), size, key }, anywhere).expect("a free port")
+    let listener = |rank| {
+        JobListener::bind(JobMembership { rank: Rank::at(rank), size, key }, anywhere).expect("a free port")
     };
-    let seats: Vec<ListeningSeat> = (0..size).map(seat).collect();
-    let root = seats[0].address();
-    let meeting: Vec<_> =
-        seats.into_iter().map(|seat| thread::spawn(move || seat.gather(root, TIMEOUT))).collect();
+    let listeners: Vec<JobListener> = (0..size).map(listener).collect();
+    let root = listeners[0].address();
+    let meeting: Vec<_> = listeners
+        .into_iter()
+        .map(|listener| thread::spawn(move || listener.connect_through(root, TIMEOUT)))
+        .collect();
     meeting.into_iter().map(|thread| thread.join().expect("no panic").expect("all come")).collect()
 }
 
@@ -42,7 +44,7 @@ pub(crate) fn faulty_loopback(size: usize, plan: FaultPlan) -> Vec<Job> {
 /// Over shared memory, of threads that each map the segment, as processes do.
 fn faulty_shared(size: usize, plan: FaultPlan) -> Vec<Job> {
     let key = Key::random().expect("the kernel has random bytes");
-    let meet = |rank| RingTransport::meet(&JobMembership { rank: Rank::at(rank), size, key }, TIMEOUT);
+    let meet = |rank| RingTransport::connect(&JobMembership { rank: Rank::at(rank), size, key }, TIMEOUT);
     thread::scope(|threads| {
         let meeting: Vec<_> = (0..size).map(|rank| threads.spawn(move || meet(rank))).collect();
         let ends = meeting.into_iter().map(|thread| thread.join().expect("no panic").expect("all come"));

@@ -26,7 +26,7 @@ impl Part {
         let mut job = Job::shared(place, TIMEOUT).expect("all come");
         if how.contains("hooked") {
             // The waits of a binding: each lasts half a millisecond, and then begins anew.
-            job.while_waiting(Duration::from_micros(500), Box::new(|| unisono_rma::Found::Nothing));
+            job.while_waiting(Duration::from_micros(500), Box::new(|| unisono_rma::HookOutcome::Nothing));
         }
         let style = if how.contains("deferred") { Style::Deferred } else { Style::Direct };
         let spec = Spec::new().style(style);

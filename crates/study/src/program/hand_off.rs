@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use unisono_linux::futex::Scope;
 use unisono_sync::{
-    Block, Company, Flag, Lines, Regime, Spin, SpinBlock, SpinBudget, Unwatched, Wait, WaitPolicy, Waiter,
+    Block, Flag, Lines, Regime, Spin, SpinBlock, SpinBudget, Unwatched, Wait, WaitHints, WaitPolicy, Waiter,
     Wakeups, Yield,
 };
 
@@ -41,8 +41,8 @@ pub fn run(told: &Options, wait: Wait, budget: SpinBudget) -> Result<Measurement
             run_with(&told, wakeups, |thread| {
                 let mut waiter = Waiter::new(wait, budget, wakeups);
                 move |flag: Flag<'_>, target| {
-                    let company = || Company { regime, crowded, whereabouts: None };
-                    waiter.among(company).wait(flag, target, &mut Unwatched);
+                    let hints = || WaitHints { regime, crowded, last_cpus: None };
+                    waiter.policy(hints).wait(flag, target, &mut Unwatched);
                     if thread == 0 {
                         waiter.learn(regime);
                     }

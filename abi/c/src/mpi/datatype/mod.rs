@@ -8,7 +8,7 @@
 //! Cost: one run for each block that does not continue the block before. Reference: MPI-4.0 sections 5.1.2 to
 //! 5.1.8.
 
-use crate::error::{answer_or, argument};
+use crate::error::{argument, ffi_call_or};
 use crate::layout::{LayoutHandle, layout, slice};
 use std::borrow::Cow;
 use std::ffi::c_int;
@@ -227,7 +227,7 @@ fn element_of(code: c_int) -> Option<Element> {
 
 /// Makes a layout handle for C; null after an error.
 fn hand_out(make: impl FnOnce() -> Result<Layout, Error>) -> *mut LayoutHandle {
-    answer_or(std::ptr::null_mut(), || Ok(Box::into_raw(Box::new(LayoutHandle(make()?)))))
+    ffi_call_or(std::ptr::null_mut(), || Ok(Box::into_raw(Box::new(LayoutHandle(make()?)))))
 }
 
 /// Makes the layout of a predefined type of `bytes` bytes. `element` is a value of unisono_element, or 0 for
@@ -278,7 +278,7 @@ pub unsafe extern "C" fn unisono_mpi_layout_traced(
 /// The element type of all data in a layout; 0 if there is no single type.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_layout_element(layout: *const LayoutHandle) -> c_int {
-    answer_or(0, || {
+    ffi_call_or(0, || {
         // SAFETY: the shim passes a live handle.
         let layout = unsafe { self::layout(layout) }?;
         Ok(layout.element().map_or(0, |element| element as c_int))
@@ -288,7 +288,7 @@ pub unsafe extern "C" fn unisono_mpi_layout_element(layout: *const LayoutHandle)
 /// The element type if the layout is exactly a single element; 0 otherwise.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_layout_single(layout: *const LayoutHandle) -> c_int {
-    answer_or(0, || {
+    ffi_call_or(0, || {
         // SAFETY: the shim passes a live handle.
         let layout = unsafe { self::layout(layout) }?;
         let single = layout.element().filter(|element| {

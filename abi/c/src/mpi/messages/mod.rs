@@ -96,7 +96,7 @@ impl HostMessages {
     }
 
     /// Receives all packets that have arrived; true if there was one.
-    fn pump(&mut self) -> Result<bool, Error> {
+    fn receive_arrived(&mut self) -> Result<bool, Error> {
         let mut any = false;
         loop {
             let (mut from, mut bytes, mut message) = (0, 0, ptr::null_mut());
@@ -123,7 +123,7 @@ impl HostMessages {
     }
 
     /// Drops the packets that the host MPI has sent; true if none remains.
-    fn settle(&mut self) -> Result<bool, Error> {
+    fn drop_sent(&mut self) -> Result<bool, Error> {
         let Callbacks { context, sent, .. } = self.callbacks;
         let mut kept = VecDeque::with_capacity(self.outgoing.len());
         let mut failure = None;
@@ -184,14 +184,14 @@ impl Transport for HostMessages {
         check("MPI_Isend", code)?;
         self.outgoing.push_back(UnsentPacket { _packet: packet, pending });
         if self.outgoing.len() > 16 {
-            self.settle()?;
+            self.drop_sent()?;
         }
         Ok(())
     }
 
     fn receive(&mut self, packet: &mut Vec<u8>) -> Result<Option<Rank>, Error> {
         if self.arrived.is_empty() {
-            self.pump()?;
+            self.receive_arrived()?;
         }
         Ok(self.arrived.pop_front().map(|(from, bytes)| {
             *packet = bytes;
@@ -203,8 +203,8 @@ impl Transport for HostMessages {
         let mut pause = FIRST_PAUSE;
         let mut polls = 0;
         let waiting_to_send = !self.outgoing.is_empty();
-        while self.arrived.is_empty() && !self.pump()? {
-            if self.settle()? && waiting_to_send {
+        while self.arrived.is_empty() && !self.receive_arrived()? {
+            if self.drop_sent()? && waiting_to_send {
                 break;
             }
             if until.is_some_and(|until| clock::now() >= until) {
@@ -220,7 +220,7 @@ impl Transport for HostMessages {
     }
 
     fn flush(&mut self) -> Result<bool, Error> {
-        self.settle()
+        self.drop_sent()
     }
 
     fn gone(&self) -> &[Gone] {
@@ -249,9 +249,9 @@ impl Drop for HostMessages {
     fn drop(&mut self) {
         let deadline = Nanos(5_000_000_000).after(clock::now());
         while clock::now() < deadline {
-            let settled = self.settle().unwrap_or(true);
+            let settled = self.drop_sent().unwrap_or(true);
             // an error of the host MPI ends the wait
-            if settled && (!self.expects_goodbyes() || self.pump().is_err()) {
+            if settled && (!self.expects_goodbyes() || self.receive_arrived().is_err()) {
                 break;
             }
             std::thread::sleep(FIRST_PAUSE);

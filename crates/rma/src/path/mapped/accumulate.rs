@@ -8,7 +8,7 @@
 
 use super::atomic;
 use super::execute::TargetPart;
-use super::gate::{Length, TargetGate};
+use super::gate::{AccumulateLength, TargetGate};
 use super::lock_word::POLLS;
 use crate::memory::combine::{combine, compare_and_swap};
 use crate::model::{Element, Error, Operation};
@@ -37,7 +37,9 @@ impl TargetPart<'_> {
             return Err(Error::Type("a block of the layout splits an element".to_owned()));
         }
         if self.peer.base.is_null() {
-            return self.alone(Length::Long, || self.remotely(offset, element, operation, brought, result));
+            return self.exclusively(AccumulateLength::Long, || {
+                self.accumulate_remote(offset, element, operation, brought, result)
+            });
         }
         let address = self.address(offset);
         let back = result.map_or(std::ptr::null_mut(), <[u8]>::as_mut_ptr);
@@ -52,9 +54,9 @@ impl TargetPart<'_> {
             Ok(())
         };
         if !few || !atomic::is_possible(element, address) {
-            return self.alone(Length::Long, work);
+            return self.exclusively(AccumulateLength::Long, work);
         }
-        self.passing(work, || {
+        self.through_gate(work, || {
             // SAFETY: the check above says that it is possible; range and operation were checked.
             unsafe {
                 atomic::accumulate(element, operation, address, brought.as_ptr(), back, brought.len());
@@ -72,7 +74,7 @@ impl TargetPart<'_> {
         result: &mut [u8],
     ) -> Result<(), Error> {
         if self.peer.base.is_null() {
-            return self.alone(Length::Long, || {
+            return self.exclusively(AccumulateLength::Long, || {
                 self.read(offset, result)?;
                 if result == compare { self.write(offset, new) } else { Ok(()) }
             });
@@ -88,14 +90,14 @@ impl TargetPart<'_> {
             Ok(())
         };
         if !atomic::is_possible(element, address) {
-            return self.alone(Length::Long, plainly);
+            return self.exclusively(AccumulateLength::Long, plainly);
         }
         let word = |bytes: &[u8]| {
             let mut word = [0; 8];
             word[..bytes.len()].copy_from_slice(bytes);
             u64::from_le_bytes(word)
         };
-        self.passing(plainly, || {
+        self.through_gate(plainly, || {
             // SAFETY: the check above says that it is possible; the range was checked.
             let before = unsafe { atomic::compare_and_swap(element, address, word(compare), word(new)) };
             // SAFETY: as in `plainly`.
@@ -104,7 +106,7 @@ impl TargetPart<'_> {
     }
 
     /// Reads, combines and writes back the memory of another process.
-    fn remotely(
+    fn accumulate_remote(
         &self,
         offset: i64,
         element: Element,
@@ -138,7 +140,11 @@ impl TargetPart<'_> {
 
     /// As the gate says, does `beside` side by side with other ranks, or `work` while no other accumulates.
     #[inline]
-    fn passing(&self, work: impl FnOnce() -> Result<(), Error>, beside: impl FnOnce()) -> Result<(), Error> {
+    fn through_gate(
+        &self,
+        work: impl FnOnce() -> Result<(), Error>,
+        beside: impl FnOnce(),
+    ) -> Result<(), Error> {
         if self.is_alone() {
             return work();
         }
@@ -152,17 +158,21 @@ impl TargetPart<'_> {
             self.take(&gate)?;
             if gate.is_one_by_one() {
                 let done = work();
-                self.give_back(&gate, Length::Short);
+                self.give_back(&gate, AccumulateLength::Short);
                 return done;
             }
             // Another rank has turned the gate back while this rank waited for the lock.
-            self.give_back(&gate, Length::Long);
+            self.give_back(&gate, AccumulateLength::Long);
         }
     }
 
     /// Does `work` while no other rank accumulates at the target.
     #[inline]
-    fn alone(&self, length: Length, work: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+    fn exclusively(
+        &self,
+        length: AccumulateLength,
+        work: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
         if self.is_alone() {
             return work();
         }
@@ -187,7 +197,7 @@ impl TargetPart<'_> {
     }
 
     #[inline]
-    fn give_back(&self, gate: &TargetGate<'_>, passed: Length) {
+    fn give_back(&self, gate: &TargetGate<'_>, passed: AccumulateLength) {
         if gate.unlock(passed) {
             futex::wake(gate.holder, WakeCount::All, Scope::Shared);
         }
@@ -196,12 +206,12 @@ impl TargetPart<'_> {
     #[cold]
     fn await_lock(&self, gate: &TargetGate<'_>) -> Result<(), Error> {
         let (start, mut asleep) = (ticks(), Nanos::ZERO);
-        let taken = self.lock_in_earnest(gate, &mut asleep);
+        let taken = self.lock_slow(gate, &mut asleep);
         self.waits.note(ticks().since(start).to_nanos(), asleep);
         taken
     }
 
-    fn lock_in_earnest(&self, gate: &TargetGate<'_>, asleep: &mut Nanos) -> Result<(), Error> {
+    fn lock_slow(&self, gate: &TargetGate<'_>, asleep: &mut Nanos) -> Result<(), Error> {
         let me = self.me as u32;
         if !self.host.crowded && poll_briefly(POLLS, || gate.try_lock(me)) {
             return Ok(());
@@ -216,7 +226,7 @@ impl TargetPart<'_> {
                 let before = now();
                 futex::wait(gate.holder, holder, Some(MAX_SLEEP.after(before)), Scope::Shared);
                 *asleep = now().since(before).after(*asleep);
-                if let Some(gone) = self.host.who_is_gone() {
+                if let Some(gone) = self.host.gone_member() {
                     break Err(gone.into());
                 }
             }
@@ -239,9 +249,9 @@ impl TargetPart<'_> {
         for rank in (0..self.region.plan.offsets.len()).filter(|rank| *rank != self.me) {
             let presence = self.region.presence(rank).word(10);
             while gate.holds(presence) {
-                *asleep = nap(presence).after(*asleep);
+                *asleep = sleep_at(presence).after(*asleep);
                 if gate.holds(presence)
-                    && let Some(gone) = self.host.who_is_gone()
+                    && let Some(gone) = self.host.gone_member()
                 {
                     return Err(gone.into());
                 }
@@ -253,20 +263,20 @@ impl TargetPart<'_> {
 
 /// Polls before a waiter sleeps until ranks have left the gate: a rank inside executes a few instructions, so
 /// it has left after one transfer of the line, or it has lost its core. As many polls as a
-/// [`Glance`](unisono_sync::Glance) makes, for the same reason.
-const LEAVING: u32 = 64;
+/// [`InitialPoll`](unisono_sync::InitialPoll) makes, for the same reason.
+const GATE_POLLS: u32 = 64;
 /// The longest sleep until a rank has left the gate: leaving wakes no waiter, so the sleep ends by itself. A
 /// rank that has lost its core gets it back after a slice of 2 to 4 ms. A longer sleep delays the waiter by
 /// as much; a shorter one wakes it in vain.
-const AWAY: Nanos = Nanos(1_000_000);
+const MAX_GATE_SLEEP: Nanos = Nanos(1_000_000);
 
-/// Sleeps while `word` stays as it is, at most for [`AWAY`]. Returns the time that it slept.
-fn nap(word: &AtomicU32) -> Nanos {
+/// Sleeps while `word` stays as it is, at most for [`MAX_GATE_SLEEP`]. Returns the time that it slept.
+fn sleep_at(word: &AtomicU32) -> Nanos {
     let seen = word.load(Ordering::Relaxed);
-    if poll_briefly(LEAVING, || word.load(Ordering::Relaxed) != seen) {
+    if poll_briefly(GATE_POLLS, || word.load(Ordering::Relaxed) != seen) {
         return Nanos::ZERO;
     }
     let before = now();
-    futex::wait(word, seen, Some(AWAY.after(before)), Scope::Shared);
+    futex::wait(word, seen, Some(MAX_GATE_SLEEP.after(before)), Scope::Shared);
     now().since(before)
 }

@@ -47,8 +47,9 @@ impl Episodes {
         let joined = lines.and_then(|lines| join(host, &lines));
         let all = shared.gather(&outcome(&joined).to_le_bytes())?;
         drop(descriptor);
-        let outcomes =
-            all.iter().map(|told| told.first_chunk().map_or(u32::MAX, |code| u32::from_le_bytes(*code)));
+        let outcomes = all
+            .iter()
+            .map(|published| published.first_chunk().map_or(u32::MAX, |code| u32::from_le_bytes(*code)));
         let participant = agreed(host, joined, outcomes, "join the job's barrier")?;
         Ok(Self::new(host, shared, participant))
     }
@@ -59,8 +60,8 @@ impl Episodes {
     }
 
     #[inline]
-    pub(crate) fn meet(&mut self, serving: PacketServing) -> Result<(), Error> {
-        let mut pause = match (self.shared.hook.first(), serving) {
+    pub(crate) fn wait(&mut self, serving: PacketServing) -> Result<(), Error> {
+        let mut pause = match (self.shared.hook.first_delay(), serving) {
             (None, PacketServing::Unneeded) => {
                 return self.participant.wait().map(drop).map_err(|error| self.stopped(error));
             }
@@ -73,11 +74,11 @@ impl Episodes {
                 Err(unisono_barrier::Error::TimedOut { .. }) if serving == PacketServing::Needed => {
                     pause = self.shared.hook.call().map_or(SERVING, |soon| soon.min(SERVING));
                     self.shared.core().progress()?;
-                    self.look_around()?;
+                    self.check_deaths()?;
                 }
                 Err(unisono_barrier::Error::TimedOut { .. }) => {
                     pause = self.shared.hook.call_due().unwrap_or(pause);
-                    self.look_around()?;
+                    self.check_deaths()?;
                 }
                 Err(error) => return Err(self.stopped(error)),
             }
@@ -88,8 +89,8 @@ impl Episodes {
     /// member that left has already passed the current episode; only the barrier knows whether this member's
     /// episode is complete.
     #[cold]
-    fn look_around(&self) -> Result<(), Error> {
-        self.host.who_died().map_or(Ok(()), |gone| Err(gone.into()))
+    fn check_deaths(&self) -> Result<(), Error> {
+        self.host.dead_member().map_or(Ok(()), |gone| Err(gone.into()))
     }
 
     /// A barrier's error as an error of this crate. A death is declared to the job, and the error names the
@@ -100,7 +101,7 @@ impl Episodes {
             if gone.cause == Cause::Died {
                 self.host.died(Rank::at(gone.participant));
             }
-            if let Some(first) = self.host.who_is_gone() {
+            if let Some(first) = self.host.gone_member() {
                 return first.into();
             }
         }

@@ -7,7 +7,7 @@ use crate::host::HostMembers;
 use crate::memory::copy::copy;
 use crate::memory::cursor::walk;
 use crate::memory::op::Op;
-use crate::model::{Error, Lock, Noted, Rank, Verb};
+use crate::model::{Error, Lock, Rank, Verb, WaitCell};
 use rustix::io::Errno;
 use std::io::ErrorKind;
 use unisono_linux::process_vm;
@@ -63,13 +63,13 @@ impl MappedPath {
             unsafe { copy(data, into, head.length) };
             return;
         }
-        // SAFETY: `In::next` has limited the entry to the ring.
+        // SAFETY: `StagingReader::next` has limited the entry to the ring.
         let data = unsafe { std::slice::from_raw_parts(data, head.length) };
         // This member's own part is always mapped, so there can be no error.
-        let _ = self.enter(self.me, head, data);
+        let _ = self.execute_entry(self.me, head, data);
     }
 
-    pub(super) fn enter(&self, target: usize, head: Head, data: &[u8]) -> Result<(), Error> {
+    pub(super) fn execute_entry(&self, target: usize, head: Head, data: &[u8]) -> Result<(), Error> {
         let part = self.part(target);
         if part.peer.base.is_null() {
             let verb = if head.how.is_none() { Verb::Put } else { Verb::Accumulate };
@@ -103,7 +103,7 @@ pub(super) struct TargetPart<'a> {
     pub(super) target: usize,
     pub(super) peer: &'a MappedPeer,
     pub(super) wakeups: Wakeups,
-    pub(super) waits: &'a Noted,
+    pub(super) waits: &'a WaitCell,
 }
 
 impl TargetPart<'_> {

@@ -8,44 +8,44 @@
 //! ```
 //! After a fence with a barrier all members are known to be in their epoch, and operations are stores. There
 //! is one exception: if puts were staged in the epoch that ended, a target may still be applying them. For
-//! one epoch origins then check its exposure first ([`After`]). Puts are staged only in epochs that began
-//! without a barrier, or where the parts are not mapped. All members know the case, because all call the same
-//! fences.
+//! one epoch origins then check its exposure first ([`TargetExposure`]). Puts are staged only in epochs that
+//! began without a barrier, or where the parts are not mapped. All members know the case, because all call
+//! the same fences.
 //!
 //! Cost: a barrier episode; a store for a fence that ends no epoch. Reference: the paper, section 4.1, for
 //! the fence that does nothing; `unisono-barrier` for the episode.
 
 use super::staging::Stamp;
-use super::{After, MappedPath};
+use super::{MappedPath, TargetExposure};
 use crate::model::{Assert, EpochKind, Error, WindowPart};
 use crate::path::message::PacketServing;
 
 impl MappedPath {
     pub(crate) fn fence(&mut self, closes: bool, assert: Assert, parts: &[WindowPart]) -> Result<(), Error> {
-        let staged = self.after == After::Unknown;
+        let staged = self.target_exposure == TargetExposure::Unknown;
         if closes {
             self.end_access()?;
-            self.barrier.meet(PacketServing::Unneeded)?;
+            self.barrier.wait(PacketServing::Unneeded)?;
             if staged {
                 self.apply_all(Stamp::fence(self.epoch), parts);
             }
         }
         self.epoch = self.epoch.wrapping_add(1) & 0x3fff_ffff;
-        self.after = match self.after {
-            _ if !closes || !self.mapped => After::Unknown,
-            After::Unknown => After::Checked,
-            _ => After::Open,
+        self.target_exposure = match self.target_exposure {
+            _ if !closes || !self.mapped => TargetExposure::Unknown,
+            TargetExposure::Unknown => TargetExposure::Checked,
+            _ => TargetExposure::Open,
         };
         let succeeds = !assert.has(Assert::NO_SUCCEED);
-        let open = succeeds && self.after == After::Open;
+        let open = succeeds && self.target_exposure == TargetExposure::Open;
         for peer in &mut self.peers {
             (peer.opened, peer.direct) = (open, open);
             if closes {
-                peer.settling = staged.then_some(self.epoch);
+                peer.applying_epoch = staged.then_some(self.epoch);
             }
         }
         let me = &mut self.peers[self.me];
-        (me.direct, me.settling) = (succeeds, None);
+        (me.direct, me.applying_epoch) = (succeeds, None);
         if (succeeds && !open) || (closes && staged) {
             self.region.exposure(self.me).signal(self.epoch, self.wakeups);
         }
@@ -60,8 +60,8 @@ impl MappedPath {
                 self.waiter.wait_for(EpochKind::Fence, exposure, self.epoch)?;
                 self.execute_queue(EpochKind::Fence, target)?;
             }
-            self.peers[target].stages = None;
-            self.peers[target].out.commit(self.region.ring(self.me, target));
+            self.peers[target].staging_stamp = None;
+            self.peers[target].writer.commit(self.region.ring(self.me, target));
         }
         Ok(())
     }
@@ -70,7 +70,7 @@ impl MappedPath {
         let me = self.me;
         let origins = (0..self.peers.len()).filter(|origin| *origin != me);
         for origin in origins.clone() {
-            self.peers[origin].came.expect(self.region.place_of_ring(origin, me));
+            self.peers[origin].reader.prefetch_entries(self.region.ring_memory(origin, me));
         }
         for origin in origins {
             self.apply_from(origin, stamp, parts[self.me].bytes);
@@ -80,18 +80,18 @@ impl MappedPath {
     /// Waits until a target has applied the puts that the last fence left staged for it: the operations of a
     /// lock come after them.
     #[cold]
-    pub(super) fn await_settled(&mut self, target: usize, epoch: u32) -> Result<(), Error> {
+    pub(super) fn await_applied(&mut self, target: usize, epoch: u32) -> Result<(), Error> {
         let exposure = self.region.exposure(target);
         self.waiter.wait_for(EpochKind::Locked, exposure, epoch)?;
-        self.peers[target].settling = None;
+        self.peers[target].applying_epoch = None;
         Ok(())
     }
 
     /// Applies the operations that `origin` staged in the finished epoch of `stamp`.
     #[inline]
     pub(super) fn apply_from(&mut self, origin: usize, stamp: Stamp, bytes: u64) {
-        let mut came = std::mem::take(&mut self.peers[origin].came);
-        came.drain(self.region.ring(origin, self.me), stamp, |head, data| self.apply(head, data, bytes));
-        self.peers[origin].came = came;
+        let mut reader = std::mem::take(&mut self.peers[origin].reader);
+        reader.drain(self.region.ring(origin, self.me), stamp, |head, data| self.apply(head, data, bytes));
+        self.peers[origin].reader = reader;
     }
 }

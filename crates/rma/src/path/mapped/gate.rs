@@ -58,7 +58,7 @@ pub(crate) struct TargetGate<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Length {
+pub(crate) enum AccumulateLength {
     Short,
     Long,
 }
@@ -112,8 +112,9 @@ impl TargetGate<'_> {
 
     /// Releases the lock. True: the caller wakes the sleepers.
     #[inline]
-    pub(crate) fn unlock(&self, passed: Length) -> bool {
-        let shorts = if passed == Length::Short { self.shorts.load(Ordering::Relaxed) + 1 } else { 0 };
+    pub(crate) fn unlock(&self, passed: AccumulateLength) -> bool {
+        let shorts =
+            if passed == AccumulateLength::Short { self.shorts.load(Ordering::Relaxed) + 1 } else { 0 };
         if shorts >= SHORTS {
             // SYNC(gate-turn) release: the accumulates of this holder and of those before it
             self.one_by_one.store(0, Ordering::Release);

@@ -16,7 +16,7 @@
 //!     revoked: the kernel copies; CLAIMED: wait on
 //! ```
 //! No origin waits for a target that computes: a target claims an offer only in the call that applies
-//! it. Before an origin does another operation at the target by itself, or ends the epoch, it settles the
+//! it. Before an origin does another operation at the target by itself, or ends the epoch, it completes the
 //! offer, so that its operations stay in order.
 //!
 //! Everything about one offer lies in one line, with the data of a put of up to [`CARRIED`] bytes. Cost: that

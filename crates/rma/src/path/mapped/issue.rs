@@ -13,7 +13,7 @@
 
 use super::passive::MAX_OFFERED_BYTES;
 use super::staging::{Head, MAX_STAGED_BYTES, Stamp, room};
-use super::{After, LockHeld, MappedPath};
+use super::{LockHeld, MappedPath, TargetExposure};
 use crate::memory::copy::copy;
 use crate::memory::op::Op;
 use crate::model::{Element, EpochKind, Error, Lock, Operation, Verb};
@@ -40,31 +40,31 @@ impl MappedPath {
                 if self.peers[target].held == LockHeld::Nothing {
                     self.take_lock(target, Lock::Shared)?;
                 }
-                self.settle(target)?;
+                self.complete_staged(target)?;
                 self.dirty = true;
                 return self.execute(target, &op);
             }
             EpochKind::Fence | EpochKind::Started => {}
         }
         if self.peers[target].opened && (self.mapped || !self.is_stageable(&op)) {
-            self.take_back(reach, target)?;
+            self.execute_staged(reach, target)?;
             return self.execute(target, &op);
         }
-        let stages = reach == EpochKind::Started || self.after == After::Unknown;
+        let stages = reach == EpochKind::Started || self.target_exposure == TargetExposure::Unknown;
         // The target posts into a line of this member's own. Its exposure is in a line of its own, and a
         // check of it costs a transfer.
         let looks = reach == EpochKind::Started
             && self.mapped
             && (self.is_open(reach, target)
-                || (op.total > MAX_STAGED_BYTES as u64 && self.opens_soon(target)));
-        if !looks && stages && self.peers[target].queue.is_empty() && self.stage(reach, target, &op) {
+                || (op.total > MAX_STAGED_BYTES as u64 && self.is_opened_soon(target)));
+        if !looks && stages && self.peers[target].queue.is_empty() && self.try_stage_op(reach, target, &op) {
             return Ok(());
         }
         if self.peers[target].queue.is_empty() && (looks || self.is_open(reach, target)) {
             self.open(reach, target)?;
             return self.execute(target, &op);
         }
-        self.peers[target].stages = None;
+        self.peers[target].staging_stamp = None;
         self.peers[target].queue.push(op);
         Ok(())
     }
@@ -72,13 +72,13 @@ impl MappedPath {
     fn is_stageable(&self, op: &Op) -> bool {
         matches!(op.verb, Verb::Put | Verb::Accumulate)
             && op.layout.is_contiguous()
-            && op.total <= self.most_staged() as u64
+            && op.total <= self.max_staged_bytes() as u64
     }
 
     /// The most bytes of data that are staged. For a part that is not mapped it is the room of the ring:
     /// otherwise the kernel would copy the data, page by page.
     #[inline]
-    fn most_staged(&self) -> usize {
+    fn max_staged_bytes(&self) -> usize {
         let ring_bytes = self.region.plan.ring_bytes;
         if self.mapped { MAX_STAGED_BYTES.min(ring_bytes / 4) } else { room(ring_bytes) }
     }
@@ -92,7 +92,7 @@ impl MappedPath {
     }
 
     #[inline]
-    fn stage(&mut self, reach: EpochKind, target: usize, op: &Op) -> bool {
+    fn try_stage_op(&mut self, reach: EpochKind, target: usize, op: &Op) -> bool {
         if !self.is_stageable(op) {
             return false;
         }
@@ -100,22 +100,22 @@ impl MappedPath {
         let how = op.element.zip(op.operation).filter(|_| op.verb == Verb::Accumulate);
         let (head, stamp) = (Head { how, offset: op.offset, length: data.len() }, self.stamp(reach, target));
         // SAFETY: the data is a slice of this length, and `is_stageable` has checked that it is short enough.
-        unsafe { self.stage_bytes(target, stamp, head, data.as_ptr()) }
+        unsafe { self.stage_entry(target, stamp, head, data.as_ptr()) }
     }
 
     /// Stages an entry.
     ///
     /// # Safety
-    /// `head.length` bytes, at most [`Self::most_staged`], are readable at `data`.
+    /// `head.length` bytes, at most [`Self::max_staged_bytes`], are readable at `data`.
     #[inline]
-    unsafe fn stage_bytes(&mut self, target: usize, stamp: Stamp, head: Head, data: *const u8) -> bool {
-        let (out, memory) = (&mut self.peers[target].out, self.region.place_of_ring(self.me, target));
+    unsafe fn stage_entry(&mut self, target: usize, stamp: Stamp, head: Head, data: *const u8) -> bool {
+        let (writer, memory) = (&mut self.peers[target].writer, self.region.ring_memory(self.me, target));
         // SAFETY: the caller promises that the data is readable; the ring lies in the segment.
-        if unsafe { out.stage_quickly(memory, stamp, head, data) } {
+        if unsafe { writer.try_push(memory, stamp, head, data) } {
             return true;
         }
         // SAFETY: the caller promises that the data is readable; the ring lies in the segment.
-        unsafe { out.stage(self.region.ring(self.me, target), stamp, head, data) }
+        unsafe { writer.push(self.region.ring(self.me, target), stamp, head, data) }
     }
 
     /// Writes contiguous bytes to byte `start` of a part, if no check is needed: as a store where the target
@@ -125,7 +125,7 @@ impl MappedPath {
     /// # Safety
     /// `bytes` bytes are readable at `source`, and lie inside the target's part from `start` on.
     #[inline]
-    pub(crate) unsafe fn put_at_once(
+    pub(crate) unsafe fn try_put_direct(
         &mut self,
         target: usize,
         start: u64,
@@ -141,7 +141,8 @@ impl MappedPath {
             return true;
         }
         // SAFETY: the caller promises that the source is readable.
-        peer.stages.is_some_and(|stamp| unsafe { self.stage_again(target, stamp, start, source, bytes) })
+        peer.staging_stamp
+            .is_some_and(|stamp| unsafe { self.stage_next_put(target, stamp, start, source, bytes) })
     }
 
     /// Stages one more put for a target whose last put was staged in the same epoch.
@@ -149,7 +150,7 @@ impl MappedPath {
     /// # Safety
     /// `bytes` bytes are readable at `source`.
     #[inline(never)] // so that a put that is a store is inlined into its caller
-    unsafe fn stage_again(
+    unsafe fn stage_next_put(
         &mut self,
         target: usize,
         stamp: Stamp,
@@ -159,7 +160,7 @@ impl MappedPath {
     ) -> bool {
         let head = Head { how: None, offset: start.cast_signed(), length: bytes };
         // SAFETY: the caller promises that the source is readable; its length is checked first.
-        bytes <= self.most_staged() && unsafe { self.stage_bytes(target, stamp, head, source) }
+        bytes <= self.max_staged_bytes() && unsafe { self.stage_entry(target, stamp, head, source) }
     }
 
     /// Reads contiguous bytes from byte `start` of a part, if it is mapped and known to be in its epoch.
@@ -167,7 +168,13 @@ impl MappedPath {
     /// # Safety
     /// `bytes` bytes are writable at `sink`, and lie inside the target's part from `start` on.
     #[inline]
-    pub(crate) unsafe fn get_at_once(&self, target: usize, start: u64, sink: *mut u8, bytes: usize) -> bool {
+    pub(crate) unsafe fn try_get_direct(
+        &self,
+        target: usize,
+        start: u64,
+        sink: *mut u8,
+        bytes: usize,
+    ) -> bool {
         let Some(peer) = self.peers.get(target).filter(|peer| peer.direct) else { return false };
         // SAFETY: the caller promises a writable sink and a range inside the part; a direct part is mapped.
         unsafe { copy(peer.base.wrapping_add(start as usize), sink, bytes) };
@@ -177,7 +184,7 @@ impl MappedPath {
     /// Combines elements into a part from byte `start` on, if the part is mapped and known to be in its
     /// epoch.
     #[inline]
-    pub(crate) fn combine_at_once(
+    pub(crate) fn try_accumulate_direct(
         &mut self,
         target: usize,
         start: u64,
@@ -195,26 +202,34 @@ impl MappedPath {
 
     /// Stages a contiguous put to a part that is not open, without building an [`Op`].
     #[inline]
-    pub(crate) fn stage_put(&mut self, reach: EpochKind, target: usize, offset: i64, data: &[u8]) -> bool {
-        if data.len() > self.most_staged() {
+    pub(crate) fn try_stage_put(
+        &mut self,
+        reach: EpochKind,
+        target: usize,
+        offset: i64,
+        data: &[u8],
+    ) -> bool {
+        if data.len() > self.max_staged_bytes() {
             return false;
         }
         let stages = match reach {
-            EpochKind::Fence => self.after == After::Unknown && !self.peers[target].opened,
+            EpochKind::Fence => self.target_exposure == TargetExposure::Unknown && !self.peers[target].opened,
             // Short puts are staged whether or not the target has posted: a check costs more than their copy.
             EpochKind::Started => {
                 !self.peers[target].opened
                     && (!self.mapped || data.len() <= MIN_CHECKED_BYTES || !self.is_open(reach, target))
             }
-            EpochKind::Locked => self.hands_over && data.len() <= MAX_OFFERED_BYTES && self.may_offer(target),
+            EpochKind::Locked => {
+                self.offers_puts && data.len() <= MAX_OFFERED_BYTES && self.may_offer(target)
+            }
         };
         stages && target != self.me && self.peers[target].queue.is_empty() && {
             let stamp = self.stamp(reach, target);
             let head = Head { how: None, offset, length: data.len() };
             // SAFETY: the data is a slice of this length; the function's first line checks that it is short
             // enough.
-            let staged = unsafe { self.stage_bytes(target, stamp, head, data.as_ptr()) };
-            self.peers[target].stages = staged.then_some(stamp);
+            let staged = unsafe { self.stage_entry(target, stamp, head, data.as_ptr()) };
+            self.peers[target].staging_stamp = staged.then_some(stamp);
             staged
         }
     }
@@ -236,7 +251,7 @@ impl MappedPath {
     /// in an epoch that finds the target late. Queuing the operation costs more, because no work is done
     /// meanwhile.
     #[inline(never)]
-    fn opens_soon(&self, target: usize) -> bool {
+    fn is_opened_soon(&self, target: usize) -> bool {
         if self.host.crowded || !self.peers[target].queue.is_empty() {
             return false;
         }
@@ -245,28 +260,28 @@ impl MappedPath {
 
     /// Called when the target is in its epoch: does staged operations, and lets later operations go directly.
     pub(super) fn open(&mut self, reach: EpochKind, target: usize) -> Result<(), Error> {
-        self.take_back(reach, target)?;
-        self.peers[target].stages = None;
+        self.execute_staged(reach, target)?;
+        self.peers[target].staging_stamp = None;
         self.peers[target].opened = true;
         self.peers[target].direct = self.mapped;
         Ok(())
     }
 
-    pub(super) fn take_back(&mut self, reach: EpochKind, target: usize) -> Result<(), Error> {
-        if self.peers[target].out.is_empty() {
+    pub(super) fn execute_staged(&mut self, reach: EpochKind, target: usize) -> Result<(), Error> {
+        if self.peers[target].writer.is_empty() {
             return Ok(());
         }
         let stamp = self.stamp(reach, target);
-        let mut out = std::mem::take(&mut self.peers[target].out);
+        let mut writer = std::mem::take(&mut self.peers[target].writer);
         let mut done = Ok(());
-        out.take_back(self.region.ring(self.me, target), stamp, |head, data| {
+        writer.withdraw(self.region.ring(self.me, target), stamp, |head, data| {
             // SAFETY: this member wrote the entry, which lies in the ring.
             let data = unsafe { std::slice::from_raw_parts(data, head.length) };
             if done.is_ok() {
-                done = self.enter(target, head, data);
+                done = self.execute_entry(target, head, data);
             }
         });
-        self.peers[target].out = out;
+        self.peers[target].writer = writer;
         done
     }
 

@@ -15,7 +15,7 @@
 //! | `fence.rs`, `pscw.rs`, `passive.rs` | the three synchronizations |
 //! | `episodes.rs` | the barrier of a fence |
 //! | `lock_word.rs`, `gate.rs`, `hand_off.rs`, `staging/` | their words and rings |
-//! | `patience.rs` | the lifetime of an offer |
+//! | `offer_lifetime.rs` | the lifetime of an offer |
 //! | `path.rs` | all of it as a [`Path`](crate::path::Path) |
 //!
 //! Every member maps the parts that the engine allocated. It reaches a program's own memory through the
@@ -32,24 +32,24 @@ pub(crate) mod gate;
 pub(crate) mod hand_off;
 mod issue;
 pub(crate) mod lock_word;
+mod offer_lifetime;
 mod passive;
 mod path;
-mod patience;
 mod pscw;
 mod region;
 mod segment;
 mod staging;
 
 use crate::host::HostMembers;
-use crate::host::waiting::Waiting;
+use crate::host::flag_waiter::FlagWaiter;
 use crate::memory::op::Op;
-use crate::model::{Counts, EpochKind, Error, Lock, Noted, Rank, Spec, Waits, WindowPart};
+use crate::model::{Counts, EpochKind, Error, Lock, Rank, Spec, WaitCell, Waits, WindowPart};
 use crate::path::mapped::segment::{Segment, agreed, outcome};
 use crate::path::message::MessageEngine;
 use episodes::Episodes;
-use patience::OfferPatience;
+use offer_lifetime::OfferLifetime;
 use region::{Region, SegmentPlan};
-use staging::{In, Out, Stamp};
+use staging::{StagingReader, StagingWriter, Stamp};
 use std::sync::Arc;
 use unisono_linux::clock::{now, ticks};
 use unisono_linux::process_vm;
@@ -69,13 +69,13 @@ pub(crate) struct MappedPeer {
     opened: bool,
     /// The fence epoch that the peer enters once it has applied the puts staged for it. `None`: it has
     /// entered the epoch, or no puts were staged.
-    settling: Option<u32>,
+    applying_epoch: Option<u32>,
     queue: Vec<Op>,
     /// The stamp with which further puts of this epoch are staged without another check.
-    stages: Option<Stamp>,
+    staging_stamp: Option<Stamp>,
     held: LockHeld,
     /// Passive epochs left without an offer to the peer, because it did not take the last.
-    inattentive: u8,
+    offers_paused: u8,
     // Counts of post-start-complete-wait epochs so far: the peer's exposures that this member used, this
     // member's completions at the peer, the peer's completions here that this member waited for, and this
     // member's posts to the peer.
@@ -83,8 +83,8 @@ pub(crate) struct MappedPeer {
     completed: u32,
     awaited: u32,
     posted: u32,
-    out: Out,
-    came: In,
+    writer: StagingWriter,
+    reader: StagingReader,
 }
 
 /// This member's lock at a peer's part.
@@ -98,7 +98,7 @@ enum LockHeld {
 
 /// The origin's knowledge about targets after a fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum After {
+enum TargetExposure {
     /// Nothing: the fence was no barrier. Short operations are staged.
     Unknown,
     /// All members have arrived at the fence, but a target may still apply staged operations: an origin
@@ -119,18 +119,18 @@ pub(crate) struct MappedPath {
     peers: Box<[MappedPeer]>,
     waiter: MappedWaiter,
     /// The time that this member has waited at gates in the open epoch.
-    gate_waits: Noted,
+    gate_waits: WaitCell,
     wakeups: Wakeups,
     epoch: u32,
-    after: After,
+    target_exposure: TargetExposure,
     /// All members map all parts: the engine allocated them.
     mapped: bool,
     /// This member has stored into a part since the last flush.
     dirty: bool,
     number: u32,
     /// Puts of passive epochs are handed to targets that are in the library (`hand_off.rs`).
-    hands_over: bool,
-    patience: OfferPatience,
+    offers_puts: bool,
+    offer_lifetime: OfferLifetime,
     own_bytes: u64,
     by_kernel: Counts,
 }
@@ -179,7 +179,7 @@ impl MappedPath {
             let reached = process.is_ok_and(|process| process_vm::read(process, address, &mut probe).is_ok())
                 && u64::from_ne_bytes(probe) == PROBE;
             if reached {
-                host.hold_memory(Rank::at(rank), address, PROBE);
+                host.open_memory(Rank::at(rank), address, PROBE);
             }
             reached
         };
@@ -202,17 +202,17 @@ impl MappedPath {
             },
             address: word(rank, 0),
             opened: false,
-            settling: None,
+            applying_epoch: None,
             queue: Vec::new(),
-            stages: None,
+            staging_stamp: None,
             held: LockHeld::Nothing,
-            inattentive: 0,
+            offers_paused: 0,
             used: 0,
             completed: 0,
             awaited: 0,
             posted: 0,
-            out: Out::default(),
-            came: In::default(),
+            writer: StagingWriter::default(),
+            reader: StagingReader::default(),
         };
         let peers = (0..size).map(peer).collect();
         Ok(Some(Self {
@@ -225,18 +225,18 @@ impl MappedPath {
             waiter: MappedWaiter {
                 host: Arc::clone(host),
                 shared: Arc::clone(shared),
-                waiting: Waiting::new(host.wakeups()),
+                flag_waiter: FlagWaiter::new(host.wakeups()),
                 waits: Waits::default(),
             },
-            gate_waits: Noted::default(),
+            gate_waits: WaitCell::default(),
             wakeups: host.wakeups(),
             epoch: 0,
-            after: After::Unknown,
+            target_exposure: TargetExposure::Unknown,
             mapped,
             dirty: false,
             number: wanted.number,
-            hands_over: !mapped && !host.crowded && size <= passive::MANY,
-            patience: OfferPatience::default(),
+            offers_puts: !mapped && !host.crowded && size <= passive::MAX_OFFER_MEMBERS,
+            offer_lifetime: OfferLifetime::default(),
             own_bytes: wanted.parts[me].bytes,
             by_kernel: Counts::default(),
         }))
@@ -248,13 +248,13 @@ impl MappedPath {
 
     pub(crate) fn progress(&self) -> Result<(), Error> {
         self.shared.core().progress()?;
-        self.host.who_is_gone().map_or(Ok(()), |gone| Err(gone.into()))
+        self.host.gone_member().map_or(Ok(()), |gone| Err(gone.into()))
     }
 
     /// Closes all targets: forgets that they are in their epochs.
     fn close_all(&mut self) {
         for peer in &mut self.peers {
-            (peer.direct, peer.opened, peer.stages) = (false, false, None);
+            (peer.direct, peer.opened, peer.staging_stamp) = (false, false, None);
         }
     }
 }
@@ -264,34 +264,34 @@ impl MappedPath {
 struct MappedWaiter {
     host: Arc<HostMembers>,
     shared: Arc<MessageEngine>,
-    waiting: Waiting,
+    flag_waiter: FlagWaiter,
     waits: Waits,
 }
 
 impl MappedWaiter {
     #[inline]
     fn wait_for(&mut self, reach: EpochKind, flag: Flag<'_>, target: u32) -> Result<(), Error> {
-        if self.waiting.wait_briefly(&self.host, flag, target) {
+        if self.flag_waiter.wait_briefly(&self.host, flag, target) {
             return Ok(());
         }
-        self.wait_in_earnest(reach, flag, target)
+        self.wait_slow(reach, flag, target)
     }
 
     /// The slow part of a wait: calls the job's hook meanwhile, and adds the time to the statistics.
     #[cold]
-    fn wait_in_earnest(&mut self, reach: EpochKind, flag: Flag<'_>, target: u32) -> Result<(), Error> {
-        let (start, slept) = (ticks(), self.waiting.asleep());
+    fn wait_slow(&mut self, reach: EpochKind, flag: Flag<'_>, target: u32) -> Result<(), Error> {
+        let (start, slept) = (ticks(), self.flag_waiter.asleep());
         // A fence is collective: no thread here has another call to make meanwhile.
-        let patience = self.shared.patience().filter(|_| reach != EpochKind::Fence);
-        let over = patience.map(|patience| patience.after(now()));
+        let timeout = self.shared.wait_timeout().filter(|_| reach != EpochKind::Fence);
+        let over = timeout.map(|timeout| timeout.after(now()));
         let mut pause = self.shared.hook.begin();
         let reached = loop {
             let until = pause.map(|pause| pause.after(now()));
             let until = over.map_or(until, |over| Some(until.map_or(over, |until| until.min(over))));
-            if self.waiting.wait_until(&self.host, flag, target, until) == WatchVerdict::Continue {
+            if self.flag_waiter.wait_until(&self.host, flag, target, until) == WatchVerdict::Continue {
                 break Ok(());
             }
-            if let Some(gone) = self.host.who_is_gone() {
+            if let Some(gone) = self.host.gone_member() {
                 break Err(gone.into());
             }
             pause = self.shared.hook.call_due();
@@ -299,7 +299,7 @@ impl MappedWaiter {
                 break Err(Error::NotYet);
             }
         };
-        let slept = self.waiting.asleep().since(slept);
+        let slept = self.flag_waiter.asleep().since(slept);
         self.waits.of(reach).add(ticks().since(start).to_nanos(), slept);
         reached
     }

@@ -21,21 +21,21 @@ use unisono_sync::{BriefBudget, MAX_SLEEP, poll_briefly};
 /// The largest job whose members check for offers. A check reads one line of each other member whenever an
 /// epoch begins or ends, some 20 ns for a line that is in no near cache: 16 members cost a third of a
 /// microsecond, and an accepted offer saves about 1 us. Chosen by this sum; measured with 2.
-pub(super) const MANY: usize = 16;
+pub(super) const MAX_OFFER_MEMBERS: usize = 16;
 /// The longest put (bytes) that is offered; longer puts go through the kernel. A target that takes an offer
 /// copies it at a moment that it did not choose: 512 KB keep it for some 50 us, as long as a wake-up takes,
 /// and are a quarter of the longest ring (2 MB): an origin can stage the next put while another is offered.
 /// Chosen, not measured; 256 KB handed over took 0.81 times as long as Open MPI's copy by the kernel (0.77 to
-/// 0.82, n = 7, as in `patience.rs`).
+/// 0.82, n = 7, as in `offer_lifetime.rs`).
 pub(super) const MAX_OFFERED_BYTES: usize = 512 << 10;
 /// The number of epochs without an offer to a target that did not take the last. A target that computes costs
 /// each 32nd epoch the time of an offer in vain, that of two copies by the kernel, so 6 %. With 16 it would
 /// be twice that; with 64 a target that has come back is missed for longer. Chosen by this sum, not measured.
-const PASSED_OVER: u8 = 32;
+const EPOCHS_WITHOUT_OFFER: u8 = 32;
 /// The longest sleep until a claimed offer is applied: the target wakes no origin, so the sleep ends by
 /// itself. The target copies at most [`MAX_OFFERED_BYTES`] bytes, so it takes 0.1 ms only if it has lost its
 /// processor.
-const APPLYING: Nanos = Nanos(100_000);
+const MAX_CLAIM_SLEEP: Nanos = Nanos(100_000);
 
 impl MappedPath {
     #[inline]
@@ -45,8 +45,8 @@ impl MappedPath {
     }
 
     pub(crate) fn lock_unchecked(&mut self, target: usize) -> Result<(), Error> {
-        if let Some(epoch) = self.peers[target].settling {
-            self.await_settled(target, epoch)?;
+        if let Some(epoch) = self.peers[target].applying_epoch {
+            self.await_applied(target, epoch)?;
         }
         let peer = &mut self.peers[target];
         (peer.held, peer.opened, peer.direct) = (LockHeld::Unchecked, true, !peer.base.is_null());
@@ -55,8 +55,8 @@ impl MappedPath {
 
     #[inline]
     pub(super) fn take_lock(&mut self, target: usize, lock: Lock) -> Result<(), Error> {
-        if let Some(epoch) = self.peers[target].settling {
-            self.await_settled(target, epoch)?;
+        if let Some(epoch) = self.peers[target].applying_epoch {
+            self.await_applied(target, epoch)?;
         }
         let word = LockWord(self.region.lock(target).word(0));
         let taken = match lock {
@@ -74,12 +74,12 @@ impl MappedPath {
     #[cold]
     fn await_lock(&mut self, target: usize, lock: Lock) -> Result<(), Error> {
         let (start, mut asleep) = (ticks(), Nanos::ZERO);
-        let taken = self.lock_in_earnest(target, lock, &mut asleep);
+        let taken = self.lock_slow(target, lock, &mut asleep);
         self.waiter.waits.passive.add(ticks().since(start).to_nanos(), asleep);
         taken
     }
 
-    fn lock_in_earnest(&self, target: usize, lock: Lock, asleep: &mut Nanos) -> Result<(), Error> {
+    fn lock_slow(&self, target: usize, lock: Lock, asleep: &mut Nanos) -> Result<(), Error> {
         let word = self.region.lock(target).word(0);
         let exclusive = (lock == Lock::Exclusive).then_some(self.me as u32);
         let tries = || match exclusive {
@@ -89,9 +89,9 @@ impl MappedPath {
         if !self.host.crowded && poll_briefly(POLLS, tries) {
             return Ok(());
         }
-        let patience = self.shared.patience();
-        let longest = patience.map_or(MAX_SLEEP, |patience| patience.min(MAX_SLEEP));
-        let over = patience.map(|patience| patience.after(now()));
+        let timeout = self.shared.wait_timeout();
+        let longest = timeout.map_or(MAX_SLEEP, |timeout| timeout.min(MAX_SLEEP));
+        let over = timeout.map(|timeout| timeout.after(now()));
         let mut slept = false;
         loop {
             match LockWord(word).attempt(exclusive, slept) {
@@ -103,7 +103,7 @@ impl MappedPath {
                     futex::wait(word, seen, Some(period.after(before)), Scope::Shared);
                     *asleep = now().since(before).after(*asleep);
                     slept = true;
-                    if let Some(gone) = self.host.who_is_gone() {
+                    if let Some(gone) = self.host.gone_member() {
                         return Err(gone.into());
                     }
                     if over.is_some_and(|over| now() >= over) {
@@ -117,17 +117,17 @@ impl MappedPath {
     /// Whether to stage a put of a passive epoch, and offer it later.
     pub(super) fn may_offer(&mut self, target: usize) -> bool {
         let peer = &mut self.peers[target];
-        if !peer.out.is_empty() {
+        if !peer.writer.is_empty() {
             return true;
         }
-        peer.inattentive = peer.inattentive.saturating_sub(1);
-        peer.inattentive == 0 && peer.held != LockHeld::Nothing
+        peer.offers_paused = peer.offers_paused.saturating_sub(1);
+        peer.offers_paused == 0 && peer.held != LockHeld::Nothing
     }
 
     /// Applies the offers of other members.
     #[inline]
     fn serve(&mut self) {
-        if self.hands_over {
+        if self.offers_puts {
             self.serve_all();
         }
     }
@@ -136,70 +136,74 @@ impl MappedPath {
     fn serve_all(&mut self) {
         for origin in (0..self.peers.len()).filter(|origin| *origin != self.me) {
             let (ring, offers) = (self.region.ring(origin, self.me), self.region.offers(origin, self.me));
-            let came = &mut self.peers[origin].came;
-            let Some((end, form)) = offers.claim(|start| came.is_next(ring, start)) else { continue };
-            let mut came = std::mem::take(came);
+            let reader = &mut self.peers[origin].reader;
+            let Some((end, form)) = offers.claim(|start| reader.is_next(ring, start)) else { continue };
+            let mut reader = std::mem::take(reader);
             if form == OfferForm::InLine {
                 let put = offers.carried();
                 let (data, length) = put.data();
                 self.apply(Head { how: None, offset: put.offset, length }, data, self.own_bytes);
-                came.skip_to(end);
+                reader.skip_to(end);
             } else {
-                came.drain_to(ring, end, Stamp::PASSIVE, |head, data| {
+                reader.drain_to(ring, end, Stamp::PASSIVE, |head, data| {
                     self.apply(head, data, self.own_bytes);
                 });
             }
             offers.applied(end);
-            came.renew_given_back(ring);
-            self.peers[origin].came = came;
+            reader.publish_given_back_if_old(ring);
+            self.peers[origin].reader = reader;
         }
     }
 
     /// Completes the staged puts to a target: the target takes them, or the kernel copies them.
     #[inline]
-    pub(crate) fn settle(&mut self, target: usize) -> Result<(), Error> {
-        if !self.hands_over || self.peers[target].out.is_empty() { Ok(()) } else { self.hand_over(target) }
+    pub(crate) fn complete_staged(&mut self, target: usize) -> Result<(), Error> {
+        if !self.offers_puts || self.peers[target].writer.is_empty() {
+            Ok(())
+        } else {
+            self.offer_staged(target)
+        }
     }
 
     #[inline(never)]
-    fn hand_over(&mut self, target: usize) -> Result<(), Error> {
+    fn offer_staged(&mut self, target: usize) -> Result<(), Error> {
         let me = self.me;
         let ring = self.region.ring(me, target);
-        let out = &mut self.peers[target].out;
-        let staged = out.staged();
-        let (span, mut form) = (out.span(ring), OfferForm::InRing);
-        if let Some((head, data)) = out.only_short_put(ring, Stamp::PASSIVE) {
+        let writer = &mut self.peers[target].writer;
+        let staged = writer.staged();
+        let (span, mut form) = (writer.span(ring), OfferForm::InRing);
+        if let Some((head, data)) = writer.only_short_put(ring, Stamp::PASSIVE) {
             // SAFETY: this member staged the entry, which lies in the ring and is padded to 16 bytes.
             unsafe { self.region.offers(me, target).carry(head.offset, data, head.length) };
             form = OfferForm::InLine;
         }
-        self.peers[target].stages = None;
+        self.peers[target].staging_stamp = None;
         self.region.offers(me, target).offer(span, form);
-        let (mut budget, mut is_offered) = (BriefBudget::begin(self.patience.with(staged)), true);
+        let (mut budget, mut is_offered) = (BriefBudget::new(self.offer_lifetime.for_bytes(staged)), true);
         loop {
             if self.region.offers(me, target).is_applied(span.end) {
                 let peer = &mut self.peers[target];
-                peer.out.handed_over();
-                peer.inattentive = 0;
+                peer.writer.mark_applied();
+                peer.offers_paused = 0;
                 return Ok(());
             }
             self.serve();
-            if budget.goes_on() {
+            if budget.is_left() {
                 continue;
             }
             if is_offered && self.region.offers(me, target).revoke(span.end, form) {
-                self.peers[target].inattentive = PASSED_OVER;
+                self.peers[target].offers_paused = EPOCHS_WITHOUT_OFFER;
                 let began = ticks();
-                let copied = self.take_back(EpochKind::Locked, target);
-                self.patience.copied(staged, ticks().since(began).to_nanos());
+                let copied = self.execute_staged(EpochKind::Locked, target);
+                self.offer_lifetime.record_copy(staged, ticks().since(began).to_nanos());
                 return copied;
             }
             // The target has claimed the offer and applies it, but it may have lost its processor.
             is_offered = false;
             let (word, claimed) = self.region.offers(me, target).claimed(span.end);
             if word.load(Ordering::Relaxed) == claimed {
-                futex::wait(word, claimed, Some(APPLYING.after(now())), Scope::Shared);
-                if let Some(gone) = self.host.who_is_gone() {
+                futex::wait(word, claimed, Some(MAX_CLAIM_SLEEP.after(now())), Scope::Shared);
+                if let Some(gone) = self.host.gone_member() {
                     return Err(gone.into());
                 }
             }
@@ -208,10 +212,10 @@ impl MappedPath {
 
     #[inline]
     pub(crate) fn unlock(&mut self, target: usize) -> Result<(), Error> {
-        if self.peers[target].out.is_empty() {
+        if self.peers[target].writer.is_empty() {
             self.serve();
         }
-        let settled = self.settle(target);
+        let settled = self.complete_staged(target);
         self.release(target);
         settled
     }
@@ -220,7 +224,7 @@ impl MappedPath {
     fn release(&mut self, target: usize) {
         let peer = &mut self.peers[target];
         let held = std::mem::replace(&mut peer.held, LockHeld::Nothing);
-        (peer.opened, peer.direct, peer.stages) = (false, false, None);
+        (peer.opened, peer.direct, peer.staging_stamp) = (false, false, None);
         if held == LockHeld::Unchecked {
             self.fence_stores();
         }
@@ -241,7 +245,7 @@ impl MappedPath {
     pub(crate) fn flush(&mut self, target: usize) -> Result<(), Error> {
         self.fence_stores();
         self.serve();
-        self.settle(target)
+        self.complete_staged(target)
     }
 
     #[inline]

@@ -35,7 +35,7 @@ impl MappedPath {
     }
 
     pub(crate) fn complete(&mut self, targets: &[Rank]) -> Result<(), Error> {
-        if self.shared.patience().is_some() {
+        if self.shared.wait_timeout().is_some() {
             self.await_posts(targets)?;
         }
         for target in targets.iter().map(|rank| rank.index()) {
@@ -48,8 +48,8 @@ impl MappedPath {
                 self.execute_queue(EpochKind::Started, target)?;
             }
             let peer = &mut self.peers[target];
-            peer.out.commit(self.region.ring(self.me, target));
-            peer.stages = None;
+            peer.writer.commit(self.region.ring(self.me, target));
+            peer.staging_stamp = None;
             peer.used = used;
             peer.completed = peer.completed.wrapping_add(1);
             (peer.opened, peer.direct, peer.held) = (false, false, LockHeld::Nothing);
@@ -76,7 +76,7 @@ impl MappedPath {
             let next = self.peers[origin].awaited.wrapping_add(1);
             let completions = self.region.completions(origin, self.me);
             self.waiter.wait_for(EpochKind::Started, completions, next)?;
-            self.peers[origin].came.expect(self.region.place_of_ring(origin, self.me));
+            self.peers[origin].reader.prefetch_entries(self.region.ring_memory(origin, self.me));
         }
         self.waited(origins, parts);
         Ok(())

@@ -10,7 +10,7 @@
 //! ```
 
 use super::hand_off::OfferLine;
-use super::passive::MANY;
+use super::passive::MAX_OFFER_MEMBERS;
 use super::staging::StagingRing;
 use crate::model::{Error, Placement, WindowPart};
 use unisono_sync::{CacheLine, Flag, Lines};
@@ -24,7 +24,7 @@ pub(super) struct SegmentPlan {
     /// The number of lines of the fences' barrier; they come first.
     barrier: usize,
     /// Whether each pair has a line for offers.
-    hands_over: bool,
+    offers_puts: bool,
     pub(super) ring_bytes: usize,
     pub(super) offsets: Box<[u64]>,
     pub(super) bytes: usize,
@@ -47,8 +47,8 @@ impl SegmentPlan {
             9..=32 => 4 << 10,
             _ => 1 << 10,
         };
-        let hands_over = !with_memory && size <= MANY;
-        let lines = barrier * size_of::<CacheLine>() + bytes_of_lines(size, hands_over);
+        let offers_puts = !with_memory && size <= MAX_OFFER_MEMBERS;
+        let lines = barrier * size_of::<CacheLine>() + bytes_of_lines(size, offers_puts);
         let mut end = ((lines + size * size * ring_bytes) as u64).next_multiple_of(PAGE);
         let mut offsets = Vec::with_capacity(size);
         for part in parts {
@@ -60,17 +60,17 @@ impl SegmentPlan {
             end = end.checked_add(bytes).filter(|end| *end < 1 << 46).ok_or(Error::Size(part.bytes))?;
         }
         let bytes = usize::try_from(end).map_err(|_| Error::Size(end))?;
-        Ok(Self { size, barrier, hands_over, ring_bytes, offsets: offsets.into(), bytes })
+        Ok(Self { size, barrier, offers_puts, ring_bytes, offsets: offsets.into(), bytes })
     }
 }
 
 /// Bytes of this module's lines; they come before the rings.
-fn bytes_of_lines(size: usize, hands_over: bool) -> usize {
-    lines_of(size, hands_over) * size_of::<CacheLine>()
+fn bytes_of_lines(size: usize, offers_puts: bool) -> usize {
+    lines_of(size, offers_puts) * size_of::<CacheLine>()
 }
 
-const fn lines_of(size: usize, hands_over: bool) -> usize {
-    3 * size + size * size * if hands_over { 2 } else { 1 }
+const fn lines_of(size: usize, offers_puts: bool) -> usize {
+    3 * size + size * size * if offers_puts { 2 } else { 1 }
 }
 
 #[derive(Debug)]
@@ -83,7 +83,7 @@ pub(super) struct Region {
 impl Region {
     pub(super) fn new(segment: &Lines, plan: SegmentPlan) -> Self {
         let start = segment.start().as_ptr();
-        let lines = segment.part(plan.barrier, lines_of(plan.size, plan.hands_over));
+        let lines = segment.part(plan.barrier, lines_of(plan.size, plan.offers_puts));
         Self { lines, start, plan }
     }
 
@@ -135,8 +135,8 @@ impl Region {
 
     /// The address of the ring from `origin` to `target`, and its size.
     #[inline]
-    pub(super) fn place_of_ring(&self, origin: usize, target: usize) -> (*mut u8, usize) {
-        let (lines, size) = (bytes_of_lines(self.plan.size, self.plan.hands_over), self.plan.ring_bytes);
+    pub(super) fn ring_memory(&self, origin: usize, target: usize) -> (*mut u8, usize) {
+        let (lines, size) = (bytes_of_lines(self.plan.size, self.plan.offers_puts), self.plan.ring_bytes);
         (
             self.lines.start().as_ptr().wrapping_add(lines + (origin * self.plan.size + target) * size),
             size,
@@ -146,7 +146,7 @@ impl Region {
     /// The ring from `origin` to `target`. Its fill level lies beside the origin's completions in one line.
     #[inline]
     pub(super) fn ring(&self, origin: usize, target: usize) -> StagingRing<'_> {
-        let (start, size) = self.place_of_ring(origin, target);
+        let (start, size) = self.ring_memory(origin, target);
         let (forth, back) = (self.pair(origin, target), self.pair(target, origin));
         StagingRing { start, size, filled: forth.word(9), begin: forth.word(10), given_back: back.word(8) }
     }

@@ -59,7 +59,7 @@ fn run(job: &Weak<MessageEngine>, stop: &AtomicBool) {
     let mut rounds = 0;
     while !stop.load(Ordering::Relaxed) {
         let Some(shared) = job.upgrade() else { return };
-        let seen = shared.bell.as_ref().map_or(0, |bell| bell.events());
+        let last_events = shared.bell.as_ref().map_or(0, |bell| bell.events());
         if others_make_progress(&shared, &mut rounds) {
             drop(shared);
             thread::sleep(NAP);
@@ -68,7 +68,7 @@ fn run(job: &Weak<MessageEngine>, stop: &AtomicBool) {
         match shared.bell.clone() {
             Some(bell) => {
                 drop(shared);
-                bell.listen(seen, Some(LISTEN.after(now())));
+                bell.listen(last_events, Some(LISTEN.after(now())));
             }
             None => {
                 drop(shared);

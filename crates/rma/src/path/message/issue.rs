@@ -46,7 +46,7 @@ impl EngineState {
         for (index, op) in ops.into_iter().enumerate() {
             let marks = if index == last { marks } else { PacketFlags(0) };
             let limit = self.transport.max_payload().min(FULL_BATCH);
-            if op.layout.id().is_some_and(|id| !self.told[target.index()].knows(id)) {
+            if op.layout.id().is_some_and(|id| !self.described[target.index()].knows(id)) {
                 // The batch may use layouts that `describe` makes the target forget: it goes first.
                 self.send_batch(window, target, &mut batch)?;
                 self.describe(target, &op.layout)?;
@@ -174,13 +174,13 @@ impl EngineState {
         let Some(id) = layout.id() else { return Ok(()) };
         let description = layout.encode();
         let total = description.len() as u64;
-        let told = &mut self.told[target.index()];
-        if !told.has_room(total) {
-            for id in told.clear() {
+        let described = &mut self.described[target.index()];
+        if !described.has_room(total) {
+            for id in described.clear() {
                 self.send(target, &Header { layout: id, ..Header::new(PacketKind::Forget, 0) }, &[])?;
             }
         }
-        self.told[target.index()].add(id, total);
+        self.described[target.index()].add(id, total);
         let most = self.transport.max_payload();
         for (number, piece) in description.chunks(most).enumerate() {
             let extra = (number * most) as u64;

@@ -35,9 +35,9 @@ pub(crate) use collect::PacketServing;
 pub(crate) use path::MessagePath;
 pub(crate) use port::{Memory, WindowPort};
 
-use crate::model::{Error, Ledger, Rank, waited_for_messages};
+use crate::model::{Error, Rank, StatsTable, record_message_wait};
 use crate::path::hook::Hook;
-use crate::wire::descriptions::{Descriptions, Told};
+use crate::wire::descriptions::{ReceivedDescriptions, SentDescriptions};
 use crate::wire::packet::{Header, PacketKind, WirePacket};
 use crate::wire::{Bell, Transport};
 use std::collections::HashMap;
@@ -55,14 +55,14 @@ pub(crate) struct MessageEngine {
     pub(crate) hook: Hook,
     agent: agent::Agent,
     /// The statistics of the windows that have ended. `None`: the environment does not ask for them.
-    ledger: Option<Mutex<Ledger>>,
+    stats_table: Option<Mutex<StatsTable>>,
     /// The number of threads in [`wait_for`](Self::wait_for); they serve packets themselves. A thread counts
     /// itself before it checks whether it has to wait, and the agent reads the count with the core's lock
     /// held: so if the agent serves packets although a thread waits, it has done so before that thread's
     /// check.
     waiters: AtomicUsize,
     /// The longest wait in nanoseconds for a later call of another member's program; zero: no limit.
-    patience: AtomicU64,
+    wait_timeout: AtomicU64,
 }
 
 impl std::fmt::Debug for MessageEngine {
@@ -79,9 +79,9 @@ pub(crate) struct EngineState {
     pub(crate) size: usize,
     pub(crate) ports: HashMap<u32, WindowPort>,
     /// Layouts that other members described to this one.
-    layouts: Vec<Descriptions>,
+    layouts: Vec<ReceivedDescriptions>,
     /// Layouts that this member described to others.
-    told: Vec<Told>,
+    described: Vec<SentDescriptions>,
     /// Contributions to collective calls, by window, number, round and sender.
     collected: HashMap<(u32, u32, u64, Rank), Vec<u8>>,
     /// The number of collective calls so far, of the job (0) and of each window that was not freed.
@@ -103,8 +103,8 @@ impl MessageEngine {
             rank,
             size,
             ports: HashMap::new(),
-            layouts: std::iter::repeat_with(Descriptions::default).take(size).collect(),
-            told: std::iter::repeat_with(Told::default).take(size).collect(),
+            layouts: std::iter::repeat_with(ReceivedDescriptions::default).take(size).collect(),
+            described: std::iter::repeat_with(SentDescriptions::default).take(size).collect(),
             collected: HashMap::new(),
             collections: HashMap::from([(0, 0)]),
             departed: vec![false; size],
@@ -118,9 +118,9 @@ impl MessageEngine {
             bell,
             hook: Hook::default(),
             agent: agent::Agent::default(),
-            ledger: Ledger::is_wanted().then(|| Mutex::new(Ledger::new())),
+            stats_table: StatsTable::is_wanted().then(|| Mutex::new(StatsTable::new())),
             waiters: AtomicUsize::new(0),
-            patience: AtomicU64::new(0),
+            wait_timeout: AtomicU64::new(0),
         })
     }
 
@@ -131,9 +131,11 @@ impl MessageEngine {
     }
 
     /// The statistics of the windows that have ended. `None`: the environment does not ask for them.
-    pub(crate) fn ledger(&self) -> Option<MutexGuard<'_, Ledger>> {
-        // An entry is made in one step, so a thread that panicked has left a whole ledger.
-        self.ledger.as_ref().map(|ledger| ledger.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(crate) fn stats_table(&self) -> Option<MutexGuard<'_, StatsTable>> {
+        // An entry is made in one step, so a thread that panicked has left a whole table.
+        self.stats_table
+            .as_ref()
+            .map(|stats_table| stats_table.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn start_agent(self: &Arc<Self>) {
@@ -144,27 +146,27 @@ impl MessageEngine {
         self.agent.stop(self.bell.as_deref());
     }
 
-    pub(crate) fn set_patience(&self, patience: Option<Duration>) {
-        let nanos = patience.map_or(0, |patience| Nanos::from(patience).0.max(1));
-        self.patience.store(nanos, Ordering::Relaxed);
+    pub(crate) fn set_wait_timeout(&self, timeout: Option<Duration>) {
+        let nanos = timeout.map_or(0, |timeout| Nanos::from(timeout).0.max(1));
+        self.wait_timeout.store(nanos, Ordering::Relaxed);
     }
 
     /// The longest wait for a later call of another member's program.
-    pub(crate) fn patience(&self) -> Option<Nanos> {
-        let nanos = self.patience.load(Ordering::Relaxed);
+    pub(crate) fn wait_timeout(&self) -> Option<Nanos> {
+        let nanos = self.wait_timeout.load(Ordering::Relaxed);
         (nanos != 0).then_some(Nanos(nanos))
     }
 
     /// As [`wait_for`](Self::wait_for), for a later call of another member's program: [`Error::NotYet`] when
-    /// the wait exceeds the job's patience.
-    pub(crate) fn wait_patiently_for<T>(
+    /// the wait exceeds the job's timeout.
+    pub(crate) fn wait_for_with_timeout<T>(
         &self,
         mut ready: impl FnMut(&mut EngineState) -> Result<Option<T>, Error>,
     ) -> Result<T, Error> {
-        let Some(patience) = self.patience() else { return self.wait_for(ready) };
+        let Some(timeout) = self.wait_timeout() else { return self.wait_for(ready) };
         self.waiters.fetch_add(1, Ordering::Relaxed);
-        let over = patience.after(now());
-        let answer = self.wait_and_serve(patience, |core| match ready(core)? {
+        let over = timeout.after(now());
+        let answer = self.wait_and_serve(timeout, |core| match ready(core)? {
             Some(answer) => Ok(Some(answer)),
             None if now() >= over => Err(Error::NotYet),
             None => Ok(None),
@@ -191,28 +193,28 @@ impl MessageEngine {
     ) -> Result<T, Error> {
         let (mut since, mut asleep) = (None, Nanos::ZERO);
         let answer = loop {
-            let (seen, pause) = {
+            let (last_events, pause) = {
                 let mut core = self.core();
-                let seen = self.bell.as_ref().map_or(0, |bell| bell.events());
+                let last_events = self.bell.as_ref().map_or(0, |bell| bell.events());
                 core.progress()?;
                 if let Some(answer) = ready(&mut core)? {
                     break answer;
                 }
                 core.check_gone()?;
                 drop(core);
-                (seen, self.hook.call())
+                (last_events, self.hook.call())
             };
             let moment = now();
             since.get_or_insert(moment);
             let until = pause.unwrap_or(slice).min(slice).after(moment);
             match &self.bell {
                 // Without the lock, so that other threads of this member may use the core meanwhile.
-                Some(bell) => asleep = bell.listen(seen, Some(until)).after(asleep),
+                Some(bell) => asleep = bell.listen(last_events, Some(until)).after(asleep),
                 None => self.core().transport.wait(Some(until))?,
             }
         };
         if let Some(since) = since {
-            waited_for_messages(now().since(since), asleep);
+            record_message_wait(now().since(since), asleep);
         }
         Ok(answer)
     }

@@ -24,7 +24,7 @@
 //! get. Reference: the paper, sections 4.3 and 6.
 
 use super::issue::SHORT;
-use super::port::{Grant, LockAsker, LockRequest};
+use super::port::{Grant, LockRequest, LockRequester};
 use super::{EngineState, MessageEngine};
 use crate::memory::op::Op;
 use crate::model::{Completion, Error, Lock, Rank};
@@ -34,7 +34,7 @@ impl MessageEngine {
     /// Takes the lock of this member's own part, or in the naive form the lock of any part.
     pub(crate) fn lock_now(&self, window: u32, target: Rank, lock: Lock) -> Result<(), Error> {
         self.core().request_lock(window, target, lock)?;
-        self.wait_patiently_for(|core| {
+        self.wait_for_with_timeout(|core| {
             let granted = core.port(window).peers[target.index()].grant == Grant::Granted;
             Ok(granted.then_some(()))
         })
@@ -83,11 +83,11 @@ impl MessageEngine {
         if grant == Grant::Idle && queued == 0 {
             return Ok(());
         }
-        // A member with a patience may give up its wait for the lock. It requests the lock alone, because it
+        // A member with a timeout may give up its wait for the lock. It requests the lock alone, because it
         // must not send the operation twice.
         let single = grant == Grant::Idle
             && queued == 1
-            && self.patience().is_none()
+            && self.wait_timeout().is_none()
             && self.core().fits_lock(window, target);
         if !single {
             self.await_grant(window, target, lock)?;
@@ -128,7 +128,7 @@ impl MessageEngine {
         if !peer.queue.is_empty() {
             match peer.grant {
                 Grant::Idle => core.request_lock(window, target, lock)?,
-                Grant::Asked => {}
+                Grant::Requested => {}
                 Grant::Granted | Grant::Unchecked if early => {}
                 Grant::Granted | Grant::Unchecked => core.send_queue(window, target, PacketFlags(0), 0)?,
             }
@@ -233,10 +233,10 @@ impl EngineState {
         if peer.grant != Grant::Idle {
             return Ok(());
         }
-        peer.grant = Grant::Asked;
+        peer.grant = Grant::Requested;
         let urgency = self.urgency();
         if target == rank {
-            self.port(window).ask(LockRequest { rank, lock, operation: None }, urgency);
+            self.port(window).enqueue(LockRequest { rank, lock, operation: None }, urgency);
             return self.grant_locks(window).map_err(Error::Type);
         }
         let (extra, flags) = match lock {
@@ -247,9 +247,9 @@ impl EngineState {
     }
 
     /// Whether another member may wait for a lock that this one holds.
-    fn urgency(&self) -> LockAsker {
+    fn urgency(&self) -> LockRequester {
         let holds = self.ports.values().any(|port| port.held > 0);
-        if holds { LockAsker::Holder } else { LockAsker::Fresh }
+        if holds { LockRequester::Holder } else { LockRequester::Fresh }
     }
 
     pub(super) fn send_queue(
@@ -265,8 +265,8 @@ impl EngineState {
 
     fn next_acknowledgement(&mut self, window: u32, target: Rank) -> u32 {
         let peer = &mut self.port(window).peers[target.index()];
-        peer.asked = peer.asked.wrapping_add(1);
-        peer.asked
+        peer.requested = peer.requested.wrapping_add(1);
+        peer.requested
     }
 
     /// Whether the first operation can carry its lock request.

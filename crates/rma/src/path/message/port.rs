@@ -56,14 +56,14 @@ pub(crate) struct LockRequest {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LockAsker {
+pub(crate) enum LockRequester {
     /// A rank that holds no lock, so that no other rank waits for it.
     Fresh,
     /// A rank that holds another lock.
     Holder,
 }
 
-impl LockAsker {
+impl LockRequester {
     /// The flag of a request for a shared lock.
     pub(crate) const fn mark(self) -> PacketFlags {
         match self {
@@ -78,7 +78,7 @@ impl LockAsker {
 pub(crate) enum Grant {
     /// The origin has sent no request for the lock.
     Idle,
-    Asked,
+    Requested,
     Granted,
     /// Not needed: the caller promised that no other rank conflicts.
     Unchecked,
@@ -92,7 +92,7 @@ pub(crate) struct TargetState {
     /// The number of answers that have not arrived yet.
     pub(crate) outstanding: u64,
     /// The last acknowledgement requested, and the last that arrived.
-    pub(crate) asked: u32,
+    pub(crate) requested: u32,
     pub(crate) acknowledged: u32,
     pub(crate) grant: Grant,
     /// The number of posts that have arrived and were not used yet.
@@ -108,7 +108,7 @@ pub(crate) struct TargetState {
 impl TargetState {
     /// Whether all answers and acknowledgements that this member has requested have arrived.
     pub(crate) fn is_settled(&self) -> bool {
-        self.outstanding == 0 && self.acknowledged == self.asked
+        self.outstanding == 0 && self.acknowledged == self.requested
     }
 }
 
@@ -123,7 +123,7 @@ pub(crate) struct WindowPort {
     pub(crate) exposed_done: i64,
     pub(crate) holders: Vec<Rank>,
     pub(crate) exclusive: bool,
-    pub(crate) waiting: VecDeque<LockRequest>,
+    pub(crate) lock_queue: VecDeque<LockRequest>,
     /// The number of targets that this member has locked.
     pub(crate) held: usize,
     // As an origin.
@@ -148,7 +148,7 @@ impl WindowPort {
         let peer = || TargetState {
             queue: Vec::new(),
             outstanding: 0,
-            asked: 0,
+            requested: 0,
             acknowledged: 0,
             grant: Grant::Idle,
             posts: 0,
@@ -164,7 +164,7 @@ impl WindowPort {
             exposed_done: 0,
             holders: Vec::new(),
             exclusive: false,
-            waiting: VecDeque::new(),
+            lock_queue: VecDeque::new(),
             held: 0,
             peers: (0..size).map(|_| peer()).collect(),
             answers: HashMap::new(),
@@ -208,10 +208,10 @@ impl WindowPort {
 
     /// Queues a request behind the others, so that none starves. A request of a rank that holds another lock
     /// goes before them, because their ranks may wait for that lock.
-    pub(crate) fn ask(&mut self, request: LockRequest, urgency: LockAsker) {
+    pub(crate) fn enqueue(&mut self, request: LockRequest, urgency: LockRequester) {
         match (request.lock, urgency) {
-            (Lock::Shared, LockAsker::Holder) => self.waiting.push_front(request),
-            _ => self.waiting.push_back(request),
+            (Lock::Shared, LockRequester::Holder) => self.lock_queue.push_front(request),
+            _ => self.lock_queue.push_back(request),
         }
     }
 
@@ -224,8 +224,8 @@ impl WindowPort {
 
     /// Takes the lock for the first request in the queue, if that is possible now.
     pub(crate) fn next_granted(&mut self) -> Option<LockRequest> {
-        let (rank, lock) = self.waiting.front().map(|first| (first.rank, first.lock))?;
-        if self.try_lock(rank, lock) { self.waiting.pop_front() } else { None }
+        let (rank, lock) = self.lock_queue.front().map(|first| (first.rank, first.lock))?;
+        if self.try_lock(rank, lock) { self.lock_queue.pop_front() } else { None }
     }
 
     /// Forgets the origin's buffers: no queued operation is sent from them, and answers are dropped.

@@ -36,7 +36,7 @@ impl MessageEngine {
 
     /// Waits for the posts of all targets.
     pub(crate) fn await_posts(&self, window: u32, targets: &[Rank]) -> Result<(), Error> {
-        self.wait_patiently_for(|core| {
+        self.wait_for_with_timeout(|core| {
             let port = core.port(window);
             let came = targets.iter().all(|target| port.peers[target.index()].posts > 0);
             if came {
@@ -81,7 +81,7 @@ impl MessageEngine {
     }
 
     pub(crate) fn wait_exposed(&self, window: u32) -> Result<(), Error> {
-        self.wait_patiently_for(|core| Ok((core.port(window).exposed_done == 0).then_some(())))
+        self.wait_for_with_timeout(|core| Ok((core.port(window).exposed_done == 0).then_some(())))
     }
 
     pub(crate) fn test_exposed(&self, window: u32) -> Result<bool, Error> {

@@ -1,7 +1,7 @@
 //! The effect of a packet at its receiver. Every number in it is checked before it is used. An invalid packet
 //! is refused with a reason, and its sender is cut off.
 
-use super::port::{LockAsker, LockRequest, WindowPort};
+use super::port::{LockRequest, LockRequester, WindowPort};
 use super::{EngineState, Memory};
 use crate::memory::combine::{combine, compare_and_swap};
 use crate::memory::cursor::{gather, walk};
@@ -56,11 +56,11 @@ impl EngineState {
                     2 => Lock::Exclusive,
                     _ => return Err("no such lock".to_owned()),
                 };
-                self.ask_lock(from, &header, LockRequest { rank: from, lock, operation: None })?;
+                self.handle_lock_request(from, &header, LockRequest { rank: from, lock, operation: None })?;
             }
             PacketKind::LockGranted => {
                 let peer = &mut port.peers[from.index()];
-                if peer.grant != super::port::Grant::Asked {
+                if peer.grant != super::port::Grant::Requested {
                     return Err("a lock nobody asked for".to_owned());
                 }
                 peer.grant = super::port::Grant::Granted;
@@ -92,17 +92,17 @@ impl EngineState {
             return self.finished(from, &header);
         };
         let operation = Some((header, payload.to_vec()));
-        self.ask_lock(from, &header, LockRequest { rank: from, lock, operation })
+        self.handle_lock_request(from, &header, LockRequest { rank: from, lock, operation })
     }
 
-    fn ask_lock(&mut self, from: Rank, header: &Header, request: LockRequest) -> ServedResult {
+    fn handle_lock_request(&mut self, from: Rank, header: &Header, request: LockRequest) -> ServedResult {
         let urgency =
-            if header.flags.has(PacketFlags::HOLDER) { LockAsker::Holder } else { LockAsker::Fresh };
+            if header.flags.has(PacketFlags::HOLDER) { LockRequester::Holder } else { LockRequester::Fresh };
         let port = self.port(header.window);
-        if port.holders.contains(&from) || port.waiting.iter().any(|other| other.rank == from) {
+        if port.holders.contains(&from) || port.lock_queue.iter().any(|other| other.rank == from) {
             return Err("a second lock".to_owned());
         }
-        port.ask(request, urgency);
+        port.enqueue(request, urgency);
         self.grant_locks(header.window)
     }
 

@@ -58,7 +58,7 @@ impl EngineState {
     pub(super) fn acknowledged(&mut self, from: Rank, header: &Header) {
         let peer = &mut self.port(header.window).peers[from.index()];
         peer.acknowledged = header.tag;
-        if peer.acknowledged == peer.asked {
+        if peer.acknowledged == peer.requested {
             self.unlocks.awaited.retain(|unlock| *unlock != (header.window, from));
         }
     }
@@ -156,8 +156,8 @@ mod tests {
         let (mut bare, member) = pair();
         {
             let mut core = member.core();
-            core.port(WINDOW).peers[0].asked = 8;
-            core.port(WINDOW).peers[0].grant = Grant::Asked;
+            core.port(WINDOW).peers[0].requested = 8;
+            core.port(WINDOW).peers[0].grant = Grant::Requested;
             core.remember_unlock(WINDOW, Rank(0));
         }
         let early = Header {

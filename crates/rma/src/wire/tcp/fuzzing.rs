@@ -7,10 +7,10 @@
 
 #![expect(clippy::missing_panics_doc, reason = "panicking is how a fuzzer reports")]
 
-use super::handshake::{Acceptor, AcceptorStep, CHALLENGE, Connector, Own};
+use super::handshake::{Acceptor, AcceptorStep, CHALLENGE, Connector, LocalIdentity};
 use super::stream::{HEARTBEAT, Incoming, StreamCut};
 use crate::model::{Key, Layout};
-use crate::wire::descriptions::Descriptions;
+use crate::wire::descriptions::ReceivedDescriptions;
 use crate::wire::packet::{HEADER, PacketKind, WirePacket, announced};
 use std::collections::HashMap;
 use std::io::{self, Read};
@@ -54,7 +54,7 @@ pub fn layout(bytes: &[u8]) {
 /// its pieces came one after the other from the beginning to the end, and must equal the one that the joined
 /// bytes describe.
 fn descriptions(batch: WirePacket<'_>) {
-    let mut there = Descriptions::default();
+    let mut there = ReceivedDescriptions::default();
     let (mut told, mut row) = (HashMap::new(), Vec::new());
     for member in batch.members() {
         let Ok(WirePacket { header, payload }) = member else { return };
@@ -152,7 +152,7 @@ fn cut_at_once(mut bytes: &[u8]) -> (Vec<&[u8]>, bool) {
 /// Both sides of a handshake: neither may accept bytes that were made without the key.
 pub fn handshake(bytes: &[u8]) {
     let key = Key::from_bytes(*b"nobody knows it!");
-    let own = |rank, seed| Own { rank, size: 4, key: &key, nonce: [seed; 32] };
+    let own = |rank, seed| LocalIdentity { rank, size: 4, key: &key, nonce: [seed; 32] };
     let mut acceptor = Acceptor::new();
     let (step, mut rest) =
         bytes.split_first().map_or((1, bytes), |(step, rest)| (1 + usize::from(*step), rest));
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn injured_handshakes_convince_nobody() {
         let key = Key::from_bytes([3; 16]);
-        let hello = *Connector::new(Own { rank: 2, size: 4, key: &key, nonce: [1; 32] }, 1).hello();
+        let hello = *Connector::new(LocalIdentity { rank: 2, size: 4, key: &key, nonce: [1; 32] }, 1).hello();
         try_all(
             |dice| {
                 let step = dice.roll(256) as u8;

@@ -67,7 +67,7 @@ pub(super) enum Refusal {
 
 /// One side's own data for a handshake.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Own<'a> {
+pub(super) struct LocalIdentity<'a> {
     pub(super) rank: u32,
     pub(super) size: u32,
     pub(super) key: &'a Key,
@@ -88,13 +88,13 @@ fn number(bytes: &[u8], at: usize) -> u32 {
 /// The connector's side: its hello, kept for the MACs.
 #[derive(Debug)]
 pub(super) struct Connector<'a> {
-    own: Own<'a>,
+    own: LocalIdentity<'a>,
     wanted: u32,
     hello: [u8; HELLO],
 }
 
 impl<'a> Connector<'a> {
-    pub(super) fn new(own: Own<'a>, wanted: u32) -> Self {
+    pub(super) fn new(own: LocalIdentity<'a>, wanted: u32) -> Self {
         let mut hello = [0; HELLO];
         hello[..8].copy_from_slice(&MAGIC);
         hello[8..12].copy_from_slice(&own.rank.to_le_bytes());
@@ -133,7 +133,7 @@ impl<'a> Connector<'a> {
 
 /// A process that has proved that it knows the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Guest {
+pub(super) struct JoinRequest {
     pub(super) rank: u32,
     /// The rank that it meant to reach, and the size of its job.
     pub(super) wanted: (u32, u32),
@@ -145,7 +145,7 @@ pub(super) enum AcceptorStep {
     Read,
     Send([u8; CHALLENGE]),
     /// The connector has proved the key: send a verdict.
-    Judge(Guest),
+    Judge(JoinRequest),
 }
 
 /// The acceptor's side: takes bytes as they arrive, in fixed memory.
@@ -168,7 +168,7 @@ impl Acceptor {
     }
 
     /// Processes `bytes` bytes that were read into [`room`](Self::room).
-    pub(super) fn took(&mut self, bytes: usize, own: &Own<'_>) -> Result<AcceptorStep, Refusal> {
+    pub(super) fn took(&mut self, bytes: usize, own: &LocalIdentity<'_>) -> Result<AcceptorStep, Refusal> {
         let before = self.filled;
         self.filled += bytes;
         let (hello, proof) = self.received.split_at(HELLO);
@@ -193,7 +193,7 @@ impl Acceptor {
             .map_err(|_| Refusal::Key)?;
         let listens_at = read_address(address).ok_or(Refusal::Address)?;
         let wanted = (number(hello, 12), number(hello, 16));
-        Ok(AcceptorStep::Judge(Guest { rank: number(hello, 8), wanted, listens_at }))
+        Ok(AcceptorStep::Judge(JoinRequest { rank: number(hello, 8), wanted, listens_at }))
     }
 }
 
@@ -234,8 +234,8 @@ mod tests {
 
     const KEY: Key = Key::from_bytes([7; 16]);
 
-    fn own(rank: u32, key: &Key, seed: u8) -> Own<'_> {
-        Own { rank, size: 4, key, nonce: [seed; 32] }
+    fn own(rank: u32, key: &Key, seed: u8) -> LocalIdentity<'_> {
+        LocalIdentity { rank, size: 4, key, nonce: [seed; 32] }
     }
 
     fn address() -> SocketAddr {
@@ -244,7 +244,7 @@ mod tests {
 
     fn feed(
         acceptor: &mut Acceptor,
-        own: &Own<'_>,
+        own: &LocalIdentity<'_>,
         bytes: &[u8],
         step: usize,
     ) -> Result<AcceptorStep, Refusal> {
@@ -261,7 +261,7 @@ mod tests {
         keys: [&Key; 2],
         wanted: u32,
         mut meddle: impl FnMut(usize, &mut [u8]),
-    ) -> Result<Guest, Refusal> {
+    ) -> Result<JoinRequest, Refusal> {
         let (near, far) = (own(2, keys[0], 1), own(1, keys[1], 2));
         let connector = Connector::new(near, wanted);
         let mut hello = *connector.hello();
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn two_who_know_the_key_learn_each_others_rank_and_address() {
         let guest = shake([&KEY, &KEY], 1, |_, _| ()).expect("both know the key");
-        assert_eq!(guest, Guest { rank: 2, wanted: (1, 4), listens_at: address() });
+        assert_eq!(guest, JoinRequest { rank: 2, wanted: (1, 4), listens_at: address() });
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Processes that must not be admitted, and members that send garbage: all over real sockets.
 
-use super::handshake::{CHALLENGE, Connector, Own};
-use super::tests::{TIMEOUT, addresses, all, place, seats};
+use super::handshake::{CHALLENGE, Connector, LocalIdentity};
+use super::tests::{TIMEOUT, addresses, all, listeners, place};
 use super::*;
 use crate::model::Key;
 use crate::wire::packet::{Header, MAX_PAYLOAD};
@@ -31,7 +31,7 @@ fn rest(stream: &mut TcpStream) -> Vec<u8> {
 }
 
 /// The second message of an honest rank; any connection may send it.
-fn proof(stream: &mut TcpStream, own: Own<'_>, wanted: u32) -> Vec<u8> {
+fn proof(stream: &mut TcpStream, own: LocalIdentity<'_>, wanted: u32) -> Vec<u8> {
     let connector = Connector::new(own, wanted);
     stream.write_all(connector.hello()).expect("sends");
     let mut challenge = [0; CHALLENGE];
@@ -42,14 +42,14 @@ fn proof(stream: &mut TcpStream, own: Own<'_>, wanted: u32) -> Vec<u8> {
 
 /// Runs `strangers` while rank 0 of two listens; then rank 1 connects, and both are one job.
 fn despite(strangers: impl FnOnce(SocketAddr, &Key)) {
-    let mut seats = seats(2, "127.0.0.1");
-    let (addresses, key) = (addresses(&seats), seats[0].place().key);
-    let last = seats.pop().expect("two");
+    let mut listeners = listeners(2, "127.0.0.1");
+    let (addresses, key) = (addresses(&listeners), listeners[0].place().key);
+    let last = listeners.pop().expect("two");
     thread::scope(|threads| {
-        let first = seats.pop().expect("two");
-        let first = threads.spawn(|| first.meet(&addresses, TIMEOUT));
+        let first = listeners.pop().expect("two");
+        let first = threads.spawn(|| first.connect(&addresses, TIMEOUT));
         strangers(addresses[0], &key);
-        let last = last.meet(&addresses, TIMEOUT).expect("the door still opens for rank 1");
+        let last = last.connect(&addresses, TIMEOUT).expect("the door still opens for rank 1");
         let mut first = first.join().expect("no panic").expect("rank 1 came");
         let mut last = last;
         last.send(Rank(0), &Header::new(PacketKind::Done, 1).encode(0), &[]).expect("sends");
@@ -75,7 +75,7 @@ fn garbage_at_the_door_is_turned_away_and_learns_nothing() {
 #[test]
 fn a_handshake_cut_short_anywhere_leaves_the_job_whole() {
     despite(|address, key| {
-        let own = Own { rank: 1, size: 2, key, nonce: NONCE };
+        let own = LocalIdentity { rank: 1, size: 2, key, nonce: NONCE };
         let hello = *Connector::new(own, 0).hello();
         for cut in [0, 1, 8, 20, 51] {
             let mut stream = TcpStream::connect(address).expect("connects");
@@ -93,7 +93,7 @@ fn a_handshake_cut_short_anywhere_leaves_the_job_whole() {
 fn whoever_does_not_know_the_key_is_turned_away() {
     despite(|address, _| {
         let key = Key::from_bytes([9; 16]);
-        let hello = *Connector::new(Own { rank: 1, size: 2, key: &key, nonce: NONCE }, 0).hello();
+        let hello = *Connector::new(LocalIdentity { rank: 1, size: 2, key: &key, nonce: NONCE }, 0).hello();
         let mut stream = TcpStream::connect(address).expect("connects");
         stream.write_all(&hello).expect("sends");
         let mut challenge = [0; CHALLENGE];
@@ -105,14 +105,14 @@ fn whoever_does_not_know_the_key_is_turned_away() {
 
 #[test]
 fn a_member_with_another_key_is_told_so() {
-    let mut both = seats(2, "127.0.0.1");
+    let mut both = listeners(2, "127.0.0.1");
     let addresses = addresses(&both);
     both.truncate(1);
-    let other = seats(2, "127.0.0.1").pop().expect("two");
+    let other = listeners(2, "127.0.0.1").pop().expect("two");
     thread::scope(|threads| {
         let first = both.pop().expect("one");
-        let first = threads.spawn(|| first.meet(&addresses, Duration::from_millis(300)));
-        let wrong = other.meet(&addresses, TIMEOUT).expect_err("another key").to_string();
+        let first = threads.spawn(|| first.connect(&addresses, Duration::from_millis(300)));
+        let wrong = other.connect(&addresses, TIMEOUT).expect_err("another key").to_string();
         assert!(wrong.contains("does not know the job's key") && wrong.contains("rank 0"), "{wrong}");
         assert!(first.join().expect("no panic").is_err(), "rank 1 never came");
     });
@@ -121,13 +121,13 @@ fn a_member_with_another_key_is_told_so() {
 #[test]
 fn a_replayed_handshake_is_turned_away() {
     let key = Key::random().expect("random");
-    let own = Own { rank: 1, size: 2, key: &key, nonce: NONCE };
+    let own = LocalIdentity { rank: 1, size: 2, key: &key, nonce: NONCE };
     let record = |until| {
         let here = "127.0.0.1:0".parse().expect("an address");
-        let seat = ListeningSeat::take(place(0, 2, key), here).expect("a free port");
-        let address = seat.address();
+        let listener = JobListener::bind(place(0, 2, key), here).expect("a free port");
+        let address = listener.address();
         let nobody = SocketAddr::new(address.ip(), 1);
-        (thread::spawn(move || seat.meet(&[address, nobody], until)), address)
+        (thread::spawn(move || listener.connect(&[address, nobody], until)), address)
     };
     let (first, address) = record(TIMEOUT);
     let mut stream = TcpStream::connect(address).expect("connects");
@@ -170,7 +170,7 @@ fn ranks_that_cannot_be_are_told_so() {
     despite(|address, key| {
         for (rank, size, wanted) in [(2, 2, 0), (0, 2, 0), (1, 3, 0), (u32::MAX, 2, 0)] {
             let mut stream = TcpStream::connect(address).expect("connects");
-            let connector = Connector::new(Own { rank, size, key, nonce: NONCE }, wanted);
+            let connector = Connector::new(LocalIdentity { rank, size, key, nonce: NONCE }, wanted);
             stream.write_all(connector.hello()).expect("sends");
             let mut challenge = [0; CHALLENGE];
             stream.read_exact(&mut challenge).expect("challenged");
@@ -183,49 +183,50 @@ fn ranks_that_cannot_be_are_told_so() {
 
 #[test]
 fn a_list_with_addresses_exchanged_names_who_answers() {
-    let mut seats = seats(3, "127.0.0.1");
-    let right = addresses(&seats);
+    let mut listeners = listeners(3, "127.0.0.1");
+    let right = addresses(&listeners);
     let mut wrong = right.clone();
     wrong.swap(0, 1);
     thread::scope(|threads| {
-        let last = seats.pop().expect("three");
-        for seat in seats {
-            threads.spawn(|| seat.meet(&right, Duration::from_secs(1)));
+        let last = listeners.pop().expect("three");
+        for listener in listeners {
+            threads.spawn(|| listener.connect(&right, Duration::from_secs(1)));
         }
-        let named = last.meet(&wrong, TIMEOUT).expect_err("rank 1 is at the first address").to_string();
+        let named = last.connect(&wrong, TIMEOUT).expect_err("rank 1 is at the first address").to_string();
         assert!(named.contains("rank 1 of 3 answers there, rank 0 of 3 was wanted"), "{named}");
     });
 }
 
 #[test]
 fn ones_own_address_listed_for_another_is_noticed() {
-    let mut seats = seats(2, "127.0.0.1");
-    let mut list = addresses(&seats);
+    let mut listeners = listeners(2, "127.0.0.1");
+    let mut list = addresses(&listeners);
     list.swap(0, 1);
-    let wrong = seats.remove(0).meet(&list, TIMEOUT).expect_err("exchanged").to_string();
+    let wrong = listeners.remove(0).connect(&list, TIMEOUT).expect_err("exchanged").to_string();
     assert!(wrong.contains("listed for rank 1, but rank 0 listens there"), "{wrong}");
 }
 
 #[test]
 fn a_second_process_with_a_rank_is_told_so_and_may_come_when_the_first_has_ended() {
-    let mut seats = seats(3, "127.0.0.1");
-    let (addresses, key) = (addresses(&seats), seats[0].place().key);
+    let mut listeners = listeners(3, "127.0.0.1");
+    let (addresses, key) = (addresses(&listeners), listeners[0].place().key);
     let come = |rank| {
         let mut stream = TcpStream::connect(addresses[0]).expect("connects");
-        let proof = proof(&mut stream, Own { rank, size: 3, key: &key, nonce: NONCE }, 0);
+        let proof = proof(&mut stream, LocalIdentity { rank, size: 3, key: &key, nonce: NONCE }, 0);
         stream.write_all(&proof).expect("sends");
         let mut verdict = [0];
         stream.read_exact(&mut verdict).expect("judged");
         (stream, handshake::JoinVerdict::from_code(verdict[0]).expect("a verdict"))
     };
     thread::scope(|threads| {
-        let twin = ListeningSeat::take(seats[1].place().clone(), "127.0.0.1:0".parse().expect("an address"));
-        let first = seats.remove(0);
-        let first = threads.spawn(|| first.meet(&addresses, TIMEOUT));
+        let twin =
+            JobListener::bind(listeners[1].place().clone(), "127.0.0.1:0".parse().expect("an address"));
+        let first = listeners.remove(0);
+        let first = threads.spawn(|| first.connect(&addresses, TIMEOUT));
         let (original, welcome) = come(1);
         assert_eq!(welcome, handshake::JoinVerdict::Welcome);
         assert_eq!(come(1).1, handshake::JoinVerdict::Taken);
-        let told = twin.expect("a free port").meet(&addresses, TIMEOUT).expect_err("taken").to_string();
+        let told = twin.expect("a free port").connect(&addresses, TIMEOUT).expect_err("taken").to_string();
         assert!(told.contains("rank 1 is taken"), "{told}");
         drop(original);
         let (_second, welcome) = come(1);
@@ -237,14 +238,14 @@ fn a_second_process_with_a_rank_is_told_so_and_may_come_when_the_first_has_ended
 
 /// A job of three whose rank 2 sends `bytes`; returns the reason for which rank 0 then reports it gone.
 fn insider(bytes: &[u8]) -> String {
-    let mut seats = seats(3, "127.0.0.1");
-    let (addresses, key) = (addresses(&seats), seats[0].place().key);
-    seats.pop();
+    let mut listeners = listeners(3, "127.0.0.1");
+    let (addresses, key) = (addresses(&listeners), listeners[0].place().key);
+    listeners.pop();
     let mut mad: Vec<TcpStream> = Vec::new();
     let ends = thread::scope(|threads| {
-        let job = threads.spawn(|| all(seats, |seat| seat.meet(&addresses, TIMEOUT)));
+        let job = threads.spawn(|| all(listeners, |listener| listener.connect(&addresses, TIMEOUT)));
         for wanted in 0..2 {
-            let own = Own { rank: 2, size: 3, key: &key, nonce: NONCE };
+            let own = LocalIdentity { rank: 2, size: 3, key: &key, nonce: NONCE };
             let mut stream = TcpStream::connect(addresses[wanted as usize]).expect("connects");
             let proof = proof(&mut stream, own, wanted);
             stream.write_all(&proof).expect("sends");

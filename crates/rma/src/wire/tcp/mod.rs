@@ -1,37 +1,37 @@
 //! TCP: packets between processes that share nothing but a network, and a key.
 //!
-//! The idea: each pair of ranks has one connection. It is opened while the job is made ([`ListeningSeat`]),
+//! The idea: each pair of ranks has one connection. It is opened while the job is made ([`JobListener`]),
 //! after both have proved to each other that they know the job's key (`handshake`). Packets travel unchanged
 //! (`stream`); TCP acknowledges and repeats them. The transport reads only connections that the kernel
 //! reports ready (epoll). It sends at once, header and payload in one call, and keeps bytes that the kernel
 //! does not take. A waiter first polls for a moment, if polling has paid lately and no other member on this
-//! host needs the processor (`patience`); then it sleeps in the kernel. The transport reads the end of a peer
-//! from its connection, and sends heartbeats to silent peers (`pulse`).
+//! host needs the processor (`poll_budget`); then it sleeps in the kernel. The transport reads the end of a
+//! peer from its connection, and sends heartbeats to silent peers (`liveness`).
 //!
 //! Cost: two system calls for each packet at each side, one more if the receiver slept; 64 KiB for each peer
 //! that has sent something, and the bytes that are kept. When not to use: within a host, where memory is
 //! shared; or across a network that others can read or change, because nothing is encrypted (see
 //! `PROTOCOL.md`). Reference: tcp(7), epoll(7); RFC 9293; `PROTOCOL.md` beside this file.
 
-mod bell;
+mod bootstrap;
 #[cfg(any(test, feature = "testing"))]
 pub mod fuzzing;
 mod handshake;
-mod meeting;
-mod patience;
-mod pulse;
+mod liveness;
+mod poll_budget;
+mod poller;
 mod socket;
 mod stream;
 
-pub(super) use bell::Door;
-pub use meeting::ListeningSeat;
+pub use bootstrap::JobListener;
+pub(super) use poller::Poller;
 
 use super::{Bell, Gone, Transport};
 use crate::model::{Error, Rank};
 use crate::wire::packet::{HEADER, PacketKind};
-use bell::Ready;
-use patience::LearntPatience;
-use pulse::{POLL_INTERVAL, PeerFinding, Pulse};
+use liveness::{POLL_INTERVAL, PeerFinding, PeerLiveness};
+use poll_budget::AdaptivePollBudget;
+use poller::Ready;
 use socket::Socket;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -49,14 +49,14 @@ const LINGER: Nanos = Nanos(500_000_000);
 pub struct Tcp {
     rank: Rank,
     peers: Vec<PeerConnection>,
-    door: Arc<Door>,
+    poller: Arc<Poller>,
     /// Peers whose packets may be complete, in the order of service.
     ready: VecDeque<usize>,
     /// Memory for the kernel's events.
     events: Vec<Ready>,
     gone: Vec<Gone>,
-    patience: LearntPatience,
-    next_look: Nanos,
+    poll_budget: AdaptivePollBudget,
+    next_liveness_check: Nanos,
 }
 
 #[derive(Debug, Default)]
@@ -65,7 +65,7 @@ struct PeerConnection {
     socket: Option<Socket>,
     incoming: Incoming,
     outgoing: UnsentBytes,
-    pulse: Pulse,
+    liveness: PeerLiveness,
     /// Whether the peer is in the list `ready`.
     is_ready: bool,
     /// Whether the kernel reports room to send.
@@ -75,78 +75,78 @@ struct PeerConnection {
     /// Why sending failed; a read finds the end, but not always the reason.
     broken: Option<String>,
     left: bool,
-    told: bool,
+    goodbye_sent: bool,
 }
 
-impl ListeningSeat {
+impl JobListener {
     /// Meets all others at known addresses, in the order of ranks. Collective: waits until all have joined,
-    /// at most for `patience`. Fails with [`Error::TimedOut`], which names the missing ranks; [`Error::Job`]
+    /// at most for `timeout`. Fails with [`Error::TimedOut`], which names the missing ranks; [`Error::Job`]
     /// when another process answers at an address, or a rank is taken twice; [`Error::System`].
-    pub fn meet(self, addresses: &[SocketAddr], patience: Duration) -> Result<Tcp, Error> {
-        let (rank, until) = (self.place().rank, Nanos::from(patience).after(now()));
-        Tcp::over(rank, self.meet_at(addresses, until)?)
+    pub fn connect(self, addresses: &[SocketAddr], timeout: Duration) -> Result<Tcp, Error> {
+        let (rank, until) = (self.place().rank, Nanos::from(timeout).after(now()));
+        Tcp::over(rank, self.streams_to(addresses, until)?)
     }
 
     /// Meets all others through rank 0, which listens at `root` and distributes the addresses of the others.
-    /// Otherwise as [`meet`](Self::meet).
-    pub fn gather(self, root: SocketAddr, patience: Duration) -> Result<Tcp, Error> {
-        let (rank, until) = (self.place().rank, Nanos::from(patience).after(now()));
-        Tcp::over(rank, self.meet_through(root, until)?)
+    /// Otherwise as [`connect`](Self::connect).
+    pub fn connect_through(self, root: SocketAddr, timeout: Duration) -> Result<Tcp, Error> {
+        let (rank, until) = (self.place().rank, Nanos::from(timeout).after(now()));
+        Tcp::over(rank, self.streams_through(root, until)?)
     }
 }
 
 impl Tcp {
-    fn over(rank: Rank, streams: meeting::Streams) -> Result<Self, Error> {
-        let open = || -> io::Result<(Vec<PeerConnection>, Door, usize)> {
+    fn over(rank: Rank, streams: bootstrap::Streams) -> Result<Self, Error> {
+        let open = || -> io::Result<(Vec<PeerConnection>, Poller, usize)> {
             let mut peers = Vec::with_capacity(streams.len());
             for stream in streams {
                 let socket = stream.map(Socket::new).transpose()?;
                 peers.push(PeerConnection { socket, ..PeerConnection::default() });
             }
-            let fellows = |peer: &&PeerConnection| peer.socket.as_ref().is_some_and(Socket::is_local);
-            let here = peers.iter().filter(fellows).count() + 1;
-            let door = Door::new(here)?;
+            let is_local = |peer: &&PeerConnection| peer.socket.as_ref().is_some_and(Socket::is_local);
+            let here = peers.iter().filter(is_local).count() + 1;
+            let poller = Poller::new(here)?;
             for (index, peer) in peers.iter().enumerate() {
                 if let Some(socket) = &peer.socket {
-                    door.watch(socket, index)?;
+                    poller.add(socket, index)?;
                 }
             }
-            Ok((peers, door, here))
+            Ok((peers, poller, here))
         };
-        let (peers, door, here) = open().map_err(Error::system("cannot set up the job's connections"))?;
+        let (peers, poller, here) = open().map_err(Error::system("cannot set up the job's connections"))?;
         Ok(Self {
             rank,
             peers,
-            door: Arc::new(door),
+            poller: Arc::new(poller),
             ready: VecDeque::new(),
             events: Vec::new(),
             gone: Vec::new(),
-            patience: LearntPatience::new(here),
-            next_look: POLL_INTERVAL.after(now()),
+            poll_budget: AdaptivePollBudget::new(here),
+            next_liveness_check: POLL_INTERVAL.after(now()),
         })
     }
 
     /// The object on which threads wait for all connections.
-    pub(super) fn door(&self) -> Arc<Door> {
-        Arc::clone(&self.door)
+    pub(super) fn poller(&self) -> Arc<Poller> {
+        Arc::clone(&self.poller)
     }
 
     /// Closes the connection to a peer that another transport reaches. The peer does the same, and may be
     /// reported gone.
     pub(super) fn release(&mut self, rank: Rank) {
         if let Some(socket) = self.peers[rank.index()].socket.take() {
-            self.door.forget(&socket);
+            self.poller.remove(&socket);
         }
     }
 
     /// Handles the kernel's events, and waits for them for at most `timeout`. Returns whether there was any.
-    fn attend(&mut self, timeout: Nanos) -> Result<bool, Error> {
+    fn poll_events(&mut self, timeout: Nanos) -> Result<bool, Error> {
         let mut ready = std::mem::take(&mut self.events);
         let happened =
-            self.door.attend(timeout, &mut ready).map_err(Error::system("cannot wait for connections"))?;
+            self.poller.poll(timeout, &mut ready).map_err(Error::system("cannot wait for connections"))?;
         for event in ready.drain(..) {
             if event.writable {
-                self.pass_on(event.peer);
+                self.flush_peer(event.peer);
             }
             if event.readable {
                 self.read(event.peer);
@@ -161,15 +161,15 @@ impl Tcp {
         let peer = &mut self.peers[index];
         let Some(socket) = &mut peer.socket else { return };
         if peer.incoming.has_room() {
-            self.door.announce();
+            self.poller.notify_listeners();
             match peer.incoming.fill(socket) {
                 Ok(0) => {
                     let cut = if peer.incoming.is_empty() { "" } else { " in the middle of a packet" };
-                    return self.lose(index, &format!("it closed the connection{cut}"));
+                    return self.disconnect(index, &format!("it closed the connection{cut}"));
                 }
-                Ok(_) => peer.pulse.heard(),
-                Err(error) if is_passing(&error) => return,
-                Err(error) => return self.lose(index, &error.to_string()),
+                Ok(_) => peer.liveness.record_received(),
+                Err(error) if is_transient(&error) => return,
+                Err(error) => return self.disconnect(index, &error.to_string()),
             }
         }
         if !std::mem::replace(&mut peer.is_ready, true) {
@@ -178,7 +178,7 @@ impl Tcp {
     }
 
     /// Sends kept bytes for a peer. Returns whether none is left.
-    fn pass_on(&mut self, index: usize) -> bool {
+    fn flush_peer(&mut self, index: usize) -> bool {
         let peer = &mut self.peers[index];
         let Some(socket) = &mut peer.socket else { return true };
         let done = peer.outgoing.flush(socket);
@@ -199,19 +199,19 @@ impl Tcp {
             }
         };
         if wants_room != std::mem::replace(&mut peer.wants_room, wants_room)
-            && let Err(error) = self.door.change(socket, index, wants_room)
+            && let Err(error) = self.poller.modify(socket, index, wants_room)
         {
-            self.lose(index, &format!("its connection cannot be watched: {error}"));
+            self.disconnect(index, &format!("its connection cannot be watched: {error}"));
             return true;
         }
         !wants_room
     }
 
     /// Records that a peer cannot be reached any more. Its packets that have arrived stay.
-    fn lose(&mut self, index: usize, why: &str) {
+    fn disconnect(&mut self, index: usize, why: &str) {
         let peer = &mut self.peers[index];
         if let Some(socket) = peer.socket.take() {
-            self.door.forget(&socket);
+            self.poller.remove(&socket);
         }
         peer.outgoing.clear();
         peer.wants_room = false;
@@ -233,27 +233,27 @@ impl Tcp {
     }
 
     /// Sends heartbeats to silent peers, when the next check is due.
-    fn look_around(&mut self) {
+    fn check_liveness(&mut self) {
         let now = now();
-        if now < self.next_look {
+        if now < self.next_liveness_check {
             return;
         }
-        self.next_look = POLL_INTERVAL.after(now);
+        self.next_liveness_check = POLL_INTERVAL.after(now);
         for index in 0..self.peers.len() {
             let peer = &mut self.peers[index];
             let Some(socket) = &mut peer.socket else { continue };
-            if peer.left || peer.pulse.spare() {
+            if peer.left || peer.liveness.take_received() {
                 continue;
             }
             let Ok(silence) = tcp::silence(&*socket) else { continue };
-            match peer.pulse.look(silence, !peer.outgoing.is_empty(), now) {
+            match peer.liveness.check(silence, !peer.outgoing.is_empty(), now) {
                 PeerFinding::Alive => {}
-                PeerFinding::Ask => {
+                PeerFinding::Probe => {
                     let sent = peer.outgoing.send(socket, &HEARTBEAT, &[]).map(|()| peer.outgoing.is_empty());
                     self.sent(index, sent);
                 }
                 PeerFinding::Gone => {
-                    self.lose(index, "its host does not answer any more");
+                    self.disconnect(index, "its host does not answer any more");
                 }
             }
         }
@@ -282,7 +282,7 @@ impl Tcp {
     }
 }
 
-fn is_passing(error: &io::Error) -> bool {
+fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
@@ -298,7 +298,7 @@ impl Transport for Tcp {
     fn send(&mut self, to: Rank, header: &[u8; HEADER], payload: &[IoSlice<'_>]) -> Result<(), Error> {
         let Some(peer) = self.peers.get_mut(to.index()) else { return Ok(()) };
         let Some(socket) = &mut peer.socket else { return Ok(()) };
-        peer.told |= header[0] == PacketKind::Goodbye as u8;
+        peer.goodbye_sent |= header[0] == PacketKind::Goodbye as u8;
         let sent = peer.outgoing.send(socket, header, payload).map(|()| peer.outgoing.is_empty());
         self.sent(to.index(), sent);
         Ok(())
@@ -309,8 +309,8 @@ impl Transport for Tcp {
             if let Some(from) = self.serve(packet) {
                 return Ok(Some(from));
             }
-            if !self.attend(Nanos::ZERO)? {
-                self.look_around();
+            if !self.poll_events(Nanos::ZERO)? {
+                self.check_liveness();
                 return Ok(None);
             }
         }
@@ -320,28 +320,28 @@ impl Transport for Tcp {
         if !self.ready.is_empty() {
             return Ok(());
         }
-        self.patience.begin();
-        while self.patience.polls() {
-            if self.attend(Nanos::ZERO)? {
-                self.patience.paid();
+        self.poll_budget.start_wait();
+        while self.poll_budget.is_left() {
+            if self.poll_events(Nanos::ZERO)? {
+                self.poll_budget.poll_succeeded();
                 return Ok(());
             }
             if until.is_some_and(|until| now() >= until) {
                 return Ok(());
             }
         }
-        self.look_around();
-        let moment = until.map_or(self.next_look, |until| until.min(self.next_look));
-        self.attend(moment.since(now()))?;
-        self.patience.ended();
-        self.look_around();
+        self.check_liveness();
+        let moment = until.map_or(self.next_liveness_check, |until| until.min(self.next_liveness_check));
+        self.poll_events(moment.since(now()))?;
+        self.poll_budget.slept();
+        self.check_liveness();
         Ok(())
     }
 
     fn flush(&mut self) -> Result<bool, Error> {
-        let waiting: Vec<usize> =
+        let blocked: Vec<usize> =
             (0..self.peers.len()).filter(|index| self.peers[*index].wants_room).collect();
-        Ok(waiting.into_iter().filter(|index| !self.pass_on(*index)).count() == 0)
+        Ok(blocked.into_iter().filter(|index| !self.flush_peer(*index)).count() == 0)
     }
 
     fn gone(&self) -> &[Gone] {
@@ -354,7 +354,7 @@ impl Transport for Tcp {
         entry.incoming = Incoming::default();
         entry.left = false;
         if let Some(socket) = entry.socket.take() {
-            self.door.forget(&socket);
+            self.poller.remove(&socket);
         }
         entry.outgoing.clear();
         entry.wants_room = false;
@@ -363,7 +363,7 @@ impl Transport for Tcp {
     }
 
     fn bell(&self) -> Option<Arc<dyn Bell>> {
-        let bell: Arc<dyn Bell> = Arc::clone(&self.door) as Arc<dyn Bell>;
+        let bell: Arc<dyn Bell> = Arc::clone(&self.poller) as Arc<dyn Bell>;
         Some(bell)
     }
 }
@@ -378,15 +378,15 @@ impl Drop for Tcp {
             // In an orderly end all kept bytes were flushed before. An error means that the peer is gone.
             let _ = peer.outgoing.flush(&mut socket);
             socket.end();
-            if !socket.drain() && peer.told {
+            if !socket.drain() && peer.goodbye_sent {
                 last.push(socket);
             }
         }
-        let unheard = |socket: &mut Socket| {
+        let unacknowledged = |socket: &mut Socket| {
             !socket.drain() && tcp::silence(&*socket).is_ok_and(|silence| silence.unacknowledged > 0)
         };
         loop {
-            last.retain_mut(unheard);
+            last.retain_mut(unacknowledged);
             if last.is_empty() || now() >= limit {
                 return;
             }

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// The idle time after which the kernel itself probes a peer; the transport probes more often while it
-/// waits ([`super::pulse`]).
+/// waits ([`super::liveness`]).
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 /// A connected socket that never waits.

@@ -14,26 +14,27 @@ pub(super) fn place(rank: u32, size: usize, key: Key) -> JobMembership {
     JobMembership { rank: Rank(rank), size, key }
 }
 
-pub(super) fn seats(size: usize, ip: &str) -> Vec<ListeningSeat> {
+pub(super) fn listeners(size: usize, ip: &str) -> Vec<JobListener> {
     let key = Key::random().expect("random");
     let address = SocketAddr::new(ip.parse().expect("an address"), 0);
     (0..size as u32)
-        .map(|rank| ListeningSeat::take(place(rank, size, key), address).expect("a free port"))
+        .map(|rank| JobListener::bind(place(rank, size, key), address).expect("a free port"))
         .collect()
 }
 
-pub(super) fn addresses(seats: &[ListeningSeat]) -> Vec<SocketAddr> {
-    seats.iter().map(ListeningSeat::address).collect()
+pub(super) fn addresses(listeners: &[JobListener]) -> Vec<SocketAddr> {
+    listeners.iter().map(JobListener::address).collect()
 }
 
-/// Runs `join` for each seat in a thread of its own.
+/// Runs `join` for each listener in a thread of its own.
 pub(super) fn all(
-    seats: Vec<ListeningSeat>,
-    join: impl Fn(ListeningSeat) -> Result<Tcp, Error> + Sync,
+    listeners: Vec<JobListener>,
+    join: impl Fn(JobListener) -> Result<Tcp, Error> + Sync,
 ) -> Vec<Result<Tcp, Error>> {
     let join = &join;
     thread::scope(|threads| {
-        let joining: Vec<_> = seats.into_iter().map(|seat| threads.spawn(move || join(seat))).collect();
+        let joining: Vec<_> =
+            listeners.into_iter().map(|listener| threads.spawn(move || join(listener))).collect();
         joining.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     })
 }
@@ -45,9 +46,9 @@ fn ends(joined: Vec<Result<Tcp, Error>>) -> conformance::Ends {
 #[test]
 fn tcp_keeps_the_contract_between_known_addresses() {
     conformance::check(|size| {
-        let seats = seats(size, "127.0.0.1");
-        let addresses = addresses(&seats);
-        ends(all(seats, |seat| seat.meet(&addresses, TIMEOUT)))
+        let listeners = listeners(size, "127.0.0.1");
+        let addresses = addresses(&listeners);
+        ends(all(listeners, |listener| listener.connect(&addresses, TIMEOUT)))
     });
 }
 
@@ -58,9 +59,9 @@ fn tcp_keeps_the_contract_through_rank_0_over_ipv6() {
         return;
     }
     conformance::check(|size| {
-        let seats = seats(size, "::1");
-        let root = seats[0].address();
-        ends(all(seats, |seat| seat.gather(root, TIMEOUT)))
+        let listeners = listeners(size, "::1");
+        let root = listeners[0].address();
+        ends(all(listeners, |listener| listener.connect_through(root, TIMEOUT)))
     });
 }
 
@@ -69,9 +70,9 @@ fn tcp_with_faults_keeps_the_contract() {
     for seed in 0..3 {
         let plan = FaultPlan::new(seed).delay(Duration::from_millis(3));
         conformance::check(|size| {
-            let seats = seats(size, "127.0.0.1");
-            let addresses = addresses(&seats);
-            let joined = all(seats, |seat| seat.meet(&addresses, TIMEOUT)).into_iter();
+            let listeners = listeners(size, "127.0.0.1");
+            let addresses = addresses(&listeners);
+            let joined = all(listeners, |listener| listener.connect(&addresses, TIMEOUT)).into_iter();
             joined.map(|end| Box::new(Faulty::new(end.expect("meets"), plan)) as Box<dyn Transport>).collect()
         });
     }
@@ -79,20 +80,20 @@ fn tcp_with_faults_keeps_the_contract() {
 
 #[test]
 fn one_member_needs_nobody() {
-    let seats = seats(1, "127.0.0.1");
-    let addresses = addresses(&seats);
-    for joined in all(seats, |seat| seat.meet(&addresses, TIMEOUT)) {
+    let listeners = listeners(1, "127.0.0.1");
+    let addresses = addresses(&listeners);
+    for joined in all(listeners, |listener| listener.connect(&addresses, TIMEOUT)) {
         assert_eq!(joined.expect("nobody to wait for").size(), 1);
     }
 }
 
 #[test]
 fn whoever_does_not_come_is_named() {
-    let mut seats = seats(3, "127.0.0.1");
-    let addresses = addresses(&seats);
-    seats.remove(1);
+    let mut listeners = listeners(3, "127.0.0.1");
+    let addresses = addresses(&listeners);
+    listeners.remove(1);
     let short = Duration::from_millis(200);
-    let errors: Vec<String> = all(seats, |seat| seat.meet(&addresses, short))
+    let errors: Vec<String> = all(listeners, |listener| listener.connect(&addresses, short))
         .into_iter()
         .map(|joined| joined.expect_err("rank 1 is missing").to_string())
         .collect();
@@ -102,16 +103,16 @@ fn whoever_does_not_come_is_named() {
 
 #[test]
 fn an_address_in_use_is_named() {
-    let taken = seats(1, "127.0.0.1");
-    let again = ListeningSeat::take(taken[0].place().clone(), taken[0].address()).expect_err("in use");
+    let taken = listeners(1, "127.0.0.1");
+    let again = JobListener::bind(taken[0].place().clone(), taken[0].address()).expect_err("in use");
     assert!(again.to_string().contains(&taken[0].address().to_string()), "{again}");
 }
 
 #[test]
 fn once_all_have_met_nobody_listens_any_more() {
-    let seats = seats(2, "127.0.0.1");
-    let addresses = addresses(&seats);
-    let _job = all(seats, |seat| seat.meet(&addresses, TIMEOUT));
+    let listeners = listeners(2, "127.0.0.1");
+    let addresses = addresses(&listeners);
+    let _job = all(listeners, |listener| listener.connect(&addresses, TIMEOUT));
     for address in addresses {
         let knock = std::net::TcpStream::connect(address);
         assert!(knock.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused), "{address}");
@@ -120,7 +121,7 @@ fn once_all_have_met_nobody_listens_any_more() {
 
 #[test]
 fn a_seat_listens_at_the_address_it_was_given_and_at_no_other_of_the_host() {
-    let taken = seats(1, "127.0.0.1");
+    let taken = listeners(1, "127.0.0.1");
     let mut other = taken[0].address();
     other.set_ip("127.0.0.2".parse().expect("an address"));
     let knock = std::net::TcpStream::connect(other);
@@ -130,10 +131,11 @@ fn a_seat_listens_at_the_address_it_was_given_and_at_no_other_of_the_host() {
 
 /// A pair of transports that have met.
 fn pair() -> (Tcp, Tcp) {
-    let seats = seats(2, "127.0.0.1");
-    let addresses = addresses(&seats);
-    let mut ends =
-        all(seats, |seat| seat.meet(&addresses, TIMEOUT)).into_iter().map(|end| end.expect("meets"));
+    let listeners = listeners(2, "127.0.0.1");
+    let addresses = addresses(&listeners);
+    let mut ends = all(listeners, |listener| listener.connect(&addresses, TIMEOUT))
+        .into_iter()
+        .map(|end| end.expect("meets"));
     (ends.next().expect("two"), ends.next().expect("two"))
 }
 

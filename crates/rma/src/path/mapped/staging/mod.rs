@@ -9,24 +9,24 @@
 //!
 //! ```text
 //!   ... | stamp length element operation offset | data, padded to 16 | stamp ...
-//!   ... | stamp LONG element operation offset | length | to the next line | data, padded to 16 | stamp ...
+//!   ... | stamp LONG_ENTRY element operation offset | length | to the next line | data, padded | stamp ...
 //! ```
 //! Two copies by two processors at memory speed take less time than one copy by the kernel, which looks up
 //! every page: 12 us for four times 64 KB each way, against 27 to 35 us. An origin that finds the ring empty
 //! begins again at its start, and publishes that: the caches still hold that memory.
 //!
-//! If an origin finds the target in its epoch after all, it takes its entries back ([`Out::take_back`]) and
-//! does them directly, so that the order of accumulates stays. Cost: 16 bytes and the data, so two cache
-//! lines for four short puts. When not to use: for a mapped part that is exposed. The target does not trust
-//! entries: it checks lengths and offsets.
+//! If an origin finds the target in its epoch after all, it takes its entries back
+//! ([`StagingWriter::withdraw`]) and does them directly, so that the order of accumulates stays. Cost: 16
+//! bytes and the data, so two cache lines for four short puts. When not to use: for a mapped part that is
+//! exposed. The target does not trust entries: it checks lengths and offsets.
 
 mod origin;
 mod target;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use origin::Out;
-pub(super) use target::In;
+pub(crate) use origin::StagingWriter;
+pub(super) use target::StagingReader;
 
 use crate::model::{Element, Operation};
 use unisono_sync::atomics::AtomicU32;
@@ -42,7 +42,7 @@ const LINE: usize = 64;
 /// Bytes after which a position that is seldom written is written anew. Positions are 32 bits wide and
 /// compared by their difference: a position that is 2^31 bytes behind seems to lie ahead, and the reader
 /// loses staged entries. Half of that leaves room for bytes that are written until the next check.
-const OLD: u32 = 1 << 30;
+const REPUBLISH_AFTER: u32 = 1 << 30;
 
 /// A ring, and the words beside it.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +87,7 @@ pub(super) struct Head {
 /// The length of an entry that only fills the ring's end.
 const FILLER: u16 = u16::MAX;
 /// The length field of an entry whose real length follows its head.
-const LONG: u16 = FILLER - 1;
+const LONG_ENTRY: u16 = FILLER - 1;
 
 /// The most data of an entry, for a ring of `ring_bytes`.
 pub(super) const fn room(ring_bytes: usize) -> usize {

@@ -1,8 +1,11 @@
 //! The origin's end of a ring. It writes entries, and then commits them at the end of their epoch, offers
 //! them, or takes them back.
 
-use super::In;
-use super::{FILLER, HEAD, Head, LONG, MAX_STAGED_BYTES, OLD, StagingRing, Stamp, after, data_of, encode};
+use super::StagingReader;
+use super::{
+    FILLER, HEAD, Head, LONG_ENTRY, MAX_STAGED_BYTES, REPUBLISH_AFTER, StagingRing, Stamp, after, data_of,
+    encode,
+};
 use crate::memory::copy::copy;
 use crate::path::mapped::hand_off::{CARRIED, OfferedSpan};
 use unisono_sync::atomics::Ordering;
@@ -11,11 +14,11 @@ use unisono_sync::atomics::Ordering;
 /// empty begins at its start again, and so writes memory that its cache holds. The first-level cache holds 32
 /// KB or more, of which the ring may have half. The check is a transfer of the target's line. Chosen, not
 /// measured.
-const LAP: usize = 16 << 10;
+const REWIND_AFTER: usize = 16 << 10;
 
 /// The origin's end of a ring.
 #[derive(Debug, Default)]
-pub(crate) struct Out {
+pub(crate) struct StagingWriter {
     // Bytes ever written, and bytes that the target is known to have given back. Both wrap around.
     written: u32,
     given_back: u32,
@@ -25,7 +28,7 @@ pub(crate) struct Out {
     begun: u32,
 }
 
-impl Out {
+impl StagingWriter {
     #[inline]
     pub(in crate::path::mapped) fn is_empty(&self) -> bool {
         self.written == self.epoch_start
@@ -36,7 +39,7 @@ impl Out {
     pub(in crate::path::mapped) fn commit(&mut self, ring: StagingRing<'_>) {
         if !self.is_empty() {
             self.epoch_start = self.written;
-            self.renew_beginning(ring);
+            self.publish_beginning_if_old(ring);
             // SYNC(filled) release: the entries, and their beginning, before the fill level
             ring.filled.store(self.written, Ordering::Release);
         }
@@ -45,7 +48,7 @@ impl Out {
     /// The range of this epoch's entries, for an offer.
     #[inline]
     pub(in crate::path::mapped) fn span(&mut self, ring: StagingRing<'_>) -> OfferedSpan {
-        self.renew_beginning(ring);
+        self.publish_beginning_if_old(ring);
         OfferedSpan { start: self.epoch_start, end: self.written }
     }
 
@@ -59,15 +62,15 @@ impl Out {
         if self.staged() > HEAD + CARRIED.next_multiple_of(HEAD) {
             return None;
         }
-        let (mut reader, mut found) = (In::from(self.epoch_start), None);
+        let (mut reader, mut found) = (StagingReader::at(self.epoch_start), None);
         let is_one = reader.next(ring, stamp, &mut |head, data| found = Some((head, data)))
             && reader.position() == self.written;
         found.filter(|(head, _)| is_one && head.how.is_none() && head.length <= CARRIED)
     }
 
     #[inline]
-    fn renew_beginning(&mut self, ring: StagingRing<'_>) {
-        if self.written.wrapping_sub(self.begun) > OLD {
+    fn publish_beginning_if_old(&mut self, ring: StagingRing<'_>) {
+        if self.written.wrapping_sub(self.begun) > REPUBLISH_AFTER {
             // Positions wrap around: a position so far behind would soon seem to lie ahead. The new position
             // is still behind the target's read position.
             self.begun = self.written.wrapping_sub(2 * ring.size as u32);
@@ -81,16 +84,16 @@ impl Out {
     }
 
     /// Records that the target has applied all entries.
-    pub(in crate::path::mapped) fn handed_over(&mut self) {
+    pub(in crate::path::mapped) fn mark_applied(&mut self) {
         (self.epoch_start, self.given_back) = (self.written, self.written);
     }
 
     /// Writes a short entry, if this member knows of enough room: the common case.
     ///
     /// # Safety
-    /// As [`stage`](Self::stage), with `ring` its start and size.
+    /// As [`push`](Self::push), with `ring` its start and size.
     #[inline]
-    pub(in crate::path::mapped) unsafe fn stage_quickly(
+    pub(in crate::path::mapped) unsafe fn try_push(
         &mut self,
         (ring, size): (*mut u8, usize),
         stamp: Stamp,
@@ -102,7 +105,7 @@ impl Out {
         if head.length > MAX_STAGED_BYTES
             || at + needed > size
             || self.used() + needed > size
-            || (at >= LAP && self.is_empty())
+            || (at >= REWIND_AFTER && self.is_empty())
         {
             return false;
         }
@@ -121,7 +124,7 @@ impl Out {
     /// # Safety
     /// `head.length` bytes, at most `room` of the ring's, are readable at `data`; the ring is mapped.
     #[inline(never)]
-    pub(in crate::path::mapped) unsafe fn stage(
+    pub(in crate::path::mapped) unsafe fn push(
         &mut self,
         ring: StagingRing<'_>,
         stamp: Stamp,
@@ -131,7 +134,7 @@ impl Out {
         let size = ring.size;
         let is_long = head.length > MAX_STAGED_BYTES;
         let mut at = self.written as usize & (size - 1);
-        if self.is_empty() && at >= if is_long { 1 } else { LAP } && self.is_idle(ring) {
+        if self.is_empty() && at >= if is_long { 1 } else { REWIND_AFTER } && self.is_idle(ring) {
             self.written = self.written.wrapping_add((size - at) as u32);
             (self.epoch_start, self.given_back, at) = (self.written, self.written, 0);
             self.begun = self.written;
@@ -140,7 +143,7 @@ impl Out {
         let filler = if after(at, head.length) > size { size - at } else { 0 };
         let needed = if filler > 0 { filler + after(0, head.length) } else { after(at, head.length) - at };
         if self.used() + needed > size {
-            self.look(ring);
+            self.refresh_read_position(ring);
             if self.used() + needed > size {
                 return false;
             }
@@ -156,7 +159,7 @@ impl Out {
         }
         let at = (at + filler) & (size - 1);
         if is_long {
-            put(at, encode(stamp, LONG, head.how, head.offset));
+            put(at, encode(stamp, LONG_ENTRY, head.how, head.offset));
             put(at + HEAD, head.length as u128);
         } else {
             put(at, encode(stamp, head.length as u16, head.how, head.offset));
@@ -174,7 +177,7 @@ impl Out {
     }
 
     /// Reads the target's read position. The target may not know yet where this member has begun again.
-    fn look(&mut self, ring: StagingRing<'_>) {
+    fn refresh_read_position(&mut self, ring: StagingRing<'_>) {
         // SYNC(given-back) acquire: the target has read the entries whose room it gave back
         let given_back = ring.given_back.load(Ordering::Acquire);
         if given_back.wrapping_sub(self.given_back).cast_signed() > 0 {
@@ -184,18 +187,18 @@ impl Out {
 
     /// Whether the target has given all room back.
     fn is_idle(&mut self, ring: StagingRing<'_>) -> bool {
-        self.look(ring);
+        self.refresh_read_position(ring);
         self.used() == 0
     }
 
     /// Takes this epoch's entries back, in order, before the target may read them.
-    pub(in crate::path::mapped) fn take_back(
+    pub(in crate::path::mapped) fn withdraw(
         &mut self,
         ring: StagingRing<'_>,
         stamp: Stamp,
         mut visit: impl FnMut(Head, *const u8),
     ) {
-        let mut reader = In::from(self.epoch_start);
+        let mut reader = StagingReader::at(self.epoch_start);
         while reader.position() != self.written && reader.next(ring, stamp, &mut visit) {}
         self.written = self.epoch_start;
     }

@@ -1,22 +1,24 @@
 //! The target's end of a ring. It visits the entries of an epoch in order, and gives their room back. Another
 //! process wrote them, so it checks their contents before it uses them.
 
-use super::{FILLER, HEAD, Head, LINE, LONG, MAX_STAGED_BYTES, OLD, StagingRing, Stamp, data_of};
+use super::{
+    FILLER, HEAD, Head, LINE, LONG_ENTRY, MAX_STAGED_BYTES, REPUBLISH_AFTER, StagingRing, Stamp, data_of,
+};
 use crate::model::{Element, Operation};
 use unisono_sync::atomics::Ordering;
 
 /// The target's end of a ring.
 #[derive(Debug, Default)]
-pub(in crate::path::mapped) struct In {
+pub(in crate::path::mapped) struct StagingReader {
     read: u32,
     /// The read position that is published in the ring's word.
-    told: u32,
+    published: u32,
 }
 
-impl In {
+impl StagingReader {
     /// A reader of a member's own entries from `position` on.
-    pub(super) const fn from(position: u32) -> Self {
-        Self { read: position, told: position }
+    pub(super) const fn at(position: u32) -> Self {
+        Self { read: position, published: position }
     }
 
     /// The read position.
@@ -27,7 +29,7 @@ impl In {
     /// Prefetches the lines of the next entries, so that they travel at the same time as the line that
     /// announces them.
     #[inline]
-    pub(in crate::path::mapped) fn expect(&self, (ring, size): (*mut u8, usize)) {
+    pub(in crate::path::mapped) fn prefetch_entries(&self, (ring, size): (*mut u8, usize)) {
         #[cfg(target_arch = "x86_64")]
         for line in [0, LINE] {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -63,7 +65,7 @@ impl In {
 
     #[inline]
     fn give_back(&mut self, ring: StagingRing<'_>) {
-        self.told = self.read;
+        self.published = self.read;
         // SYNC(given-back) release: the copies before the room is given back
         ring.given_back.store(self.read, Ordering::Release);
     }
@@ -110,8 +112,8 @@ impl In {
     /// Called after entries were handed over: their origin knows from the hand-off that it has their room
     /// back, so the ring's word is renewed only rarely.
     #[inline]
-    pub(in crate::path::mapped) fn renew_given_back(&mut self, ring: StagingRing<'_>) {
-        if self.read.wrapping_sub(self.told) > OLD {
+    pub(in crate::path::mapped) fn publish_given_back_if_old(&mut self, ring: StagingRing<'_>) {
+        if self.read.wrapping_sub(self.published) > REPUBLISH_AFTER {
             self.give_back(ring);
         }
     }
@@ -138,7 +140,7 @@ impl In {
             self.read = self.read.wrapping_add((size - at) as u32);
             return true;
         }
-        let is_long = length == LONG;
+        let is_long = length == LONG_ENTRY;
         let length = if is_long {
             let from = ring.wrapping_add((at + HEAD) & (size - 1)).cast::<u128>();
             // SAFETY: the ring is mapped, and `at` is a multiple of 16 below its size. Another process wrote

@@ -10,25 +10,25 @@ use super::HostMembers;
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::futex::Scope;
 use unisono_sync::{
-    Company, Flag, Glance, Lines, Regime, SparseLooks, SpinBudget, Unwatched, Wait, WaitPolicy, Waiter,
-    Wakeups, Watch, WatchVerdict,
+    Flag, InitialPoll, Lines, Regime, SparseChecks, SpinBudget, Unwatched, Wait, WaitHints, WaitPolicy,
+    Waiter, Wakeups, Watch, WatchVerdict,
 };
 
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct FlagWaiter {
     waiter: Waiter,
     /// The line of this waiter's regime.
     lines: Lines,
 }
 
-impl Default for Waiting {
+impl Default for FlagWaiter {
     /// For bells, because any member may ring them.
     fn default() -> Self {
         Self::new(Wakeups::Symmetric(Scope::Shared))
     }
 }
 
-impl Waiting {
+impl FlagWaiter {
     /// For flags that are signalled with the same `wakeups`.
     pub(crate) fn new(wakeups: Wakeups) -> Self {
         let waiter = Waiter::new(Wait::Adaptive, SpinBudget::DEFAULT, wakeups);
@@ -45,7 +45,7 @@ impl Waiting {
         if host.crowded || regime.is_asleep() {
             return false;
         }
-        let reached = Glance::Pausing.wait(flag, target, &mut Unwatched) == WatchVerdict::Continue;
+        let reached = InitialPoll::Pausing.wait(flag, target, &mut Unwatched) == WatchVerdict::Continue;
         if reached {
             self.waiter.learn(regime);
         }
@@ -67,34 +67,34 @@ impl Waiting {
         until: Option<Nanos>,
     ) -> WatchVerdict {
         let regime = Regime::new(self.lines.line(0));
-        let company = || Company { regime, crowded: host.crowded, whereabouts: None };
-        let verdict = self.waiter.among(company).wait(
+        let hints = || WaitHints { regime, crowded: host.crowded, last_cpus: None };
+        let verdict = self.waiter.policy(hints).wait(
             flag,
             target,
-            &mut FlagLook { host, until, looks: SparseLooks::default() },
+            &mut FlagWatch { host, until, checks: SparseChecks::default() },
         );
         self.waiter.learn(regime);
         verdict
     }
 }
 
-struct FlagLook<'a> {
+struct FlagWatch<'a> {
     host: &'a HostMembers,
     until: Option<Nanos>,
     /// The check for gone members reads a line of each member, so 16: about one check in 16 us of polling.
-    looks: SparseLooks<16>,
+    checks: SparseChecks<16>,
 }
 
-impl Watch for FlagLook<'_> {
-    fn look(&mut self) -> WatchVerdict {
-        if !self.looks.is_thorough() {
+impl Watch for FlagWatch<'_> {
+    fn check(&mut self) -> WatchVerdict {
+        if !self.checks.is_due() {
             return WatchVerdict::Continue;
         }
         let over = self.until.is_some_and(|until| now() >= until);
-        if over || self.host.who_is_gone().is_some() { WatchVerdict::Stop } else { WatchVerdict::Continue }
+        if over || self.host.gone_member().is_some() { WatchVerdict::Stop } else { WatchVerdict::Continue }
     }
 
     fn sleep_until(&mut self) -> Option<Nanos> {
-        Some(self.looks.sleep_until(now(), self.until))
+        Some(self.checks.sleep_until(now(), self.until))
     }
 }

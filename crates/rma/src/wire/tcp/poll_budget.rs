@@ -22,60 +22,60 @@ const MIN_BUDGET: Nanos = Nanos(5_000);
 const PROBE: u32 = 32;
 
 #[derive(Debug)]
-pub(super) struct LearntPatience {
+pub(super) struct AdaptivePollBudget {
     /// Whether there is a processor for each member on this host.
-    roomy: bool,
-    most: Ticks,
-    least: Ticks,
+    has_processors: bool,
+    max: Ticks,
+    min: Ticks,
     budget: Ticks,
     started: Ticks,
     polling: bool,
-    slept: u32,
+    sleeps: u32,
 }
 
-impl LearntPatience {
+impl AdaptivePollBudget {
     /// For a member with `here` members on this host, itself included.
     pub(super) fn new(here: usize) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self::with(here <= processors)
     }
 
-    fn with(roomy: bool) -> Self {
-        let most = BUDGET.to_ticks();
+    fn with(has_processors: bool) -> Self {
+        let max = BUDGET.to_ticks();
         Self {
-            roomy,
-            most,
-            least: MIN_BUDGET.to_ticks(),
-            budget: most,
+            has_processors,
+            max,
+            min: MIN_BUDGET.to_ticks(),
+            budget: max,
             started: Ticks(0),
             polling: false,
-            slept: 0,
+            sleeps: 0,
         }
     }
 
-    pub(super) fn begin(&mut self) {
-        if self.budget < self.least {
-            self.slept += 1;
-            if self.slept >= PROBE {
-                self.slept = 0;
-                self.budget = self.least;
+    pub(super) fn start_wait(&mut self) {
+        if self.budget < self.min {
+            self.sleeps += 1;
+            if self.sleeps >= PROBE {
+                self.sleeps = 0;
+                self.budget = self.min;
             }
         }
-        self.polling = self.roomy && self.budget >= self.least;
+        self.polling = self.has_processors && self.budget >= self.min;
         if self.polling {
             self.started = ticks();
         }
     }
 
-    pub(super) fn polls(&self) -> bool {
+    pub(super) fn is_left(&self) -> bool {
         self.polling && ticks().since(self.started) < self.budget
     }
 
-    pub(super) fn paid(&mut self) {
-        self.budget = self.most;
+    pub(super) fn poll_succeeded(&mut self) {
+        self.budget = self.max;
     }
 
-    pub(super) fn ended(&mut self) {
+    pub(super) fn slept(&mut self) {
         if self.polling {
             self.budget = Ticks(self.budget.0 / 2);
         }
@@ -86,26 +86,26 @@ impl LearntPatience {
 mod tests {
     use super::*;
 
-    fn wait(patience: &mut LearntPatience) -> bool {
-        patience.begin();
-        let polled = patience.polling;
-        patience.ended();
+    fn wait(budget: &mut AdaptivePollBudget) -> bool {
+        budget.start_wait();
+        let polled = budget.polling;
+        budget.slept();
         polled
     }
 
     #[test]
     fn polling_in_vain_is_given_up_tried_now_and_then_and_taken_up_when_it_pays() {
-        let mut patience = LearntPatience::with(true);
-        let polled = (0..1000).filter(|_| wait(&mut patience)).count();
+        let mut budget = AdaptivePollBudget::with(true);
+        let polled = (0..1000).filter(|_| wait(&mut budget)).count();
         assert!((4..50).contains(&polled), "{polled} of 1000 waits in vain polled");
-        while !wait(&mut patience) {}
-        patience.paid();
-        assert!(wait(&mut patience) && wait(&mut patience));
+        while !wait(&mut budget) {}
+        budget.poll_succeeded();
+        assert!(wait(&mut budget) && wait(&mut budget));
     }
 
     #[test]
-    fn nobody_polls_where_fellows_need_the_processor() {
-        let mut patience = LearntPatience::with(false);
-        assert_eq!((0..1000).filter(|_| wait(&mut patience)).count(), 0);
+    fn no_member_polls_where_others_need_the_processor() {
+        let mut budget = AdaptivePollBudget::with(false);
+        assert_eq!((0..1000).filter(|_| wait(&mut budget)).count(), 0);
     }
 }

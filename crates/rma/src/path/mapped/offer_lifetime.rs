@@ -28,25 +28,25 @@ const KIB: Nanos = Nanos(46);
 /// The upper bound of the time of a KiB: a longer one was interrupted. 2 bytes a nanosecond.
 const MAX_COPY_PER_KIB: Nanos = Nanos(500);
 /// From this length on a copy shows the time of its bytes. A shorter copy shows the time of the call.
-const LONG: usize = 16 << 10;
+const MIN_LONG_COPY: usize = 16 << 10;
 
 /// The measured times of the kernel's copies of puts.
 #[derive(Debug)]
-pub(super) struct OfferPatience {
+pub(super) struct OfferLifetime {
     short: Nanos,
     kib: Nanos,
 }
 
-impl Default for OfferPatience {
+impl Default for OfferLifetime {
     fn default() -> Self {
         Self { short: SHORT_COPY, kib: KIB }
     }
 }
 
-impl OfferPatience {
+impl OfferLifetime {
     /// The lifetime of an offer of `bytes` bytes.
     #[inline]
-    pub(super) fn with(&self, bytes: usize) -> Nanos {
+    pub(super) fn for_bytes(&self, bytes: usize) -> Nanos {
         Nanos(2 * (self.short.0 + self.beyond_short(bytes)))
     }
 
@@ -56,22 +56,22 @@ impl OfferPatience {
     }
 
     /// Learns from a copy by the kernel: its length and its time.
-    pub(super) fn copied(&mut self, bytes: usize, time: Nanos) {
-        if bytes < LONG {
+    pub(super) fn record_copy(&mut self, bytes: usize, time: Nanos) {
+        if bytes < MIN_LONG_COPY {
             let short = time.0.saturating_sub(self.beyond_short(bytes));
-            self.short = follow(self.short, short, SHORT_COPY, MAX_SHORT_COPY);
+            self.short = smoothed(self.short, short, SHORT_COPY, MAX_SHORT_COPY);
         } else {
             let kib = time.0.saturating_sub(self.short.0) / (bytes as u64 / 1024);
-            self.kib = follow(self.kib, kib, KIB, MAX_COPY_PER_KIB);
+            self.kib = smoothed(self.kib, kib, KIB, MAX_COPY_PER_KIB);
         }
     }
 }
 
-/// A longer time counts at once, a shorter one by an eighth: a patience that is too short makes every offer
+/// A longer time counts at once, a shorter one by an eighth: a lifetime that is too short makes every offer
 /// fail.
-fn follow(before: Nanos, time: u64, least: Nanos, most: Nanos) -> Nanos {
+fn smoothed(before: Nanos, time: u64, min: Nanos, max: Nanos) -> Nanos {
     let faded = before.0 - before.0 / 8 + time / 8;
-    Nanos(time.max(faded).clamp(least.0, most.0))
+    Nanos(time.max(faded).clamp(min.0, max.0))
 }
 
 #[cfg(test)]
@@ -80,29 +80,29 @@ mod tests {
 
     #[test]
     fn an_offer_stands_for_twice_the_time_of_the_last_copies() {
-        let mut patience = OfferPatience::default();
-        assert_eq!(patience.with(16), Nanos(2_000));
-        patience.copied(16, Nanos(2_900));
-        assert_eq!(patience.with(16), Nanos(5_800), "a longer copy counts at once");
+        let mut lifetime = OfferLifetime::default();
+        assert_eq!(lifetime.for_bytes(16), Nanos(2_000));
+        lifetime.record_copy(16, Nanos(2_900));
+        assert_eq!(lifetime.for_bytes(16), Nanos(5_800), "a longer copy counts at once");
         for _ in 0..100 {
-            patience.copied(16, Nanos(1_400));
+            lifetime.record_copy(16, Nanos(1_400));
         }
-        let copied = patience.with(16).0;
+        let copied = lifetime.for_bytes(16).0;
         assert!((2_800..2_900).contains(&copied), "a shorter one by and by: {copied}");
-        patience.copied(256 << 10, Nanos(copied / 2 + 256 * 150));
-        assert_eq!(patience.with(16).0, copied + 4, "the time of the bytes counts for itself");
-        assert_eq!(patience.with(512 << 10).0, copied + 2 * 512 * 150);
+        lifetime.record_copy(256 << 10, Nanos(copied / 2 + 256 * 150));
+        assert_eq!(lifetime.for_bytes(16).0, copied + 4, "the time of the bytes counts for itself");
+        assert_eq!(lifetime.for_bytes(512 << 10).0, copied + 2 * 512 * 150);
     }
 
     #[test]
     fn an_interrupted_copy_makes_no_offer_stand_for_long() {
-        let mut patience = OfferPatience::default();
+        let mut lifetime = OfferLifetime::default();
         for bytes in [16, 512 << 10] {
-            patience.copied(bytes, Nanos(400_000_000));
+            lifetime.record_copy(bytes, Nanos(400_000_000));
         }
-        assert_eq!(patience.with(0), Nanos(16_000));
-        assert_eq!(patience.with(512 << 10), Nanos(16_000 + 512_000));
-        patience.copied(1 << 20, Nanos(0));
-        assert!(patience.with(512 << 10) < Nanos(16_000 + 512_000));
+        assert_eq!(lifetime.for_bytes(0), Nanos(16_000));
+        assert_eq!(lifetime.for_bytes(512 << 10), Nanos(16_000 + 512_000));
+        lifetime.record_copy(1 << 20, Nanos(0));
+        assert!(lifetime.for_bytes(512 << 10) < Nanos(16_000 + 512_000));
     }
 }

@@ -13,15 +13,15 @@ use unisono_linux::pinned::PinnedProcess;
 
 /// The pidfds of the other members' processes.
 #[derive(Debug, Default)]
-pub(crate) struct RollCall {
+pub(crate) struct LivenessCheck {
     held: Vec<PinnedProcess>,
-    /// The places whose process the pidfd at the same position holds.
+    /// For each pidfd, by position, the place of its process.
     places: Vec<usize>,
 }
 
-impl RollCall {
+impl LivenessCheck {
     /// Declares every member gone whose process has ended.
-    pub(crate) fn call(&mut self, control: &Control, episode: u32) {
+    pub(crate) fn check(&mut self, control: &Control, episode: u32) {
         let ours = std::process::id();
         for member in control.members() {
             let process = member.process();

@@ -6,7 +6,7 @@
 //!
 //! The idea: the ranks of a host share a page of lines. The adaptive waiting of `unisono-sync` decides
 //! whether to poll, to yield or to sleep. Usually it waits for a flag, and checks now and then whether a
-//! member has died ([`Watch::look`]). Here no flag is ever set, and the check is the question to the host
+//! member has died ([`Watch::check`]). Here no flag is ever set, and the check is the question to the host
 //! MPI. A sleeping rank wakes when its bell rings. The shim rings the bell of the rank that it sends to.
 //!
 //! ```text
@@ -25,12 +25,11 @@
 //! `SPIN`, as the host MPI does. When not to use it: for an MPI that yields by itself (Open MPI). Reference:
 //! see adaptive waiting in `unisono-sync`.
 
-mod ledger;
+mod wait_stats;
 
-pub(crate) use ledger::{JobWaits, WaitLedger};
+pub(crate) use wait_stats::{JobWaits, WaitStats};
 
-use crate::error::answer_or;
-use ledger::EndedWait;
+use crate::error::ffi_call_or;
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
@@ -39,8 +38,9 @@ use unisono_linux::clock::{Nanos, Ticks, now, ticks};
 use unisono_linux::futex::Scope;
 use unisono_linux::quota;
 use unisono_sync::{
-    CacheLine, Company, Regime, SpinBudget, Wait, WaitPolicy, Waiter, Wakeups, Watch, WatchVerdict,
+    CacheLine, Regime, SpinBudget, Wait, WaitHints, WaitPolicy, Waiter, Wakeups, Watch, WatchVerdict,
 };
+use wait_stats::EndedWait;
 
 /// The time that a wait polls, where each rank has a processor, before it yields between two questions. Equal
 /// to the time of a wake-up across processors.
@@ -66,10 +66,10 @@ const RINGS: u32 = 4;
 
 /// The number of lines before the ranks' own.
 const SHARED: usize = 2;
-const NAPPING: usize = 0;
-const UNDIRECTED: usize = 2;
-const NAPPED: usize = 4;
-const OWN_UNDIRECTED: usize = 8;
+const SLEEPING_RANKS: usize = 0;
+const UNDIRECTED_SLEEPERS: usize = 2;
+const HAS_SLEPT: usize = 4;
+const OWN_UNDIRECTED_SLEEPERS: usize = 8;
 /// A value that a bell's flag never reaches.
 const NEVER: u32 = 1;
 
@@ -104,15 +104,15 @@ pub enum WaitKind {
 type HostQuestion = unsafe extern "C" fn(context: *mut c_void) -> c_int;
 
 #[derive(Debug)]
-struct MpiCrowd {
+struct HostRanks {
     lines: &'static [CacheLine],
     member: usize,
-    longest_nap: Nanos,
+    max_nap: Nanos,
     /// Ranks outnumber the processors that they may use.
-    full: AtomicBool,
+    oversubscribed: AtomicBool,
 }
 
-static CROWD: OnceLock<MpiCrowd> = OnceLock::new();
+static HOST_RANKS: OnceLock<HostRanks> = OnceLock::new();
 
 thread_local! {
     static WAITER: RefCell<Waiter> = RefCell::new(Waiter::new(
@@ -121,18 +121,18 @@ thread_local! {
         Wakeups::Symmetric(Scope::Shared),
     ));
     /// Whether this thread adapts the regime for all ranks; unknown before its first wait.
-    static LEARNS: Cell<Option<bool>> = const { Cell::new(None) };
+    static IS_LEARNER: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
 /// The outcome of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct CrowdWait {
+struct ServedWait {
     slept: Nanos,
     /// It lasted longer than [`SPIN`].
     long: bool,
 }
 
-impl MpiCrowd {
+impl HostRanks {
     fn members(&self) -> usize {
         self.lines.len() - SHARED
     }
@@ -141,28 +141,32 @@ impl MpiCrowd {
         Regime::new(&self.lines[0])
     }
 
-    fn company(&self) -> Company<'static> {
-        Company { regime: self.regime(), crowded: self.full.load(Ordering::Relaxed), whereabouts: None }
+    fn hints(&self) -> WaitHints<'static> {
+        WaitHints {
+            regime: self.regime(),
+            crowded: self.oversubscribed.load(Ordering::Relaxed),
+            last_cpus: None,
+        }
     }
 
     /// Whether a wait that begins now yields or sleeps.
     fn is_crowded(&self) -> bool {
-        self.full.load(Ordering::Relaxed) || self.regime().is_asleep()
+        self.oversubscribed.load(Ordering::Relaxed) || self.regime().is_asleep()
     }
 
     /// Returns when `question` has returned true. `passed`: this thread's waits since its last call of this
     /// function that their first question completed.
-    fn wait(&self, kind: WaitKind, passed: u32, mut question: impl FnMut() -> bool) -> CrowdWait {
+    fn wait(&self, kind: WaitKind, passed: u32, mut question: impl FnMut() -> bool) -> ServedWait {
         if !self.is_crowded() && spin(&mut question) {
-            return CrowdWait { slept: Nanos::ZERO, long: false };
+            return ServedWait { slept: Nanos::ZERO, long: false };
         }
         let begun = ticks();
         let nap = self.regime().is_asleep().then(|| Nap::begin(self, kind));
         let (longest, rings_left) = match kind {
-            WaitKind::Directed => (self.longest_nap, 0),
-            WaitKind::Undirected => (self.longest_nap.min(MAX_UNDIRECTED_NAP), RINGS),
+            WaitKind::Directed => (self.max_nap, 0),
+            WaitKind::Undirected => (self.max_nap.min(MAX_UNDIRECTED_NAP), RINGS),
         };
-        let mut watch = Questions { crowd: self, question, nap: FIRST_NAP, longest, rings_left };
+        let mut watch = CompletionWatch { ranks: self, question, nap: FIRST_NAP, longest, rings_left };
         let flag = self.lines[SHARED + self.member].flag(0);
         let slept = WAITER.with(|waiter| {
             // The host MPI may call the program, and that code may wait in turn.
@@ -177,9 +181,9 @@ impl MpiCrowd {
                 )),
             };
             let before = waiter.asleep();
-            waiter.among(|| self.company()).wait_behind(flag, NEVER, &mut watch);
-            if self.learns() {
-                waiter.catch_up(passed);
+            waiter.policy(|| self.hints()).wait_behind(flag, NEVER, &mut watch);
+            if self.is_learner() {
+                waiter.add_uncounted(passed);
                 waiter.learn(self.regime());
             }
             waiter.asleep().since(before)
@@ -187,16 +191,16 @@ impl MpiCrowd {
         if nap.is_some() {
             self.ring_undirected();
         }
-        CrowdWait { slept, long: took(begun) > SPIN }
+        ServedWait { slept, long: elapsed(begun) > SPIN }
     }
 
     /// The first thread that waits in rank 0 adapts the regime for all ranks.
-    fn learns(&self) -> bool {
+    fn is_learner(&self) -> bool {
         static TAKEN: AtomicBool = AtomicBool::new(false);
-        LEARNS.with(|learns| {
+        IS_LEARNER.with(|is_learner| {
             let own =
-                learns.get().unwrap_or_else(|| self.member == 0 && !TAKEN.swap(true, Ordering::Relaxed));
-            learns.set(Some(own));
+                is_learner.get().unwrap_or_else(|| self.member == 0 && !TAKEN.swap(true, Ordering::Relaxed));
+            is_learner.set(Some(own));
             own
         })
     }
@@ -208,12 +212,14 @@ impl MpiCrowd {
     }
 
     fn ring_undirected(&self) {
-        if self.lines[1].word(UNDIRECTED).load(Ordering::Relaxed) == 0 {
+        if self.lines[1].word(UNDIRECTED_SLEEPERS).load(Ordering::Relaxed) == 0 {
             return;
         }
         (0..self.members())
             .filter(|member| *member != self.member)
-            .filter(|member| self.lines[SHARED + member].word(OWN_UNDIRECTED).load(Ordering::Relaxed) != 0)
+            .filter(|member| {
+                self.lines[SHARED + member].word(OWN_UNDIRECTED_SLEEPERS).load(Ordering::Relaxed) != 0
+            })
             .for_each(|member| self.ring(member));
     }
 }
@@ -236,16 +242,16 @@ fn spin(question: &mut impl FnMut() -> bool) -> bool {
 
 /// A nap in progress: while it exists, the other ranks of the host ring.
 struct Nap<'a> {
-    crowd: &'a MpiCrowd,
+    ranks: &'a HostRanks,
     kind: WaitKind,
 }
 
 impl<'a> Nap<'a> {
-    fn begin(crowd: &'a MpiCrowd, kind: WaitKind) -> Self {
-        let nap = Self { crowd, kind };
-        let napped = crowd.lines[1].word(NAPPED);
-        if napped.load(Ordering::Relaxed) == 0 {
-            napped.store(1, Ordering::Relaxed);
+    fn begin(ranks: &'a HostRanks, kind: WaitKind) -> Self {
+        let nap = Self { ranks, kind };
+        let has_slept = ranks.lines[1].word(HAS_SLEPT);
+        if has_slept.load(Ordering::Relaxed) == 0 {
+            has_slept.store(1, Ordering::Relaxed);
         }
         nap.words().for_each(|word| {
             word.fetch_add(1, Ordering::Relaxed);
@@ -254,10 +260,10 @@ impl<'a> Nap<'a> {
     }
 
     fn words(&self) -> impl Iterator<Item = &'a AtomicU32> {
-        let (shared, own) = (&self.crowd.lines[1], &self.crowd.lines[SHARED + self.crowd.member]);
-        let undirected = [shared.word(UNDIRECTED), own.word(OWN_UNDIRECTED)];
+        let (shared, own) = (&self.ranks.lines[1], &self.ranks.lines[SHARED + self.ranks.member]);
+        let undirected = [shared.word(UNDIRECTED_SLEEPERS), own.word(OWN_UNDIRECTED_SLEEPERS)];
         let undirected = undirected.into_iter().filter(move |_| self.kind == WaitKind::Undirected);
-        std::iter::once(shared.word(NAPPING)).chain(undirected.collect::<Vec<_>>())
+        std::iter::once(shared.word(SLEEPING_RANKS)).chain(undirected.collect::<Vec<_>>())
     }
 }
 
@@ -270,23 +276,23 @@ impl Drop for Nap<'_> {
 }
 
 /// Asks the host MPI where other waits check for dead members.
-struct Questions<'a, F> {
-    crowd: &'a MpiCrowd,
+struct CompletionWatch<'a, F> {
+    ranks: &'a HostRanks,
     question: F,
     nap: Nanos,
     longest: Nanos,
     rings_left: u32,
 }
 
-impl<F: FnMut() -> bool> Watch for Questions<'_, F> {
-    fn look(&mut self) -> WatchVerdict {
+impl<F: FnMut() -> bool> Watch for CompletionWatch<'_, F> {
+    fn check(&mut self) -> WatchVerdict {
         if (self.question)() { WatchVerdict::Stop } else { WatchVerdict::Continue }
     }
 
     fn sleep_until(&mut self) -> Option<Nanos> {
         if self.rings_left > 0 {
             self.rings_left -= 1;
-            self.crowd.ring_undirected();
+            self.ranks.ring_undirected();
         }
         let until = self.nap.after(now());
         self.nap = self.nap.times(2).min(self.longest);
@@ -295,7 +301,7 @@ impl<F: FnMut() -> bool> Watch for Questions<'_, F> {
 }
 
 /// Whether `members` outnumber the processors that they may use, or the processors that they get time on.
-fn outnumber(members: usize, regime: Regime<'_>) -> bool {
+fn is_oversubscribed(members: usize, regime: Regime<'_>) -> bool {
     let quota = quota::limits().ok().and_then(|limits| limits.quota);
     let few = quota.is_some_and(|quota| quota.processors() < members as f64 - 0.01);
     regime.is_crowded(members) || few
@@ -311,19 +317,19 @@ pub unsafe extern "C" fn unisono_mpi_crowd_join(
     member: usize,
     one_host: c_int,
 ) {
-    answer_or((), || {
+    ffi_call_or((), || {
         // SAFETY: the shim passes that many lines of zeroed memory, aligned to a page and never unmapped.
         let lines = unsafe { std::slice::from_raw_parts(memory.cast::<CacheLine>(), SHARED + members) };
-        let longest_nap = if one_host != 0 { MAX_NAP } else { MAX_NAP_AMONG_HOSTS };
-        let crowd = MpiCrowd { lines, member, longest_nap, full: AtomicBool::new(false) };
-        crowd.regime().announce_processors();
+        let max_nap = if one_host != 0 { MAX_NAP } else { MAX_NAP_AMONG_HOSTS };
+        let ranks = HostRanks { lines, member, max_nap, oversubscribed: AtomicBool::new(false) };
+        ranks.regime().announce_processors();
         // for the test of naps and bells; has no other use
         if std::env::var_os("UNISONO_MPI_CROWD").is_some_and(|value| value == "asleep") {
-            crowd.regime().yield_took_long(Nanos(0));
-            crowd.regime().yield_took_long(Nanos(5_000_000));
+            ranks.regime().yield_took_long(Nanos(0));
+            ranks.regime().yield_took_long(Nanos(5_000_000));
         }
         // MPI begins once in a process; a second call would be a bug of the shim
-        let _ = CROWD.set(crowd);
+        let _ = HOST_RANKS.set(ranks);
         Ok(())
     });
 }
@@ -332,18 +338,18 @@ pub unsafe extern "C" fn unisono_mpi_crowd_join(
 /// answer, unless their quotas differ.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_begin() -> c_int {
-    answer_or(0, || {
-        let Some(crowd) = CROWD.get() else { return Ok(0) };
-        Ok(c_int::from(outnumber(crowd.members(), crowd.regime())))
+    ffi_call_or(0, || {
+        let Some(ranks) = HOST_RANKS.get() else { return Ok(0) };
+        Ok(c_int::from(is_oversubscribed(ranks.members(), ranks.regime())))
     })
 }
 
 /// Sets the answer that all ranks have agreed on: whether they outnumber the processors.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_is_full(full: c_int) {
-    answer_or((), || {
-        if let Some(crowd) = CROWD.get() {
-            crowd.full.store(full != 0, Ordering::Relaxed);
+    ffi_call_or((), || {
+        if let Some(ranks) = HOST_RANKS.get() {
+            ranks.oversubscribed.store(full != 0, Ordering::Relaxed);
         }
         Ok(())
     });
@@ -352,18 +358,22 @@ pub extern "C" fn unisono_mpi_crowd_is_full(full: c_int) {
 /// The number of napping ranks of this host. The word changes at any time.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_napping() -> *const u32 {
-    shared_word(NAPPING)
+    shared_word(SLEEPING_RANKS)
 }
 
 /// 0 until a rank of this host naps for the first time.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_napped() -> *const u32 {
-    shared_word(NAPPED)
+    shared_word(HAS_SLEPT)
 }
 
 fn shared_word(word: usize) -> *const u32 {
-    answer_or(std::ptr::null(), || {
-        Ok(CROWD.get().map_or(std::ptr::null(), |crowd| crowd.lines[1].word(word).as_ptr().cast_const()))
+    ffi_call_or(std::ptr::null(), || {
+        Ok(
+            HOST_RANKS
+                .get()
+                .map_or(std::ptr::null(), |ranks| ranks.lines[1].word(word).as_ptr().cast_const()),
+        )
     })
 }
 
@@ -378,25 +388,25 @@ pub unsafe extern "C" fn unisono_mpi_crowd_wait(
     question: HostQuestion,
     context: *mut c_void,
 ) -> c_int {
-    answer_or(0, || {
+    ffi_call_or(0, || {
         // SAFETY: the shim passes a function and the context that it expects.
         let ask = || unsafe { question(context) } != 0;
-        let Some(crowd) = CROWD.get() else {
+        let Some(ranks) = HOST_RANKS.get() else {
             while !ask() {
                 std::thread::yield_now();
             }
             return Ok(1);
         };
-        let entry = ledger::is_wanted().then(|| (ticks(), crowd.is_crowded()));
-        let wait = crowd.wait(kind, passed, ask);
+        let entry = wait_stats::is_wanted().then(|| (ticks(), ranks.is_crowded()));
+        let wait = ranks.wait(kind, passed, ask);
         if let Some((begun, crowded)) = entry {
-            ledger::enter(call, EndedWait { crowded, waited: took(begun), slept: wait.slept });
+            wait_stats::record(call, EndedWait { crowded, waited: elapsed(begun), slept: wait.slept });
         }
         Ok(c_int::from(wait.long))
     })
 }
 
-fn took(begun: Ticks) -> Nanos {
+fn elapsed(begun: Ticks) -> Nanos {
     ticks().since(begun).to_nanos()
 }
 
@@ -404,30 +414,30 @@ fn took(begun: Ticks) -> Nanos {
 /// miss the bell; it then wakes by itself after a tenth of a millisecond.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_ring(member: usize) {
-    if let Some(crowd) = CROWD.get() {
+    if let Some(ranks) = HOST_RANKS.get() {
         // SYNC(sleepers) fence: orders the send before the ring's read of the sleepers
         fence(Ordering::SeqCst);
-        crowd.ring(member);
+        ranks.ring(member);
     }
 }
 
 /// Wakes the other napping ranks of this host, except ranks whose waits end with a message to them alone.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_ring_undirected() {
-    if let Some(crowd) = CROWD.get() {
+    if let Some(ranks) = HOST_RANKS.get() {
         // SYNC(sleepers) fence: orders the send before the ring's read of the sleepers
         fence(Ordering::SeqCst);
-        crowd.ring_undirected();
+        ranks.ring_undirected();
     }
 }
 
 /// Wakes all napping ranks of this host.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_ring_all() {
-    if let Some(crowd) = CROWD.get() {
+    if let Some(ranks) = HOST_RANKS.get() {
         // SYNC(sleepers) fence: orders the send before the ring's read of the sleepers
         fence(Ordering::SeqCst);
-        (0..crowd.members()).for_each(|member| crowd.ring(member));
+        (0..ranks.members()).for_each(|member| ranks.ring(member));
     }
 }
 
@@ -440,18 +450,18 @@ pub extern "C" fn unisono_mpi_crowd_now() -> u64 {
 /// 1 if this wait should run as the host MPI's own, so that --stats can compare, else 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_samples() -> c_int {
-    answer_or(0, || {
-        let crowded = CROWD.get().is_some_and(MpiCrowd::is_crowded);
-        Ok(c_int::from(crowded && ledger::sample_is_due()))
+    ffi_call_or(0, || {
+        let crowded = HOST_RANKS.get().is_some_and(HostRanks::is_crowded);
+        Ok(c_int::from(crowded && wait_stats::sample_is_due()))
     })
 }
 
 /// Enters a wait that began at `begun` and was only timed.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_timed(call: WaitCall, begun: u64) {
-    answer_or((), || {
-        let crowded = CROWD.get().is_some_and(MpiCrowd::is_crowded);
-        ledger::enter(call, EndedWait { crowded, waited: took(Ticks(begun)), slept: Nanos::ZERO });
+    ffi_call_or((), || {
+        let crowded = HOST_RANKS.get().is_some_and(HostRanks::is_crowded);
+        wait_stats::record(call, EndedWait { crowded, waited: elapsed(Ticks(begun)), slept: Nanos::ZERO });
         Ok(())
     });
 }
@@ -459,8 +469,8 @@ pub extern "C" fn unisono_mpi_crowd_timed(call: WaitCall, begun: u64) {
 /// Enters a sample: a wait of the host MPI's own that began at `begun`.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_sampled(call: WaitCall, begun: u64) {
-    answer_or((), || {
-        ledger::enter_sample(call, took(Ticks(begun)));
+    ffi_call_or((), || {
+        wait_stats::record_sample(call, elapsed(Ticks(begun)));
         Ok(())
     });
 }

@@ -1,11 +1,11 @@
 //! The statistics of a job's windows by name: kept by each rank, added up over ranks, printed as one table.
 //!
 //! The idea: a window that ends is entered under its name. Windows with one name add up, and so do the counts
-//! of one window at several ranks. A ledger travels as bytes ([`Ledger::encode`]); the rank that prints the
-//! table merges the ledgers of all ranks. A native program with [`STATS`] in its environment prints the job's
-//! table at [`Job::finalize`](crate::Job::finalize); a binding merges the ledgers itself. Cost: nothing
-//! before a window ends; a ledger of [`MAX_NAMES`] names has at most half a megabyte. When not to use: for
-//! the counts of one window there is [`Window::stats`](crate::Window::stats).
+//! of one window at several ranks. A table travels as bytes ([`StatsTable::encode`]); the rank that prints
+//! the table merges the tables of all ranks. A native program with [`STATS`] in its environment prints the
+//! job's table at [`Job::finalize`](crate::Job::finalize); a binding merges the tables itself. Cost: nothing
+//! before a window ends; a table of [`MAX_NAMES`] names has at most half a megabyte. When not to use: for the
+//! counts of one window there is [`Window::stats`](crate::Window::stats).
 
 use crate::model::{Amount, Medium, Stats, Verb, WindowStats};
 use std::collections::BTreeMap;
@@ -16,17 +16,17 @@ use unisono_linux::counted::counted;
 /// The environment variable that asks for the table of the job: set, not empty and not `0`.
 pub const STATS: &str = "UNISONO_STATS";
 
-/// The largest number of names in a ledger; windows with further names are entered under [`OTHERS`].
+/// The largest number of names in a table; windows with further names are entered under [`OTHERS`].
 const MAX_NAMES: usize = 1000;
 const OTHERS: &str = "(others)";
-/// The longest name in a ledger (bytes); the rest is cut off.
+/// The longest name in a table (bytes); the rest is cut off.
 const MAX_NAME_LENGTH: usize = 64;
 
 /// The number of integers in an encoded row.
 const NUMBERS: usize = 1 + 3 * 5 + Verb::ALL.len() * Medium::ALL.len() * 2;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Entered {
+struct StatsRow {
     /// Windows, once for each rank.
     windows: u64,
     stats: WindowStats,
@@ -34,13 +34,13 @@ struct Entered {
 
 /// The statistics of windows by name. `Display` prints the table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ledger {
-    rows: BTreeMap<String, Entered>,
-    /// Number of ranks whose ledgers are in this one.
+pub struct StatsTable {
+    rows: BTreeMap<String, StatsRow>,
+    /// Number of ranks whose tables are in this one.
     ranks: u64,
 }
 
-impl Ledger {
+impl StatsTable {
     pub fn new() -> Self {
         Self { rows: BTreeMap::new(), ranks: 1 }
     }
@@ -60,8 +60,8 @@ impl Ledger {
     }
 
     /// Enters a window. Control characters in its name become question marks.
-    pub fn enter(&mut self, name: &str, stats: WindowStats) {
-        self.add(name, Entered { windows: 1, stats });
+    pub fn add_window(&mut self, name: &str, stats: WindowStats) {
+        self.add(name, StatsRow { windows: 1, stats });
     }
 
     pub fn merge(&mut self, other: &Self) {
@@ -71,7 +71,7 @@ impl Ledger {
         }
     }
 
-    fn add(&mut self, name: &str, entered: Entered) {
+    fn add(&mut self, name: &str, entered: StatsRow) {
         let mut kept: String = name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
         while kept.len() > MAX_NAME_LENGTH {
             kept.pop();
@@ -87,10 +87,10 @@ impl Ledger {
     }
 
     /// All windows in one row.
-    pub(crate) fn folded(&self) -> Self {
-        let mut folded = Self { rows: BTreeMap::new(), ranks: self.ranks };
-        self.rows.values().for_each(|entered| folded.add(OTHERS, *entered));
-        folded
+    pub(crate) fn in_one_row(&self) -> Self {
+        let mut in_one_row = Self { rows: BTreeMap::new(), ranks: self.ranks };
+        self.rows.values().for_each(|entered| in_one_row.add(OTHERS, *entered));
+        in_one_row
     }
 
     pub fn encode(&self) -> Vec<u8> {
@@ -106,22 +106,22 @@ impl Ledger {
     /// Decodes the bytes that [`encode`](Self::encode) wrote. `None`: any other bytes.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (ranks, mut rest) = bytes.split_first_chunk::<8>()?;
-        let mut ledger = Self { rows: BTreeMap::new(), ranks: u64::from_le_bytes(*ranks) };
+        let mut stats_table = Self { rows: BTreeMap::new(), ranks: u64::from_le_bytes(*ranks) };
         while let Some((length, behind)) = rest.split_first_chunk::<8>() {
             let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
             let (name, behind) = behind.split_at_checked(length)?;
             let (row, behind) = behind.split_at_checked(NUMBERS * 8)?;
             let (words, _) = row.as_chunks::<8>();
             let numbers: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
-            ledger.add(std::str::from_utf8(name).ok()?, entered(&numbers));
+            stats_table.add(std::str::from_utf8(name).ok()?, entered(&numbers));
             rest = behind;
         }
-        rest.is_empty().then_some(ledger)
+        rest.is_empty().then_some(stats_table)
     }
 }
 
 /// A row's numbers: windows, then the counts of each synchronization and of each verb by each medium.
-fn numbers(row: &Entered) -> Vec<u64> {
+fn numbers(row: &StatsRow) -> Vec<u64> {
     let mut all = vec![row.windows];
     for Stats { epochs, operations, bytes, spun, blocked } in
         [row.stats.fence, row.stats.pscw, row.stats.passive]
@@ -136,10 +136,10 @@ fn numbers(row: &Entered) -> Vec<u64> {
 }
 
 /// Decodes the numbers that [`numbers`] wrote.
-fn entered(numbers: &[u64]) -> Entered {
+fn entered(numbers: &[u64]) -> StatsRow {
     let mut numbers = numbers.iter().copied();
     let mut next = || numbers.next().unwrap_or(0);
-    let mut row = Entered { windows: next(), ..Entered::default() };
+    let mut row = StatsRow { windows: next(), ..StatsRow::default() };
     for stats in [&mut row.stats.fence, &mut row.stats.pscw, &mut row.stats.passive] {
         (stats.epochs, stats.operations, stats.bytes) = (next(), next(), next());
         (stats.spun, stats.blocked) = (Nanos(next()), Nanos(next()));
@@ -174,7 +174,7 @@ fn time(Nanos(nanos): Nanos) -> String {
 
 /// For each name the table has the operations of each kind by carrier, then the epochs and waits of each
 /// synchronization. Zeros are dashes.
-impl fmt::Display for Ledger {
+impl fmt::Display for StatsTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let together = if self.ranks == 1 { "" } else { " together" };
         let of = counted(self.ranks, "rank") + together;
@@ -198,7 +198,7 @@ impl fmt::Display for Ledger {
     }
 }
 
-fn operations(f: &mut fmt::Formatter<'_>, verb: Verb, row: &Entered) -> fmt::Result {
+fn operations(f: &mut fmt::Formatter<'_>, verb: Verb, row: &StatsRow) -> fmt::Result {
     let amounts = Medium::ALL.map(|medium| row.stats.traffic.of(verb, medium));
     if amounts.iter().all(|amount| amount.operations == 0) {
         return Ok(());
@@ -213,7 +213,7 @@ fn operations(f: &mut fmt::Formatter<'_>, verb: Verb, row: &Entered) -> fmt::Res
     writeln!(f)
 }
 
-fn synchronizations(f: &mut fmt::Formatter<'_>, row: &Entered) -> fmt::Result {
+fn synchronizations(f: &mut fmt::Formatter<'_>, row: &StatsRow) -> fmt::Result {
     let kinds = [("fence", row.stats.fence), ("pscw", row.stats.pscw), ("passive", row.stats.passive)];
     for (kind, stats) in kinds.into_iter().filter(|(_, stats)| stats.epochs + stats.operations > 0) {
         let (spun, blocked) = (time(stats.spun), time(stats.blocked));
@@ -237,11 +237,11 @@ mod tests {
 
     #[test]
     fn ranks_and_windows_of_one_name_add_up_in_one_row() {
-        let (mut sum, mut other) = (Ledger::new(), Ledger::new());
-        sum.enter("ghosts", stats(3));
-        other.enter("ghosts", stats(4));
-        other.enter("ghosts", stats(1));
-        other.enter("halo", WindowStats::default());
+        let (mut sum, mut other) = (StatsTable::new(), StatsTable::new());
+        sum.add_window("ghosts", stats(3));
+        other.add_window("ghosts", stats(4));
+        other.add_window("ghosts", stats(1));
+        other.add_window("halo", WindowStats::default());
         sum.merge(&other);
         let row = &sum.rows["ghosts"];
         assert_eq!((row.windows, row.stats.fence.epochs), (3, 6));
@@ -251,13 +251,13 @@ mod tests {
 
     #[test]
     fn the_table_has_a_line_for_each_kind_that_was_used() {
-        let mut ledger = Ledger::new();
+        let mut stats_table = StatsTable::new();
         let mut used = stats(1200);
         used.traffic.add(Verb::Get, Medium::Kernel, Amount { operations: 7, bytes: 2_500_000 });
         used.fence.spun = Nanos(1_234_000);
-        ledger.enter("ghosts", used);
+        stats_table.add_window("ghosts", used);
         assert_eq!(
-            ledger.to_string(),
+            stats_table.to_string(),
             "windows of 1 rank\n\
              \x20 operations                   by stores           by the kernel             by messages\n\
              ghosts\n\
@@ -265,17 +265,19 @@ mod tests {
              \x20 get                                    -             7    2.5 MB                       -\n\
              \x20 fence                        2 epochs, waited 1.2 ms awake and 0.0 us asleep\n"
         );
-        assert_eq!(Ledger::new().to_string(), "windows of 1 rank: none was used\n");
+        assert_eq!(StatsTable::new().to_string(), "windows of 1 rank: none was used\n");
     }
 
     #[test]
     fn any_number_of_names_takes_bounded_room() {
-        let mut ledger = Ledger::new();
+        let mut stats_table = StatsTable::new();
         (0..3 * MAX_NAMES)
-            .for_each(|name| ledger.enter(&format!("{name}{}", "\u{1b}x".repeat(99)), stats(1)));
-        assert!(ledger.rows.len() == MAX_NAMES + 1 && ledger.encode().len() < 512 << 10);
-        assert_eq!(ledger.rows[OTHERS].windows, 2 * MAX_NAMES as u64);
-        assert!(ledger.rows.keys().all(|name| name.len() <= MAX_NAME_LENGTH && !name.contains('\u{1b}')));
+            .for_each(|name| stats_table.add_window(&format!("{name}{}", "\u{1b}x".repeat(99)), stats(1)));
+        assert!(stats_table.rows.len() == MAX_NAMES + 1 && stats_table.encode().len() < 512 << 10);
+        assert_eq!(stats_table.rows[OTHERS].windows, 2 * MAX_NAMES as u64);
+        assert!(
+            stats_table.rows.keys().all(|name| name.len() <= MAX_NAME_LENGTH && !name.contains('\u{1b}'))
+        );
     }
 
     proptest! {
@@ -284,14 +286,14 @@ mod tests {
             names in proptest::collection::vec("[a-z]{0,9}", 0..6),
             counts in proptest::collection::vec(0_u64..1 << 40, NUMBERS),
         ) {
-            let mut sent = Ledger::new();
-            names.iter().for_each(|name| sent.enter(name, entered(&counts).stats));
-            prop_assert_eq!(Ledger::decode(&sent.encode()), Some(sent));
+            let mut sent = StatsTable::new();
+            names.iter().for_each(|name| sent.add_window(name, entered(&counts).stats));
+            prop_assert_eq!(StatsTable::decode(&sent.encode()), Some(sent));
         }
 
         #[test]
         fn any_bytes_decode_or_do_not(bytes in proptest::collection::vec(any::<u8>(), 0..900)) {
-            let _ = Ledger::decode(&bytes);
+            let _ = StatsTable::decode(&bytes);
         }
     }
 }

@@ -29,9 +29,9 @@ pub(super) const SILENCE_TIMEOUT: Nanos = Nanos(650_000_000);
 pub(super) const PROBES: u32 = 4;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Pulse {
+pub(super) struct PeerLiveness {
     /// Bytes have arrived since the last check.
-    heard: bool,
+    received: bool,
     /// From this moment on bytes have been unacknowledged without a sign of life.
     silent_since: Option<Nanos>,
 }
@@ -40,37 +40,38 @@ pub(super) struct Pulse {
 pub(super) enum PeerFinding {
     Alive,
     /// Alive, with nothing to acknowledge: send a heartbeat.
-    Ask,
+    Probe,
     Gone,
 }
 
-impl Pulse {
-    pub(super) fn heard(&mut self) {
-        self.heard = true;
+impl PeerLiveness {
+    pub(super) fn record_received(&mut self) {
+        self.received = true;
     }
 
     /// Whether this peer needs no check, because bytes have arrived from it.
-    pub(super) fn spare(&mut self) -> bool {
-        if std::mem::take(&mut self.heard) {
+    pub(super) fn take_received(&mut self) -> bool {
+        if std::mem::take(&mut self.received) {
             self.silent_since = None;
             return true;
         }
         false
     }
 
-    /// Judges the kernel's report at `now` about a peer that was not [`spare`](Self::spare)d. `kept`: whether
-    /// this side still keeps bytes that the kernel does not take.
-    pub(super) fn look(&mut self, silence: Silence, kept: bool, now: Nanos) -> PeerFinding {
+    /// Judges the kernel's report at `now` about a peer that was not found alive by
+    /// [`take_received`](Self::take_received). `kept`: whether this side still keeps bytes that the kernel
+    /// does not take.
+    pub(super) fn check(&mut self, silence: Silence, kept: bool, now: Nanos) -> PeerFinding {
         if silence.unacknowledged == 0 {
             self.silent_since = None;
             return match () {
                 () if silence.probes >= PROBES => PeerFinding::Gone,
                 () if kept || silence.probes > 0 => PeerFinding::Alive,
-                () => PeerFinding::Ask,
+                () => PeerFinding::Probe,
             };
         }
-        let heard_at = now.since(Nanos::from(silence.heard));
-        let since = self.silent_since.map_or(now, |since| since.max(heard_at));
+        let last_received_at = now.since(Nanos::from(silence.heard));
+        let since = self.silent_since.map_or(now, |since| since.max(last_received_at));
         self.silent_since = Some(since);
         if now.since(since) >= SILENCE_TIMEOUT { PeerFinding::Gone } else { PeerFinding::Alive }
     }
@@ -83,54 +84,54 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn said(unacknowledged: u32, probes: u32, heard_ms: u64) -> Silence {
+    fn report(unacknowledged: u32, probes: u32, heard_ms: u64) -> Silence {
         Silence { unacknowledged, probes, heard: Duration::from_millis(heard_ms) }
     }
 
     #[test]
     fn an_idle_peer_is_asked_and_one_that_acknowledges_lives_for_ever() {
-        let mut pulse = Pulse::default();
+        let mut liveness = PeerLiveness::default();
         for look in 0..1000 {
             let now = Nanos(look * 100 * MS);
-            assert_eq!(pulse.look(said(0, 0, 100), false, now), PeerFinding::Ask);
+            assert_eq!(liveness.check(report(0, 0, 100), false, now), PeerFinding::Probe);
         }
     }
 
     #[test]
     fn a_peer_whose_kernel_never_answers_is_gone_within_a_second_of_its_last_sign() {
-        let mut pulse = Pulse::default();
+        let mut liveness = PeerLiveness::default();
         // last sign of life at 0, heartbeat at 100 ms, no answer
-        assert_eq!(pulse.look(said(0, 0, 100), false, Nanos(100 * MS)), PeerFinding::Ask);
+        assert_eq!(liveness.check(report(0, 0, 100), false, Nanos(100 * MS)), PeerFinding::Probe);
         let gone = (2..).find(|look| {
-            pulse.look(said(1, 0, look * 100), false, Nanos(look * 100 * MS)) == PeerFinding::Gone
+            liveness.check(report(1, 0, look * 100), false, Nanos(look * 100 * MS)) == PeerFinding::Gone
         });
         assert!(gone.is_some_and(|look| (7..10).contains(&look)), "gone at look {gone:?}");
     }
 
     #[test]
     fn acknowledgements_of_a_long_transfer_keep_a_peer_alive() {
-        let mut pulse = Pulse::default();
+        let mut liveness = PeerLiveness::default();
         for look in 1..1000 {
-            let finding = pulse.look(said(50, 0, 90), true, Nanos(look * 100 * MS));
+            let finding = liveness.check(report(50, 0, 90), true, Nanos(look * 100 * MS));
             assert_eq!(finding, PeerFinding::Alive, "look {look}");
         }
     }
 
     #[test]
     fn a_peer_that_computes_with_its_window_closed_lives_while_its_kernel_answers_probes() {
-        let mut pulse = Pulse::default();
+        let mut liveness = PeerLiveness::default();
         for look in 1..1000 {
-            let finding = pulse.look(said(0, 1, 60_000), true, Nanos(look * 100 * MS));
+            let finding = liveness.check(report(0, 1, 60_000), true, Nanos(look * 100 * MS));
             assert_eq!(finding, PeerFinding::Alive, "look {look}");
         }
-        assert_eq!(pulse.look(said(0, PROBES, 60_000), true, Nanos(100_000 * MS)), PeerFinding::Gone);
+        assert_eq!(liveness.check(report(0, PROBES, 60_000), true, Nanos(100_000 * MS)), PeerFinding::Gone);
     }
 
     #[test]
     fn bytes_that_come_spare_the_look_once() {
-        let mut pulse = Pulse::default();
-        pulse.heard();
-        assert!(pulse.spare());
-        assert!(!pulse.spare());
+        let mut liveness = PeerLiveness::default();
+        liveness.record_received();
+        assert!(liveness.take_received());
+        assert!(!liveness.take_received());
     }
 }

@@ -20,13 +20,13 @@ const SMALL_GROUP: usize = 64;
 
 /// The words of the notes: sixteen places in a line.
 #[derive(Clone, Copy, Debug)]
-pub struct Notes<'a> {
+pub struct LastCpus<'a> {
     lines: &'a Lines,
     first: usize,
     places: usize,
 }
 
-impl<'a> Notes<'a> {
+impl<'a> LastCpus<'a> {
     /// The notes of `places` places, in `lines` from line `first` on.
     #[inline]
     pub const fn new(lines: &'a Lines, first: usize, places: usize) -> Self {
@@ -61,15 +61,15 @@ impl<'a> Notes<'a> {
 
 /// A question of one waiter to the notes: may the awaited members be running?
 #[derive(Clone, Copy, Debug)]
-pub struct Whereabouts<'a> {
-    pub notes: Notes<'a>,
+pub struct LastCpuQuery<'a> {
+    pub last_cpus: LastCpus<'a>,
     pub place: usize,
     pub members: usize,
     /// The episode that this waiter waits for.
     pub episode: u32,
 }
 
-impl Whereabouts<'_> {
+impl LastCpuQuery<'_> {
     /// Whether no awaited member was last seen on this processor. In a crowded group, a member whose note has
     /// this episode has arrived and is not awaited any more.
     pub(crate) fn awaited_may_run(&self, crowded: bool) -> bool {
@@ -77,8 +77,8 @@ impl Whereabouts<'_> {
             return cfg!(loom) || !crowded;
         }
         let here = here();
-        (0..self.notes.places.min(SMALL_GROUP)).filter(|place| *place != self.place).all(|place| {
-            let note = self.notes.note(place).load(Ordering::Relaxed);
+        (0..self.last_cpus.places.min(SMALL_GROUP)).filter(|place| *place != self.place).all(|place| {
+            let note = self.last_cpus.note(place).load(Ordering::Relaxed);
             note & ((1 << CPU_BITS) - 1) != here
                 || (crowded && note >> CPU_BITS == self.episode << CPU_BITS >> CPU_BITS)
         })

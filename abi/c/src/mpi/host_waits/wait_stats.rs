@@ -62,7 +62,7 @@ pub(super) struct EndedWait {
 
 /// The waits of one call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct CallAccount {
+struct CallStats {
     calls: u64,
     waited: Nanos,
     slept: Nanos,
@@ -75,7 +75,7 @@ struct CallAccount {
 /// The number of numbers in an account.
 const NUMBERS: usize = 7;
 
-impl CallAccount {
+impl CallStats {
     fn add(&mut self, other: Self) {
         self.calls += other.calls;
         self.waited = other.waited.after(self.waited);
@@ -123,22 +123,22 @@ fn seconds(nanos: Nanos) -> f64 {
 
 /// The waits of one rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct WaitLedger {
+pub(crate) struct WaitStats {
     rank: u64,
     /// From the first entry to the end of MPI.
     lasted: Nanos,
-    calls: [CallAccount; WaitCall::ALL.len()],
+    calls: [CallStats; WaitCall::ALL.len()],
 }
 
 #[derive(Debug)]
-struct OwnLedger {
+struct OwnWaitStats {
     begun: Nanos,
-    ledger: WaitLedger,
+    wait_stats: WaitStats,
 }
 
-static OWN: Mutex<Option<OwnLedger>> = Mutex::new(None);
+static OWN: Mutex<Option<OwnWaitStats>> = Mutex::new(None);
 
-fn own() -> MutexGuard<'static, Option<OwnLedger>> {
+fn own() -> MutexGuard<'static, Option<OwnWaitStats>> {
     // a panic leaves no half-made entry: an entry is a few additions
     OWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -147,44 +147,44 @@ pub(super) fn is_wanted() -> bool {
     wanted::is_wanted()
 }
 
-fn change<T>(change: impl FnOnce(&mut OwnLedger) -> T) -> T {
+fn change<T>(change: impl FnOnce(&mut OwnWaitStats) -> T) -> T {
     let mut own = own();
-    let begin = || OwnLedger { begun: now(), ledger: WaitLedger::of(0) };
+    let begin = || OwnWaitStats { begun: now(), wait_stats: WaitStats::new(0) };
     change(own.get_or_insert_with(begin))
 }
 
-pub(super) fn enter(call: WaitCall, EndedWait { crowded, waited, slept }: EndedWait) {
-    let mut account = CallAccount { calls: 1, waited, slept, ..CallAccount::default() };
+pub(super) fn record(call: WaitCall, EndedWait { crowded, waited, slept }: EndedWait) {
+    let mut account = CallStats { calls: 1, waited, slept, ..CallStats::default() };
     if crowded {
         (account.crowded, account.crowded_waited) = (1, waited);
     }
-    change(|own| own.ledger.calls[call as usize].add(account));
+    change(|own| own.wait_stats.calls[call as usize].add(account));
 }
 
 /// A sample also counts as a call with its waiting time, so that the table's sums cover all waits of the
 /// program.
-pub(super) fn enter_sample(call: WaitCall, sampled: Nanos) {
-    let account = CallAccount { calls: 1, waited: sampled, samples: 1, sampled, ..CallAccount::default() };
-    change(|own| own.ledger.calls[call as usize].add(account));
+pub(super) fn record_sample(call: WaitCall, sampled: Nanos) {
+    let account = CallStats { calls: 1, waited: sampled, samples: 1, sampled, ..CallStats::default() };
+    change(|own| own.wait_stats.calls[call as usize].add(account));
 }
 
 pub(super) fn sample_is_due() -> bool {
     change(|own| {
-        let sampled: u64 = own.ledger.calls.iter().map(|account| account.sampled.0).sum();
+        let sampled: u64 = own.wait_stats.calls.iter().map(|account| account.sampled.0).sum();
         sampled.saturating_mul(SAMPLED) < now().since(own.begun).0
     })
 }
 
-impl WaitLedger {
-    fn of(rank: u64) -> Self {
-        Self { rank, lasted: Nanos::ZERO, calls: [CallAccount::default(); WaitCall::ALL.len()] }
+impl WaitStats {
+    fn new(rank: u64) -> Self {
+        Self { rank, lasted: Nanos::ZERO, calls: [CallStats::default(); WaitCall::ALL.len()] }
     }
 
     /// Takes this process's waits out of the ledger.
     pub(crate) fn take(rank: u64) -> Self {
         own().take().map_or_else(
-            || Self::of(rank),
-            |OwnLedger { begun, ledger }| Self { rank, lasted: now().since(begun), ..ledger },
+            || Self::new(rank),
+            |OwnWaitStats { begun, wait_stats }| Self { rank, lasted: now().since(begun), ..wait_stats },
         )
     }
 
@@ -203,14 +203,14 @@ impl WaitLedger {
         if !rest.is_empty() || !behind.is_empty() || accounts.len() != WaitCall::ALL.len() {
             return None;
         }
-        let mut ledger = Self { lasted: Nanos(lasted), ..Self::of(rank) };
-        for (account, numbers) in ledger.calls.iter_mut().zip(accounts) {
-            *account = CallAccount::from_numbers(*numbers);
+        let mut wait_stats = Self { lasted: Nanos(lasted), ..Self::new(rank) };
+        for (account, numbers) in wait_stats.calls.iter_mut().zip(accounts) {
+            *account = CallStats::from_numbers(*numbers);
         }
-        Some(ledger)
+        Some(wait_stats)
     }
 
-    fn sum(&self) -> CallAccount {
+    fn sum(&self) -> CallStats {
         total(self.calls.iter())
     }
 
@@ -219,14 +219,14 @@ impl WaitLedger {
     }
 }
 
-fn total<'a>(accounts: impl Iterator<Item = &'a CallAccount>) -> CallAccount {
-    accounts.fold(CallAccount::default(), |mut sum, account| {
+fn total<'a>(accounts: impl Iterator<Item = &'a CallStats>) -> CallStats {
+    accounts.fold(CallStats::default(), |mut sum, account| {
         sum.add(*account);
         sum
     })
 }
 
-fn accounts(calls: &[CallAccount; WaitCall::ALL.len()]) -> Vec<Value> {
+fn accounts(calls: &[CallStats; WaitCall::ALL.len()]) -> Vec<Value> {
     let used = WaitCall::ALL.into_iter().zip(calls).filter(|(_, account)| account.calls > 0);
     used.map(|(call, account)| {
         json!({
@@ -246,21 +246,21 @@ fn accounts(calls: &[CallAccount; WaitCall::ALL.len()]) -> Vec<Value> {
 
 /// The waits of a job.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct JobWaits(Vec<WaitLedger>);
+pub(crate) struct JobWaits(Vec<WaitStats>);
 
 impl JobWaits {
-    pub(crate) fn push(&mut self, ledger: WaitLedger) {
-        self.0.push(ledger);
+    pub(crate) fn push(&mut self, wait_stats: WaitStats) {
+        self.0.push(wait_stats);
     }
 
-    fn by_call(&self) -> [CallAccount; WaitCall::ALL.len()] {
-        std::array::from_fn(|call| total(self.0.iter().map(|ledger| &ledger.calls[call])))
+    fn by_call(&self) -> [CallStats; WaitCall::ALL.len()] {
+        std::array::from_fn(|call| total(self.0.iter().map(|wait_stats| &wait_stats.calls[call])))
     }
 
     pub(crate) fn json(&self) -> Value {
         json!({
             "waits": accounts(&self.by_call()),
-            "ranks": self.0.iter().map(WaitLedger::json).collect::<Vec<_>>(),
+            "ranks": self.0.iter().map(WaitStats::json).collect::<Vec<_>>(),
         })
     }
 }
@@ -295,16 +295,16 @@ impl fmt::Display for JobWaits {
         for (call, account) in used {
             row(f, call.name(), account)?;
         }
-        let mut ranks: Vec<&WaitLedger> = self.0.iter().collect();
-        ranks.sort_by_key(|ledger| (std::cmp::Reverse(ledger.sum().waited), ledger.rank));
+        let mut ranks: Vec<&WaitStats> = self.0.iter().collect();
+        ranks.sort_by_key(|wait_stats| (std::cmp::Reverse(wait_stats.sum().waited), wait_stats.rank));
         ranks.truncate(MAX_LINES);
-        ranks.sort_by_key(|ledger| ledger.rank);
-        for ledger in &ranks {
-            let sum = ledger.sum();
-            let (waited, lasted) = (seconds(sum.waited), seconds(ledger.lasted));
+        ranks.sort_by_key(|wait_stats| wait_stats.rank);
+        for wait_stats in &ranks {
+            let sum = wait_stats.sum();
+            let (waited, lasted) = (seconds(sum.waited), seconds(wait_stats.lasted));
             let crowded = percent((sum.crowded + sum.samples) as f64, sum.calls as f64);
             let share = percent(waited, lasted);
-            let (waited, lasted, rank) = (time(waited), time(lasted), ledger.rank);
+            let (waited, lasted, rank) = (time(waited), time(lasted), wait_stats.rank);
             writeln!(
                 f,
                 "  rank {rank} waited {waited} of {lasted} ({share}); {crowded} of its waits crowded"
@@ -318,7 +318,7 @@ impl fmt::Display for JobWaits {
     }
 }
 
-fn row(f: &mut fmt::Formatter<'_>, name: &str, account: CallAccount) -> fmt::Result {
+fn row(f: &mut fmt::Formatter<'_>, name: &str, account: CallStats) -> fmt::Result {
     let ours = account.calls - account.samples;
     let own = account.waited.since(account.sampled);
     let each = if ours > 0 { time(seconds(own) / ours as f64) } else { "-".to_owned() };
@@ -339,14 +339,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn ledger(rank: u64, call: WaitCall, account: CallAccount) -> WaitLedger {
-        let mut ledger = WaitLedger { lasted: Nanos::SECOND, ..WaitLedger::of(rank) };
-        ledger.calls[call as usize] = account;
-        ledger
+    fn wait_stats(rank: u64, call: WaitCall, account: CallStats) -> WaitStats {
+        let mut wait_stats = WaitStats { lasted: Nanos::SECOND, ..WaitStats::new(rank) };
+        wait_stats.calls[call as usize] = account;
+        wait_stats
     }
 
-    fn account() -> CallAccount {
-        CallAccount {
+    fn account() -> CallStats {
+        CallStats {
             calls: 1003,
             waited: Nanos(11_000_000),
             slept: Nanos(0),
@@ -360,8 +360,8 @@ mod tests {
     #[test]
     fn the_table_says_what_was_gained_against_samples_of_the_hosts_own_waits() {
         let mut job = JobWaits::default();
-        job.push(ledger(0, WaitCall::Recv, account()));
-        job.push(ledger(1, WaitCall::Recv, CallAccount::default()));
+        job.push(wait_stats(0, WaitCall::Recv, account()));
+        job.push(wait_stats(1, WaitCall::Recv, CallStats::default()));
         assert_eq!(
             job.to_string(),
             "waits of 2 ranks together\n\
@@ -380,9 +380,9 @@ mod tests {
 
     #[test]
     fn few_samples_say_nothing_and_a_loss_is_shown_as_one() {
-        let few = CallAccount { samples: MIN_SAMPLES - 1, ..account() };
+        let few = CallStats { samples: MIN_SAMPLES - 1, ..account() };
         assert_eq!(few.gained(), None);
-        let loss = CallAccount { sampled: Nanos(3), ..account() };
+        let loss = CallStats { sampled: Nanos(3), ..account() };
         assert!(loss.gained().is_some_and(|gained| gained < 0.0));
     }
 
@@ -390,7 +390,7 @@ mod tests {
     fn of_many_ranks_those_that_waited_longest_have_a_line() {
         let mut job = JobWaits::default();
         for rank in 0..20 {
-            job.push(ledger(rank, WaitCall::Wait, CallAccount { waited: Nanos(rank * 1000), ..account() }));
+            job.push(wait_stats(rank, WaitCall::Wait, CallStats { waited: Nanos(rank * 1000), ..account() }));
         }
         let said = job.to_string();
         assert!(
@@ -403,7 +403,7 @@ mod tests {
     #[test]
     fn without_waits_the_table_is_one_line() {
         let mut job = JobWaits::default();
-        job.push(WaitLedger::of(0));
+        job.push(WaitStats::new(0));
         assert_eq!(job.to_string(), "waits of 1 rank: none\n");
     }
 
@@ -411,13 +411,13 @@ mod tests {
         #[test]
         fn a_ledger_survives_the_journey(numbers in proptest::collection::vec(0_u64..1 << 40, NUMBERS)) {
             let numbers: [u64; NUMBERS] = numbers.try_into().expect("that many were drawn");
-            let sent = ledger(7, WaitCall::Probe, CallAccount::from_numbers(numbers));
-            prop_assert_eq!(WaitLedger::decode(&sent.encode()), Some(sent));
+            let sent = wait_stats(7, WaitCall::Probe, CallStats::from_numbers(numbers));
+            prop_assert_eq!(WaitStats::decode(&sent.encode()), Some(sent));
         }
 
         #[test]
         fn any_bytes_decode_or_do_not(bytes in proptest::collection::vec(any::<u8>(), 0..900)) {
-            let _ = WaitLedger::decode(&bytes);
+            let _ = WaitStats::decode(&bytes);
         }
     }
 }

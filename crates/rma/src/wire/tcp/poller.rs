@@ -9,7 +9,7 @@
 //! not to use: bytes on any connection wake a listener until the transport has read them, so a woken listener
 //! should make the transport read instead of listening on. Reference: epoll(7), eventfd(2).
 
-use super::patience::LearntPatience;
+use super::poll_budget::AdaptivePollBudget;
 use super::socket::Socket;
 use crate::wire::Bell;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -25,14 +25,14 @@ use unisono_linux::clock::{Nanos, now};
 use unisono_linux::poll::readable;
 
 /// The epoll data of the transport's bell; other values are peers.
-const BELL: u64 = u64::MAX;
+const BELL_TOKEN: u64 = u64::MAX;
 /// The sleep of a listener without a bell (ns) before it checks again. It has no bell only if the process has
 /// run out of descriptors.
-const SOON: Nanos = Nanos(1_000_000);
+const RECHECK_INTERVAL: Nanos = Nanos(1_000_000);
 const EVENTS: usize = 32;
 
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct Poller {
     epoll: OwnedFd,
     /// The transport's bell, an eventfd.
     inner: OwnedFd,
@@ -40,7 +40,7 @@ pub(crate) struct Door {
     /// Counts rings and reads, the events for which threads listen.
     events: AtomicU32,
     /// The poll budget of one listener. A second listener, such as the agent, does not poll.
-    patience: Mutex<LearntPatience>,
+    budget: Mutex<AdaptivePollBudget>,
 }
 
 /// The bells of listening threads, those in use and those to reuse.
@@ -67,40 +67,40 @@ fn silence(bell: &OwnedFd) {
     let _ = read(bell, &mut [0; 8]);
 }
 
-impl Door {
+impl Poller {
     /// For a member with `here` members on this host, itself included.
     pub(super) fn new(here: usize) -> io::Result<Self> {
         let (epoll, inner) = (epoll::create(CreateFlags::CLOEXEC)?, bell()?);
-        epoll::add(&epoll, &inner, EventData::new_u64(BELL), EventFlags::IN)?;
+        epoll::add(&epoll, &inner, EventData::new_u64(BELL_TOKEN), EventFlags::IN)?;
         let listeners = Listeners { asleep: Vec::new(), spare: vec![Arc::new(bell()?)] };
         Ok(Self {
             epoll,
             inner,
             listeners: Mutex::new(listeners),
             events: AtomicU32::new(0),
-            patience: Mutex::new(LearntPatience::new(here)),
+            budget: Mutex::new(AdaptivePollBudget::new(here)),
         })
     }
 
     /// Watches a peer's connection for incoming bytes.
-    pub(super) fn watch(&self, socket: &Socket, peer: usize) -> io::Result<()> {
+    pub(super) fn add(&self, socket: &Socket, peer: usize) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, socket, EventData::new_u64(peer as u64), EventFlags::IN)?)
     }
 
     /// Watches a connection for incoming bytes and, with `wants_room`, for room to send.
-    pub(super) fn change(&self, socket: &Socket, peer: usize, wants_room: bool) -> io::Result<()> {
+    pub(super) fn modify(&self, socket: &Socket, peer: usize, wants_room: bool) -> io::Result<()> {
         let flags = if wants_room { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
         Ok(epoll::modify(&self.epoll, socket, EventData::new_u64(peer as u64), flags)?)
     }
 
-    pub(super) fn forget(&self, socket: &Socket) {
+    pub(super) fn remove(&self, socket: &Socket) {
         // closing the socket would do the same
         let _ = epoll::delete(&self.epoll, socket);
     }
 
     /// Appends the connections that are ready to `ready`, and waits for them for at most `timeout`. Returns
     /// whether there was any event.
-    pub(super) fn attend(&self, timeout: Nanos, ready: &mut Vec<Ready>) -> io::Result<bool> {
+    pub(super) fn poll(&self, timeout: Nanos, ready: &mut Vec<Ready>) -> io::Result<bool> {
         let mut happened = [const { MaybeUninit::<Event>::uninit() }; EVENTS];
         let timeout = Timespec::try_from(Duration::from(timeout)).map_err(io::Error::other)?;
         let happened = match epoll::wait(&self.epoll, &mut happened, Some(&timeout)) {
@@ -110,7 +110,7 @@ impl Door {
         };
         for event in &*happened {
             let (flags, data) = (event.flags, event.data.u64());
-            if data == BELL {
+            if data == BELL_TOKEN {
                 silence(&self.inner);
                 continue;
             }
@@ -123,7 +123,7 @@ impl Door {
     }
 }
 
-impl Door {
+impl Poller {
     fn listeners(&self) -> MutexGuard<'_, Listeners> {
         // Nothing panics with the lock held.
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
@@ -131,7 +131,7 @@ impl Door {
 
     /// Makes listeners check: their bytes may have been read. The lock orders this with
     /// [`sleep`](Self::sleep): a listener that is not in the list yet finds the count changed.
-    pub(super) fn announce(&self) {
+    pub(super) fn notify_listeners(&self) {
         self.events.fetch_add(1, Ordering::Relaxed);
         for bell in &self.listeners().asleep {
             // the write fails only on a full counter, which rings already
@@ -140,7 +140,7 @@ impl Door {
     }
 
     /// Sleeps until a connection is ready or the transport's bell is rung.
-    pub(crate) fn await_ready(&self) {
+    pub(crate) fn wait_ready(&self) {
         // the caller checks again, whether it was woken or failed
         let _ = readable([self.epoll.as_fd()], None);
     }
@@ -150,20 +150,20 @@ impl Door {
         !matches!(readable([self.epoll.as_fd()], Some(Duration::ZERO)), Ok([false]))
     }
 
-    fn sleep(&self, seen: u32, until: Option<Nanos>) {
+    fn sleep(&self, last_events: u32, until: Option<Nanos>) {
         let mut listeners = self.listeners();
         // Without a bell of its own it checks again soon.
         let own = listeners.spare.pop().or_else(|| bell().ok().map(Arc::new));
         listeners.asleep.extend(own.clone());
         drop(listeners);
-        if self.events() == seen {
-            let soon = own.is_none().then(|| SOON.after(now()));
-            let until = until.into_iter().chain(soon).min();
-            let patience = until.map(|until| Duration::from(until.since(now())));
+        if self.events() == last_events {
+            let recheck = own.is_none().then(|| RECHECK_INTERVAL.after(now()));
+            let until = until.into_iter().chain(recheck).min();
+            let budget = until.map(|until| Duration::from(until.since(now())));
             // the caller checks again, whether it was woken or failed
             let _ = match &own {
-                Some(own) => readable([self.epoll.as_fd(), own.as_fd()], patience).map(drop),
-                None => readable([self.epoll.as_fd()], patience).map(drop),
+                Some(own) => readable([self.epoll.as_fd(), own.as_fd()], budget).map(drop),
+                None => readable([self.epoll.as_fd()], budget).map(drop),
             };
         }
         if let Some(own) = own {
@@ -175,32 +175,32 @@ impl Door {
     }
 }
 
-impl Bell for Door {
+impl Bell for Poller {
     fn ring(&self) {
         // the write fails only on a full counter, which rings already
         let _ = write(&self.inner, &1_u64.to_ne_bytes());
-        self.announce();
+        self.notify_listeners();
     }
 
     fn events(&self) -> u32 {
         self.events.load(Ordering::Relaxed)
     }
 
-    fn listen(&self, seen: u32, until: Option<Nanos>) -> Nanos {
-        let mut patience = self.patience.try_lock().ok();
-        if let Some(patience) = &mut patience {
-            patience.begin();
-            while patience.polls() && until.is_none_or(|until| now() < until) {
-                if self.events() != seen || self.is_ready() {
-                    patience.paid();
+    fn listen(&self, last_events: u32, until: Option<Nanos>) -> Nanos {
+        let mut budget = self.budget.try_lock().ok();
+        if let Some(budget) = &mut budget {
+            budget.start_wait();
+            while budget.is_left() && until.is_none_or(|until| now() < until) {
+                if self.events() != last_events || self.is_ready() {
+                    budget.poll_succeeded();
                     return Nanos::ZERO;
                 }
             }
         }
         let before = now();
-        self.sleep(seen, until);
-        if let Some(patience) = &mut patience {
-            patience.ended();
+        self.sleep(last_events, until);
+        if let Some(budget) = &mut budget {
+            budget.slept();
         }
         now().since(before)
     }

@@ -8,39 +8,44 @@ use std::time::{Duration, Instant};
 use unisono_sync::Lines;
 
 /// Leaked: a crowd lives as long as its process.
-fn crowd(members: usize, full: bool) -> Vec<MpiCrowd> {
+fn ranks(members: usize, oversubscribed: bool) -> Vec<HostRanks> {
     let lines: &'static Lines = Box::leak(Box::new(Lines::on_heap(SHARED + members)));
     let first: *const CacheLine = lines.line(0);
     // SAFETY: these are the lines of the array, which was leaked.
     let lines = unsafe { std::slice::from_raw_parts(first, SHARED + members) };
-    let of = |member| MpiCrowd { lines, member, longest_nap: MAX_NAP, full: AtomicBool::new(full) };
+    let of = |member| HostRanks {
+        lines,
+        member,
+        max_nap: MAX_NAP,
+        oversubscribed: AtomicBool::new(oversubscribed),
+    };
     (0..members).map(of).collect()
 }
 
 /// Puts the regime to sleep: two long yields do that.
-fn beside_foreign_load(crowd: &MpiCrowd) {
+fn beside_foreign_load(ranks: &HostRanks) {
     for milliseconds in [1_000_u64, 1_005] {
-        crowd.regime().yield_took_long(Nanos(milliseconds * 1_000_000));
+        ranks.regime().yield_took_long(Nanos(milliseconds * 1_000_000));
     }
-    assert!(crowd.regime().is_asleep());
+    assert!(ranks.regime().is_asleep());
 }
 
 #[test]
 fn a_wait_asks_until_the_answer_is_yes_and_not_once_more() {
-    for full in [false, true] {
+    for oversubscribed in [false, true] {
         for asleep in [false, true] {
-            let crowd = &crowd(2, full)[1];
+            let ranks = &ranks(2, oversubscribed)[1];
             if asleep {
-                beside_foreign_load(crowd);
+                beside_foreign_load(ranks);
             }
             for needed in [1, 2, 7, 5_000] {
                 let needed = if asleep { needed.min(4) } else { needed };
                 let mut asked = 0;
-                crowd.wait(WaitKind::Directed, 0, || {
+                ranks.wait(WaitKind::Directed, 0, || {
                     asked += 1;
                     asked == needed
                 });
-                assert_eq!(asked, needed, "full {full}, asleep {asleep}");
+                assert_eq!(asked, needed, "full {oversubscribed}, asleep {asleep}");
             }
         }
     }
@@ -49,9 +54,9 @@ fn a_wait_asks_until_the_answer_is_yes_and_not_once_more() {
 #[test]
 fn a_rank_that_naps_is_woken_by_a_bell_of_its_kind_and_counts_only_while_it_naps() {
     for (kind, undirected) in [(WaitKind::Directed, 0), (WaitKind::Undirected, 1)] {
-        let mut crowd = crowd(2, true);
-        let ringing = crowd.pop().expect("two members");
-        let sleeping = crowd.pop().expect("one member");
+        let mut ranks = ranks(2, true);
+        let ringing = ranks.pop().expect("two members");
+        let sleeping = ranks.pop().expect("one member");
         beside_foreign_load(&ringing);
         let shared = &ringing.lines[1];
         let (asked, arrived) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
@@ -67,8 +72,8 @@ fn a_rank_that_naps_is_woken_by_a_bell_of_its_kind_and_counts_only_while_it_naps
             assert!(begun.elapsed() < Duration::from_secs(60), "it does not ask");
             thread::yield_now();
         }
-        assert_eq!(shared.word(NAPPING).load(Ordering::SeqCst), 1);
-        assert_eq!(shared.word(UNDIRECTED).load(Ordering::SeqCst), undirected);
+        assert_eq!(shared.word(SLEEPING_RANKS).load(Ordering::SeqCst), 1);
+        assert_eq!(shared.word(UNDIRECTED_SLEEPERS).load(Ordering::SeqCst), undirected);
         arrived.store(true, Ordering::SeqCst);
         if kind == WaitKind::Directed {
             ringing.ring(0);
@@ -77,16 +82,16 @@ fn a_rank_that_naps_is_woken_by_a_bell_of_its_kind_and_counts_only_while_it_naps
         }
         let wait = sleeper.join().expect("it does not panic");
         assert!(wait.slept > Nanos::ZERO, "it asked {asked:?} times and never slept");
-        assert_eq!(shared.word(NAPPING).load(Ordering::SeqCst), 0);
-        assert_eq!(shared.word(UNDIRECTED).load(Ordering::SeqCst), 0);
+        assert_eq!(shared.word(SLEEPING_RANKS).load(Ordering::SeqCst), 0);
+        assert_eq!(shared.word(UNDIRECTED_SLEEPERS).load(Ordering::SeqCst), 0);
     }
 }
 
 #[test]
 fn naps_grow_to_their_longest_and_no_further() {
-    let crowd = &crowd(2, true)[0];
+    let ranks = &ranks(2, true)[0];
     let mut watch =
-        Questions { crowd, question: || false, nap: FIRST_NAP, longest: Nanos(350_000), rings_left: 0 };
+        CompletionWatch { ranks, question: || false, nap: FIRST_NAP, longest: Nanos(350_000), rings_left: 0 };
     let mut naps = Vec::new();
     for _ in 0..4 {
         naps.push(watch.nap.0 / 1_000);
@@ -97,11 +102,11 @@ fn naps_grow_to_their_longest_and_no_further() {
 
 #[test]
 fn a_wait_within_a_wait_is_possible() {
-    let crowd = &crowd(2, true)[0];
+    let ranks = &ranks(2, true)[0];
     let mut outer = 0;
-    crowd.wait(WaitKind::Directed, 0, || {
+    ranks.wait(WaitKind::Directed, 0, || {
         let mut inner = 0;
-        crowd.wait(WaitKind::Directed, 0, || {
+        ranks.wait(WaitKind::Directed, 0, || {
             inner += 1;
             inner == 3
         });
@@ -113,5 +118,5 @@ fn a_wait_within_a_wait_is_possible() {
 
 #[test]
 fn bells_of_ranks_that_are_none_are_silent() {
-    crowd(2, true)[0].ring(7);
+    ranks(2, true)[0].ring(7);
 }

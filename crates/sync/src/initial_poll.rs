@@ -14,10 +14,10 @@
 //!   far  (median)                       243              216        129
 //! ```
 //! The host decides how far apart the two processors are, exposes it to no guest, and may change it while the
-//! program runs. So one of the two waiters measures: it times [`Stretch`]es of episodes, and now and then
-//! tries the other way. Both waiters poll in the way that it decides. If each decided for itself, the
-//! partner's choice would change the measurement, and the pair could settle on a mixture that is slower than
-//! either way.
+//! program runs. So one of the two waiters measures: it times batches of episodes ([`EpisodeBatch`]), and now
+//! and then tries the other way. Both waiters poll in the way that it decides. If each decided for itself,
+//! the partner's choice would change the measurement, and the pair could settle on a mixture that is slower
+//! than either way.
 
 use crate::atomics::{AtomicU32, Ordering, pause, ticks};
 use crate::flag::Flag;
@@ -31,7 +31,7 @@ const POLLS: u32 = if cfg!(loom) { 1 } else { 64 };
 
 /// How the first polls of a wait are made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Glance {
+pub enum InitialPoll {
     /// A pause before each poll. Polling without a pause takes the line away from the thread that is about to
     /// store into it.
     #[default]
@@ -43,7 +43,7 @@ pub enum Glance {
     Reading,
 }
 
-impl WaitPolicy for Glance {
+impl WaitPolicy for InitialPoll {
     #[inline]
     fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, _watch: &mut W) -> WatchVerdict {
         let some = match self {
@@ -69,62 +69,63 @@ fn pauses() -> bool {
     false
 }
 
-/// A number of episodes for the fast path: each starts with a glance, and nothing has to be noted or learnt.
+/// A number of episodes for the fast path: each starts with an initial poll, and nothing has to be noted or
+/// learnt.
 #[derive(Debug, Default)]
-pub struct Stretch {
-    given: u32,
+pub struct EpisodeBatch {
+    size: u32,
     left: u32,
-    pub glance: Glance,
+    pub initial_poll: InitialPoll,
     /// The measured costs of the two ways; only for an exchange through one line.
     exchange: Option<Trials>,
     began: Ticks,
 }
 
-/// The shortest stretch (episodes) whose cost is measured: reading the clock twice costs as much as one
+/// The shortest batch (episodes) whose cost is measured: reading the clock twice costs as much as one
 /// episode.
 const MIN_EPISODES: u32 = 32;
 
-impl Stretch {
+impl EpisodeBatch {
     /// For two participants that exchange signals through one line.
-    pub fn of_exchange() -> Self {
-        Self { glance: Glance::Taking, exchange: Some(Trials::default()), ..Self::default() }
+    pub fn for_exchange() -> Self {
+        Self { initial_poll: InitialPoll::Taking, exchange: Some(Trials::default()), ..Self::default() }
     }
 
-    /// Starts a stretch of `episodes` episodes. In an exchange the participant that `decides` chooses the way
+    /// Starts a batch of `episodes` episodes. In an exchange the participant that `decides` chooses the way
     /// in which both poll, and stores it in `decision`.
     #[inline]
-    pub fn give(&mut self, episodes: u32, decides: bool, decision: &AtomicU32) {
-        (self.given, self.left) = (episodes, episodes);
+    pub fn start(&mut self, episodes: u32, decides: bool, decision: &AtomicU32) {
+        (self.size, self.left) = (episodes, episodes);
         let Some(trials) = &mut self.exchange else { return };
         if cfg!(loom) || episodes < MIN_EPISODES {
             return;
         }
         if decides {
-            let glance = trials.choose();
-            if glance != self.glance {
-                self.glance = glance;
-                decision.store(u32::from(glance == Glance::Reading), Ordering::Relaxed);
+            let initial_poll = trials.choose();
+            if initial_poll != self.initial_poll {
+                self.initial_poll = initial_poll;
+                decision.store(u32::from(initial_poll == InitialPoll::Reading), Ordering::Relaxed);
             }
             self.began = ticks();
         } else {
             let reading = decision.load(Ordering::Relaxed) != 0;
-            self.glance = if reading { Glance::Reading } else { Glance::Taking };
+            self.initial_poll = if reading { InitialPoll::Reading } else { InitialPoll::Taking };
         }
     }
 
-    /// Takes an episode of the stretch, if any is left.
+    /// Takes an episode of the batch, if any is left.
     #[inline]
     #[must_use]
-    pub fn take(&mut self) -> bool {
+    pub fn take_episode(&mut self) -> bool {
         let left = self.left.checked_sub(1);
         self.left = left.unwrap_or(0);
         left.is_some()
     }
 
-    /// Ends the stretch; returns how many of its episodes were taken.
+    /// Ends the batch; returns how many of its episodes were taken.
     #[inline]
     pub fn end(&mut self) -> u32 {
-        let used = self.given - self.left;
+        let used = self.size - self.left;
         if used >= MIN_EPISODES
             && self.began != Ticks(0)
             && let Some(trials) = &mut self.exchange
@@ -132,7 +133,7 @@ impl Stretch {
             trials.learn(ticks().since(self.began).0 / u64::from(used));
             self.began = Ticks(0);
         }
-        (self.given, self.left) = (0, 0);
+        (self.size, self.left) = (0, 0);
         used
     }
 }
@@ -144,30 +145,30 @@ struct Trials {
     taking: u64,
     reading: u64,
     reads: bool,
-    /// The other participant adopts a new way up to one stretch later, so the first stretch after a change
+    /// The other participant adopts a new way up to one batch later, so the first batch after a change
     /// measures a mixture.
     changed: bool,
-    stretches: u32,
+    batches: u32,
 }
 
-/// The dearer way is tried in two successive stretches of this many: 3 % of the time. A way that costs five
+/// The dearer way is tried in two successive batches of this many: 3 % of the time. A way that costs five
 /// times as much (the largest measured ratio: 216 against 42 ns) then adds 12 % at worst.
-const TRIED_EVERY: u32 = 64;
+const TRIAL_INTERVAL: u32 = 64;
 /// Costs are kept in fractions of a tick, so that integer rounding does not stop the smoothing.
 const FRACTION: u64 = 64;
 
 impl Trials {
-    /// The way to poll during the next stretch.
-    fn choose(&mut self) -> Glance {
-        self.stretches = self.stretches.wrapping_add(1);
-        let other = self.stretches % TRIED_EVERY < 2 && self.stretches >= TRIED_EVERY;
+    /// The way to poll during the next batch.
+    fn choose(&mut self) -> InitialPoll {
+        self.batches = self.batches.wrapping_add(1);
+        let other = self.batches % TRIAL_INTERVAL < 2 && self.batches >= TRIAL_INTERVAL;
         let reads = (self.reading < self.taking) != other;
         self.changed = reads != self.reads;
         self.reads = reads;
-        if reads { Glance::Reading } else { Glance::Taking }
+        if reads { InitialPoll::Reading } else { InitialPoll::Taking }
     }
 
-    /// Records that an episode of the stretch took `ticks` on average.
+    /// Records that an episode of the batch took `ticks` on average.
     fn learn(&mut self, ticks: u64) {
         if self.changed {
             return;
@@ -177,7 +178,7 @@ impl Trials {
         *known = match *known {
             0 => cost,
             more if cost < more => more.midpoint(cost),
-            // A stretch that was interrupted, or spent computing, must not raise the cost at once.
+            // A batch that was interrupted, or spent computing, must not raise the cost at once.
             less => less + (cost.min(less.saturating_mul(2)) - less) / 4,
         };
     }
@@ -187,28 +188,28 @@ impl Trials {
 mod tests {
     use super::*;
 
-    /// The way chosen in most of 1,000 stretches, if the two ways have these costs.
-    fn mostly(trials: &mut Trials, taking: u64, reading: u64) -> Glance {
+    /// The way chosen in most of 1,000 batches, if the two ways have these costs.
+    fn mostly(trials: &mut Trials, taking: u64, reading: u64) -> InitialPoll {
         let mut reads = 0;
         for _ in 0..1000 {
-            let glance = trials.choose();
-            reads += u32::from(glance == Glance::Reading);
-            trials.learn(if glance == Glance::Reading { reading } else { taking });
+            let initial_poll = trials.choose();
+            reads += u32::from(initial_poll == InitialPoll::Reading);
+            trials.learn(if initial_poll == InitialPoll::Reading { reading } else { taking });
         }
         assert!(reads > 0 && reads < 1000, "the other way is tried now and then");
-        if reads > 500 { Glance::Reading } else { Glance::Taking }
+        if reads > 500 { InitialPoll::Reading } else { InitialPoll::Taking }
     }
 
     #[test]
     fn the_way_that_costs_less_is_found_and_found_again_when_that_changes() {
         let mut trials = Trials::default();
-        assert_eq!(mostly(&mut trials, 420, 280), Glance::Reading);
-        assert_eq!(mostly(&mut trials, 1290, 2160), Glance::Taking);
-        assert_eq!(mostly(&mut trials, 420, 280), Glance::Reading);
+        assert_eq!(mostly(&mut trials, 420, 280), InitialPoll::Reading);
+        assert_eq!(mostly(&mut trials, 1290, 2160), InitialPoll::Taking);
+        assert_eq!(mostly(&mut trials, 420, 280), InitialPoll::Reading);
     }
 
     #[test]
-    fn one_interrupted_stretch_changes_little() {
+    fn one_interrupted_batch_changes_little() {
         let mut trials = Trials::default();
         mostly(&mut trials, 420, 280);
         let before = trials.reading;
@@ -218,27 +219,27 @@ mod tests {
     }
 
     #[test]
-    fn the_first_stretch_after_a_change_is_not_believed() {
+    fn the_first_batch_after_a_change_is_not_believed() {
         let mut trials = Trials::default();
-        assert_eq!(trials.choose(), Glance::Taking);
+        assert_eq!(trials.choose(), InitialPoll::Taking);
         trials.learn(420);
-        assert_eq!(trials.choose(), Glance::Reading);
+        assert_eq!(trials.choose(), InitialPoll::Reading);
         trials.learn(1); // the other participant still takes the line
         assert_eq!(trials.reading, 0);
-        assert_eq!(trials.choose(), Glance::Reading);
+        assert_eq!(trials.choose(), InitialPoll::Reading);
         trials.learn(280);
         assert_eq!(trials.reading, 280 * FRACTION);
     }
 
     #[test]
-    fn both_of_an_exchange_look_the_way_that_one_of_them_decides() {
+    fn both_of_an_exchange_poll_the_way_that_one_of_them_decides() {
         let decision = AtomicU32::new(0);
-        let (mut one, mut other) = (Stretch::of_exchange(), Stretch::of_exchange());
+        let (mut one, mut other) = (EpisodeBatch::for_exchange(), EpisodeBatch::for_exchange());
         for _ in 0..1000 {
-            one.give(MIN_EPISODES, true, &decision);
-            other.give(MIN_EPISODES, false, &decision);
-            assert_eq!(one.glance, other.glance);
-            while one.take() && other.take() {}
+            one.start(MIN_EPISODES, true, &decision);
+            other.start(MIN_EPISODES, false, &decision);
+            assert_eq!(one.initial_poll, other.initial_poll);
+            while one.take_episode() && other.take_episode() {}
             assert_eq!((one.end(), other.end()), (MIN_EPISODES, MIN_EPISODES));
         }
     }

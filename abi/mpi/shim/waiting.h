@@ -5,8 +5,8 @@
  * A waiting call polls the host MPI for completion, and libunisono decides how the rank waits between two
  * polls. Requests, statuses, errors and the order of messages remain the host MPI's.
  */
-#ifndef UNISONO_MPI_CROWDED_H
-#define UNISONO_MPI_CROWDED_H
+#ifndef UNISONO_MPI_WAITING_H
+#define UNISONO_MPI_WAITING_H
 
 #include "shim.h"
 
@@ -16,77 +16,77 @@ extern bool waits_served;
 extern bool ranks_outnumber;
 /* Whether --stats counts and samples waits. */
 extern bool waits_counted;
-/* The number of napping ranks of this host, and whether a rank has ever napped. */
-extern const _Atomic uint32_t *napping, *napped;
+/* The number of sleeping ranks of this host, and whether a rank has ever slept. */
+extern const _Atomic uint32_t *sleeping_ranks, *ranks_have_slept;
 /* Set by a call whose completion may depend on more than a message to this thread. */
-extern _Thread_local bool undirected;
+extern _Thread_local bool needs_other_ranks;
 
-/* A question to the host MPI. `done` becomes 1 when the call is complete, also when it fails. */
-struct question {
+/* The result of a poll. `done` becomes 1 when the call is complete, also when it fails. */
+struct completion {
 	int done, code;
 };
 
-/* A question about a request of the call's own, without a status. */
-struct request_question {
-	struct question question;
+/* A request of the call's own that is polled, without a status. */
+struct polled_request {
+	struct completion completion;
 	MPI_Request request;
 };
 
-int ask_request(void *request_question);
+int poll_request(void *polled_request);
 
-void await_slowly(unisono_mpi_wait_call call, unisono_mpi_wait_kind kind, unisono_mpi_question ask,
-		  struct question *question);
-void await_is_over(void);
+void await_slow(unisono_mpi_wait_call call, unisono_mpi_wait_kind kind, unisono_mpi_question poll,
+		struct completion *completion);
+void await_ended(void);
 
-/* Waits until `ask` has set question->done. */
-static inline int await(unisono_mpi_wait_call call, unisono_mpi_wait_kind kind, unisono_mpi_question ask,
-			struct question *question)
+/* Waits until `poll` has set completion->done. */
+static inline int await(unisono_mpi_wait_call call, unisono_mpi_wait_kind kind, unisono_mpi_question poll,
+			struct completion *completion)
 {
-	extern _Thread_local unsigned waits_passed;
+	extern _Thread_local unsigned immediate_waits;
 
-	if (LIKELY(!waits_counted) && LIKELY(ask(question)))
-		waits_passed++;
+	if (LIKELY(!waits_counted) && LIKELY(poll(completion)))
+		immediate_waits++;
 	else
-		await_slowly(call, kind, ask, question);
-	if (UNLIKELY(atomic_load_explicit(napping, memory_order_relaxed)))
-		await_is_over();
-	return question->code;
+		await_slow(call, kind, poll, completion);
+	if (UNLIKELY(atomic_load_explicit(sleeping_ranks, memory_order_relaxed)))
+		await_ended();
+	return completion->code;
 }
 
 /*
  * Whether Unisono serves this wait. While each rank has a processor to itself, Unisono cannot improve on the
- * host's own calls, but these do not notice when other programs arrive. So every MAX_BYTES_SCANNED-th wait is
+ * host's own calls, but these do not notice when other programs arrive. So every CHECK_INTERVAL-th wait is
  * served as a check. After a served wait that lasted long, Unisono serves the next waits too.
  */
-enum { MAX_BYTES_SCANNED = 16 };
-static inline bool wait_is_ours(void)
+enum { CHECK_INTERVAL = 16 };
+static inline bool serves_wait(void)
 {
-	extern _Thread_local unsigned waits_ours, waits_seen;
+	extern _Thread_local unsigned waits_to_serve, unserved_waits;
 
 	if (UNLIKELY(!waits_served))
 		return false;
 	if (ranks_outnumber || UNLIKELY(waits_counted))
 		return true;
-	if (waits_ours) {
-		waits_ours--;
+	if (waits_to_serve) {
+		waits_to_serve--;
 		return true;
 	}
-	return UNLIKELY(++waits_seen % MAX_BYTES_SCANNED == 0);
+	return UNLIKELY(++unserved_waits % CHECK_INTERVAL == 0);
 }
 
 /* The kind of this thread's wait for requests. */
 static inline unisono_mpi_wait_kind kind_of_requests(void)
 {
-	return undirected ? UNISONO_MPI_WAIT_KIND_UNDIRECTED : UNISONO_MPI_WAIT_KIND_DIRECTED;
+	return needs_other_ranks ? UNISONO_MPI_WAIT_KIND_UNDIRECTED : UNISONO_MPI_WAIT_KIND_DIRECTED;
 }
 
-void ring_slowly(MPI_Comm comm, int rank);
+void ring_slow(MPI_Comm comm, int rank);
 
-/* Wakes a rank after a message was sent to it, because the rank may be napping. */
+/* Wakes a rank after a message was sent to it, because the rank may sleep. */
 static inline void ring(MPI_Comm comm, int rank)
 {
-	if (UNLIKELY(atomic_load_explicit(napping, memory_order_relaxed)))
-		ring_slowly(comm, rank);
+	if (UNLIKELY(atomic_load_explicit(sleeping_ranks, memory_order_relaxed)))
+		ring_slow(comm, rank);
 }
 
 /* Whether the host MPI yields by itself. Its waits then stay unchanged, and --stats only times them. */
@@ -116,7 +116,7 @@ extern bool waits_only_timed;
 struct order;
 
 /* The record of a communicator. */
-struct fellows {
+struct comm_record {
 	int size;
 	bool all_here;	/* an intracommunicator whose ranks are all on this host */
 	unsigned calls; /* collective calls that could be served, the same number at all members */
@@ -124,20 +124,27 @@ struct fellows {
 	unsigned members[]; /* by rank: its place among the ranks of this host, or NOT_HERE */
 };
 enum { NOT_HERE = ~0u };
-struct fellows *fellows_of(MPI_Comm comm);
+struct comm_record *comm_record_of(MPI_Comm comm);
+
+/* host_ranks.c */
+bool host_places(MPI_Group group, int count, unsigned *members);
+unsigned world_place(int rank);
 
 /* Longer collectives were not measured, so they stay the host's. */
 enum { MAX_COLLECTIVE_BYTES = 1024 };
 
-/* collectives.c: waits for a collective whose start returned `code`. */
-int finish_collective(unisono_mpi_wait_call call, int code, struct request_question *asked);
+/* host_ranks.c: waits for a collective whose start returned `code`. */
+int finish_collective(unisono_mpi_wait_call call, int code, struct polled_request *request);
 
 /*
  * orders.c: whether both forms of MPI_Allreduce are known to add in the same order, for `count` numbers of a
  * type (double if `wide`, else float). Collective. Returns an error code of the host MPI.
  */
-int order_is_one(struct fellows *fellows, MPI_Datatype type, int count, bool wide, MPI_Comm comm,
-		 bool *is_one);
-void orders_forgotten(struct order *order);
+int order_is_same(struct comm_record *record, MPI_Datatype type, int count, bool wide, MPI_Comm comm,
+		  bool *same_order);
+void orders_free(struct order *order);
+
+/* collectives.c */
+int barrier_of_host(MPI_Comm comm);
 
 #endif

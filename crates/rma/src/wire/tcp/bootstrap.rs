@@ -2,19 +2,19 @@
 //!
 //! A rank first connects to all lower ranks, one after the other, and then accepts all higher ranks. Rank 0
 //! only accepts, so the last wait of the chain is always served. Where only rank 0's address is known
-//! ([`ListeningSeat::gather`]), all ranks meet rank 0 first. Each handshake gives rank 0 the address at which
-//! the other rank listens, and rank 0 distributes the list when all have connected. A rank that is connected
-//! to all others closes its listening socket: afterwards there is nothing to connect to.
+//! ([`JobListener::connect_through`]), all ranks meet rank 0 first. Each handshake gives rank 0 the address
+//! at which the other rank listens, and rank 0 distributes the list when all have connected. A rank that is
+//! connected to all others closes its listening socket: afterwards there is nothing to connect to.
 //!
-//! Cost: a connection a pair of ranks. Strangers are connections that have proved nothing yet. A rank keeps
-//! at most [`STRANGERS`] of them, each for at most [`MOMENT`]. When a rank has this many and another process
-//! connects, it drops the oldest stranger. A stranger costs some time of the accepting rank and 200 bytes,
-//! nothing else. A member whose connection was dropped connects again. When not to use: for thousands of
-//! ranks, because they have too many pairs for any connection-per-pair design.
+//! Cost: a connection a pair of ranks. A connection is unauthenticated until it has proved the key. A rank
+//! keeps at most [`MAX_UNAUTHENTICATED`] of them, each for at most [`HANDSHAKE_TIMEOUT`]. When a rank has
+//! this many and another process connects, it drops the oldest one. Such a connection costs some time of the
+//! accepting rank and 200 bytes, nothing else. A member whose connection was dropped connects again. When not
+//! to use: for thousands of ranks, because they have too many pairs for any connection-per-pair design.
 
 use super::handshake::{
-    ADDRESS, Acceptor, AcceptorStep, CHALLENGE, Connector, Guest, JoinVerdict, Nonce, Own, read_address,
-    write_address,
+    ADDRESS, Acceptor, AcceptorStep, CHALLENGE, Connector, JoinRequest, JoinVerdict, LocalIdentity, Nonce,
+    read_address, write_address,
 };
 use crate::model::{Error, JobMembership, Key};
 use rustix::net::{RecvFlags, recv};
@@ -29,17 +29,18 @@ use unisono_linux::poll::{readable, readable_of};
 
 /// The largest number of connections that may be open before they have proved anything: far fewer than the
 /// descriptors of a process (1,024).
-const STRANGERS: usize = 64;
-/// The longest time for a stranger's handshake: two round trips, on a busy host seconds.
-const MOMENT: Nanos = Nanos(5_000_000_000);
-/// The age from which a stranger may be dropped for another: longer than the round trips of a handshake.
-const GRACE: Nanos = Nanos(200_000_000);
+const MAX_UNAUTHENTICATED: usize = 64;
+/// The longest time for a handshake: two round trips, on a busy host seconds.
+const HANDSHAKE_TIMEOUT: Nanos = Nanos(5_000_000_000);
+/// The age from which an unauthenticated connection may be dropped for another: longer than the round trips
+/// of a handshake.
+const MIN_EVICTION_AGE: Nanos = Nanos(200_000_000);
 /// The pause before a refused connection is tried again.
-const AGAIN: Duration = Duration::from_millis(20);
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A member that listens, but has not met the others.
 #[derive(Debug)]
-pub struct ListeningSeat {
+pub struct JobListener {
     place: JobMembership,
     listener: TcpListener,
     address: SocketAddr,
@@ -48,10 +49,10 @@ pub struct ListeningSeat {
 /// The connections of a member, by rank; none to itself.
 pub(super) type Streams = Vec<Option<TcpStream>>;
 
-impl ListeningSeat {
+impl JobListener {
     /// Listens at `address`, and nowhere else; port 0 takes a free port. Fails with [`Error::System`] when
     /// listening there fails; [`Error::Job`] for a rank outside the job.
-    pub fn take(place: JobMembership, address: SocketAddr) -> Result<Self, Error> {
+    pub fn bind(place: JobMembership, address: SocketAddr) -> Result<Self, Error> {
         if place.rank.index() >= place.size {
             return Err(Error::Job(format!(
                 "rank {} in a job of {}",
@@ -77,7 +78,7 @@ impl ListeningSeat {
     }
 
     /// Meets all others at known addresses.
-    pub(super) fn meet_at(self, addresses: &[SocketAddr], until: Nanos) -> Result<Streams, Error> {
+    pub(super) fn streams_to(self, addresses: &[SocketAddr], until: Nanos) -> Result<Streams, Error> {
         if addresses.len() != self.place.size {
             return Err(Error::Job(format!(
                 "{} for a job of {}; give one a rank",
@@ -94,31 +95,31 @@ impl ListeningSeat {
                 self.address
             )));
         }
-        let mut streams = self.nobody();
+        let mut streams = self.no_streams();
         for lower in 0..self.place.rank.index() {
-            streams[lower] = Some(self.connect(lower, addresses[lower], until)?);
+            streams[lower] = Some(self.connect_to(lower, addresses[lower], until)?);
         }
         self.accept(&mut streams, until)?;
         Ok(streams)
     }
 
     /// Meets all others through rank 0, which listens at `root`.
-    pub(super) fn meet_through(self, root: SocketAddr, until: Nanos) -> Result<Streams, Error> {
+    pub(super) fn streams_through(self, root: SocketAddr, until: Nanos) -> Result<Streams, Error> {
         let (rank, size) = (self.place.rank.index(), self.place.size);
-        let mut streams = self.nobody();
+        let mut streams = self.no_streams();
         if rank == 0 {
             let addresses = self.accept(&mut streams, until)?;
             let list: Vec<u8> = addresses.into_iter().flat_map(write_address).collect();
             for (rank, stream) in streams.iter_mut().enumerate() {
                 let Some(stream) = stream else { continue };
                 stream
-                    .set_write_timeout(Some(left(until)))
+                    .set_write_timeout(Some(time_left(until)))
                     .and_then(|()| stream.write_all(&list))
                     .map_err(Error::system(format!("cannot tell rank {rank} where the others are")))?;
             }
             return Ok(streams);
         }
-        let mut first = self.connect(0, root, until)?;
+        let mut first = self.connect_to(0, root, until)?;
         let mut list = vec![0; size * ADDRESS];
         read_until(&mut first, &mut list, until).map_err(|error| match error.kind() {
             io::ErrorKind::TimedOut => Error::TimedOut {
@@ -131,20 +132,20 @@ impl ListeningSeat {
         for (lower, bytes) in list.chunks_exact(ADDRESS).enumerate().take(rank).skip(1) {
             let address = read_address(bytes)
                 .ok_or_else(|| Error::Job(format!("rank 0 at {root} sent no address for rank {lower}")))?;
-            streams[lower] = Some(self.connect(lower, address, until)?);
+            streams[lower] = Some(self.connect_to(lower, address, until)?);
         }
         self.accept(&mut streams, until)?;
         Ok(streams)
     }
 
-    fn nobody(&self) -> Streams {
+    fn no_streams(&self) -> Streams {
         std::iter::repeat_with(|| None).take(self.place.size).collect()
     }
 
     /// Connects to a lower rank, again and again until it listens.
-    fn connect(&self, rank: usize, address: SocketAddr, until: Nanos) -> Result<TcpStream, Error> {
+    fn connect_to(&self, rank: usize, address: SocketAddr, until: Nanos) -> Result<TcpStream, Error> {
         loop {
-            let why = match self.shake_hands(rank, address, until)? {
+            let why = match self.try_connect(rank, address, until)? {
                 Ok(stream) => return Ok(stream),
                 Err(why) => why,
             };
@@ -154,12 +155,12 @@ impl ListeningSeat {
                     waiting_for: format!("rank {rank} at {address} ({why})"),
                 });
             }
-            thread::sleep(AGAIN);
+            thread::sleep(RECONNECT_INTERVAL);
         }
     }
 
     /// One attempt. The inner error may be temporary: try again. The outer error is final.
-    fn shake_hands(
+    fn try_connect(
         &self,
         rank: usize,
         address: SocketAddr,
@@ -168,7 +169,7 @@ impl ListeningSeat {
         let connector = Connector::new(own(&self.place, nonce()?), rank as u32);
         let mut challenge = [0; CHALLENGE];
         let mut challenged = || -> io::Result<TcpStream> {
-            let mut stream = TcpStream::connect_timeout(&address, left(until))?;
+            let mut stream = TcpStream::connect_timeout(&address, time_left(until))?;
             stream.set_nodelay(true)?;
             stream.write_all(connector.hello())?;
             read_until(&mut stream, &mut challenge, until)?;
@@ -206,12 +207,12 @@ impl ListeningSeat {
         }
     }
 
-    /// Accepts all higher ranks, and turns strangers away. Returns the addresses at which they and this rank
-    /// itself listen.
+    /// Accepts all higher ranks, and closes connections of other processes. Returns the addresses at which
+    /// they and this rank itself listen.
     fn accept(&self, streams: &mut Streams, until: Nanos) -> Result<Vec<SocketAddr>, Error> {
         let first = self.place.rank.index() + 1;
         let mut addresses = vec![self.address; self.place.size];
-        let mut hall: Vec<Stranger> = Vec::new();
+        let mut unauthenticated: Vec<PendingHandshake> = Vec::new();
         loop {
             let missing = || (first..self.place.size).filter(|rank| streams[*rank].is_none());
             if missing().next().is_none() {
@@ -224,60 +225,74 @@ impl ListeningSeat {
                     waiting_for: format!("ranks {} to connect to {}", missing.join(", "), self.address),
                 });
             }
-            let ready = self.look(&hall, until)?;
-            for index in (0..hall.len()).rev() {
-                let verdict = if ready[index] { hall[index].hear(&self.place) } else { HeardLine::Waits };
+            let ready = self.poll(&unauthenticated, until)?;
+            for index in (0..unauthenticated.len()).rev() {
+                let verdict = if ready[index] {
+                    unauthenticated[index].advance(&self.place)
+                } else {
+                    HandshakeProgress::Waiting
+                };
                 match verdict {
-                    HeardLine::Waits if now() < hall[index].until => {}
-                    HeardLine::Waits | HeardLine::Stranger => drop(hall.swap_remove(index)),
-                    HeardLine::Guest(guest) => {
-                        let stranger = hall.swap_remove(index);
-                        if let Some(stream) = self.judge(stranger.stream, guest, streams) {
-                            addresses[guest.rank as usize] = guest.listens_at;
-                            streams[guest.rank as usize] = Some(stream);
+                    HandshakeProgress::Waiting if now() < unauthenticated[index].until => {}
+                    HandshakeProgress::Waiting | HandshakeProgress::Failed => {
+                        drop(unauthenticated.swap_remove(index))
+                    }
+                    HandshakeProgress::Proved(request) => {
+                        let pending = unauthenticated.swap_remove(index);
+                        if let Some(stream) = self.judge(pending.stream, request, streams) {
+                            addresses[request.rank as usize] = request.listens_at;
+                            streams[request.rank as usize] = Some(stream);
                         }
                     }
                 }
             }
-            self.open_door(&mut hall)?;
+            self.accept_connections(&mut unauthenticated)?;
         }
     }
 
-    /// Sleeps until a connection or bytes arrive. Returns for each stranger whether bytes have arrived.
-    fn look(&self, hall: &[Stranger], until: Nanos) -> Result<Vec<bool>, Error> {
-        let first = hall.iter().map(|stranger| stranger.until).min();
-        // with a full hall, accepting is tried again soon, when the oldest stranger may be dropped
-        let soon = if hall.len() >= STRANGERS { Nanos(10_000_000) } else { Nanos(1_000_000_000) };
+    /// Sleeps until a connection or bytes arrive. Returns for each unauthenticated connection whether bytes
+    /// have arrived.
+    fn poll(&self, unauthenticated: &[PendingHandshake], until: Nanos) -> Result<Vec<bool>, Error> {
+        let first = unauthenticated.iter().map(|pending| pending.until).min();
+        // with all places taken, accepting is tried again soon, when the oldest connection may be dropped
+        let soon = if unauthenticated.len() >= MAX_UNAUTHENTICATED {
+            Nanos(10_000_000)
+        } else {
+            Nanos(1_000_000_000)
+        };
         let end = first.unwrap_or(until).min(until).min(soon.after(now()));
-        let mut polled: Vec<_> = hall.iter().map(|stranger| stranger.stream.as_fd()).collect();
-        if hall.len() < STRANGERS {
+        let mut polled: Vec<_> = unauthenticated.iter().map(|pending| pending.stream.as_fd()).collect();
+        if unauthenticated.len() < MAX_UNAUTHENTICATED {
             polled.push(self.listener.as_fd());
         }
         let timeout = Some(end.since(now()).into());
         let mut ready = readable_of(&polled, timeout).map_err(Error::system("cannot poll connections"))?;
-        ready.truncate(hall.len());
+        ready.truncate(unauthenticated.len());
         Ok(ready)
     }
 
-    fn somebody_knocks(&self) -> bool {
-        readable([self.listener.as_fd()], Some(Duration::ZERO)).is_ok_and(|[knocks]| knocks)
+    fn has_pending_connection(&self) -> bool {
+        readable([self.listener.as_fd()], Some(Duration::ZERO)).is_ok_and(|[pending]| pending)
     }
 
-    /// Accepts connections as long as there is room for strangers.
-    fn open_door(&self, hall: &mut Vec<Stranger>) -> Result<(), Error> {
+    /// Accepts connections as long as there is room for unauthenticated ones.
+    fn accept_connections(&self, unauthenticated: &mut Vec<PendingHandshake>) -> Result<(), Error> {
         loop {
-            if hall.len() >= STRANGERS {
-                let oldest = (0..hall.len()).min_by_key(|index| hall[*index].since);
-                let crowded = oldest.filter(|index| now().since(hall[*index].since) > GRACE);
-                let Some(index) = crowded.filter(|_| self.somebody_knocks()) else { return Ok(()) };
-                drop(hall.swap_remove(index));
+            if unauthenticated.len() >= MAX_UNAUTHENTICATED {
+                let oldest = (0..unauthenticated.len()).min_by_key(|index| unauthenticated[*index].since);
+                let crowded =
+                    oldest.filter(|index| now().since(unauthenticated[*index].since) > MIN_EVICTION_AGE);
+                let Some(index) = crowded.filter(|_| self.has_pending_connection()) else { return Ok(()) };
+                drop(unauthenticated.swap_remove(index));
             }
             match self.listener.accept() {
-                Ok((stream, _)) if stream.set_nonblocking(true).is_ok() => hall.push(Stranger::new(stream)?),
+                Ok((stream, _)) if stream.set_nonblocking(true).is_ok() => {
+                    unauthenticated.push(PendingHandshake::new(stream)?)
+                }
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if passes(&error) => {}
-                Err(_) if !hall.is_empty() => hall.clear(), // out of descriptors: strangers first
+                Err(error) if is_transient(&error) => {}
+                Err(_) if !unauthenticated.is_empty() => unauthenticated.clear(), // out of descriptors: these first
                 Err(error) => {
                     return Err(Error::system(format!("cannot accept at {}", self.address))(error));
                 }
@@ -285,24 +300,24 @@ impl ListeningSeat {
         }
     }
 
-    /// Sends a guest the verdict; returns its connection if it may stay.
-    fn judge(&self, mut stream: TcpStream, guest: Guest, streams: &Streams) -> Option<TcpStream> {
-        let (own, rank) = (&self.place, guest.rank as usize);
+    /// Sends the verdict to a process that has proved the key; returns its connection if it is accepted.
+    fn judge(&self, mut stream: TcpStream, request: JoinRequest, streams: &Streams) -> Option<TcpStream> {
+        let (own, rank) = (&self.place, request.rank as usize);
         let fits =
-            guest.wanted == (own.rank.0, own.size as u32) && rank > own.rank.index() && rank < own.size;
+            request.wanted == (own.rank.0, own.size as u32) && rank > own.rank.index() && rank < own.size;
         let verdict = match () {
             () if !fits => JoinVerdict::Misplaced,
             () if streams[rank].as_ref().is_some_and(is_open) => JoinVerdict::Taken,
             () => JoinVerdict::Welcome,
         };
-        let told = stream.write(&[verdict as u8]).is_ok_and(|bytes| bytes == 1);
-        let stays = verdict == JoinVerdict::Welcome && told && stream.set_nonblocking(false).is_ok();
+        let sent = stream.write(&[verdict as u8]).is_ok_and(|bytes| bytes == 1);
+        let stays = verdict == JoinVerdict::Welcome && sent && stream.set_nonblocking(false).is_ok();
         stays.then_some(stream)
     }
 }
 
-fn own(place: &JobMembership, nonce: Nonce) -> Own<'_> {
-    Own { rank: place.rank.0, size: place.size as u32, key: &place.key, nonce }
+fn own(place: &JobMembership, nonce: Nonce) -> LocalIdentity<'_> {
+    LocalIdentity { rank: place.rank.0, size: place.size as u32, key: &place.key, nonce }
 }
 
 /// A number that was never used before.
@@ -315,7 +330,7 @@ fn nonce() -> Result<Nonce, Error> {
 }
 
 /// Whether an error of accept(2) belongs to the connection, not to the listener.
-fn passes(error: &io::Error) -> bool {
+fn is_transient(error: &io::Error) -> bool {
     use io::ErrorKind::{
         ConnectionAborted, ConnectionReset, Interrupted, NetworkUnreachable, PermissionDenied,
     };
@@ -325,7 +340,7 @@ fn passes(error: &io::Error) -> bool {
     )
 }
 
-/// Whether a connection that was quiet so far has not ended: a guest may have to connect twice.
+/// Whether a connection that was quiet so far has not ended: a member may have to connect twice.
 fn is_open(stream: &TcpStream) -> bool {
     let mut byte = [0; 1];
     match recv(stream, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
@@ -336,7 +351,7 @@ fn is_open(stream: &TcpStream) -> bool {
 
 /// A connection that has proved nothing yet.
 #[derive(Debug)]
-struct Stranger {
+struct PendingHandshake {
     stream: TcpStream,
     acceptor: Acceptor,
     nonce: Nonce,
@@ -344,47 +359,49 @@ struct Stranger {
     until: Nanos,
 }
 
-enum HeardLine {
-    Waits,
-    Stranger,
-    Guest(Guest),
+enum HandshakeProgress {
+    Waiting,
+    Failed,
+    Proved(JoinRequest),
 }
 
-impl Stranger {
+impl PendingHandshake {
     fn new(stream: TcpStream) -> Result<Self, Error> {
         let since = now();
         let (acceptor, nonce) = (Acceptor::new(), nonce()?);
-        Ok(Self { stream, acceptor, nonce, since, until: MOMENT.after(since) })
+        Ok(Self { stream, acceptor, nonce, since, until: HANDSHAKE_TIMEOUT.after(since) })
     }
 
-    /// Reads the bytes that have arrived from a stranger, and answers them.
-    fn hear(&mut self, place: &JobMembership) -> HeardLine {
+    /// Reads the bytes that have arrived on the connection, and answers them.
+    fn advance(&mut self, place: &JobMembership) -> HandshakeProgress {
         let own = own(place, self.nonce);
         loop {
             let bytes = match self.stream.read(self.acceptor.room()) {
-                Ok(0) => return HeardLine::Stranger,
+                Ok(0) => return HandshakeProgress::Failed,
                 Ok(bytes) => bytes,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return HeardLine::Waits,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return HandshakeProgress::Waiting;
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(_) => return HeardLine::Stranger,
+                Err(_) => return HandshakeProgress::Failed,
             };
             match self.acceptor.took(bytes, &own) {
                 Ok(AcceptorStep::Read) => {}
                 // a new socket has room for the few bytes, or is not worth waiting for
                 Ok(AcceptorStep::Send(challenge)) => {
                     if !self.stream.write(&challenge).is_ok_and(|bytes| bytes == CHALLENGE) {
-                        return HeardLine::Stranger;
+                        return HandshakeProgress::Failed;
                     }
                 }
-                Ok(AcceptorStep::Judge(guest)) => return HeardLine::Guest(guest),
-                Err(_) => return HeardLine::Stranger,
+                Ok(AcceptorStep::Judge(request)) => return HandshakeProgress::Proved(request),
+                Err(_) => return HandshakeProgress::Failed,
             }
         }
     }
 }
 
 /// The time left until then; never zero, because zero would mean for ever.
-fn left(until: Nanos) -> Duration {
+fn time_left(until: Nanos) -> Duration {
     Duration::from(until.since(now())).max(Duration::from_millis(1))
 }
 
@@ -395,7 +412,7 @@ fn read_until(stream: &mut TcpStream, bytes: &mut [u8], until: Nanos) -> io::Res
         if now() >= until {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        stream.set_read_timeout(Some(left(until)))?;
+        stream.set_read_timeout(Some(time_left(until)))?;
         match stream.read(&mut bytes[filled..]) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(read) => filled += read,

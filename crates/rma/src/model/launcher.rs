@@ -8,32 +8,34 @@
 //! it is no task of `srun`. Reference: srun(1), "Output environment variables".
 
 use super::Error;
-use super::membership::{JobMembership, Meeting, environment, incomplete};
+use super::membership::{Bootstrap, JobMembership, environment, incomplete};
 
 /// Ports outside Linux's default range of ephemeral ports: `ip_local_port_range` begins at 32768.
 const PORTS: std::ops::Range<u64> = 20_000..32_000;
 
 /// The membership from the launcher, `unisono run` or Slurm's `srun`. `said` reads an environment variable.
 /// `None`: no launcher started this process.
-pub(crate) fn launched(
+pub(crate) fn from_launcher(
     said: impl Fn(&str) -> Option<String>,
-) -> Result<Option<(JobMembership, Option<Meeting>)>, Error> {
+) -> Result<Option<(JobMembership, Option<Bootstrap>)>, Error> {
     use environment::{HERE, KEY, RANK, ROOT, SIZE};
     let Some(rank) = said(RANK) else {
         return slurm(&said);
     };
     let (Some(size), Some(key)) = (said(SIZE), said(KEY)) else { return Err(incomplete()) };
     let place = JobMembership::parse(&rank, &size, &key)?;
-    let meeting = match (said(ROOT), said(HERE)) {
-        (Some(root), Some(here)) => Some(Meeting::parse(root, &here, &place)?),
+    let bootstrap = match (said(ROOT), said(HERE)) {
+        (Some(root), Some(here)) => Some(Bootstrap::parse(root, &here, &place)?),
         (None, None) => None,
         _ => return Err(Error::Job(format!("{ROOT} and {HERE} belong together"))),
     };
-    Ok(Some((place, meeting)))
+    Ok(Some((place, bootstrap)))
 }
 
 /// The membership from Slurm. `None`: this process is no task of a step with several tasks.
-fn slurm(said: &impl Fn(&str) -> Option<String>) -> Result<Option<(JobMembership, Option<Meeting>)>, Error> {
+fn slurm(
+    said: &impl Fn(&str) -> Option<String>,
+) -> Result<Option<(JobMembership, Option<Bootstrap>)>, Error> {
     let (Some(rank), Some(size)) =
         (said("SLURM_PROCID"), said("SLURM_STEP_NUM_TASKS").or_else(|| said("SLURM_NTASKS")))
     else {
@@ -73,7 +75,7 @@ fn slurm(said: &impl Fn(&str) -> Option<String>) -> Result<Option<(JobMembership
             format!("{}:{port}", first_node(&nodes))
         }
     };
-    Ok(Some((place.clone(), Some(Meeting::parse(root, &here, &place)?))))
+    Ok(Some((place.clone(), Some(Bootstrap::parse(root, &here, &place)?))))
 }
 
 /// The first name of a list of nodes in Slurm's notation: `a,b`, `node[01-04,7],login`, `r[1-2]n[3-4]`.
@@ -95,8 +97,10 @@ mod tests {
     use super::*;
     use crate::model::Rank;
 
-    fn launched_with(variables: &[(&str, &str)]) -> Result<Option<(JobMembership, Option<Meeting>)>, Error> {
-        launched(|name: &str| {
+    fn launched_with(
+        variables: &[(&str, &str)],
+    ) -> Result<Option<(JobMembership, Option<Bootstrap>)>, Error> {
+        from_launcher(|name: &str| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         })
     }
@@ -114,14 +118,14 @@ mod tests {
     #[test]
     fn a_task_of_srun_finds_its_rank_its_node_and_rank_zero() {
         let all = [&STEP[..], &[("UNISONO_JOB", KEY)]].concat();
-        let (place, meeting) = launched_with(&all).expect("a task").expect("of a job");
-        let meeting = meeting.expect("tasks meet");
+        let (place, bootstrap) = launched_with(&all).expect("a task").expect("of a job");
+        let bootstrap = bootstrap.expect("tasks meet");
         assert_eq!((place.rank, place.size), (Rank(3), 4));
-        assert_eq!(meeting.here, [Rank(2), Rank(3)]);
-        assert_eq!(meeting.root, "node07:31932");
+        assert_eq!(bootstrap.here, [Rank(2), Rank(3)]);
+        assert_eq!(bootstrap.root, "node07:31932");
         let elsewhere = [&all[..], &[("UNISONO_ROOT", "10.0.0.1:7000")]].concat();
-        let (_, meeting) = launched_with(&elsewhere).expect("a task").expect("of a job");
-        assert_eq!(meeting.expect("tasks meet").root, "10.0.0.1:7000");
+        let (_, bootstrap) = launched_with(&elsewhere).expect("a task").expect("of a job");
+        assert_eq!(bootstrap.expect("tasks meet").root, "10.0.0.1:7000");
     }
 
     #[test]

@@ -1,0 +1,79 @@
+/*
+ * The record of each communicator: its size, and the places of its ranks on this host. It is an attribute of
+ * the communicator. Senders find here whose bell to ring.
+ */
+#include "waiting.h"
+#include <stdlib.h>
+
+static int keyval = MPI_KEYVAL_INVALID;
+static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
+
+static int comm_record_delete(MPI_Comm comm, int key, void *value, void *extra)
+{
+	(void)comm;
+	(void)key;
+	(void)extra;
+	orders_free(((struct comm_record *)value)->orders);
+	free(value);
+	return MPI_SUCCESS;
+}
+
+static struct comm_record *comm_record_new(MPI_Comm comm)
+{
+	struct comm_record *record;
+	MPI_Group group;
+	int between = 0, size = 0;
+
+	PMPI_Comm_test_inter(comm, &between);
+	if (between)
+		PMPI_Comm_remote_size(comm, &size);
+	else
+		PMPI_Comm_size(comm, &size);
+	record = calloc(1, sizeof *record + (size_t)size * sizeof record->members[0]);
+	if (!record)
+		abort();
+	if (between)
+		PMPI_Comm_remote_group(comm, &group);
+	else
+		PMPI_Comm_group(comm, &group);
+	record->size = size;
+	record->all_here = host_places(group, size, record->members) && !between;
+	PMPI_Group_free(&group);
+	PMPI_Comm_set_attr(comm, keyval, record);
+	return record;
+}
+
+/* The record of a communicator; NULL for MPI_COMM_NULL or on failure. */
+struct comm_record *comm_record_of(MPI_Comm comm)
+{
+	struct comm_record *record = NULL;
+	int found = 0;
+
+	if (comm == MPI_COMM_NULL)
+		return NULL;
+	pthread_mutex_lock(&guard);
+	if (keyval == MPI_KEYVAL_INVALID)
+		PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, comm_record_delete, &keyval, NULL);
+	if (!PMPI_Comm_get_attr(comm, keyval, &record, &found) && !found)
+		record = comm_record_new(comm);
+	pthread_mutex_unlock(&guard);
+	return record;
+}
+
+void ring_slow(MPI_Comm comm, int rank)
+{
+	const struct comm_record *record;
+	unsigned place = NOT_HERE;
+
+	if (rank < 0) /* MPI_PROC_NULL and other negative values */
+		return;
+	if (comm == MPI_COMM_WORLD) {
+		place = world_place(rank);
+	} else {
+		record = comm_record_of(comm);
+		if (record && rank < record->size)
+			place = record->members[rank];
+	}
+	if (place != NOT_HERE)
+		unisono_mpi_crowd_ring(place);
+}
