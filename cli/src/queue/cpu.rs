@@ -67,7 +67,7 @@ pub(crate) struct GuardArgs {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (name, text) = text_of(&args.policy, HAND_WRITTEN)?;
     let policy = Policy::parse(&text).map_err(|error| Failure::Usage(format!("{name}:{error}")))?;
-    failure::warn(&cpu::settle().map_err(failure::of)?);
+    failure::warn(&cpu::recover_all().map_err(failure::of)?);
     let options = Options { quantum: args.turns.quantum(), device: args.of.clone() };
     let in_background = args.of.is_some();
     let ready = || {

@@ -7,8 +7,8 @@ use crate::exit::Failure;
 use crate::output;
 use std::process::ExitCode;
 use unisono_enforce::journal::LinkSide;
-use unisono_enforce::metrics::{Scrape, ScrapeListener, openmetrics, serve};
-use unisono_enforce::{Error, places};
+use unisono_enforce::metrics::{Scrape, ScrapeListener, openmetrics, serve_scrapes};
+use unisono_enforce::{Error, backends};
 use unisono_linux::interrupt;
 
 /// Print statistics of all classes in the OpenMetrics format, for monitoring programs
@@ -39,13 +39,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         if args.sides.dev.is_some() {
             // without this error, a missing policy would look like no traffic
             for side in args.sides.in_force().map_err(failure::of)? {
-                places::of(&side).map_err(failure::of)?;
+                backends::in_force(&side).map_err(failure::of)?;
             }
         }
         output::answer(text.trim_end())?;
         return Ok(ExitCode::SUCCESS);
     };
-    let listener = ScrapeListener::at(place).map_err(|error| {
+    let listener = ScrapeListener::bind(place).map_err(|error| {
         Failure::Usage(format!(
             "cannot listen at {place}: {error}; name an ADDRESS:PORT of this host that is free, or a path"
         ))
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     interrupt::catch()?;
     eprintln!("unisono: answering at {listener}; Ctrl-C ends it");
     let answer = || text(&args.sides).map_err(|error| error.to_string());
-    serve(&listener, answer, || interrupt::caught().is_some())?;
+    serve_scrapes(&listener, answer, || interrupt::caught().is_some())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -61,10 +61,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// figures. If a device's backend does not answer, the device is reported as down, and the others are still
 /// printed.
 fn text(sides: &WantedSides) -> Result<String, Error> {
-    failure::warn(&unisono_enforce::cpu::settle()?);
-    unisono_enforce::settle()?.iter().for_each(|settled| failure::warn(&settled.notes));
+    failure::warn(&unisono_enforce::cpu::recover_all()?);
+    unisono_enforce::recover_all()?.iter().for_each(|recovered| failure::warn(&recovered.notes));
     let scrape = |side: LinkSide| {
-        let figures = places::of(&side).and_then(|mut place| place.figures());
+        let figures = backends::in_force(&side).and_then(|mut backend| backend.figures());
         if let Err(error) = &figures {
             failure::warn(&[error.to_string()]);
         }

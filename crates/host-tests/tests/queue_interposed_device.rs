@@ -5,7 +5,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
-use unisono_enforce::EnforcingPlace as _;
+use unisono_enforce::Backend as _;
 use unisono_enforce::interposed::Interposed;
 use unisono_host_tests::hosts::{Hosts, ip};
 use unisono_host_tests::{TestOutcome, host_tests, program};

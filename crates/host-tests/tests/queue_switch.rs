@@ -9,8 +9,8 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
+use unisono_enforce::backends;
 use unisono_enforce::journal::{Journal, LinkSide};
-use unisono_enforce::places;
 use unisono_host_tests::processes::text;
 use unisono_host_tests::{TestOutcome, host_tests, program, require};
 
@@ -19,7 +19,7 @@ const KERNEL: [&str; 2] = ["--backend", "kernel"];
 const AF_XDP: [&str; 6] = ["--backend", "interposed", "--way", "af-xdp", "--wait", "block"];
 
 fn in_force() -> &'static str {
-    places::of(&LinkSide::out(DEVICE)).expect("a policy holds").kind().name
+    backends::in_force(&LinkSide::out(DEVICE)).expect("a policy holds").kind().name
 }
 
 /// What the journal says of how a queue works, or of the classes of the kernel.

@@ -115,7 +115,7 @@ impl HeldGroup {
     }
 
     /// Opens a group again that was removed and made anew.
-    pub(super) fn look(&mut self) {
+    pub(super) fn reopen(&mut self) {
         if self.open.is_some() && self.found.stop.path().exists() {
             return;
         }
@@ -138,7 +138,7 @@ impl Shares {
         let Some(cpu) = &policy.cpu else {
             let what =
                 "the policy shares no processor time: write, say, [cpu] and below it video = 3".to_owned();
-            return Err(Error::NotByThis { what });
+            return Err(Error::BackendUnsupported { what });
         };
         let hierarchy = tree(&cpu.shares);
         let all = hierarchies()?;
@@ -157,9 +157,9 @@ impl Shares {
             return Ok(());
         };
         let path = &self.hierarchy.class(*class).name;
-        let (file, let_run) = found.switch();
+        let (file, thawed) = found.switch();
         let what = format!(
-            "{path} is frozen by somebody else; let it run first: echo {let_run} > {}",
+            "{path} is frozen by somebody else; let it run first: echo {thawed} > {}",
             found.stop.path().join(file).display()
         );
         Err(Error::NotHere { at: place_of(policy, path), what })
@@ -204,7 +204,7 @@ fn tree(shares: &[CpuShare]) -> Hierarchy {
 }
 
 /// Lets groups run that may have been frozen. Missing groups are skipped.
-pub(super) fn let_run(groups: &[(PathBuf, u8)]) {
+pub(super) fn thaw_all(groups: &[(PathBuf, u8)]) {
     for (path, version) in groups {
         let version = if *version == 1 { CgroupVersion::V1 } else { CgroupVersion::V2 };
         if let Ok(valve) = ControlGroup::at(path.clone(), version).valve() {
@@ -213,7 +213,7 @@ pub(super) fn let_run(groups: &[(PathBuf, u8)]) {
     }
 }
 
-pub(super) fn noted(found: &FoundGroup) -> (PathBuf, u8) {
+pub(super) fn journal_entry(found: &FoundGroup) -> (PathBuf, u8) {
     let version = if found.stop.version() == CgroupVersion::V1 { 1 } else { 2 };
     (found.stop.path().to_owned(), version)
 }

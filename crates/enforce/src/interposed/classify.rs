@@ -1,7 +1,7 @@
 //! Classifies frames: finds the class that a frame belongs to.
 //!
 //! Only where a frame leaves the network stack does the kernel know the control group and the priority of its
-//! socket, and the packet's mark. The program there ([`super::program`]) encodes them as a number in a VLAN
+//! socket, and the packet's mark. The program there ([`super::redirect`]) encodes them as a number in a VLAN
 //! tag; this module reads the tag and removes it. The number has 16 bits. This is enough because it only
 //! distinguishes the control groups, priorities and marks that the policy names:
 //!

@@ -2,7 +2,7 @@
 //! that reads them.
 
 use super::classify::Named;
-use super::program::{self, GroupTag};
+use super::redirect::{self, GroupTag};
 use crate::error::interposed::Error;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -57,6 +57,6 @@ pub(super) fn load(
 ) -> Result<ClassifierProgram, Error> {
     Ok(ClassifierProgram::load(
         PROGRAM,
-        &program::capture(alive.as_fd(), queue, &groups.0, named),
+        &redirect::egress_redirect(alive.as_fd(), queue, &groups.0, named),
     )?)
 }

@@ -117,12 +117,13 @@ fn ask(address: &str, request: &str) -> String {
 
 #[test]
 fn a_client_that_says_nothing_holds_up_no_scrape() {
-    let listener = ScrapeListener::at("127.0.0.1:0").expect("loopback is there");
+    let listener = ScrapeListener::bind("127.0.0.1:0").expect("loopback is there");
     let ScrapeListener::Tcp(tcp) = &listener else { panic!("it is an address") };
     let address = tcp.local_addr().expect("it is bound").to_string();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| serve(&listener, || Ok("# EOF\n".to_owned()), || over.load(Ordering::Relaxed)));
+        scope
+            .spawn(|| serve_scrapes(&listener, || Ok("# EOF\n".to_owned()), || over.load(Ordering::Relaxed)));
         let silent = TcpStream::connect(&address).expect("somebody listens");
         let answer = ask(&address, "GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n");
         assert!(
@@ -144,8 +145,8 @@ fn a_socket_that_a_killed_program_left_is_replaced_and_one_in_use_is_not() {
     let place = path.to_str().expect("a plain name");
     drop(std::os::unix::net::UnixListener::bind(&path).expect("there is room"));
     assert!(path.exists(), "it was left");
-    let listener = ScrapeListener::at(place).expect("nobody listens there");
-    let refused = ScrapeListener::at(place).expect_err("somebody listens there");
+    let listener = ScrapeListener::bind(place).expect("nobody listens there");
+    let refused = ScrapeListener::bind(place).expect_err("somebody listens there");
     assert_eq!(refused.kind(), std::io::ErrorKind::AddrInUse);
     drop(listener);
     assert!(!path.exists());

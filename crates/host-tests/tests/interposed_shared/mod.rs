@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use unisono_enforce::EnforcingPlace as _;
+use unisono_enforce::Backend as _;
 use unisono_enforce::interposed::{Counters, Interposed};
 use unisono_fairqueue::{Live, LiveClass};
 use unisono_host_tests::hosts::{Hosts, ip};

@@ -6,7 +6,7 @@
 //! most of a frame's cost arises in the kernel after sending, and an `AF_XDP` ring to the device would pay it
 //! for every frame.
 
-use super::{HEADERS, Lost, MAX_TRIES, Way, is_full, is_too_long};
+use super::{FramePath, HEADERS, Lost, MAX_TRIES, is_full, is_too_long};
 use crate::interposed::merge::{FrameRun, MAX_HEADERS, Version};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -166,7 +166,7 @@ fn is_unable(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::IO | Errno::INVAL | Errno::OPNOTSUPP))
 }
 
-impl Way for AfXdp {
+impl FramePath for AfXdp {
     type Frame = RingFrame;
 
     fn receive(&mut self, most: usize, frames: &mut Vec<RingFrame>) -> io::Result<()> {
@@ -253,7 +253,7 @@ impl Way for AfXdp {
         self.arrivals.as_fd()
     }
 
-    fn carry(&mut self, _mtu: u32) {
+    fn set_mtu(&mut self, _mtu: u32) {
         // the size of its memory was fixed at the beginning
     }
 

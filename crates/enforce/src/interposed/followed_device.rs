@@ -27,14 +27,14 @@ pub(super) enum DeviceChange {
 
 /// The last known state of the device.
 #[derive(Debug)]
-pub(super) struct Followed {
+pub(super) struct FollowedDevice {
     news: DeviceWatch,
     index: Index,
     name: String,
     mtu: u32,
 }
 
-impl Followed {
+impl FollowedDevice {
     /// Begins to listen. Changes since `device` was found are reported first.
     pub(super) fn begin(name: &str, device: &Interface) -> Result<Self, Error> {
         Ok(Self { news: DeviceWatch::here()?, index: device.index, name: name.to_owned(), mtu: device.mtu })
@@ -68,7 +68,7 @@ impl Followed {
     }
 }
 
-impl AsFd for Followed {
+impl AsFd for FollowedDevice {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.news.as_fd()
     }

@@ -1,6 +1,6 @@
 //! The simple way: a TAP device receives, and a packet socket sends.
 
-use super::{HEADERS, Lost, MAX_TRIES, Way, is_full, is_too_long};
+use super::{FramePath, HEADERS, Lost, MAX_TRIES, is_full, is_too_long};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use unisono_linux::netlink::link::Index;
@@ -71,7 +71,7 @@ impl Tun {
     }
 }
 
-impl Way for Tun {
+impl FramePath for Tun {
     type Frame = TunFrame;
 
     fn receive(&mut self, most: usize, frames: &mut Vec<TunFrame>) -> io::Result<()> {
@@ -126,7 +126,7 @@ impl Way for Tun {
         self.tap.as_fd()
     }
 
-    fn carry(&mut self, mtu: u32) {
+    fn set_mtu(&mut self, mtu: u32) {
         self.longest = self.longest.max((mtu + HEADERS) as usize);
     }
 

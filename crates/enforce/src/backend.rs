@@ -1,4 +1,18 @@
 //! The trait of all backends that enforce a policy on a device.
+//!
+//! The verbs of this crate; each has one meaning, from the command to the system call:
+//!
+//! | verb | meaning | of what |
+//! |---|---|---|
+//! | `apply` | bring a policy into force, whatever is in force now (`queue apply`) | policy |
+//! | `install` | bring a policy into force where no policy of this backend is | policy |
+//! | `remove` | end the policy in force, and restore the previous state (`queue clear`) | policy |
+//! | `recover` | undo or finish the change of a killed process | one device; `recover_all`: all |
+//! | `retire` | end the policy of the old backend once a new one is in force | pending journal |
+//! | `restore` | set an object back to its recorded state | qdisc, weight, `gso_max_size`, device |
+//! | `roll_back` | return to the previous policy after a failed change | policy, shares |
+//! | `rename_to` | rename a journal: it is *pending* while another backend comes into force | journal |
+//! | `prepare`, `commit` | write the next record beside the journal; replace the journal by it | journal |
 
 use crate::error::Error;
 use crate::journal::{Journal, LinkSide, Record};
@@ -17,8 +31,8 @@ use unisono_linux::undo::DirectoryLock;
 ///       | +--------------+               |
 ///       +--------------------------------+      also by a signal during apply, and after kill -9
 /// ```
-pub trait EnforcingPlace: fmt::Debug {
-    fn kind(&self) -> &'static PlaceKind;
+pub trait Backend: fmt::Debug {
+    fn kind(&self) -> &'static BackendKind;
 
     fn side(&self) -> LinkSide;
 
@@ -42,23 +56,23 @@ pub trait EnforcingPlace: fmt::Debug {
     }
 
     /// Restores the state before the first policy. It is no error if there is no policy.
-    fn clear(&mut self) -> Result<(), Error>;
+    fn remove(&mut self) -> Result<(), Error>;
 
     /// Restores the state that killed processes have changed. The caller must hold the journal's lock.
-    fn mend(&mut self, journal: &Journal) -> Result<(), Error>;
+    fn recover(&mut self, journal: &Journal) -> Result<(), Error>;
 
     /// Enforces a policy while no policy of this backend is in force. The caller must hold the journal's
     /// lock.
-    fn begin(&mut self, policy: &Policy, lock: &DirectoryLock) -> Result<(), Error>;
+    fn install(&mut self, policy: &Policy, lock: &DirectoryLock) -> Result<(), Error>;
 
     /// Whether the backend in force has to end before this one can begin.
-    fn is_barred_by(&mut self, in_force: &Record<Value>) -> bool {
+    fn conflicts_with(&mut self, in_force: &Record<Value>) -> bool {
         in_force.backend != self.kind().name
     }
 
-    /// Ends the policy of a journal that was put aside, because another backend is in force now. The caller
+    /// Ends the policy of a [pending](Journal::pending) journal, because another backend is in force now. The caller
     /// must hold the journal's lock.
-    fn give_way(&mut self, aside: &Journal) -> Result<(), Error>;
+    fn retire(&mut self, pending: &Journal) -> Result<(), Error>;
 }
 
 /// The hooks of a device that a backend occupies. Two backends without a common hook can be in force at the
@@ -110,10 +124,10 @@ impl KernelQueueName {
 }
 
 /// Called before every step of a change; returns the cause of an interruption.
-pub type StopQuestion = Box<dyn FnMut() -> Option<String> + Send>;
+pub type InterruptCheck = Box<dyn FnMut() -> Option<String> + Send>;
 
 /// A kind of backend, and the options that select it.
-pub struct PlaceKind {
+pub struct BackendKind {
     /// Its name in journals and answers.
     pub name: &'static str,
     pub backend: BackendName,
@@ -121,10 +135,10 @@ pub struct PlaceKind {
     pub directions: &'static [TrafficDirection],
     pub hooks: &'static [DeviceHook],
     /// Makes the backend for one direction of a device.
-    pub at: fn(&LinkSide, StopQuestion) -> Box<dyn EnforcingPlace>,
+    pub at: fn(&LinkSide, InterruptCheck) -> Box<dyn Backend>,
 }
 
-impl fmt::Debug for PlaceKind {
+impl fmt::Debug for BackendKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }

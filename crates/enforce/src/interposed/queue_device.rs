@@ -1,9 +1,9 @@
 //! The devices that bring frames from the program at the device to the worker. The kernel removes them when
 //! the processes that hold them end.
 
-use super::WayName;
-use super::program;
-use super::way::{AfXdp, HEADERS};
+use super::FramePathName;
+use super::frame_path::{AfXdp, HEADERS};
+use super::redirect;
 use crate::error::interposed::{Error, failed};
 use std::io;
 use std::os::fd::AsFd;
@@ -22,21 +22,21 @@ const QUEUE: u32 = 4096;
 /// The far device's number: the first after loopback in a namespace of its own.
 pub(super) const FAR: u32 = 2;
 
-pub(super) enum Plumbing {
+pub(super) enum QueueDevice {
     Tun { tap: Tap, queue: Index },
     AfXdp { far: NetworkNamespace, home: NetworkNamespace, sockets: SocketMap, queue: Index },
 }
 
-impl Plumbing {
+impl QueueDevice {
     pub(super) fn make(
-        way: WayName,
+        way: FramePathName,
         name: &str,
         device: &Interface,
         netlink: &mut NetlinkSocket,
     ) -> Result<Self, Error> {
         let mtu = with_tags(device.mtu);
         match way {
-            WayName::Tun => {
+            FramePathName::Tun => {
                 let tap = Tap::open(name).map_err(|error| match error.kind() {
                     io::ErrorKind::NotFound => Error::Host(
                         "this host has no /dev/net/tun: load the module `tun`, or use --way af-xdp"
@@ -48,7 +48,7 @@ impl Plumbing {
                 switch_on(netlink, queue, mtu)?;
                 Ok(Self::Tun { tap, queue })
             }
-            WayName::AfXdp => {
+            FramePathName::AfXdp => {
                 let home =
                     NetworkNamespace::current().map_err(failed("hold on to this network namespace"))?;
                 let far = NetworkNamespace::create().map_err(failed("make a network namespace"))?;
@@ -91,7 +91,7 @@ impl Plumbing {
         let sockets = SocketMap::new("unisono_sockets", 1).map_err(|error| {
             Error::Host(format!("this kernel has no AF_XDP sockets ({error}); use --way tun"))
         })?;
-        let program = Redirector::load("unisono_deliver", &program::deliver(sockets.as_fd()))?;
+        let program = Redirector::load("unisono_deliver", &redirect::xdp_redirect(sockets.as_fd()))?;
         let mut there = NetlinkSocket::open().map_err(failed("open a netlink socket"))?;
         switch_on(&mut there, Index(FAR), mtu)?;
         there.run(&[capture::redirect(Index(FAR), program.as_fd())])?;
@@ -114,7 +114,7 @@ fn with_tags(mtu: u32) -> u32 {
 }
 
 /// Lets the queue's device take packets of another length.
-pub(super) fn carry(netlink: &mut NetlinkSocket, queue: Index, mtu: u32) -> Result<(), Error> {
+pub(super) fn set_mtu(netlink: &mut NetlinkSocket, queue: Index, mtu: u32) -> Result<(), Error> {
     Ok(netlink.run(&[capture::switch_on(queue, with_tags(mtu), QUEUE)])?)
 }
 

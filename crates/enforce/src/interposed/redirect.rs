@@ -61,7 +61,12 @@ pub(super) struct GroupTag {
 
 /// The program at the device's egress. `alive` is the array of shared words; `groups` are ordered with the
 /// deepest first.
-pub(super) fn capture(alive: BorrowedFd<'_>, queue: Index, groups: &[GroupTag], named: &Named) -> Vec<u64> {
+pub(super) fn egress_redirect(
+    alive: BorrowedFd<'_>,
+    queue: Index,
+    groups: &[GroupTag],
+    named: &Named,
+) -> Vec<u64> {
     let mut program = Assembler::default();
     let (pass, too_long) = (program.label(), program.label());
     let device = queue.0 as i32;
@@ -115,7 +120,7 @@ fn add(program: &mut Assembler, place: i16, named: impl Iterator<Item = (u32, u1
 }
 
 /// The program at the ingress of the queue's device.
-pub(super) fn deliver(sockets: BorrowedFd<'_>) -> Vec<u64> {
+pub(super) fn xdp_redirect(sockets: BorrowedFd<'_>) -> Vec<u64> {
     let mut program = Assembler::default();
     program.load(LoadSize::Four, R2, R1, QUEUE).map(R1, sockets).set(R3, DROP).call(REDIRECT_MAP).exit();
     program.finish().expect("short because it is six instructions")
@@ -156,7 +161,7 @@ mod tests {
             .zip(0..)
             .map(|((_, number), at)| GroupTag { level: 2, id: 1 << 40 | at, number })
             .collect();
-        let program = capture(words.as_fd(), Index(1 << 20), &groups, &named);
+        let program = egress_redirect(words.as_fd(), Index(1 << 20), &groups, &named);
         let program = ClassifierProgram::load("unisono_test", &program).expect("the verifier takes it");
         let frame = [0; 64];
         assert_eq!(program.test(&frame).expect("a frame"), PASS as u32, "not alive");
@@ -164,13 +169,13 @@ mod tests {
         assert_eq!(program.test(&frame).expect("a frame"), PASS as u32, "no such device");
         let here = ClassifierProgram::load(
             "unisono_test",
-            &capture(words.as_fd(), Index::LOOPBACK, &groups, &named),
+            &egress_redirect(words.as_fd(), Index::LOOPBACK, &groups, &named),
         );
         let here = here.expect("the verifier takes it");
         assert_eq!(here.test(&frame).expect("a frame"), 7, "handed over");
         assert_eq!(words.all()[TOO_LONG].load(Ordering::Relaxed), 0);
 
         let sockets = SocketMap::new("unisono_test", 1).expect("AF_XDP is here");
-        Redirector::load("unisono_test", &deliver(sockets.as_fd())).expect("the verifier takes it");
+        Redirector::load("unisono_test", &xdp_redirect(sockets.as_fd())).expect("the verifier takes it");
     }
 }

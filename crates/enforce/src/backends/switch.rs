@@ -12,19 +12,19 @@
 //! ```
 //! An interposed queue and the device's queueing discipline do not interfere, because the queue passes frames
 //! to the driver, bypassing the discipline. So one can be set up while the other is in force, and the device
-//! always has a policy. A change of the queue's [way](crate::interposed::WayName), and our scheduler in the
+//! always has a policy. A change of the queue's [way](crate::interposed::FramePathName), and our scheduler in the
 //! kernel, need the hook of the old backend. In these cases the device is without a policy for a moment, and
 //! stays without one if the command is killed then.
 //!
 //! The journal is put aside by a rename, which needs no disk space. The old backend is not touched until the
 //! new one holds, so it keeps its policy and options if that fails.
 
-use super::named;
-use crate::cpu::{self, Keeping};
+use super::with_name;
+use crate::backend::Backend;
+use crate::cpu::{self, KeeperSwitch};
 use crate::error::Error;
 use crate::interposed::{self, Interposed, ServerCommand};
 use crate::journal::{Journal, LinkSide, Phase, Record};
-use crate::place::EnforcingPlace;
 use serde_json::Value;
 use std::process::Command;
 use unisono_fairqueue::{Policy, TrafficDirection};
@@ -34,25 +34,25 @@ use unisono_linux::undo::DirectoryLock;
 /// queue again if that is needed. Remarks for the user are added to `notes`. On an error, the previous policy
 /// is in force again unless the error says otherwise.
 pub fn apply(
-    place: &mut dyn EnforcingPlace,
+    backend: &mut dyn Backend,
     policy: &Policy,
     server: ServerCommand,
     notes: &mut Vec<String>,
 ) -> Result<(), Error> {
-    let side = place.side();
-    let journal = Journal::of_side(&side)?;
-    let Some(record) = journal.read::<Value>()?.filter(|record| place.is_barred_by(record)) else {
-        return noting(place, notes, |place| place.apply(policy));
+    let side = backend.side();
+    let journal = Journal::for_side(&side)?;
+    let Some(record) = journal.read::<Value>()?.filter(|record| backend.conflicts_with(record)) else {
+        return with_notes(backend, notes, |backend| backend.apply(policy));
     };
-    place.check(policy)?;
-    let hooks = named(&record.backend, &side)?.kind().hooks;
-    if place.kind().hooks.iter().any(|hook| hooks.contains(hook)) {
-        one_after_the_other(place, policy, &record, server, notes)?;
+    backend.check(policy)?;
+    let hooks = with_name(&record.backend, &side)?.kind().hooks;
+    if backend.kind().hooks.iter().any(|hook| hooks.contains(hook)) {
+        break_before_make(backend, policy, &record, server, notes)?;
     } else {
-        beside(&side, &journal, &record, notes, |lock| place.begin(policy, lock))?;
+        make_before_break(&side, &journal, &record, notes, |lock| backend.install(policy, lock))?;
     }
-    notes.extend_from_slice(place.notes());
-    notes.push(match place.kind().name {
+    notes.extend_from_slice(backend.notes());
+    notes.push(match backend.kind().name {
         name if name == record.backend => {
             format!("the queue at {side} works otherwise now, as was asked for")
         }
@@ -67,126 +67,130 @@ pub fn apply(
 /// program that keeps the shares; without it no process keeps shares of processor time for this device
 /// afterwards.
 pub fn apply_with_shares(
-    place: &mut dyn EnforcingPlace,
+    backend: &mut dyn Backend,
     policy: &Policy,
     keeper: Option<&dyn Fn() -> Command>,
     server: ServerCommand,
     notes: &mut Vec<String>,
 ) -> Result<(), Error> {
-    let LinkSide { device, direction } = place.side();
+    let LinkSide { device, direction } = backend.side();
     if direction == TrafficDirection::In {
-        return apply(place, policy, server, notes);
+        return apply(backend, policy, server, notes);
     }
     let Some(keeper) = keeper else {
-        apply(place, policy, server, notes)?;
-        return cpu::of(&device)?.iter().try_for_each(cpu::end);
+        apply(backend, policy, server, notes)?;
+        return cpu::keeper_of(&device)?.iter().try_for_each(cpu::stop);
     };
-    let keeping = Keeping::begin(&device, &policy.text, keeper, notes)?;
-    let done = apply(place, &Policy { cpu: None, ..policy.clone() }, server, notes);
+    let keeping = KeeperSwitch::start(&device, &policy.text, keeper, notes)?;
+    let done = apply(backend, &Policy { cpu: None, ..policy.clone() }, server, notes);
     if done.is_err() {
-        keeping.undo(notes)?;
+        keeping.roll_back(notes)?;
     }
     done
 }
 
-fn noting(
-    place: &mut dyn EnforcingPlace,
+fn with_notes(
+    backend: &mut dyn Backend,
     notes: &mut Vec<String>,
-    work: impl FnOnce(&mut dyn EnforcingPlace) -> Result<(), Error>,
+    work: impl FnOnce(&mut dyn Backend) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let done = work(place);
-    notes.extend_from_slice(place.notes());
+    let done = work(backend);
+    notes.extend_from_slice(backend.notes());
     done
 }
 
 /// Begins the new backend while the old one is in force.
-fn beside(
+fn make_before_break(
     side: &LinkSide,
     journal: &Journal,
     before: &Record<Value>,
     notes: &mut Vec<String>,
-    begin: impl FnOnce(&DirectoryLock) -> Result<(), Error>,
+    install: impl FnOnce(&DirectoryLock) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let aside = journal.aside();
+    let pending = journal.pending();
     let lock = journal.lock()?;
     if journal.read::<Value>()?.is_none_or(|now| now.author != before.author) {
-        return Err(Error::Meanwhile { device: side.device.clone() });
+        return Err(Error::ChangedMeanwhile { device: side.device.clone() });
     }
-    journal.become_that(&aside)?;
-    let done = begin(&lock);
+    journal.rename_to(&pending)?;
+    let done = install(&lock);
     drop(lock); // a queue that begins unlocks it for both
     let _lock = journal.lock()?;
     // another command may have finished the change meanwhile
     let (backend, device) = (before.backend.clone(), side.device.clone());
-    match (done, finish(side, &aside, notes)) {
+    match (done, finish(side, &pending, notes)) {
         (Ok(()), Ok(_)) => Ok(()),
-        (Ok(()), Err(error)) => Err(Error::Beside { device, backend, error: Box::new(error) }),
-        (Err(error), Ok(_)) => Err(Error::AsBefore { device, backend, error: Box::new(error) }),
-        (Err(error), Err(undo)) => Err(error.unless_half_way(&device, Err(undo))),
+        (Ok(()), Err(error)) => Err(Error::OldBackendRemains { device, backend, error: Box::new(error) }),
+        (Err(error), Ok(_)) => Err(Error::RolledBack { device, backend, error: Box::new(error) }),
+        (Err(error), Err(undo)) => Err(error.or_not_restored(&device, Err(undo))),
     }
 }
 
-/// The fate of a policy whose journal was aside.
-pub(crate) enum Finished {
+/// The fate of a policy whose journal is pending.
+pub(crate) enum SwitchOutcome {
     /// It is in force again.
-    IsBack,
+    RolledBack,
     /// Another backend is in force.
-    HasGone,
+    Committed,
 }
 
-/// Finishes the change that a journal aside describes. The caller must hold the journal's lock, so no other
+/// Finishes the change that a pending journal describes. The caller must hold the journal's lock, so no other
 /// command is at work.
-pub(crate) fn finish(side: &LinkSide, aside: &Journal, notes: &mut Vec<String>) -> Result<Finished, Error> {
-    let journal = aside.before_aside();
-    let Some(before) = aside.read::<Value>()? else { return Ok(Finished::HasGone) };
+pub(crate) fn finish(
+    side: &LinkSide,
+    pending: &Journal,
+    notes: &mut Vec<String>,
+) -> Result<SwitchOutcome, Error> {
+    let journal = pending.current();
+    let Some(before) = pending.read::<Value>()? else { return Ok(SwitchOutcome::Committed) };
     let now = journal.read::<Value>()?;
     if now.as_ref().is_some_and(|now| now.phase == Phase::Holds) {
-        noting(&mut *named(&before.backend, side)?, notes, |place| place.give_way(aside))?;
-        return Ok(Finished::HasGone);
+        with_notes(&mut *with_name(&before.backend, side)?, notes, |backend| backend.retire(pending))?;
+        return Ok(SwitchOutcome::Committed);
     }
     if let Some(now) = now {
-        noting(&mut *named(&now.backend, side)?, notes, |place| place.mend(&journal))?;
+        with_notes(&mut *with_name(&now.backend, side)?, notes, |backend| backend.recover(&journal))?;
     }
-    aside.become_that(&journal)?;
-    Ok(Finished::IsBack)
+    pending.rename_to(&journal)?;
+    Ok(SwitchOutcome::RolledBack)
 }
 
 /// For a new backend that needs a hook of the old one.
-fn one_after_the_other(
-    place: &mut dyn EnforcingPlace,
+fn break_before_make(
+    new: &mut dyn Backend,
     policy: &Policy,
     before: &Record<Value>,
     server: ServerCommand,
     notes: &mut Vec<String>,
 ) -> Result<(), Error> {
-    let side = place.side();
-    let (mut again, policy_before) = place_again(before, &side, server)?;
-    noting(&mut *named(&before.backend, &side)?, notes, |place| place.clear())?;
-    let Err(error) = place.apply(policy) else { return Ok(()) };
-    notes.extend_from_slice(place.notes());
+    let side = new.side();
+    let (mut old, policy_before) = recorded_backend(before, &side, server)?;
+    with_notes(&mut *with_name(&before.backend, &side)?, notes, |old| old.remove())?;
+    let Err(error) = new.apply(policy) else { return Ok(()) };
+    notes.extend_from_slice(new.notes());
     let error = Box::new(error);
     let (device, backend) = (side.device, before.backend.clone());
-    match noting(&mut *again, notes, |again| again.apply(&policy_before)) {
-        Ok(()) => Err(Error::AsBefore { device, backend, error }),
+    match with_notes(&mut *old, notes, |old| old.apply(&policy_before)) {
+        Ok(()) => Err(Error::RolledBack { device, backend, error }),
         Err(again) => Err(Error::WithoutPolicy { device, backend, error, again: Box::new(again) }),
     }
 }
 
 /// The backend of a record with its own options, and its policy.
-fn place_again(
+fn recorded_backend(
     before: &Record<Value>,
     side: &LinkSide,
     server: ServerCommand,
-) -> Result<(Box<dyn EnforcingPlace>, Policy), Error> {
+) -> Result<(Box<dyn Backend>, Policy), Error> {
     let mut policy = Policy::parse(&before.policy)?;
     // the record has the weights of control groups that it had set, if any
     if before.before["weights"].as_array().is_none_or(Vec::is_empty) {
         policy.cpu = None;
     }
-    let options = Interposed::options_of(before).filter(|_| before.backend == interposed::NAME);
-    let place: Box<dyn EnforcingPlace> = match options {
-        Some(options) => Box::new(Interposed::again(options, server)),
-        None => named(&before.backend, side)?,
+    let options = Interposed::options_of(before).filter(|_| before.backend == interposed::INTERPOSED_BACKEND);
+    let backend: Box<dyn Backend> = match options {
+        Some(options) => Box::new(Interposed::with_options(options, server)),
+        None => with_name(&before.backend, side)?,
     };
-    Ok((place, policy))
+    Ok((backend, policy))
 }

@@ -15,7 +15,7 @@
 //! that react to drops slow down. The receiving process is not known yet. Packets that the device has merged
 //! (GRO) are scheduled whole, up to 64 KiB.
 
-use super::site::{HostDevice, block_of, name_of};
+use super::site::{HostDevice, ifb_index, ifb_name};
 use super::step::KernelStep;
 use crate::error::Error;
 use crate::journal::{Journal, LinkSide};
@@ -28,13 +28,13 @@ use unisono_linux::netlink::link::{self, Index};
 use unisono_linux::netlink::{NetlinkSocket, capture, egress, ingress, qdisc, traffic};
 
 /// The longest packet that the kernel merges by default (`GRO_LEGACY_MAX_SIZE`).
-pub(super) const MERGED: u64 = 65_536;
+pub(super) const MAX_GRO_BYTES: u64 = 65_536;
 const ENOENT: i32 = Errno::NOENT.raw_os_error();
 const FILTER: &str = "unisono_detour";
 const CLSACT: &str = "clsact";
 
 /// Checks whether incoming packets can be classified as the policy asks.
-pub(super) fn suits(policy: &Policy) -> Result<(), Error> {
+pub(super) fn check_matchers(policy: &Policy) -> Result<(), Error> {
     for rule in &policy.rules {
         let matcher = &rule.matcher;
         let asked = [
@@ -53,8 +53,8 @@ pub(super) fn suits(policy: &Policy) -> Result<(), Error> {
 }
 
 /// Refuses if another program uses the IFB's name or number, or the hook of the filter.
-pub(super) fn is_free(host: &mut HostDevice, side: &LinkSide) -> Result<(), Error> {
-    let (device, name) = (&side.device, name_of(host.link.index));
+pub(super) fn check_free(host: &mut HostDevice, side: &LinkSide) -> Result<(), Error> {
+    let (device, name) = (&side.device, ifb_name(host.link.index));
     let taken = |what: String, remedy: String| Err(Error::InTheWay { what, remedy });
     if let Some(there) =
         link::all(&mut host.socket)?.iter().find(|link| link.index == host.queue || link.name == name)
@@ -78,13 +78,13 @@ pub(super) fn is_free(host: &mut HostDevice, side: &LinkSide) -> Result<(), Erro
 
 /// Whether the device's clsact discipline was made for the policy of the other direction.
 fn made_for_other_direction(side: &LinkSide) -> Result<bool, Error> {
-    let other = Journal::of_side(side)?.of_other_direction().read::<serde_json::Value>()?;
+    let other = Journal::for_side(side)?.for_other_direction().read::<serde_json::Value>()?;
     // the fields that `interposed` and `fair` write
     Ok(other.is_some_and(|other| other.before["made_clsact"] == true || other.before["clsact"] == false))
 }
 
 /// The filter's program; it redirects every packet.
-pub(super) fn takes_all() -> Result<ClassifierProgram, Error> {
+pub(super) fn redirect_all() -> Result<ClassifierProgram, Error> {
     let mut code = Assembler::default();
     let program = code.set(R0, 1).exit();
     let program = std::mem::take(program).finish().expect("because it has no jumps");
@@ -92,26 +92,31 @@ pub(super) fn takes_all() -> Result<ClassifierProgram, Error> {
 }
 
 /// The first steps: make the IFB.
-pub(super) fn make(host: &HostDevice) -> Vec<KernelStep> {
+pub(super) fn make_ifb(host: &HostDevice) -> Vec<KernelStep> {
     vec![
-        KernelStep::Detour(Box::new(ingress::make_block(host.queue, &name_of(host.link.index)))),
+        KernelStep::IngressRedirect(Box::new(ingress::make_block(host.queue, &ifb_name(host.link.index)))),
         // refused on hosts without IPv6, where it is unnecessary
-        KernelStep::Try(Box::new(capture::without_address(host.queue))),
+        KernelStep::TryRequest(Box::new(capture::without_address(host.queue))),
     ]
 }
 
-pub(super) fn begin(host: &HostDevice, takes_all: &ClassifierProgram) -> Vec<KernelStep> {
+pub(super) fn attach_filter(host: &HostDevice, redirect_all: &ClassifierProgram) -> Vec<KernelStep> {
     let device = host.link.index;
     vec![
-        KernelStep::Detour(Box::new(link::set(host.queue, link::LinkState::Up))),
+        KernelStep::IngressRedirect(Box::new(link::set(host.queue, link::LinkState::Up))),
         // it exists already if the policy of the other direction needs one
-        KernelStep::Try(Box::new(traffic::clsact(device))),
-        KernelStep::Detour(Box::new(ingress::redirect(device, host.queue, takes_all.as_fd(), FILTER))),
+        KernelStep::TryRequest(Box::new(traffic::clsact(device))),
+        KernelStep::IngressRedirect(Box::new(ingress::redirect(
+            device,
+            host.queue,
+            redirect_all.as_fd(),
+            FILTER,
+        ))),
     ]
 }
 
 /// Removes the filter and the IFB. Adds a note about a part that stays.
-pub(super) fn put_back(host: &mut HostDevice, side: &LinkSide, notes: &mut Vec<String>) -> Result<(), Error> {
+pub(super) fn restore(host: &mut HostDevice, side: &LinkSide, notes: &mut Vec<String>) -> Result<(), Error> {
     let device = host.link.index;
     let now = qdisc::of_device(&mut host.socket, device)?;
     if now.iter().any(|there| there.kind == CLSACT) {
@@ -121,7 +126,7 @@ pub(super) fn put_back(host: &mut HostDevice, side: &LinkSide, notes: &mut Vec<S
         }
         remove_clsact(host, side, notes)?;
     }
-    remove_block(&mut host.socket, device)
+    remove_ifb(&mut host.socket, device)
 }
 
 /// Removes the clsact discipline if it is unused. Adds a note if it stays, unless the policy of the other
@@ -132,7 +137,7 @@ pub(super) fn remove_clsact(
     notes: &mut Vec<String>,
 ) -> Result<(), Error> {
     let is_gone = egress::remove_unused_clsact(&mut host.socket, host.link.index)?;
-    if !is_gone && Journal::of_side(side)?.of_other_direction().read::<serde_json::Value>()?.is_none() {
+    if !is_gone && Journal::for_side(side)?.for_other_direction().read::<serde_json::Value>()?.is_none() {
         notes.push(format!(
             "somebody else has filters at {} since, at its clsact queueing discipline; it stays",
             side.device
@@ -142,8 +147,8 @@ pub(super) fn remove_clsact(
 }
 
 /// Removes the IFB, whether the device itself still exists or not.
-pub(super) fn remove_block(socket: &mut NetlinkSocket, device: Index) -> Result<(), Error> {
-    let block = block_of(device);
+pub(super) fn remove_ifb(socket: &mut NetlinkSocket, device: Index) -> Result<(), Error> {
+    let block = ifb_index(device);
     if link::all(socket)?.iter().any(|link| link.index == block) {
         socket.run(&[capture::remove(block)])?;
     }
@@ -162,18 +167,18 @@ mod tests {
             Policy::parse(&text).expect("it is sound")
         };
         for text in ["{ cgroup = \"/a\" }", "{ priority = 6 }", "{ mark = 1, port = 80 }"] {
-            let error = suits(&policy(text)).expect_err(text);
+            let error = check_matchers(&policy(text)).expect_err(text);
             assert!(error.to_string().starts_with("3:10: a packet that comes in has no"), "{error}");
             assert_eq!(error.blame(), Blame::Input);
         }
         for text in ["{ port = 80 }", "{ dscp = \"ef\" }, { vlan = 5 }, { address = \"10.0.0.0/8\" }"] {
-            suits(&policy(text)).expect(text);
+            check_matchers(&policy(text)).expect(text);
         }
     }
 
     #[test]
     fn the_name_of_an_intermediate_device_fits_whatever_the_number() {
-        assert!(name_of(Index(u32::MAX)).len() < 16);
-        assert_eq!(block_of(Index(5)), Index(super::super::site::FIRST_NUMBER + 5));
+        assert!(ifb_name(Index(u32::MAX)).len() < 16);
+        assert_eq!(ifb_index(Index(5)), Index(super::super::site::FIRST_NUMBER + 5));
     }
 }

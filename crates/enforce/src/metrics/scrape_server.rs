@@ -37,11 +37,11 @@ pub enum ScrapeListener {
 
 impl ScrapeListener {
     /// Listens at `ADDRESS:PORT`, or at a Unix socket if the text has a slash in it.
-    pub fn at(place: &str) -> io::Result<Self> {
-        if !place.contains('/') {
-            return Ok(Self::Tcp(TcpListener::bind(place)?));
+    pub fn bind(address: &str) -> io::Result<Self> {
+        if !address.contains('/') {
+            return Ok(Self::Tcp(TcpListener::bind(address)?));
         }
-        let path = PathBuf::from(place);
+        let path = PathBuf::from(address);
         let is_socket = path.symlink_metadata().is_ok_and(|facts| facts.file_type().is_socket());
         let is_left = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
         if is_socket && UnixStream::connect(&path).as_ref().is_err_and(is_left) {
@@ -50,10 +50,10 @@ impl ScrapeListener {
         Ok(Self::Unix(UnixListener::bind(&path)?, path))
     }
 
-    fn accept(&self) -> io::Result<Scraper> {
+    fn accept(&self) -> io::Result<ScrapeConnection> {
         match self {
-            Self::Tcp(listener) => listener.accept().map(|(stream, _)| Scraper::Tcp(stream)),
-            Self::Unix(listener, _) => listener.accept().map(|(stream, _)| Scraper::Unix(stream)),
+            Self::Tcp(listener) => listener.accept().map(|(stream, _)| ScrapeConnection::Tcp(stream)),
+            Self::Unix(listener, _) => listener.accept().map(|(stream, _)| ScrapeConnection::Unix(stream)),
         }
     }
 }
@@ -90,7 +90,7 @@ impl Drop for ScrapeListener {
 }
 
 /// Answers until `is_over` returns true. `text` makes an answer, or returns the reason why there is none.
-pub fn serve(
+pub fn serve_scrapes(
     listener: &ScrapeListener,
     text: impl Fn() -> Result<String, String> + Sync,
     is_over: impl Fn() -> bool,
@@ -108,7 +108,7 @@ pub fn serve(
             let (text, open) = (&text, &open);
             scope.spawn(move || {
                 // an error here affects this client only
-                let _ = answer(&mut stream, text);
+                let _ = reply(&mut stream, text);
                 open.fetch_sub(1, Ordering::Relaxed);
             });
         }
@@ -117,12 +117,12 @@ pub fn serve(
 }
 
 #[derive(Debug)]
-enum Scraper {
+enum ScrapeConnection {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
-impl Scraper {
+impl ScrapeConnection {
     fn set_timeouts(&self, patience: Duration) -> io::Result<()> {
         // zero would mean no timeout
         let patience = Some(patience.max(Duration::from_millis(1)));
@@ -151,9 +151,9 @@ impl Scraper {
     }
 }
 
-fn answer(stream: &mut Scraper, text: &impl Fn() -> Result<String, String>) -> io::Result<()> {
+fn reply(stream: &mut ScrapeConnection, text: &impl Fn() -> Result<String, String>) -> io::Result<()> {
     let until = Instant::now() + REQUEST_TIMEOUT;
-    let request = head(stream, until)?;
+    let request = request_line(stream, until)?;
     let mut words = request.split(' ');
     let (status, kind, body) = match (words.next(), words.next()) {
         (Some("GET" | "HEAD"), Some(path)) if path.split('?').next() == Some("/metrics") => match text() {
@@ -175,7 +175,7 @@ fn answer(stream: &mut Scraper, text: &impl Fn() -> Result<String, String>) -> i
 }
 
 /// The request's first line, once the whole head has arrived.
-fn head(stream: &mut Scraper, until: Instant) -> io::Result<String> {
+fn request_line(stream: &mut ScrapeConnection, until: Instant) -> io::Result<String> {
     let (mut read, mut piece) = (Vec::new(), [0; 1024]);
     while !read.windows(4).any(|end| end == b"\r\n\r\n") {
         let left = until.saturating_duration_since(Instant::now());

@@ -4,13 +4,13 @@
 //! - *Ceiling*: the policy's, or the parent's, or the link's rate.
 //! - *Longest packet*: programs pass down up to 64 KiB in one piece. At 100 Mbit/s this takes 5 ms, while all
 //!   other packets wait. So the device gets at most as many bytes at once as the link carries in
-//!   [`PIECE_NS`].
+//!   [`GSO_TIME_NS`].
 //! - *Quantum*: by share; the smallest is the longest packet. The kernel gives a borrowing class its turn
 //!   however little of its quantum is left. If packets were longer than a quantum, every turn would be one
 //!   packet, and lending equal.
 //! - *Queue*: if the kernel has `fq_codel`, the flows of a class take turns, and packets that waited too long
 //!   are marked or dropped. A class with a limit has a plain queue of that length, unless it asks for turns
-//!   or marks. On other kernels the queue is as long as the policy says, or else [`WAIT_NS`] at the
+//!   or marks. On other kernels the queue is as long as the policy says, or else [`QUEUE_NS`] at the
 //!   guaranteed rate. It is short because its backlog is the delay of the class, but it has room for two of
 //!   the longest packets, because otherwise these would never fit.
 
@@ -25,11 +25,11 @@ pub(super) const HANDLE: u32 = 0x556e_0000;
 /// The class of the whole link.
 const LINK: u16 = 1;
 /// The length of a queue, unless the policy sets it, as time at the class's guaranteed rate (ns).
-const WAIT_NS: f64 = 20e6;
+const QUEUE_NS: f64 = 20e6;
 /// The longest packet, as time at the link's rate (ns). Lent capacity circulates in turns of some such
 /// packets, so this determines the time until every class had its turn. With 1 ms, a hundredth of a link that
 /// was lent went round once in 1.5 s, and classes were off their shares by 2 % within that time.
-const PIECE_NS: f64 = 250e3;
+const GSO_TIME_NS: f64 = 250e3;
 /// The longest turn, as time at the link's rate (ns). With weights far apart (1:1000) the smallest class
 /// would otherwise wait for a turn of many milliseconds of the largest. Half of it limits the ratio of
 /// weights that turns can express. Chosen, not measured.
@@ -68,7 +68,7 @@ impl Tuning {
         match self {
             Self::Plain => present,
             Self::ByWeight => {
-                let short = whole_bytes(policy.rate.bytes_per_second() * PIECE_NS / 1e9);
+                let short = whole_bytes(policy.rate.bytes_per_second() * GSO_TIME_NS / 1e9);
                 present.min(short.max(2 * FRAME))
             }
         }
@@ -285,13 +285,13 @@ fn room(limit: Option<Limit>, ByteRate(rate): ByteRate, longest: u64) -> Room {
     match limit {
         Some(Limit { bytes: u64::MAX, packets, .. }) => Room::Packets(word(packets)),
         Some(Limit { bytes, .. }) => Room::Bytes(word(bytes)),
-        None => Room::Bytes(word(whole_bytes(rate as f64 * WAIT_NS / 1e9).max(2 * longest))),
+        None => Room::Bytes(word(whole_bytes(rate as f64 * QUEUE_NS / 1e9).max(2 * longest))),
     }
 }
 
 /// Notes about properties inside a class that neither a kernel without `fq_codel` nor our kernel scheduler
 /// supports.
-pub(super) fn not_in_classes(policy: &Policy) -> Vec<String> {
+pub(super) fn ignored_notes(policy: &Policy) -> Vec<String> {
     let mut notes = Vec::new();
     for (id, class) in policy.hierarchy.classes() {
         if policy.flows(id) == Flows::Fair {
@@ -311,11 +311,11 @@ pub(super) fn not_in_classes(policy: &Policy) -> Vec<String> {
 }
 
 /// Notes about the parts of the policy that the kernel's classes cannot enforce.
-pub(super) fn not_done(policy: &Policy, can: FlowTurns) -> Vec<String> {
+pub(super) fn unsupported_notes(policy: &Policy, can: FlowTurns) -> Vec<String> {
     let tree = &policy.hierarchy;
     let mut notes = match can {
         FlowTurns::Known => Vec::new(),
-        FlowTurns::Unknown => not_in_classes(policy),
+        FlowTurns::Unknown => ignored_notes(policy),
     };
     for (id, class) in tree.classes() {
         if class.order == Order::Deadline {
@@ -453,13 +453,13 @@ mod tests {
         for class in ["a", "c", "d", "slow"] {
             assert!(matches!(leaf(FlowTurns::Unknown, class), LeafDiscipline::Together(_)), "{class}");
         }
-        assert!(not_done(&policy, FlowTurns::Known).is_empty());
-        assert_eq!(not_done(&policy, FlowTurns::Unknown).len(), 3);
+        assert!(unsupported_notes(&policy, FlowTurns::Known).is_empty());
+        assert_eq!(unsupported_notes(&policy, FlowTurns::Unknown).len(), 3);
     }
 
     #[test]
     fn what_the_kernel_cannot_do_is_said() {
-        let notes = not_done(
+        let notes = unsupported_notes(
             &policy(
                 "[class.a]\norder = \"deadline\"\n[class.b]\npackets = 3\n[class.b.c]\npackets = 9\noverflow = \"drop-longest\"\n\
              [class.d]\nflows = \"fair\"\necn = \"5ms\"",
@@ -467,6 +467,6 @@ mod tests {
             FlowTurns::Unknown,
         );
         assert_eq!(notes.len(), 5, "{notes:?}");
-        assert!(not_done(&policy(THREE), FlowTurns::Unknown).is_empty());
+        assert!(unsupported_notes(&policy(THREE), FlowTurns::Unknown).is_empty());
     }
 }

@@ -1,9 +1,9 @@
 //! The process that keeps shares of processor time, its journal, and the guard that lets all groups run when
 //! that process is gone.
 
-use super::groups::{HeldGroup, Shares, let_run, noted};
+use super::groups::{HeldGroup, Shares, journal_entry, thaw_all};
 use super::turns::{TurnState, TurnTaking, is_busy};
-use crate::background::{self, Begun};
+use crate::background::{self, StartOutcome};
 use crate::error::Error;
 use crate::journal::{Journal, Phase, Record};
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ use unisono_linux::poll;
 use unisono_linux::process::{Family, PidFd, Signal, SignalFd, start};
 use unisono_linux::undo::Author;
 
-const NAME: &str = "cpu";
+const CPU_BACKEND: &str = "cpu";
 /// The interval between look-ups of groups that have gone. A group that was made anew under its old name has
 /// no share until the next look-up.
 const CHECK_INTERVAL: Nanos = Nanos::SECOND;
@@ -43,7 +43,7 @@ impl Default for Options {
 
 /// The groups that may be frozen now.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct StoppedGroups {
+struct FrozenGroups {
     groups: Vec<(PathBuf, u8)>,
 }
 
@@ -58,22 +58,22 @@ pub struct Running {
 /// Checks whether the core can keep the shares of a policy on this host. Changes nothing.
 pub fn check(policy: &Policy) -> Result<(), Error> {
     let shares = Shares::of(policy)?;
-    match shared_by(&StoppedGroups::of(&shares))? {
+    match conflicting_keeper(&FrozenGroups::of(&shares))? {
         Some(_) => Ok(()), // frozen by a process that this policy may replace
         None => shares.all_run(policy),
     }
 }
 
-impl StoppedGroups {
+impl FrozenGroups {
     fn of(shares: &Shares) -> Self {
-        Self { groups: shares.leaves.iter().map(|(_, found)| noted(found)).collect() }
+        Self { groups: shares.leaves.iter().map(|(_, found)| journal_entry(found)).collect() }
     }
 }
 
 /// Another process that shares the time of these groups, or of a group above or below them; and that group.
-fn shared_by(groups: &StoppedGroups) -> Result<Option<(u32, PathBuf)>, Error> {
+fn conflicting_keeper(groups: &FrozenGroups) -> Result<Option<(u32, PathBuf)>, Error> {
     for journal in Journal::all_shares()? {
-        let Some(other) = journal.read::<StoppedGroups>()?.filter(|record| record.author.lives()) else {
+        let Some(other) = journal.read::<FrozenGroups>()?.filter(|record| record.author.lives()) else {
             continue;
         };
         let is_theirs = |path: &Path| {
@@ -111,19 +111,19 @@ pub struct Keeper {
 impl Keeper {
     /// `guard` is a command that calls [`guard`] with two arguments: the journal's path and this process's
     /// number. Both are added here.
-    pub fn begin(policy: &Policy, options: &Options, mut guard: Command) -> Result<Self, Error> {
+    pub fn start(policy: &Policy, options: &Options, mut guard: Command) -> Result<Self, Error> {
         let shares = Shares::of(policy)?;
         let _lock = Journal::lock_shares()?;
         for journal in Journal::all_shares()? {
             restore(&journal)?;
         }
-        let before = StoppedGroups::of(&shares);
-        if let Some((process, group)) = shared_by(&before)? {
+        let before = FrozenGroups::of(&shares);
+        if let Some((process, group)) = conflicting_keeper(&before)? {
             let what = format!(
                 "process {process} shares out the time of {} already; end it first: unisono queue clear",
                 group.display()
             );
-            return Err(Error::NotByThis { what });
+            return Err(Error::BackendUnsupported { what });
         }
         shares.all_run(policy)?;
         let (classes, found): (Vec<_>, Vec<_>) = shares.leaves.into_iter().unzip();
@@ -136,9 +136,9 @@ impl Keeper {
         let quantum = u32::try_from(options.quantum.as_micros()).unwrap_or(u32::MAX).clamp(100, 1_000_000);
         let turns = TurnTaking::new(shares.hierarchy, &classes, quantum);
         let device = options.device.as_deref().unwrap_or_default();
-        let mut record = Record::new(NAME, device, 0, &policy.text, before);
+        let mut record = Record::new(CPU_BACKEND, device, 0, &policy.text, before);
         record.phase = Phase::Holds;
-        let journal = Journal::of_shares(record.author.process);
+        let journal = Journal::for_shares(record.author.process);
         journal.write(&record)?;
         guard
             .arg(journal.path())
@@ -175,7 +175,7 @@ impl Keeper {
             if !is_busy(used[running], elapsed) && group.wants() {
                 wants = Wants::More;
             }
-            if self.turns.anybody_waits() {
+            if self.turns.has_waiting() {
                 // the kernel counts a running group at ticks, and a frozen one exactly
                 group.set(Frozen::Yes);
             }
@@ -190,7 +190,7 @@ impl Keeper {
         self.turns.next(&used, now.since(self.last).0 / 1000, wants);
         self.last = now;
         self.taken += 1;
-        let stopped = |at| if self.turns.standing(at) == TurnState::Waits { Frozen::Yes } else { Frozen::No };
+        let stopped = |at| if self.turns.state(at) == TurnState::Waits { Frozen::Yes } else { Frozen::No };
         let wanted: Vec<Frozen> = (0..self.groups.len()).map(stopped).collect();
         // first freeze, then thaw: two running groups would make it no group's turn
         for state in [Frozen::Yes, Frozen::No] {
@@ -199,7 +199,7 @@ impl Keeper {
             }
         }
         if now >= self.look {
-            self.groups.iter_mut().for_each(HeldGroup::look);
+            self.groups.iter_mut().for_each(HeldGroup::reopen);
             self.look = CHECK_INTERVAL.after(now);
         }
         self.quantum.after(clock::now())
@@ -233,7 +233,7 @@ pub fn serve(
     let signals = SignalFd::new(&[Signal::Interrupt, Signal::Terminate, Signal::Hangup, Signal::Quit])
         .map_err(system("wait for signals"))?;
     poll::punctual().map_err(system("ask for punctual timers"))?;
-    let mut keeper = Keeper::begin(policy, options, guard)?;
+    let mut keeper = Keeper::start(policy, options, guard)?;
     let mut until = keeper.turn();
     if options.device.is_some() {
         outlive_starter().map_err(system("stay in the background"))?;
@@ -253,23 +253,23 @@ pub fn serve(
 
 /// Starts a program that calls [`serve`] with the policy from its standard input, writes the line
 /// [`crate::READY`] when the shares hold, and outlives this process.
-pub fn begin(server: Command, policy: &str) -> Result<(), Error> {
+pub fn start_background(server: Command, policy: &str) -> Result<(), Error> {
     let system = |source| Error::System { what: "start what keeps the shares of processor time", source };
-    match background::begin(server, None, policy.as_bytes()).map_err(system)? {
-        Begun::Ready => Ok(()),
-        Begun::Ended { code: Some(2), why } => Err(Error::NotByThis { what: why }),
-        Begun::Ended { code: Some(3), why } => {
+    match background::start(server, None, policy.as_bytes()).map_err(system)? {
+        StartOutcome::Ready => Ok(()),
+        StartOutcome::Ended { code: Some(2), why } => Err(Error::BackendUnsupported { what: why }),
+        StartOutcome::Ended { code: Some(3), why } => {
             Err(Error::Lacks { what: why, remedy: "the shares of processor time are not kept".to_owned() })
         }
-        Begun::Ended { why, .. } => Err(system(std::io::Error::other(why))),
+        StartOutcome::Ended { why, .. } => Err(system(std::io::Error::other(why))),
     }
 }
 
 /// Waits for the end of the process, and lets all groups run if that process left its journal behind.
 pub fn guard(journal: &Path, process: u32) -> Result<(), Error> {
     let journal = Journal::at(journal);
-    let is_its = |record: &Record<StoppedGroups>| record.author.process == process;
-    if let Some(record) = journal.read::<StoppedGroups>()?.filter(is_its)
+    let is_its = |record: &Record<FrozenGroups>| record.author.process == process;
+    if let Some(record) = journal.read::<FrozenGroups>()?.filter(is_its)
         && record.author.lives()
         && let Ok(held) = PidFd::open(process)
     {
@@ -281,10 +281,10 @@ pub fn guard(journal: &Path, process: u32) -> Result<(), Error> {
 
 /// Lets all groups run that a killed process has left frozen. Returns whether there was such a process.
 fn restore(journal: &Journal) -> Result<bool, Error> {
-    match journal.read::<StoppedGroups>()? {
+    match journal.read::<FrozenGroups>()? {
         Some(record) if record.author.lives() => Ok(false),
         Some(record) => {
-            let_run(&record.before.groups);
+            thaw_all(&record.before.groups);
             journal.remove()?;
             Ok(true)
         }
@@ -294,7 +294,7 @@ fn restore(journal: &Journal) -> Result<bool, Error> {
 }
 
 /// Lets all groups run that killed processes have left frozen. Returns a description of the changes.
-pub fn settle() -> Result<Vec<String>, Error> {
+pub fn recover_all() -> Result<Vec<String>, Error> {
     let journals = Journal::all_shares()?;
     if journals.is_empty() {
         return Ok(Vec::new());
@@ -302,7 +302,7 @@ pub fn settle() -> Result<Vec<String>, Error> {
     let _lock = Journal::lock_shares()?;
     let mut said = Vec::new();
     for journal in journals {
-        let process = journal.read::<StoppedGroups>()?.map(|record| record.author.process);
+        let process = journal.read::<FrozenGroups>()?.map(|record| record.author.process);
         if restore(&journal)? {
             said.extend(process.map(|process| {
                 format!("let run on what process {process} had stopped, which shared out processor time and was killed")
@@ -315,7 +315,7 @@ pub fn settle() -> Result<Vec<String>, Error> {
 pub fn running() -> Result<Vec<Running>, Error> {
     let mut all = Vec::new();
     for journal in Journal::all_shares()? {
-        if let Some(record) = journal.read::<StoppedGroups>()?.filter(|record| record.author.lives()) {
+        if let Some(record) = journal.read::<FrozenGroups>()?.filter(|record| record.author.lives()) {
             all.push(Running {
                 keeper: record.author,
                 device: Some(record.device).filter(|device| !device.is_empty()),
@@ -327,7 +327,7 @@ pub fn running() -> Result<Vec<Running>, Error> {
 }
 
 /// Orders a process that keeps shares to let all groups run and to end; waits until it has ended.
-pub fn end(running: &Running) -> Result<(), Error> {
+pub fn stop(running: &Running) -> Result<(), Error> {
     let system = |what| move |source| Error::System { what, source };
     if let Some(held) = running.keeper.hold() {
         if let Err(source) = held.send(Signal::Terminate)
@@ -342,5 +342,5 @@ pub fn end(running: &Running) -> Result<(), Error> {
     }
     // a killed process has left this to its guard, and the guard may not have finished
     let _lock = Journal::lock_shares()?;
-    restore(&Journal::of_shares(running.keeper.process)).map(drop)
+    restore(&Journal::for_shares(running.keeper.process)).map(drop)
 }

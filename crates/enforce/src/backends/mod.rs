@@ -3,19 +3,19 @@
 
 pub mod switch;
 
+use crate::backend::{Backend, BackendKind, BackendName, KernelQueueName};
 use crate::error::Error;
 use crate::interposed;
 use crate::journal::{Journal, LinkSide};
 use crate::kernel;
-use crate::place::{BackendName, EnforcingPlace, KernelQueueName, PlaceKind};
-use switch::Finished;
+use switch::SwitchOutcome;
 
 /// The first one that fits is the default.
-pub static ALL: [&PlaceKind; 3] = [&kernel::HTB, &kernel::BPF, &interposed::KIND];
+pub static ALL: [&BackendKind; 3] = [&kernel::HTB, &kernel::BPF, &interposed::KIND];
 
 /// A device whose policy ended because its processes were killed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Settled {
+pub struct Recovered {
     pub side: LinkSide,
     /// Whether it is as it was before the policy.
     pub is_as_before: bool,
@@ -24,49 +24,49 @@ pub struct Settled {
 
 /// Waits for unfinished changes on devices of this thread's network namespace, and restores the devices of
 /// killed processes. A device that could not be restored is in the result, with the reason.
-pub fn settle() -> Result<Vec<Settled>, Error> {
-    let Some(_lock) = Journal::lock_what_is_there()? else { return Ok(Vec::new()) };
-    let mut settled = Vec::new();
-    for (side, aside) in Journal::all_aside()? {
+pub fn recover_all() -> Result<Vec<Recovered>, Error> {
+    let Some(_lock) = Journal::lock_if_used()? else { return Ok(Vec::new()) };
+    let mut recovered = Vec::new();
+    for (side, pending) in Journal::all_pending()? {
         let (device, mut notes) = (&side.device, Vec::new());
-        match switch::finish(&side, &aside, &mut notes) {
-            Ok(Finished::IsBack) => notes.push(format!(
+        match switch::finish(&side, &pending, &mut notes) {
+            Ok(SwitchOutcome::RolledBack) => notes.push(format!(
                 "a command that was to change the place in force on {device} has ended half way; the policy before is in force"
             )),
-            Ok(Finished::HasGone) => notes.push(format!(
+            Ok(SwitchOutcome::Committed) => notes.push(format!(
                 "took away what the place before had left on {device}; another place is in force"
             )),
             Err(error) => notes.push(format!("{device}: {error}")),
         }
-        settled.push(Settled { side, is_as_before: false, notes });
+        recovered.push(Recovered { side, is_as_before: false, notes });
     }
     for (side, journal) in Journal::all()? {
         let read = || journal.read::<serde_json::Value>();
         let Some(record) = read()? else { continue };
-        let mut place = named(&record.backend, &side)?;
-        let mended = place.mend(&journal);
-        let mut notes = place.notes().to_vec();
-        if let Err(error) = &mended {
+        let mut backend = with_name(&record.backend, &side)?;
+        let recovery = backend.recover(&journal);
+        let mut notes = backend.notes().to_vec();
+        if let Err(error) = &recovery {
             notes.push(format!("{side}: {error}"));
         }
-        let is_as_before = mended.is_ok() && read()?.is_none();
+        let is_as_before = recovery.is_ok() && read()?.is_none();
         if is_as_before || !notes.is_empty() {
-            settled.push(Settled { side, is_as_before, notes });
+            recovered.push(Recovered { side, is_as_before, notes });
         }
     }
-    Ok(settled)
+    Ok(recovered)
 }
 
 /// The backend of a device's policy. A device that was renamed is also found by its old name.
-pub fn of(side: &LinkSide) -> Result<Box<dyn EnforcingPlace>, Error> {
+pub fn in_force(side: &LinkSide) -> Result<Box<dyn Backend>, Error> {
     let (now, journal) = Journal::find(side)?;
     match journal.read::<serde_json::Value>()? {
-        Some(record) => named(&record.backend, &now),
+        Some(record) => with_name(&record.backend, &now),
         None => Err(Error::NoPolicy { device: side.to_string() }),
     }
 }
 
-fn named(backend: &str, side: &LinkSide) -> Result<Box<dyn EnforcingPlace>, Error> {
+fn with_name(backend: &str, side: &LinkSide) -> Result<Box<dyn Backend>, Error> {
     let kind = ALL.iter().find(|kind| kind.name == backend && kind.directions.contains(&side.direction));
     let other = || Error::OtherBackend { device: side.to_string(), backend: backend.to_owned() };
     Ok((kind.ok_or_else(other)?.at)(side, Box::new(|| None)))
@@ -78,9 +78,9 @@ pub fn choose(
     side: Option<&LinkSide>,
     backend: Option<BackendName>,
     kernel_queue: Option<KernelQueueName>,
-) -> Option<&'static PlaceKind> {
-    let in_force = side.and_then(|side| of(side).ok()).map(|place| place.kind().name);
-    let fits = |kind: &&&PlaceKind| {
+) -> Option<&'static BackendKind> {
+    let in_force = side.and_then(|side| in_force(side).ok()).map(|backend| backend.kind().name);
+    let fits = |kind: &&&BackendKind| {
         backend.is_none_or(|backend| kind.backend == backend)
             && kernel_queue.is_none_or(|queue| kind.kernel_queue == Some(queue))
     };

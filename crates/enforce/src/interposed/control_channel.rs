@@ -8,7 +8,7 @@
 //! Each message is one JSON object a line. If the time limit ends in the middle of a line, the received or
 //! sent part is kept here and completed later. Cost: one or two system calls for each message.
 
-use super::control::{MAX_LINE_BYTES, QueueAnswer, QueueQuestion};
+use super::control::{MAX_LINE_BYTES, QueueReply, QueueRequest};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,47 +23,47 @@ struct Numbered<T> {
 }
 
 #[derive(Debug)]
-pub(super) struct Dialogue {
+pub(super) struct ControlChannel {
     stream: UnixStream,
     /// Received bytes that were not taken yet.
-    heard: Vec<u8>,
+    received: Vec<u8>,
     /// The rest of a message that the other end did not take in time.
-    unsaid: Vec<u8>,
+    unsent: Vec<u8>,
     /// The number of the last question; 0 before the first one.
     number: u64,
 }
 
-impl Dialogue {
+impl ControlChannel {
     /// The answering end. Its writes wait without a time limit.
-    pub(super) fn that_answers(stream: UnixStream) -> Self {
-        Self { stream, heard: Vec::new(), unsaid: Vec::new(), number: 0 }
+    pub(super) fn new_server(stream: UnixStream) -> Self {
+        Self { stream, received: Vec::new(), unsent: Vec::new(), number: 0 }
     }
 
     /// The asking end. Its writes wait at most this long for the other end; zero is refused.
-    pub(super) fn that_asks(stream: UnixStream, patience: Duration) -> io::Result<Self> {
+    pub(super) fn new_client(stream: UnixStream, patience: Duration) -> io::Result<Self> {
         stream.set_write_timeout(Some(patience))?;
-        Ok(Self::that_answers(stream))
+        Ok(Self::new_server(stream))
     }
 
     /// Asks, and waits for the answer. After `TimedOut` or `WouldBlock` the other end may still execute the
     /// request.
-    pub(super) fn ask(&mut self, question: &QueueQuestion, patience: Duration) -> io::Result<QueueAnswer> {
-        self.tell(question)?;
-        self.answer_to_last(Some(patience))
+    pub(super) fn request(&mut self, question: &QueueRequest, patience: Duration) -> io::Result<QueueReply> {
+        self.send_request(question)?;
+        self.last_reply(Some(patience))
     }
 
     /// Asks without waiting for the answer.
-    pub(super) fn tell(&mut self, question: &QueueQuestion) -> io::Result<()> {
+    pub(super) fn send_request(&mut self, question: &QueueRequest) -> io::Result<()> {
         self.number += 1;
-        self.say(question)
+        self.send(question)
     }
 
     /// Waits for the answer to the last question. Before the first question it waits for the other end's
     /// unsolicited message.
-    pub(super) fn answer_to_last(&mut self, patience: Option<Duration>) -> io::Result<QueueAnswer> {
+    pub(super) fn last_reply(&mut self, patience: Option<Duration>) -> io::Result<QueueReply> {
         let until = patience.map(|patience| Instant::now() + patience);
         loop {
-            while let Some(Numbered { number, what }) = self.hear()? {
+            while let Some(Numbered { number, what }) = self.receive()? {
                 if number == self.number {
                     return Ok(what);
                 }
@@ -77,29 +77,29 @@ impl Dialogue {
     }
 
     /// The next question, if it has arrived completely. Never waits.
-    pub(super) fn question(&mut self) -> io::Result<Option<QueueQuestion>> {
-        let Some(Numbered { number, what }) = self.hear()? else { return Ok(None) };
+    pub(super) fn next_request(&mut self) -> io::Result<Option<QueueRequest>> {
+        let Some(Numbered { number, what }) = self.receive()? else { return Ok(None) };
         self.number = number;
         Ok(Some(what))
     }
 
-    pub(super) fn answer(&mut self, answer: &QueueAnswer) -> io::Result<()> {
-        self.say(answer)
+    pub(super) fn send_reply(&mut self, answer: &QueueReply) -> io::Result<()> {
+        self.send(answer)
     }
 
-    fn say(&mut self, what: &impl Serialize) -> io::Result<()> {
+    fn send(&mut self, what: &impl Serialize) -> io::Result<()> {
         // the rest of an earlier message first, so that memory does not grow if the other end never reads
-        self.say_rest()?;
-        serde_json::to_writer(&mut self.unsaid, &Numbered { number: self.number, what })?;
-        self.unsaid.push(b'\n');
-        self.say_rest()
+        self.flush()?;
+        serde_json::to_writer(&mut self.unsent, &Numbered { number: self.number, what })?;
+        self.unsent.push(b'\n');
+        self.flush()
     }
 
-    fn say_rest(&mut self) -> io::Result<()> {
-        while !self.unsaid.is_empty() {
-            match self.stream.write(&self.unsaid) {
+    fn flush(&mut self) -> io::Result<()> {
+        while !self.unsent.is_empty() {
+            match self.stream.write(&self.unsent) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(said) => _ = self.unsaid.drain(..said),
+                Ok(said) => _ = self.unsent.drain(..said),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -107,20 +107,20 @@ impl Dialogue {
         Ok(())
     }
 
-    fn hear<T: for<'a> Deserialize<'a>>(&mut self) -> io::Result<Option<T>> {
+    fn receive<T: for<'a> Deserialize<'a>>(&mut self) -> io::Result<Option<T>> {
         let mut piece = [0; 4096];
         loop {
-            if let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') {
-                let message = serde_json::from_slice(&self.heard[..end]).map_err(io::Error::other);
-                self.heard.drain(..=end);
+            if let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
+                let message = serde_json::from_slice(&self.received[..end]).map_err(io::Error::other);
+                self.received.drain(..=end);
                 return message.map(Some);
             }
-            if self.heard.len() as u64 > MAX_LINE_BYTES {
+            if self.received.len() as u64 > MAX_LINE_BYTES {
                 return Err(io::ErrorKind::InvalidData.into());
             }
             match socket::receive_now(&self.stream, &mut piece) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(length) => self.heard.extend_from_slice(&piece[..length]),
+                Ok(length) => self.received.extend_from_slice(&piece[..length]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(error) => return Err(error),
@@ -129,7 +129,7 @@ impl Dialogue {
     }
 }
 
-impl AsFd for Dialogue {
+impl AsFd for ControlChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
@@ -143,53 +143,53 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(20);
     const LONG: Duration = Duration::from_secs(60);
 
-    fn pair() -> (Dialogue, Dialogue) {
+    fn pair() -> (ControlChannel, ControlChannel) {
         let (near, far) = UnixStream::pair().expect("descriptors are left");
-        (Dialogue::that_asks(near, SHORT).expect("a time"), Dialogue::that_answers(far))
+        (ControlChannel::new_client(near, SHORT).expect("a time"), ControlChannel::new_server(far))
     }
 
-    fn refused(why: &str) -> QueueAnswer {
-        QueueAnswer::Refused { why: why.to_owned() }
+    fn refused(why: &str) -> QueueReply {
+        QueueReply::Refused { why: why.to_owned() }
     }
 
     #[test]
     fn an_answer_that_comes_too_late_is_not_taken_for_that_to_the_next_question() {
         let (mut guard, mut worker) = pair();
-        worker.answer(&QueueAnswer::Done).expect("room");
-        assert_eq!(guard.answer_to_last(None).expect("it came"), QueueAnswer::Done, "what it says by itself");
-        let policy = |text: &str| QueueQuestion::Apply { policy: text.to_owned() };
+        worker.send_reply(&QueueReply::Done).expect("room");
+        assert_eq!(guard.last_reply(None).expect("it came"), QueueReply::Done, "what it says by itself");
+        let policy = |text: &str| QueueRequest::Apply { policy: text.to_owned() };
         for text in ["one", "two"] {
-            guard.ask(&policy(text), SHORT).expect_err("nobody answers");
+            guard.request(&policy(text), SHORT).expect_err("nobody answers");
         }
-        guard.tell(&policy("three")).expect("room");
+        guard.send_request(&policy("three")).expect("room");
         for text in ["one", "two", "three"] {
-            assert_eq!(worker.question().expect("it is there"), Some(policy(text)));
-            worker.answer(&refused(text)).expect("room");
+            assert_eq!(worker.next_request().expect("it is there"), Some(policy(text)));
+            worker.send_reply(&refused(text)).expect("room");
         }
-        assert_eq!(worker.question().expect("it is there"), None);
-        assert_eq!(guard.answer_to_last(Some(LONG)).expect("it came"), refused("three"));
+        assert_eq!(worker.next_request().expect("it is there"), None);
+        assert_eq!(guard.last_reply(Some(LONG)).expect("it came"), refused("three"));
     }
 
     #[test]
     fn a_message_that_came_in_part_is_heard_when_the_rest_has_come() {
         let (mut guard, mut worker) = pair();
         // more than a socket buffers
-        let long = QueueQuestion::Apply { policy: "x".repeat(1 << 20) };
-        let gave_up = guard.ask(&long, SHORT).expect_err("nobody listens").kind();
+        let long = QueueRequest::Apply { policy: "x".repeat(1 << 20) };
+        let gave_up = guard.request(&long, SHORT).expect_err("nobody listens").kind();
         assert!(matches!(gave_up, io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut), "{gave_up}");
         let listener = thread::spawn(move || {
-            let mut heard = Vec::new();
-            while heard.len() < 2 {
-                heard.extend(worker.question().expect("it is there"));
+            let mut received = Vec::new();
+            while received.len() < 2 {
+                received.extend(worker.next_request().expect("it is there"));
                 thread::yield_now();
             }
-            worker.answer(&QueueAnswer::Done).expect("room");
-            (heard, worker)
+            worker.send_reply(&QueueReply::Done).expect("room");
+            (received, worker)
         });
-        while guard.ask(&QueueQuestion::Live, LONG).is_err() {}
-        let (heard, worker) = listener.join().expect("it does not panic");
-        assert!(heard == [long, QueueQuestion::Live]);
+        while guard.request(&QueueRequest::Live, LONG).is_err() {}
+        let (received, worker) = listener.join().expect("it does not panic");
+        assert!(received == [long, QueueRequest::Live]);
         drop(worker);
-        guard.ask(&QueueQuestion::Live, LONG).expect_err("the other end is gone");
+        guard.request(&QueueRequest::Live, LONG).expect_err("the other end is gone");
     }
 }

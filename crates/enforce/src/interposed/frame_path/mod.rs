@@ -23,7 +23,7 @@ pub(super) const HEADERS: u32 = 14 + 4 + 4;
 /// the frame is given up after 10 ms to a second; a working device has had room long before.
 const MAX_TRIES: u32 = 10_000;
 
-pub(super) trait Way {
+pub(super) trait FramePath {
     type Frame;
 
     /// Takes at most `most` frames that have arrived.
@@ -48,7 +48,7 @@ pub(super) trait Way {
     fn arrivals(&self) -> BorrowedFd<'_>;
 
     /// Takes packets of this length from now on, if this way can.
-    fn carry(&mut self, mtu: u32);
+    fn set_mtu(&mut self, mtu: u32);
 
     /// Descriptors that must stay open.
     fn descriptors(&self) -> Vec<BorrowedFd<'_>>;

@@ -11,25 +11,25 @@
 //! [PROTOCOL.md](../../PROTOCOL.md).
 //!
 //! The guard stays user 0 with the few capabilities that it needs to detach the program, and reads only
-//! questions of root. A filter of system calls binds both processes ([`super::confine`]). If the guard is
+//! questions of root. A filter of system calls binds both processes ([`super::sandbox`]). If the guard is
 //! killed, the kernel kills the worker with it, the program lets the traffic pass, and the next `unisono
 //! queue` restores the device from the journal.
 
 use super::classify::Named;
-use super::confine;
-use super::control::{QueueAnswer, QueueQuestion, WORKER_TIMEOUT, say};
-use super::dialogue::Dialogue;
-use super::follow::{DeviceChange, Followed};
+use super::connections::ControlConnections;
+use super::control::{QueueReply, QueueRequest, WORKER_TIMEOUT, send};
+use super::control_channel::ControlChannel;
+use super::followed_device::{DeviceChange, FollowedDevice};
+use super::frame_path::{AfXdp, Tun};
 use super::namespace::Namespace;
 use super::options::Options;
-use super::plumbing::{self, FAR, Plumbing};
-use super::program;
-use super::restore::{BeforeQueue, put_back, put_back_leftovers, socket_of};
+use super::queue_device::{self, FAR, QueueDevice};
+use super::redirect;
+use super::restore::{BeforeQueue, kill_and_restore, restore, socket_path};
+use super::sandbox;
 use super::sender::{GroupTags, PROGRAM, load, named};
-use super::visitors::Visitors;
-use super::way::{AfXdp, Tun};
 use super::worker::{Worker, WorkerParts};
-use super::{NAME, WayName};
+use super::{FramePathName, INTERPOSED_BACKEND};
 use crate::error::interposed::{Error, failed};
 use crate::journal::{Journal, Phase, Record};
 use std::io::{self, Read, Write};
@@ -55,7 +55,7 @@ const BEGIN: u8 = b'!';
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Sets a queue up and supervises it until it is told to end. Calls `ready` when the policy holds. From then
-/// on the calling process can do little else (`confine.rs`), so it must end when this returns. If the queue
+/// on the calling process can do little else (`sandbox.rs`), so it must end when this returns. If the queue
 /// could not begin, or its worker ended by itself, the device has been restored.
 pub fn serve(text: &str, options: &Options, ready: impl FnOnce()) -> Result<(), Error> {
     let policy = Policy::parse(text).map_err(|error| Error::Unfit(error.to_string()))?;
@@ -66,7 +66,7 @@ pub fn serve(text: &str, options: &Options, ready: impl FnOnce()) -> Result<(), 
     let options_now = Some(options.clone());
     let before =
         BeforeQueue { made_clsact: false, queue, queue_index: 0, worker: None, options: options_now };
-    let mut record = Record::new(NAME, &options.device, device.index.0, text, before);
+    let mut record = Record::new(INTERPOSED_BACKEND, &options.device, device.index.0, text, before);
     // until the policy holds (PROTOCOL.md), so that `unisono queue clear` waits for unfinished work
     let mut lock = Some(match options.lock {
         Some(number) => journal.lock_passed_on(number)?,
@@ -75,7 +75,7 @@ pub fn serve(text: &str, options: &Options, ready: impl FnOnce()) -> Result<(), 
     if let Some(there) = journal.read::<serde_json::Value>()?.filter(Record::is_in_force) {
         return Err(Error::Taken { device: options.device.clone(), backend: there.backend });
     }
-    put_back_leftovers(&journal, &options.device)?;
+    kill_and_restore(&journal, &options.device)?;
     journal.write(&record)?;
     // before the worker is made, because a signal to the process group must not end the worker
     let signals = SignalFd::new(&[Signal::Interrupt, Signal::Terminate, Signal::Hangup, Signal::Quit])
@@ -95,7 +95,7 @@ pub fn serve(text: &str, options: &Options, ready: impl FnOnce()) -> Result<(), 
     );
     // the device is restored even if another command does not end
     let _lock = lock.or_else(|| journal.lock().ok());
-    let restored = put_back(&journal, &record, &mut netlink);
+    let restored = restore(&journal, &record, &mut netlink);
     result.and(restored)
 }
 
@@ -113,13 +113,13 @@ fn hold(
     ready: impl FnOnce(),
 ) -> Result<(), Error> {
     let groups = GroupTags::of(named)?;
-    let alive = Words::new("unisono_alive", program::WORDS).map_err(failed("make a BPF array"))?;
-    let plumbing = Plumbing::make(options.way, &record.before.queue, device, netlink)?;
+    let alive = Words::new("unisono_alive", redirect::WORDS).map_err(failed("make a BPF array"))?;
+    let plumbing = QueueDevice::make(options.way, &record.before.queue, device, netlink)?;
     let queue = plumbing.queue();
     record.before.queue_index = queue.0;
     let program = load(&alive, queue, &groups, named)?;
     let (mut master, theirs) = UnixStream::pair().map_err(failed("make a pair of sockets"))?;
-    let parts = Start {
+    let parts = WorkerStart {
         policy: policy.clone(),
         named: named.clone(),
         options: options.clone(),
@@ -135,28 +135,30 @@ fn hold(
     // until BEGIN arrives
     record.before.worker = Some(Author::of(worker.process().0.cast_unsigned()));
     // a clsact made by the policy of incoming packets is removed with the last of both policies
-    record.before.made_clsact = !plumbing::has_clsact(netlink, device.index)?
-        || journal.of_other_direction().read::<serde_json::Value>()?.is_some();
+    record.before.made_clsact = !queue_device::has_clsact(netlink, device.index)?
+        || journal.for_other_direction().read::<serde_json::Value>()?.is_some();
     journal.write(record)?;
     master.write_all(&[BEGIN]).map_err(failed("tell the queue's process to begin"))?;
     let failure = |worker: &mut ForkedChild, why: String| {
         let _ = worker.kill();
         Error::Worker { device: options.device.clone(), what: why }
     };
-    let mut master = Dialogue::that_asks(master, WORKER_TIMEOUT).map_err(failed("set a time limit"))?;
-    match master.answer_to_last(None) {
-        Ok(QueueAnswer::Done) => {}
-        Ok(QueueAnswer::Refused { why }) => {
+    let mut master =
+        ControlChannel::new_client(master, WORKER_TIMEOUT).map_err(failed("set a time limit"))?;
+    match master.last_reply(None) {
+        Ok(QueueReply::Done) => {}
+        Ok(QueueReply::Refused { why }) => {
             return Err(failure(&mut worker, format!("could not begin: {why}")));
         }
-        Ok(QueueAnswer::Live { .. }) | Err(_) => {
+        Ok(QueueReply::Live { .. }) | Err(_) => {
             return Err(failure(&mut worker, "ended before it began".to_owned()));
         }
     }
-    let visitors = Visitors::expect_at(&socket_of(journal)).map_err(failed("listen for questions"))?;
+    let connections =
+        ControlConnections::listen_at(&socket_path(journal)).map_err(failed("listen for questions"))?;
     let process = PidFd::open(worker.process()).map_err(failed("hold on to the queue's process"))?;
-    let followed = Followed::begin(&options.device, device)?;
-    plumbing::make_clsact(netlink, device.index)?;
+    let followed = FollowedDevice::begin(&options.device, device)?;
+    queue_device::make_clsact(netlink, device.index)?;
     netlink.run(&[egress::attach(device.index, program.as_fd(), PROGRAM)])?;
     if options.lock.is_some() {
         outlive_starter().map_err(failed("stay in the background"))?;
@@ -164,13 +166,13 @@ fn hold(
     record.phase = Phase::Holds;
     journal.write(record)?;
     *lock = None;
-    confine::guard().map_err(failed("give privileges away"))?;
+    sandbox::guard().map_err(failed("give privileges away"))?;
     ready();
     let mut guard = QueueGuard {
         worker,
         process,
         master,
-        visitors,
+        connections,
         followed,
         signals,
         netlink,
@@ -193,9 +195,9 @@ struct QueueGuard<'a> {
     worker: ForkedChild,
     /// The worker again, as a descriptor to poll.
     process: PidFd,
-    master: Dialogue,
-    visitors: Visitors,
-    followed: Followed,
+    master: ControlChannel,
+    connections: ControlConnections,
+    followed: FollowedDevice,
     signals: &'a SignalFd,
     netlink: &'a mut NetlinkSocket,
     device: &'a Interface,
@@ -218,7 +220,7 @@ impl QueueGuard<'_> {
         self.follow(before_it_listened)?;
         loop {
             let mut waited = vec![self.process.as_fd(), self.signals.as_fd(), self.followed.as_fd()];
-            waited.extend(self.visitors.descriptors());
+            waited.extend(self.connections.descriptors());
             let ready = process::readable(&waited, Some(CHECK_INTERVAL))
                 .map_err(failed("wait for the queue's process"))?;
             if ready[0] {
@@ -236,25 +238,25 @@ impl QueueGuard<'_> {
                 self.follow(changes)?;
             }
             let now = Instant::now();
-            for (stream, question) in self.visitors.questions(now) {
-                let has_lock = matches!(question, QueueQuestion::GiveWay);
-                if self.answer(&stream, question) {
+            for (stream, question) in self.connections.requests(now) {
+                let has_lock = matches!(question, QueueRequest::Retire);
+                if self.send_reply(&stream, question) {
                     let ended = self.end();
                     let _lock = (!has_lock).then(|| self.journal.lock()); // as in `serve`
-                    let restored = put_back(self.journal, self.record, self.netlink);
+                    let restored = restore(self.journal, self.record, self.netlink);
                     let answer = match ended.and(restored) {
-                        Ok(()) => QueueAnswer::Done,
-                        Err(error) => QueueAnswer::Refused { why: error.to_string() },
+                        Ok(()) => QueueReply::Done,
+                        Err(error) => QueueReply::Refused { why: error.to_string() },
                     };
                     // the asking process may be gone
-                    let _ = say(&stream, &answer);
+                    let _ = send(&stream, &answer);
                     return Ok(());
                 }
             }
             if now >= look {
-                self.look_at_groups();
+                self.refresh_groups();
                 look = now + CHECK_INTERVAL;
-                if self.namespace.is_left_by_all_others(self.worker.process()) {
+                if self.namespace.is_unused_by_others(self.worker.process()) {
                     return self.end();
                 }
             }
@@ -263,35 +265,34 @@ impl QueueGuard<'_> {
 
     /// Answers a question. Returns true for the last question, because its answer follows only after the
     /// device has been restored.
-    fn answer(&mut self, stream: &UnixStream, question: QueueQuestion) -> bool {
+    fn send_reply(&mut self, stream: &UnixStream, question: QueueRequest) -> bool {
         let answer = match question {
-            QueueQuestion::End | QueueQuestion::GiveWay => return true,
-            QueueQuestion::Carry { .. } => {
-                Ok(QueueAnswer::Refused { why: "the device says how long packets are".to_owned() })
+            QueueRequest::End | QueueRequest::Retire => return true,
+            QueueRequest::SetMtu { .. } => {
+                Ok(QueueReply::Refused { why: "the device says how long packets are".to_owned() })
             }
-            QueueQuestion::Live => {
-                self.master.ask(&question, WORKER_TIMEOUT).map(|answer| self.with_lost(answer))
+            QueueRequest::Live => {
+                self.master.request(&question, WORKER_TIMEOUT).map(|answer| self.with_kernel_drops(answer))
             }
-            QueueQuestion::Apply { policy } => Ok(self.change(policy).map_or_else(
-                |error| QueueAnswer::Refused { why: error.to_string() },
-                |()| QueueAnswer::Done,
-            )),
+            QueueRequest::Apply { policy } => Ok(self
+                .change(policy)
+                .map_or_else(|error| QueueReply::Refused { why: error.to_string() }, |()| QueueReply::Done)),
         };
-        let answer = answer.unwrap_or_else(|error| QueueAnswer::Refused {
+        let answer = answer.unwrap_or_else(|error| QueueReply::Refused {
             why: format!("the queue's process does not answer: {error}"),
         });
-        let _ = say(stream, &answer);
+        let _ = send(stream, &answer);
         false
     }
 
     /// Adds the frames lost between the program and the worker; the worker counts all others.
-    fn with_lost(&mut self, answer: QueueAnswer) -> QueueAnswer {
-        let QueueAnswer::Live { mut live, mut counters } = answer else { return answer };
+    fn with_kernel_drops(&mut self, answer: QueueReply) -> QueueReply {
+        let QueueReply::Live { mut live, mut counters } = answer else { return answer };
         live.device.clone_from(&self.name);
         let device = link::dropped(self.netlink, self.queue).unwrap_or_default();
         let before_it = qdisc::dropped(self.netlink, self.queue).unwrap_or_default();
         counters.overrun += device + before_it;
-        QueueAnswer::Live { live, counters }
+        QueueReply::Live { live, counters }
     }
 
     /// Enforces another policy: first in the worker, then in the program, so that no frame passes unscheduled
@@ -306,11 +307,11 @@ impl QueueGuard<'_> {
         record.policy.clone_from(&text);
         // first, so that a full disk is detected before any change
         let as_wanted = self.journal.prepare(&record)?;
-        self.have_worker_apply(text)?;
+        self.apply_in_worker(text)?;
         let attached = self.netlink.run(&[egress::attach(self.device.index, program.as_fd(), PROGRAM)]);
         if let Err(error) = attached.map_err(Error::from).and_then(|()| Ok(self.journal.commit(as_wanted)?)) {
             // the previous program, loaded anew: a policy that was accepted once is accepted again
-            let before = self.have_worker_apply(self.record.policy.clone());
+            let before = self.apply_in_worker(self.record.policy.clone());
             let program = load(&self.alive, self.queue, &self.groups, &self.named);
             let back = before.and(program).and_then(|program| {
                 Ok(self.netlink.run(&[egress::attach(self.device.index, program.as_fd(), PROGRAM)])?)
@@ -322,18 +323,18 @@ impl QueueGuard<'_> {
         Ok(())
     }
 
-    fn have_worker_apply(&mut self, policy: String) -> Result<(), Error> {
-        match self.master.ask(&QueueQuestion::Apply { policy }, WORKER_TIMEOUT) {
-            Ok(QueueAnswer::Done) => Ok(()),
-            Ok(QueueAnswer::Refused { why }) => {
+    fn apply_in_worker(&mut self, policy: String) -> Result<(), Error> {
+        match self.master.request(&QueueRequest::Apply { policy }, WORKER_TIMEOUT) {
+            Ok(QueueReply::Done) => Ok(()),
+            Ok(QueueReply::Refused { why }) => {
                 Err(Error::Refused { device: self.options.device.clone(), why })
             }
-            Ok(QueueAnswer::Live { .. }) => {
+            Ok(QueueReply::Live { .. }) => {
                 Err(Error::Host("the queue's process answers something else".to_owned()))
             }
             Err(error) => {
                 // if it is stopped, it will execute the failed request when it continues, and then this one
-                let _ = self.master.tell(&QueueQuestion::Apply { policy: self.record.policy.clone() });
+                let _ = self.master.send_request(&QueueRequest::Apply { policy: self.record.policy.clone() });
                 Err(failed("ask the queue's process")(error))
             }
         }
@@ -343,7 +344,7 @@ impl QueueGuard<'_> {
     fn follow(&mut self, changes: Vec<DeviceChange>) -> Result<(), Error> {
         for change in changes {
             match change {
-                DeviceChange::Mtu(mtu) => self.carry(mtu),
+                DeviceChange::Mtu(mtu) => self.set_mtu(mtu),
                 DeviceChange::Name(name) => self.name = name,
                 DeviceChange::Gone => return Err(Error::NoDevice { device: self.name.clone() }),
             }
@@ -352,21 +353,21 @@ impl QueueGuard<'_> {
     }
 
     /// Takes packets of another length as far as the way can; the program lets longer ones pass.
-    fn carry(&mut self, mtu: u32) {
+    fn set_mtu(&mut self, mtu: u32) {
         let most = match self.options.way {
-            WayName::Tun => mtu,
-            WayName::AfXdp => mtu.min(AfXdp::most(self.device.mtu)),
+            FramePathName::Tun => mtu,
+            FramePathName::AfXdp => mtu.min(AfXdp::most(self.device.mtu)),
         };
         // the worker first: frames of the queue's device have to fit into its memory
-        let carried = self.master.ask(&QueueQuestion::Carry { mtu: most }, WORKER_TIMEOUT);
-        if matches!(carried, Ok(QueueAnswer::Done)) {
-            let _ = plumbing::carry(self.netlink, self.queue, most);
+        let carried = self.master.request(&QueueRequest::SetMtu { mtu: most }, WORKER_TIMEOUT);
+        if matches!(carried, Ok(QueueReply::Done)) {
+            let _ = queue_device::set_mtu(self.netlink, self.queue, most);
         }
     }
 
     /// Updates the program for control groups that were removed and made again. A failure is tried again
     /// later.
-    fn look_at_groups(&mut self) {
+    fn refresh_groups(&mut self) {
         if let Ok(groups) = GroupTags::of(&self.named)
             && groups != self.groups
             && let Ok(program) = load(&self.alive, self.queue, &groups, &self.named)
@@ -382,14 +383,14 @@ impl QueueGuard<'_> {
         // a stopped worker cannot send the waiting frames
         let _ = self.process.send(Signal::Continue);
         // a worker that does not answer is killed below
-        let _ = self.master.ask(&QueueQuestion::End, WORKER_TIMEOUT);
+        let _ = self.master.request(&QueueRequest::End, WORKER_TIMEOUT);
         self.worker.kill();
         Ok(())
     }
 }
 
 /// The data that the worker begins with.
-struct Start {
+struct WorkerStart {
     policy: Policy,
     named: Named,
     options: Options,
@@ -398,17 +399,17 @@ struct Start {
     alive: Words,
 }
 
-fn work(mut start: Start, plumbing: Plumbing, parent: u32) -> i32 {
+fn work(mut start: WorkerStart, plumbing: QueueDevice, parent: u32) -> i32 {
     // the journal names this process from now on, and the copy of the lock can go
     if start.master.read_exact(&mut [0]).is_err() {
         return 1;
     }
     let Ok(master) = start.master.try_clone() else { return 1 };
     let ran = match plumbing {
-        Plumbing::Tun { tap, .. } => Tun::new(tap, start.device.index, start.device.mtu)
+        QueueDevice::Tun { tap, .. } => Tun::new(tap, start.device.index, start.device.mtu)
             .map_err(|error| format!("open a packet socket: {error}"))
             .and_then(|way| begin(way, start, parent)),
-        Plumbing::AfXdp { far, home, sockets, .. } => {
+        QueueDevice::AfXdp { far, home, sockets, .. } => {
             let mut mtu = start.device.mtu;
             mtu = mtu.max(1500);
             let at = |device| DeviceQueue { device, queue: 0 };
@@ -424,15 +425,15 @@ fn work(mut start: Start, plumbing: Plumbing, parent: u32) -> i32 {
         Ok(()) => 0,
         Err(why) => {
             // if there is no reader any more, this process is about to be killed
-            let _ = Dialogue::that_answers(master).answer(&QueueAnswer::Refused { why });
+            let _ = ControlChannel::new_server(master).send_reply(&QueueReply::Refused { why });
             1
         }
     }
 }
 
 /// Gives up unneeded privileges, and works until it is told to end.
-fn begin<W: super::way::Way>(way: W, start: Start, parent: u32) -> Result<(), String> {
-    let Start { policy, named, options, device: _, master, alive } = start;
+fn begin<W: super::frame_path::FramePath>(way: W, start: WorkerStart, parent: u32) -> Result<(), String> {
+    let WorkerStart { policy, named, options, device: _, master, alive } = start;
     let text = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
     if let Some(processor) = options.processor {
         restrict(Tid::SELF, &CpuSet::single(processor)).map_err(text("stay on its processor"))?;
@@ -444,12 +445,12 @@ fn begin<W: super::way::Way>(way: W, start: Start, parent: u32) -> Result<(), St
     // giving up root has cleared the parent-death signal
     die_with_parent(Some(parent)).map_err(text("die with its parent"))?;
     let Options { choice, device, patience, .. } = options;
-    let master = Dialogue::that_answers(master);
+    let master = ControlChannel::new_server(master);
     let mut worker =
         Worker::new(WorkerParts { way, policy, named, choice, device, patience, master, alive })?;
     // descriptors of the guard stay the guard's: sockets, programs, its end of the connection to the worker
     descriptors::keep_only(&worker.descriptors()).map_err(text("close what the guard opened"))?;
-    confine::worker().map_err(text("filter system calls"))?;
+    sandbox::worker().map_err(text("filter system calls"))?;
     worker.run().map_err(|error| error.to_string())
 }
 
@@ -465,7 +466,7 @@ pub(super) fn find(options: &Options) -> Result<Interface, Error> {
             "{device} is no Ethernet device: its frames cannot be carried through another one"
         )));
     }
-    if options.way == WayName::AfXdp && found.mtu > AfXdp::MAX_MTU {
+    if options.way == FramePathName::AfXdp && found.mtu > AfXdp::MAX_MTU {
         let (mtu, most) = (found.mtu, AfXdp::MAX_MTU);
         return Err(Error::Unfit(format!(
             "{device} carries packets of {mtu} bytes, and AF_XDP takes at most {most}: use --way tun"
