@@ -70,12 +70,12 @@ impl SwitchProgram {
             let place = [end.switch.0.to_ne_bytes(), u32::from(end.port.0).to_ne_bytes()].concat();
             program.places.write(node, &place).map_err(Error::io("write where a node is"))?;
         }
-        program.find_ways(network)?;
+        program.update_routes(network)?;
         Ok(program)
     }
 
     /// Computes the shortest routes of a network and writes them for the switches.
-    pub fn find_ways(&self, network: &SwitchNetwork) -> Result<(), Error> {
+    pub fn update_routes(&self, network: &SwitchNetwork) -> Result<(), Error> {
         for target in network.switches() {
             // A switch stores whole packets, so that routes need no rule about turns to be free of deadlocks.
             let routes = RouteTree::shortest(network, target);

@@ -15,17 +15,17 @@ impl Deployment<'_> {
         for (cable, carrier) in &news {
             let how = if *carrier == Carrier::Present { "is up again" } else { "is down" };
             let text = format!("{} {how}", cable.name(self.network));
-            self.tell(&text);
+            self.notify(&text);
         }
-        self.find_ways()?;
+        self.update_routes()?;
         Ok(!news.is_empty())
     }
 
     /// Routes messages between nodes around failed links.
-    pub(super) fn find_ways(&mut self) -> Result<(), Error> {
+    pub(super) fn update_routes(&mut self) -> Result<(), Error> {
         let failed = self.failed();
         if failed != self.avoided {
-            self.program.find_ways(&self.network.without_links(&failed))?;
+            self.program.update_routes(&self.network.without_links(&failed))?;
             self.avoided = failed;
         }
         Ok(())

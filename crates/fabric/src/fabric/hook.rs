@@ -2,14 +2,14 @@
 //!
 //! | | since | a hop | to attach |
 //! |---|---|---|---|
-//! | tcx: the device's own list of programs | Linux 6.6 | 0.17 us | a grace period, so with [short ones](crate::grace) |
+//! | tcx: the device's own list of programs | Linux 6.6 | 0.17 us | a grace period, so with [short ones](crate::expedited_rcu) |
 //! | clsact: a queueing discipline with a filter | 4.5 | 0.25 us | two netlink requests |
 //!
 //! Both run the program at the same point of the receive path, and its verdicts have the same meaning.
 
 use super::{Fabric, ports};
 use crate::error::Error;
-use crate::grace::Hurry;
+use crate::expedited_rcu::ExpeditedRcu;
 use crate::program::SwitchProgram;
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -115,7 +115,7 @@ impl Fabric {
         let program = program.descriptor().try_clone_to_owned()?;
         let attached = self.attached.insert(AttachedPorts { program, ports: Vec::new() });
         let switches = &self.switches;
-        let _hurry = Hurry::begin()?;
+        let _hurry = ExpeditedRcu::begin()?;
         elsewhere(|| attached.all(network, switches))
     }
 
@@ -125,7 +125,7 @@ impl Fabric {
             return;
         };
         let switches = &self.switches;
-        let _hurry = Hurry::begin(); // without short grace periods, detaching takes longer
+        let _hurry = ExpeditedRcu::begin(); // without short grace periods, detaching takes longer
         // the kernel removes remaining attachments with their device
         let _ = elsewhere(|| attached.take_back(switches));
     }

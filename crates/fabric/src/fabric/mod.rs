@@ -19,7 +19,7 @@ mod hook;
 pub use hook::ProgramHook;
 
 use crate::error::Error;
-use crate::homes::Homes;
+use crate::home_processors::HomeProcessors;
 use crate::layout::{device, end_of};
 use std::fs;
 use std::net::Ipv4Addr;
@@ -54,7 +54,7 @@ pub struct Fabric {
 impl Fabric {
     /// Brings a network up. Switches forward no frames until they have a [program](Self::attach); nodes
     /// receive on their home processors.
-    pub fn new(network: &SwitchNetwork, homes: &Homes) -> Result<Self, Error> {
+    pub fn new(network: &SwitchNetwork, homes: &HomeProcessors) -> Result<Self, Error> {
         let count = network.switch_count() + network.nodes().len();
         let wanted = 3 * count as u64 + 256; // a namespace each, a socket each, a line to each node
         let allowed =
@@ -138,12 +138,12 @@ pub fn take_address(node: NodeId) -> Result<(), Error> {
     Ok(socket.run(&[address::add(NODE_DEVICE, address_of(node), 8)])?)
 }
 
-fn build(network: &SwitchNetwork, homes: &Homes) -> Result<Fabric, Error> {
+fn build(network: &SwitchNetwork, homes: &HomeProcessors) -> Result<Fabric, Error> {
     let count = network.switch_count();
     let make_one = |at: usize| {
         let namespace = namespace()?;
         if let Some(node) = at.checked_sub(count) {
-            homes.receive_at_home(NodeId(node as u32));
+            homes.steer_receive(NodeId(node as u32));
         }
         Ok(namespace)
     };

@@ -17,9 +17,9 @@ use unisono_linux::interrupt;
 
 /// The number of first barriers of a run whose times are kept, to check that no member leaves a barrier
 /// before all have entered it.
-pub const CHECKED: u32 = 20;
+pub const TRACED_BARRIERS: u32 = 20;
 /// Barriers between two readings of the clock: at 50 us to 5 ms each, 10 ms to a second.
-const ROUND: u32 = 200;
+const BARRIERS_PER_ROUND: u32 = 200;
 /// The most repairs around lossy links, and chances for slow members, in one run.
 const MAX_REPAIRS: usize = 16;
 /// The most stuck barriers in a row without a missing process or a suspected link.
@@ -44,12 +44,12 @@ impl Deployment<'_> {
         let mut endured = Endured::default();
         let (start, mut setbacks, mut trace) = (Instant::now(), Setbacks::default(), true);
         while (trace || start.elapsed() < time) && interrupt::caught().is_none() {
-            let count = if trace { CHECKED } else { ROUND };
+            let count = if trace { TRACED_BARRIERS } else { BARRIERS_PER_ROUND };
             let (what, links, setback) = match self
                 .barriers(&all, BarrierRun { warm_up: 0, count, trace, stuck_after })
             {
                 Ok(ran) => {
-                    if trace && !ran.nobody_left_early() {
+                    if trace && !ran.is_synchronized() {
                         endured.failed = Some("a member left a barrier before all had entered it".to_owned());
                         break;
                     }
@@ -64,7 +64,7 @@ impl Deployment<'_> {
                 // links
                 Err(Error::Cable(what)) => (what, Vec::new(), Setback::Pulled),
                 Err(Error::Barrier(what)) => {
-                    self.tell(&what);
+                    self.notify(&what);
                     let links = self.suspected_links();
                     let setback = match (links.is_empty(), self.is_complete()) {
                         (false, _) => Setback::Lossy,
@@ -80,8 +80,8 @@ impl Deployment<'_> {
                 break;
             }
             let began = Instant::now();
-            match self.begin_again(&links) {
-                Ok(repaired) => self.tell(&told(self.without(), repaired, began.elapsed())),
+            match self.set_up_again(&links) {
+                Ok(repaired) => self.notify(&told(self.without(), repaired, began.elapsed())),
                 Err(error) => {
                     endured.failed = Some(format!("{what}; it cannot be left out: {error}"));
                     break;

@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use crate::fabric::Fabric;
-use crate::homes::Homes;
+use crate::home_processors::HomeProcessors;
 use crate::job::NodeContext;
 use crate::node;
 use crate::orders::{NodeOrder, NodeReport};
@@ -16,7 +16,7 @@ use unisono_linux::affinity::Tid;
 use unisono_linux::fork::{ChildEnd, ForkedChild, fork};
 use unisono_linux::process::readable;
 
-struct Hand {
+struct NodeProcess {
     node: NodeId,
     child: ForkedChild,
     line: UnixStream,
@@ -25,7 +25,7 @@ struct Hand {
     gone: bool,
 }
 
-pub(crate) struct NodeProcesses(Vec<Hand>);
+pub(crate) struct NodeProcesses(Vec<NodeProcess>);
 
 #[derive(Debug)]
 pub(crate) enum NodeNews {
@@ -38,13 +38,13 @@ impl NodeProcesses {
         nodes: &[NodeId],
         known: NodeContext<'_>,
         fabric: &Fabric,
-        homes: &Homes,
+        homes: &HomeProcessors,
     ) -> Result<Self, Error> {
-        let mut crew = Self(Vec::with_capacity(nodes.len()));
+        let mut processes = Self(Vec::with_capacity(nodes.len()));
         for id in nodes {
             let (line, orders) = UnixStream::pair().map_err(Error::io("make a line to a node"))?;
             let body = || {
-                homes.settle(*id);
+                homes.pin(*id);
                 let served = fabric
                     .node(*id)
                     .enter()
@@ -60,21 +60,25 @@ impl NodeProcesses {
             };
             let child = fork(body).map_err(Error::io("start a node's process"))?;
             line.set_nonblocking(true).map_err(Error::io("prepare a line to a node"))?;
-            crew.0.push(Hand { node: *id, child, line, partial: Vec::new(), gone: false });
+            processes.0.push(NodeProcess { node: *id, child, line, partial: Vec::new(), gone: false });
         }
-        Ok(crew)
+        Ok(processes)
     }
 
     /// Sends an order to the nodes for which `to` returns true. Returns the number of these nodes.
-    pub(crate) fn tell(&mut self, order: &NodeOrder, to: impl Fn(NodeId) -> bool) -> Result<usize, Error> {
+    pub(crate) fn send_order(
+        &mut self,
+        order: &NodeOrder,
+        to: impl Fn(NodeId) -> bool,
+    ) -> Result<usize, Error> {
         let mut line = serde_json::to_vec(order).expect("serializes because it holds numbers and text alone");
         line.push(b'\n');
         let mut told = 0;
-        for hand in self.0.iter_mut().filter(|hand| !hand.gone && to(hand.node)) {
-            match hand.line.write_all(&line) {
+        for process in self.0.iter_mut().filter(|process| !process.gone && to(process.node)) {
+            match process.line.write_all(&line) {
                 Ok(()) => told += 1,
-                Err(error) if error.kind() == ErrorKind::BrokenPipe => {} // `hear` will report it
-                Err(error) => return Err(Error::io(format!("talk to node {}", hand.node.0))(error)),
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => {} // `receive_reports` will report it
+                Err(error) => return Err(Error::io(format!("talk to node {}", process.node.0))(error)),
             }
         }
         Ok(told)
@@ -82,7 +86,7 @@ impl NodeProcesses {
 
     /// Receives the reports of nodes. Waits for the first report, at most for `patience`, or until `also` is
     /// readable.
-    pub(crate) fn hear(
+    pub(crate) fn receive_reports(
         &mut self,
         patience: Duration,
         also: BorrowedFd<'_>,
@@ -91,21 +95,24 @@ impl NodeProcesses {
         let lines = present.iter().map(|at| self.0[*at].line.as_fd());
         let lines: Vec<_> = lines.chain([also]).collect();
         let ready = readable(&lines, Some(patience)).map_err(Error::io("wait for the nodes"))?;
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         for (at, _) in present.into_iter().zip(ready).filter(|(_, ready)| *ready) {
-            self.0[at].listen(&mut heard)?;
+            self.0[at].listen(&mut received)?;
         }
-        Ok(heard)
+        Ok(received)
     }
 
     /// The running process of a node, if there is one.
     pub(crate) fn process(&self, node: NodeId) -> Option<Tid> {
-        self.0.iter().find(|hand| hand.node == node && !hand.gone).map(|hand| hand.child.process())
+        self.0
+            .iter()
+            .find(|process| process.node == node && !process.gone)
+            .map(|process| process.child.process())
     }
 }
 
-impl Hand {
-    fn listen(&mut self, heard: &mut Vec<(NodeId, NodeNews)>) -> Result<(), Error> {
+impl NodeProcess {
+    fn listen(&mut self, received: &mut Vec<(NodeId, NodeNews)>) -> Result<(), Error> {
         let mut bytes = [0; 64 * 1024];
         loop {
             let read = match self.line.read(&mut bytes) {
@@ -117,7 +124,7 @@ impl Hand {
                 Ok(0) => {
                     self.gone = true;
                     let ended = self.child.kill(); // it has closed its line and can take no more orders
-                    heard.push((self.node, NodeNews::Ended(ended)));
+                    received.push((self.node, NodeNews::Ended(ended)));
                     return Ok(());
                 }
                 Ok(length) => self.partial.extend(&bytes[..length]),
@@ -130,7 +137,7 @@ impl Hand {
             let report = serde_json::from_slice(&line).map_err(|error| {
                 Error::Barrier(format!("node {} is not understood: {error}", self.node.0))
             })?;
-            heard.push((self.node, NodeNews::Report(report)));
+            received.push((self.node, NodeNews::Report(report)));
         }
         Ok(())
     }
@@ -139,8 +146,8 @@ impl Hand {
 impl Drop for NodeProcesses {
     fn drop(&mut self) {
         // signal all before waiting for any, so that they end at the same time
-        for hand in &mut self.0 {
-            hand.child.signal_to_end();
+        for process in &mut self.0 {
+            process.child.signal_to_end();
         }
     }
 }

@@ -13,64 +13,66 @@
 
 use std::time::Duration;
 
-/// The estimate before the first barrier: this long, or [`A_MEMBER`] for each member if that is longer.
-const AT_FIRST: Duration = Duration::from_millis(10);
-const A_MEMBER: Duration = Duration::from_micros(50);
+/// The estimate before the first barrier: this long, or [`ESTIMATE_PER_MEMBER`] for each member if that is longer.
+const INITIAL_ESTIMATE: Duration = Duration::from_millis(10);
+const ESTIMATE_PER_MEMBER: Duration = Duration::from_micros(50);
 const MIN_TIMEOUT: Duration = Duration::from_millis(30);
 const MAX_TIMEOUT: Duration = Duration::from_millis(500);
 /// Barriers between two timed ones.
 const BARRIERS_PER_CLOCK_READ: u32 = 15;
 
 #[derive(Clone, Debug)]
-pub(super) struct BarrierPatience {
-    usual: Duration,
+pub(super) struct RetransmitTimer {
+    estimate: Duration,
     now: Duration,
     /// Barriers until the next timed one.
-    unseen: u32,
+    untimed_left: u32,
 }
 
-impl BarrierPatience {
+impl RetransmitTimer {
     /// The timeout before the first barrier of a group of `members`.
     pub(super) fn of(members: usize) -> Self {
-        let usual = A_MEMBER.saturating_mul(u32::try_from(members).unwrap_or(u32::MAX)).max(AT_FIRST);
-        Self { usual, now: (usual * 8).clamp(MIN_TIMEOUT, MAX_TIMEOUT), unseen: 0 }
+        let estimate = ESTIMATE_PER_MEMBER
+            .saturating_mul(u32::try_from(members).unwrap_or(u32::MAX))
+            .max(INITIAL_ESTIMATE);
+        Self { estimate, now: (estimate * 8).clamp(MIN_TIMEOUT, MAX_TIMEOUT), untimed_left: 0 }
     }
 
-    pub(super) fn now(&self) -> Duration {
+    pub(super) fn timeout(&self) -> Duration {
         self.now
     }
 
     /// Backs off after a timeout. The next wait is at most `left`, because the member has to report then.
-    pub(super) fn lost(&mut self, left: Duration) {
+    pub(super) fn back_off(&mut self, left: Duration) {
         self.now = (self.now * 2).min(MAX_TIMEOUT).min(left.max(MIN_TIMEOUT));
     }
 
     /// Shortens the timeout to wait for something other than a release.
-    pub(super) fn hurry(&mut self) {
+    pub(super) fn shorten(&mut self) {
         self.now = MIN_TIMEOUT;
     }
 
     /// Whether to time the next barrier: one in [`BARRIERS_PER_CLOCK_READ`] + 1, because reading the clock
     /// costs time.
-    pub(super) fn looks(&mut self) -> bool {
-        self.unseen = self.unseen.checked_sub(1).unwrap_or(BARRIERS_PER_CLOCK_READ);
-        self.unseen == BARRIERS_PER_CLOCK_READ
+    pub(super) fn time_next(&mut self) -> bool {
+        self.untimed_left = self.untimed_left.checked_sub(1).unwrap_or(BARRIERS_PER_CLOCK_READ);
+        self.untimed_left == BARRIERS_PER_CLOCK_READ
     }
 
     /// A barrier has ended, after `took` if it was timed, with `repeated` repetitions. Returns whether the
     /// timeout has changed.
-    pub(super) fn ended(&mut self, took: Option<Duration>, repeated: u64) -> bool {
+    pub(super) fn sample(&mut self, took: Option<Duration>, repeated: u64) -> bool {
         match (took, repeated) {
             (Some(took), 0) => {
-                self.usual = took.min(self.usual + self.usual / 8).max(Duration::from_micros(10));
+                self.estimate = took.min(self.estimate + self.estimate / 8).max(Duration::from_micros(10));
             }
             (None, 0) => {}
             _ => {
-                self.usual = (self.usual + self.usual / 4).min(MAX_TIMEOUT / 8);
-                self.unseen = 0;
+                self.estimate = (self.estimate + self.estimate / 4).min(MAX_TIMEOUT / 8);
+                self.untimed_left = 0;
             }
         }
-        let wanted = (self.usual * 8).clamp(MIN_TIMEOUT, MAX_TIMEOUT);
+        let wanted = (self.estimate * 8).clamp(MIN_TIMEOUT, MAX_TIMEOUT);
         // changing it costs a system call, so only large changes count
         let changes = repeated > 0 || wanted > self.now || wanted * 2 < self.now;
         if changes {
@@ -86,58 +88,58 @@ mod tests {
 
     #[test]
     fn it_doubles_while_nothing_comes_and_returns_to_what_is_usual() {
-        let mut patience = BarrierPatience::of(8);
+        let mut patience = RetransmitTimer::of(8);
         (0..20).for_each(|_| {
-            patience.ended(Some(Duration::from_millis(10)), 0);
+            patience.sample(Some(Duration::from_millis(10)), 0);
         });
-        let usual = patience.now();
-        patience.lost(MAX_TIMEOUT);
-        assert_eq!(patience.now(), usual * 2);
-        (0..20).for_each(|_| patience.lost(MAX_TIMEOUT));
-        assert_eq!(patience.now(), MAX_TIMEOUT);
-        patience.ended(Some(Duration::from_secs(9)), 21);
+        let estimate = patience.timeout();
+        patience.back_off(MAX_TIMEOUT);
+        assert_eq!(patience.timeout(), estimate * 2);
+        (0..20).for_each(|_| patience.back_off(MAX_TIMEOUT));
+        assert_eq!(patience.timeout(), MAX_TIMEOUT);
+        patience.sample(Some(Duration::from_secs(9)), 21);
         assert_eq!(
-            patience.now(),
-            usual + usual / 4,
+            patience.timeout(),
+            estimate + estimate / 4,
             "how long it took teaches nothing, that it did a little"
         );
-        patience.ended(Some(Duration::from_millis(10)), 0);
-        patience.ended(None, 1);
-        assert_eq!(patience.now(), usual + usual / 4, "the first without a repetition corrects it");
+        patience.sample(Some(Duration::from_millis(10)), 0);
+        patience.sample(None, 1);
+        assert_eq!(patience.timeout(), estimate + estimate / 4, "the first without a repetition corrects it");
     }
 
     #[test]
     fn barriers_that_are_slower_than_believed_are_believed_in_the_end() {
         // no message is lost, but each barrier takes longer than the timeout that fast barriers have left
-        let (took, mut patience) = (Duration::from_millis(200), BarrierPatience::of(8));
-        patience.ended(Some(Duration::from_millis(3)), 0);
+        let (took, mut patience) = (Duration::from_millis(200), RetransmitTimer::of(8));
+        patience.sample(Some(Duration::from_millis(3)), 0);
         let mut timers = 0;
         for _ in 0..100 {
-            let repeated = u64::from(patience.now() < took);
+            let repeated = u64::from(patience.timeout() < took);
             timers += repeated;
-            patience.ended(Some(took), repeated);
+            patience.sample(Some(took), repeated);
         }
         assert!((1..15).contains(&timers), "{timers}");
     }
 
     #[test]
     fn a_slow_barrier_among_fast_ones_hardly_counts() {
-        let mut patience = BarrierPatience::of(8);
+        let mut patience = RetransmitTimer::of(8);
         (0..99).for_each(|_| {
-            patience.ended(Some(Duration::from_millis(10)), 0);
+            patience.sample(Some(Duration::from_millis(10)), 0);
         });
         {
-            patience.ended(Some(Duration::from_secs(1)), 0);
+            patience.sample(Some(Duration::from_secs(1)), 0);
         };
-        assert_eq!(patience.now(), Duration::from_millis(90));
+        assert_eq!(patience.timeout(), Duration::from_millis(90));
     }
 
     #[test]
     fn fast_barriers_do_not_make_it_shorter_than_sharing_a_processor_takes() {
-        let mut patience = BarrierPatience::of(8);
+        let mut patience = RetransmitTimer::of(8);
         (0..99).for_each(|_| {
-            patience.ended(Some(Duration::from_micros(20)), 0);
+            patience.sample(Some(Duration::from_micros(20)), 0);
         });
-        assert!(patience.now() >= MIN_TIMEOUT && patience.now() < 2 * MIN_TIMEOUT);
+        assert!(patience.timeout() >= MIN_TIMEOUT && patience.timeout() < 2 * MIN_TIMEOUT);
     }
 }

@@ -14,9 +14,9 @@ use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 use unisono_linux::undo::UndoDirectory;
 
-const KNOB: &str = "/sys/kernel/rcu_expedited";
+const EXPEDITED_FILE: &str = "/sys/kernel/rcu_expedited";
 /// The journal's file with the old value of the knob.
-const NOTE: &str = "rcu_expedited";
+const JOURNAL_FILE: &str = "rcu_expedited";
 
 /// The directory in which deployments record the settings to restore if they are killed.
 pub(crate) fn journal() -> UndoDirectory {
@@ -25,23 +25,23 @@ pub(crate) fn journal() -> UndoDirectory {
 
 /// Grace periods are short as long as this value lives.
 #[derive(Debug)]
-pub(crate) struct Hurry {
+pub(crate) struct ExpeditedRcu {
     /// Locked: a second process would otherwise read the changed value and restore that.
     knob: File,
     before: String,
 }
 
-impl Hurry {
+impl ExpeditedRcu {
     /// Sets the knob. Waits until no other process has set it.
     pub(crate) fn begin() -> io::Result<Self> {
-        let mut knob = OpenOptions::new().read(true).write(true).open(KNOB)?;
+        let mut knob = OpenOptions::new().read(true).write(true).open(EXPEDITED_FILE)?;
         knob.lock()?;
-        let before = if let Some(left) = journal().read(NOTE)? {
+        let before = if let Some(left) = journal().read(JOURNAL_FILE)? {
             left // from a killed process, which also left the knob's present value
         } else {
             let mut now = String::new();
             knob.read_to_string(&mut now)?;
-            journal().create(NOTE)?.write_all(now.trim().as_bytes())?;
+            journal().create(JOURNAL_FILE)?.write_all(now.trim().as_bytes())?;
             now.trim().to_owned()
         };
         let mut hurry = Self { knob, before };
@@ -55,11 +55,11 @@ impl Hurry {
     }
 }
 
-impl Drop for Hurry {
+impl Drop for ExpeditedRcu {
     fn drop(&mut self) {
         let before = std::mem::take(&mut self.before);
         if self.turn(&before).is_ok() {
-            let _ = journal().remove(NOTE);
+            let _ = journal().remove(JOURNAL_FILE);
         }
         journal().remove_if_empty();
         let _ = self.knob.unlock(); // closing it does the same
@@ -67,9 +67,9 @@ impl Drop for Hurry {
 }
 
 /// Restores the knob if a process was killed before it could do so.
-pub(crate) fn calm_down() -> io::Result<()> {
-    if journal().read(NOTE)?.is_some() {
-        drop(Hurry::begin()?);
+pub(crate) fn restore_expedited() -> io::Result<()> {
+    if journal().read(JOURNAL_FILE)?.is_some() {
+        drop(ExpeditedRcu::begin()?);
     }
     Ok(())
 }
@@ -80,21 +80,22 @@ mod tests {
 
     #[test]
     fn the_knob_is_turned_back_also_after_somebody_was_killed() {
-        let read = || std::fs::read_to_string(KNOB).map(|text| text.trim().to_owned());
-        let hurry = match Hurry::begin() {
+        let read = || std::fs::read_to_string(EXPEDITED_FILE).map(|text| text.trim().to_owned());
+        let hurry = match ExpeditedRcu::begin() {
             Ok(hurry) => hurry,
-            Err(error) => return eprintln!("skipped: {KNOB}: {error}"),
+            Err(error) => return eprintln!("skipped: {EXPEDITED_FILE}: {error}"),
         };
         let before = hurry.before.clone();
         assert_eq!(read().expect("it is there"), "1");
         // killed: the lock is released, but the knob is not restored
         hurry.knob.unlock().expect("it is locked");
         std::mem::forget(hurry);
-        calm_down().expect("root may");
+        restore_expedited().expect("root may");
         // other processes may have set the knob at this moment, with journal files of their own
         let seen = (0..5000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(1));
-            read().is_ok_and(|now| now == before) && journal().read(NOTE).is_ok_and(|note| note.is_none())
+            read().is_ok_and(|now| now == before)
+                && journal().read(JOURNAL_FILE).is_ok_and(|note| note.is_none())
         });
         assert!(seen, "the knob stays turned");
     }

@@ -22,15 +22,16 @@ const MIN_MEMBERS_PER_PROCESSOR: usize = 16;
 
 /// The processor of each member. Empty: there are few members.
 #[derive(Clone, Debug, Default)]
-pub struct Homes(BTreeMap<NodeId, usize>);
+pub struct HomeProcessors(BTreeMap<NodeId, usize>);
 
-impl Homes {
+impl HomeProcessors {
     /// Distributes members over the processors that this process may use.
-    pub fn of(members: &[NodeId]) -> Self {
-        affinity::allowed(Tid::SELF).map_or_else(|_| Self::default(), |allowed| Self::over(&allowed, members))
+    pub fn distribute(members: &[NodeId]) -> Self {
+        affinity::allowed(Tid::SELF)
+            .map_or_else(|_| Self::default(), |allowed| Self::distribute_over(&allowed, members))
     }
 
-    fn over(processors: &CpuSet, members: &[NodeId]) -> Self {
+    fn distribute_over(processors: &CpuSet, members: &[NodeId]) -> Self {
         if processors.len() < 2 || members.len() < MIN_MEMBERS_PER_PROCESSOR * processors.len() {
             return Self::default();
         }
@@ -39,14 +40,14 @@ impl Homes {
     }
 
     /// Keeps the calling process on the member's home processor.
-    pub(crate) fn settle(&self, member: NodeId) {
+    pub(crate) fn pin(&self, member: NodeId) {
         if let Some(processor) = self.0.get(&member) {
             let _ = affinity::restrict(Tid::SELF, &CpuSet::single(*processor)); // a failure costs only speed
         }
     }
 
     /// Lets future devices in the calling thread's namespace receive on the member's home processor.
-    pub(crate) fn receive_at_home(&self, member: NodeId) {
+    pub(crate) fn steer_receive(&self, member: NodeId) {
         if let Some(processor) = self.0.get(&member) {
             // a kernel without the file receives on the sending processor
             let _ = fs::write("/proc/sys/net/core/rps_default_mask", mask(*processor));
@@ -67,12 +68,15 @@ mod tests {
     fn many_members_are_shared_out_evenly_and_few_are_left_alone() {
         let processors: CpuSet = [1, 5].into_iter().collect();
         let members: Vec<NodeId> = (0..40).map(|number| NodeId(7 * number)).collect();
-        let homes = Homes::over(&processors, &members);
+        let homes = HomeProcessors::distribute_over(&processors, &members);
         for processor in processors.iter() {
             assert_eq!(homes.0.values().filter(|home| **home == processor).count(), 20);
         }
-        assert!(Homes::over(&processors, &members[..31]).0.is_empty());
-        assert!(Homes::over(&CpuSet::single(3), &members).0.is_empty(), "there is nothing to choose");
+        assert!(HomeProcessors::distribute_over(&processors, &members[..31]).0.is_empty());
+        assert!(
+            HomeProcessors::distribute_over(&CpuSet::single(3), &members).0.is_empty(),
+            "there is nothing to choose"
+        );
     }
 
     #[test]
