@@ -32,7 +32,7 @@ pub struct GroupMember {
     /// At the root node: the data of all others, once their reduction has arrived.
     others: Option<u8>,
     /// The value of `others` at the start of every episode: `None`, unless the group has no other members.
-    nobody: Option<u8>,
+    others_initial: Option<u8>,
     last: Option<u8>,
 }
 
@@ -40,7 +40,16 @@ impl GroupMember {
     /// A member that has not arrived, before the first episode. For the only member of a group see
     /// [`GroupMember::alone`].
     pub fn new(group: GroupId, part: MemberRole, operation: ReductionOperator) -> Self {
-        Self { group, part, operation, episode: 0, arrived: None, others: None, nobody: None, last: None }
+        Self {
+            group,
+            part,
+            operation,
+            episode: 0,
+            arrived: None,
+            others: None,
+            others_initial: None,
+            last: None,
+        }
     }
 
     /// Sets the first episode. Registers that are set up again start with the same episode.
@@ -52,8 +61,8 @@ impl GroupMember {
     /// For a group of one member: a root node that waits for no reduction and sends no distribution.
     #[must_use]
     pub fn alone(self) -> Self {
-        let nobody = Some(self.operation.neutral());
-        Self { others: nobody, nobody, ..self }
+        let others_initial = Some(self.operation.neutral());
+        Self { others: others_initial, others_initial, ..self }
     }
 
     pub fn group(&self) -> GroupId {
@@ -133,10 +142,10 @@ impl GroupMember {
             return None;
         };
         let all = self.operation.combine(own, others);
-        if self.nobody.is_none() {
+        if self.others_initial.is_none() {
             out.push(self.frame(MessageKind::Distribution, self.episode, all));
         }
-        self.others = self.nobody;
+        self.others = self.others_initial;
         Some(self.release(all))
     }
 

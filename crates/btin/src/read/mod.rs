@@ -13,7 +13,7 @@ mod finish;
 mod graphml;
 mod ibnetdiscover;
 mod lldp;
-mod plugs;
+mod port_assignment;
 mod role;
 mod words;
 

@@ -40,8 +40,8 @@ impl FromStr for VertexRole {
     type Err = BadRole;
 
     fn from_str(text: &str) -> Result<Self, BadRole> {
-        let (said, kind) = text.rsplit_once(':').ok_or(BadRole)?;
-        let (attribute, value) = said.split_once('=').ok_or(BadRole)?;
+        let (stated, kind) = text.rsplit_once(':').ok_or(BadRole)?;
+        let (attribute, value) = stated.split_once('=').ok_or(BadRole)?;
         let kind = match kind {
             "switch" => VertexKind::Switch,
             "host" => VertexKind::Node,

@@ -65,7 +65,7 @@ struct CentralBarrier<'a> {
     places: Vec<SwitchId>,
     /// The index of the root among the members.
     root: u32,
-    ways: SwitchRoutes,
+    routes: SwitchRoutes,
     branches: Vec<MulticastBranch>,
     has_arrived: Vec<bool>,
     missing: usize,
@@ -135,8 +135,8 @@ pub(super) fn distance(
 ) -> u64 {
     let place = |node: &NodeId| network.switch_of(*node);
     let members = barrier.group.members();
-    let ways = SwitchRoutes::new(network, wiring, place(&members[root(barrier)]), conditions.routes);
-    farthest(&ways, members.iter().map(place))
+    let routes = SwitchRoutes::new(network, wiring, place(&members[root(barrier)]), conditions.routes);
+    farthest(&routes, members.iter().map(place))
 }
 
 /// The distances between all members, row by row.
@@ -149,14 +149,14 @@ pub(super) fn distances(
     let place = |node: &NodeId| network.switch_of(*node);
     let mut distances = Vec::with_capacity(members.len() * members.len());
     for from in members {
-        let ways = SwitchRoutes::new(network, wiring, place(from), conditions.routes);
-        distances.extend(members.iter().map(|to| ways.out(place(to)).len() as u64 + 2));
+        let routes = SwitchRoutes::new(network, wiring, place(from), conditions.routes);
+        distances.extend(members.iter().map(|to| routes.out(place(to)).len() as u64 + 2));
     }
     distances
 }
 
-fn farthest(ways: &SwitchRoutes, places: impl Iterator<Item = SwitchId>) -> u64 {
-    places.map(|place| ways.out(place).len() as u64 + 2).max().unwrap_or(2)
+fn farthest(routes: &SwitchRoutes, places: impl Iterator<Item = SwitchId>) -> u64 {
+    places.map(|place| routes.out(place).len() as u64 + 2).max().unwrap_or(2)
 }
 
 /// The index of the root member: the tree's root node, or the first member if the tree has none.
@@ -177,9 +177,9 @@ impl<'a> CentralBarrier<'a> {
         let root = root(barrier);
         let place = |node: &NodeId| network.switch_of(*node);
         let places: Vec<SwitchId> = members.iter().map(place).collect();
-        let ways = SwitchRoutes::new(network, fabric.wiring, places[root], conditions.routes);
+        let routes = SwitchRoutes::new(network, fabric.wiring, places[root], conditions.routes);
         let n = members.len();
-        let distance = farthest(&ways, places.iter().copied());
+        let distance = farthest(&routes, places.iter().copied());
         let intake = conditions.intake(network);
         let analytic = super::analytic::latency(scheme, &conditions.costs, distance, n as u64, intake);
         let timeout = conditions.timeout.unwrap_or(analytic * 4);
@@ -187,7 +187,7 @@ impl<'a> CentralBarrier<'a> {
             members,
             places,
             root: u32::try_from(root).expect("fits because node numbers are 32 bits"),
-            ways,
+            routes,
             branches: Vec::new(),
             has_arrived: vec![false; n],
             missing: n,
@@ -213,7 +213,7 @@ impl<'a> CentralBarrier<'a> {
         let mut known: HashMap<CableDirection, u32> = HashMap::new();
         let mut ends: HashMap<SwitchId, u32> = HashMap::new();
         for (member, place) in (0..).zip(&self.places) {
-            if member == self.root || !self.ways.reaches(*place) {
+            if member == self.root || !self.routes.reaches(*place) {
                 continue;
             }
             let branches = &mut self.branches;
@@ -224,7 +224,7 @@ impl<'a> CentralBarrier<'a> {
                 new
             };
             let end = *ends.entry(*place).or_insert_with(|| {
-                self.ways.out(*place).iter().fold(0, |from, channel| {
+                self.routes.out(*place).iter().fold(0, |from, channel| {
                     *known.entry(*channel).or_insert_with(|| grow(from, *channel, None))
                 })
             });
@@ -244,8 +244,8 @@ impl<'a> CentralBarrier<'a> {
         let root = self.members[self.root as usize];
         let place = self.places[travelling.member as usize];
         let (from, to, way) = match travelling.way {
-            MessageDirection::ToRoot => (node, root, self.ways.back(place)),
-            MessageDirection::FromRoot => (root, node, self.ways.out(place)),
+            MessageDirection::ToRoot => (node, root, self.routes.back(place)),
+            MessageDirection::FromRoot => (root, node, self.routes.out(place)),
         };
         let hop = travelling.hop as usize;
         match hop.checked_sub(1) {
@@ -301,7 +301,7 @@ impl CentralRun<'_, '_> {
         running.course.arrived(0, now);
         if member == running.root {
             self.taken_in(now, barrier, member);
-        } else if running.ways.reaches(running.places[member as usize]) {
+        } else if running.routes.reaches(running.places[member as usize]) {
             self.send_to_root(now, barrier, member);
         }
     }

@@ -8,7 +8,7 @@ use super::wiring::{CableDirection, Far};
 use super::{Conditions, SimulatedTime};
 use crate::{BarrierFrame, End, FrameOutcome, GroupMember, MemberRole, NodeId, Port, Switch, TurnPoint};
 
-const NOBODY: u32 = u32::MAX;
+const NO_MEMBER: u32 = u32::MAX;
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum TreeEvent {
@@ -96,7 +96,7 @@ impl<'a> TreeBarrier<'a> {
         let operation = barrier.operation;
         let costs = &conditions.costs;
         let in_memory = costs.startup + costs.propagation * 2 + costs.switch * 4;
-        let mut switch_at = vec![NOBODY; switch_count];
+        let mut switch_at = vec![NO_MEMBER; switch_count];
         let mut switches = Vec::with_capacity(barrier.tree.registers.len());
         for (number, (id, switch)) in (0..).zip(Switch::all(barrier.tree, turn, operation)) {
             let delay = if barrier.in_memory.contains_key(&id) { in_memory } else { costs.switch };
@@ -104,7 +104,7 @@ impl<'a> TreeBarrier<'a> {
             switches.push((switch, delay));
         }
         let members = barrier.group.members();
-        let mut member_at = vec![NOBODY; node_count];
+        let mut member_at = vec![NO_MEMBER; node_count];
         let mut nodes = Vec::with_capacity(members.len());
         for (number, id) in (0..).zip(members) {
             member_at[id.0 as usize] = number;
@@ -251,7 +251,7 @@ impl TreeRun<'_, '_> {
                 Far::Switch(end) => self.queue.push(out, TreeEvent::AtSwitch { barrier, end, frame }),
                 Far::Node(node) => {
                     let member = self.running[usize::from(barrier)].member_at[node.0 as usize];
-                    if member != NOBODY {
+                    if member != NO_MEMBER {
                         let at = out + self.conditions.costs.switch;
                         self.queue.push(at, TreeEvent::AtNode { barrier, member, frame });
                     }

@@ -12,19 +12,19 @@ use std::collections::{BTreeSet, HashMap};
 pub(super) const MAX_PORTS: usize = u16::MAX as usize;
 
 /// The ports of all switches while cables are plugged in.
-pub(super) struct Plugs<'a> {
+pub(super) struct PortAssignment<'a> {
     /// For each vertex that is a switch, its number among the switches.
     numbers: &'a [u32],
     /// For each switch: the ports that the file names, as numbers.
     named: Vec<HashMap<String, u16>>,
     taken: Vec<BTreeSet<u16>>,
-    said: Vec<Option<u16>>,
+    stated: Vec<Option<u16>>,
     next: Vec<u16>,
     /// The number of cable ends whose port the file does not name.
     pub(super) assigned: usize,
 }
 
-impl<'a> Plugs<'a> {
+impl<'a> PortAssignment<'a> {
     pub(super) fn new(
         draft: &Draft,
         switches: &[usize],
@@ -73,8 +73,8 @@ impl<'a> Plugs<'a> {
             named.push(ports);
             taken.push(used);
         }
-        let said = switches.iter().map(|at| draft.vertices[*at].ports).collect();
-        Ok(Self { numbers, named, taken, said, next: vec![0; switches.len()], assigned: 0 })
+        let stated = switches.iter().map(|at| draft.vertices[*at].ports).collect();
+        Ok(Self { numbers, named, taken, stated, next: vec![0; switches.len()], assigned: 0 })
     }
 
     /// The end for a plug at a switch. There is a free port, because no switch has more than [`MAX_PORTS`]
@@ -100,8 +100,8 @@ impl<'a> Plugs<'a> {
     /// The number of ports of each switch: from the file, from `assume`, or as many as are used.
     pub(super) fn ports(&self, assume: &Assume) -> Vec<u16> {
         let used = |taken: &BTreeSet<u16>| taken.last().map_or(0, |last| last.saturating_add(1));
-        let each = self.said.iter().zip(&self.taken);
-        each.map(|(said, taken)| said.or(assume.ports).unwrap_or_else(|| used(taken))).collect()
+        let each = self.stated.iter().zip(&self.taken);
+        each.map(|(stated, taken)| stated.or(assume.ports).unwrap_or_else(|| used(taken))).collect()
     }
 
     /// The names of ports that differ from their number.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 pub(super) type Slots = u64;
 
 /// All shortest ways from the origin of one kind.
-pub(super) struct OriginWays {
+pub(super) struct ShortestPaths {
     pub(super) origin: u32,
     distance: Vec<u32>,
     /// By switch: the neighbors of the origin that are nearer to that switch.
@@ -17,7 +17,7 @@ pub(super) struct OriginWays {
     pub(super) firsts: Vec<Slots>,
 }
 
-impl OriginWays {
+impl ShortestPaths {
     /// `None`: the origin has more than 64 neighbors, so that a word has no bit for each.
     pub(super) fn new(graph: &Graph, origin: u32) -> Option<Self> {
         let mut distance = vec![u32::MAX; graph.len()];
@@ -31,25 +31,25 @@ impl OriginWays {
         let mut at = 0;
         while let Some(&switch) = order.get(at) {
             at += 1;
-            let (here, ways) = (distance[switch as usize], first[switch as usize]);
+            let (here, paths) = (distance[switch as usize], first[switch as usize]);
             for &near in graph.near(switch) {
                 if distance[near as usize] == u32::MAX {
                     distance[near as usize] = here + 1;
                     order.push(near);
                 }
                 if distance[near as usize] == here + 1 {
-                    first[near as usize] |= ways;
+                    first[near as usize] |= paths;
                 }
             }
         }
         let mut firsts = Vec::new();
         let mut last = 0;
         for &switch in &order[1..] {
-            let ways = first[switch as usize];
-            if ways != last && !firsts.contains(&ways) {
-                firsts.push(ways);
+            let paths = first[switch as usize];
+            if paths != last && !firsts.contains(&paths) {
+                firsts.push(paths);
             }
-            last = ways;
+            last = paths;
         }
         Some(Self { origin, distance, first, firsts })
     }
@@ -72,18 +72,18 @@ impl OriginWays {
 
     /// The switches that exactly these neighbors are nearer to.
     pub(super) fn towards(&self, first: Slots) -> Vec<u32> {
-        (0..).zip(&self.first).filter(|(_, ways)| **ways == first).map(|(switch, _)| switch).collect()
+        (0..).zip(&self.first).filter(|(_, paths)| **paths == first).map(|(switch, _)| switch).collect()
     }
 }
 
 /// All shortest ways from the origins of all kinds.
-pub(super) struct AllWays<'a> {
+pub(super) struct ShortestPathTables<'a> {
     pub(super) graph: &'a Graph,
     pub(super) numbers: &'a SymmetricDigits,
-    pub(super) kinds: &'a [OriginWays],
+    pub(super) kinds: &'a [ShortestPaths],
 }
 
-impl AllWays<'_> {
+impl ShortestPathTables<'_> {
     pub(super) fn kind(&self, switch: u32) -> usize {
         let origin = self.numbers.origin(switch);
         self.kinds.iter().position(|kind| kind.origin == origin).expect("there is one for each origin")

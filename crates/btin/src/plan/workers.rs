@@ -27,7 +27,7 @@ impl<'a> PlanWatch<'a> {
         Self { tell, stopped: false, left: 0 }
     }
 
-    pub(super) fn tell(&mut self, done: usize, all: usize) -> ControlFlow<()> {
+    pub(super) fn report(&mut self, done: usize, all: usize) -> ControlFlow<()> {
         if !self.stopped {
             self.left = all.saturating_sub(done);
             self.stopped = (self.tell)(done, all).is_break();
@@ -104,26 +104,26 @@ mod tests {
     #[test]
     fn every_piece_is_done_once_by_any_number_of_threads() {
         for threads in 1..5 {
-            let crew = Workers::new(NonZeroUsize::new(threads));
+            let workers = Workers::new(NonZeroUsize::new(threads));
             let mut told = 0;
             let mut watch = |_| {
                 told += 1;
                 ControlFlow::Continue(())
             };
-            let done = crew.each(100, &mut watch, Vec::new, |own: &mut Vec<usize>, piece| own.push(piece));
+            let done = workers.each(100, &mut watch, Vec::new, |own: &mut Vec<usize>, piece| own.push(piece));
             let mut done: Vec<usize> = done.into_iter().flatten().collect();
             done.sort_unstable();
             assert_eq!(done, (0..100).collect::<Vec<_>>());
             assert!(told <= 100);
-            assert_eq!(crew.for_steps(10), Workers::new(NonZeroUsize::new(1)));
+            assert_eq!(workers.for_steps(10), Workers::new(NonZeroUsize::new(1)));
         }
     }
 
     #[test]
     fn no_piece_is_begun_after_the_caller_has_said_stop() {
-        let crew = Workers::new(NonZeroUsize::new(1));
+        let workers = Workers::new(NonZeroUsize::new(1));
         let mut watch = |piece| if piece < 7 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
-        let done = crew.each(100, &mut watch, Vec::new, |own: &mut Vec<usize>, piece| own.push(piece));
+        let done = workers.each(100, &mut watch, Vec::new, |own: &mut Vec<usize>, piece| own.push(piece));
         assert_eq!(done.concat(), (0..7).collect::<Vec<_>>());
     }
 }
