@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 /// The limits of a hierarchy. Without limits nothing is counted.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RoomLimits {
+pub(crate) struct BufferLimits {
     /// For each class, the nearest limit at the class or above it; `NONE` without one.
     nearest: Vec<u32>,
     limited: Vec<LimitedClass>,
@@ -28,7 +28,7 @@ struct LimitedClass {
 
 const NONE: u32 = u32::MAX;
 
-impl RoomLimits {
+impl BufferLimits {
     pub(crate) fn of(hierarchy: &Hierarchy) -> Self {
         let mut limited = Vec::new();
         let mut nearest: Vec<u32> = Vec::new();
@@ -63,7 +63,7 @@ impl RoomLimits {
     }
 
     /// The limits that apply to a class, the nearest first.
-    fn over(&self, class: usize) -> impl Iterator<Item = usize> + use<'_> {
+    fn ancestors(&self, class: usize) -> impl Iterator<Item = usize> + use<'_> {
         let mut at = self.nearest.get(class).copied().unwrap_or(NONE);
         std::iter::from_fn(move || {
             let here = self.limited.get(at as usize)?;
@@ -72,8 +72,8 @@ impl RoomLimits {
     }
 
     /// Whether an arriving packet has to be dropped itself.
-    pub(crate) fn refuse(&self, leaf: usize, length: u32) -> bool {
-        self.over(leaf).any(|at| {
+    pub(crate) fn refuses(&self, leaf: usize, length: u32) -> bool {
+        self.ancestors(leaf).any(|at| {
             let LimitedClass { limit, waiting, .. } = &self.limited[at];
             limit.overflow == Overflow::DropTail
                 && (waiting.packets + 1 > limit.packets || waiting.bytes + u64::from(length) > limit.bytes)
@@ -81,14 +81,14 @@ impl RoomLimits {
     }
 
     /// Counts a packet that has been queued at a leaf.
-    pub(crate) fn came(&mut self, leaf: usize, length: u32) {
+    pub(crate) fn enqueued(&mut self, leaf: usize, length: u32) {
         self.change(leaf, |waiting| {
             waiting.packets += 1;
             waiting.bytes += u64::from(length);
         });
     }
 
-    pub(crate) fn left(&mut self, leaf: usize, length: u32) {
+    pub(crate) fn dequeued(&mut self, leaf: usize, length: u32) {
         self.change(leaf, |waiting| {
             waiting.packets -= 1;
             waiting.bytes -= u64::from(length);
@@ -137,7 +137,7 @@ impl RoomLimits {
 
     /// After an arrival at `leaf`: the leaf whose last packet has to be dropped, if any.
     pub(crate) fn longest_to_drop(&self, leaf: usize) -> Option<usize> {
-        self.over(leaf).find_map(|at| {
+        self.ancestors(leaf).find_map(|at| {
             let LimitedClass { waiting, most, longest, .. } = &self.limited[at];
             let full = waiting.packets > most.packets || waiting.bytes > most.bytes;
             longest.last().filter(|_| full).map(|(_, leaf)| *leaf)

@@ -26,13 +26,13 @@ impl TaggedSlot {
 const DIGIT: u32 = 5;
 const PLACES: usize = 1 << DIGIT;
 /// The most children that fit into the number.
-pub(crate) const FEW: usize = (u128::BITS / DIGIT) as usize;
+pub(crate) const MAX_PACKED: usize = (u128::BITS / DIGIT) as usize;
 /// The tag of a child that does not wait: greater than any other tag.
 const IDLE: u64 = u64::MAX;
 
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
-pub(crate) struct Few {
+pub(crate) struct PackedQueue {
     order: u128,
     waiting: u32,
     /// The number of tags that an insertion compares, four at a time.
@@ -41,8 +41,8 @@ pub(crate) struct Few {
     slots: [u32; PLACES],
 }
 
-impl Few {
-    /// A queue for at most [`FEW`] children, given by their slots. No child waits yet.
+impl PackedQueue {
+    /// A queue for at most [`MAX_PACKED`] children, given by their slots. No child waits yet.
     pub(crate) fn new(children: &[u32]) -> Self {
         let size = u32::try_from(children.len().next_multiple_of(4)).expect("a small number");
         let mut slots = [0; PLACES];
@@ -129,10 +129,10 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_taken_is_what_a_sorted_set_would_give(
-            steps in prop::collection::vec((0..8_u8, 0..FEW as u8, 0..20_u64), 1..300),
+            steps in prop::collection::vec((0..8_u8, 0..MAX_PACKED as u8, 0..20_u64), 1..300),
         ) {
-            let slots: Vec<u32> = (100..100 + FEW as u32).collect();
-            let mut few = Few::new(&slots);
+            let slots: Vec<u32> = (100..100 + MAX_PACKED as u32).collect();
+            let mut few = PackedQueue::new(&slots);
             let mut model: BTreeSet<(u64, usize, u8)> = BTreeSet::new(); // tag, order of insertion, place
             for (at, (step, place, tag)) in steps.into_iter().enumerate() {
                 let waits = model.iter().find(|entry| entry.2 == place).copied();

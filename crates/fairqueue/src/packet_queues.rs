@@ -16,7 +16,7 @@ pub(crate) const NONE: u32 = u32::MAX;
 const END: u32 = 0;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PacketLine {
+pub(crate) struct PacketQueue {
     /// The packet that leaves next. In a leaf that orders by deadline: the number of its heap.
     head: u32,
     /// The packet that came last, or [`END`] if none waits. In a leaf that orders by deadline: any other
@@ -37,28 +37,28 @@ struct QueuedPacket<T> {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct PacketLines<T> {
+pub(crate) struct PacketQueues<T> {
     nodes: Vec<QueuedPacket<T>>,
     /// The node that became free last.
     free: u32,
     deadlines: Vec<Deadlines>,
 }
 
-impl PacketLine {
+impl PacketQueue {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.tail == END
     }
 }
 
-impl<T> PacketLines<T> {
+impl<T> PacketQueues<T> {
     pub(crate) fn new() -> Self {
         let end =
             QueuedPacket { item: None, deadline: Nanos::ZERO, length: 0, flow: 0, next: END, before: END };
         Self { nodes: vec![end], free: END, deadlines: Vec::new() }
     }
 
-    pub(crate) fn line(&mut self, order: Order) -> PacketLine {
+    pub(crate) fn queue(&mut self, order: Order) -> PacketQueue {
         let head = match order {
             Order::Fifo => END,
             Order::Deadline => {
@@ -66,13 +66,13 @@ impl<T> PacketLines<T> {
                 u32::try_from(self.deadlines.len() - 1).expect("fits because classes have numbers of 30 bits")
             }
         };
-        PacketLine { head, tail: END, order }
+        PacketQueue { head, tail: END, order }
     }
 
     #[inline]
-    pub(crate) fn push(&mut self, line: &mut PacketLine, packet: Packet<T>) {
+    pub(crate) fn push(&mut self, queue: &mut PacketQueue, packet: Packet<T>) {
         let Packet { length, flow, deadline, item } = packet;
-        let node = QueuedPacket { item: Some(item), deadline, length, flow, next: END, before: line.tail };
+        let node = QueuedPacket { item: Some(item), deadline, length, flow, next: END, before: queue.tail };
         let at = match self.free {
             END => self.grow(node),
             at => {
@@ -82,15 +82,15 @@ impl<T> PacketLines<T> {
                 at
             }
         };
-        match line.order {
+        match queue.order {
             Order::Fifo => {
-                self.nodes[line.tail as usize].next = at;
+                self.nodes[queue.tail as usize].next = at;
                 // an empty list's head is END, and END is 0
-                line.head |= at & u32::from(line.tail == END).wrapping_neg();
+                queue.head |= at & u32::from(queue.tail == END).wrapping_neg();
             }
-            Order::Deadline => self.deadlines[line.head as usize].push(deadline, flow, at),
+            Order::Deadline => self.deadlines[queue.head as usize].push(deadline, flow, at),
         }
-        line.tail = at;
+        queue.tail = at;
     }
 
     #[cold]
@@ -103,49 +103,49 @@ impl<T> PacketLines<T> {
     /// Takes the next packet out of its list and returns its node. The node stays occupied until it is
     /// [taken](Self::take).
     #[inline]
-    pub(crate) fn detach(&mut self, line: &mut PacketLine) -> Option<u32> {
-        match line.order {
+    pub(crate) fn detach(&mut self, queue: &mut PacketQueue) -> Option<u32> {
+        match queue.order {
             Order::Fifo => {
-                let at = line.head;
-                if line.is_empty() {
+                let at = queue.head;
+                if queue.is_empty() {
                     return None;
                 }
-                line.head = self.nodes[at as usize].next;
-                line.tail &= u32::from(line.head != END).wrapping_neg();
+                queue.head = self.nodes[at as usize].next;
+                queue.tail &= u32::from(queue.head != END).wrapping_neg();
                 Some(at)
             }
-            Order::Deadline => self.detach_by_deadline(line, Deadlines::pop),
+            Order::Deadline => self.detach_by_deadline(queue, Deadlines::pop),
         }
     }
 
     /// Takes out the packet that would leave last.
-    fn detach_last(&mut self, line: &mut PacketLine) -> Option<u32> {
-        match line.order {
+    fn detach_last(&mut self, queue: &mut PacketQueue) -> Option<u32> {
+        match queue.order {
             Order::Fifo => {
-                let at = line.tail;
-                if line.is_empty() {
+                let at = queue.tail;
+                if queue.is_empty() {
                     return None;
                 }
-                line.tail = if at == line.head { END } else { self.nodes[at as usize].before };
-                match line.tail {
-                    END => line.head = END,
+                queue.tail = if at == queue.head { END } else { self.nodes[at as usize].before };
+                match queue.tail {
+                    END => queue.head = END,
                     last => self.nodes[last as usize].next = END,
                 }
                 Some(at)
             }
-            Order::Deadline => self.detach_by_deadline(line, Deadlines::pop_last),
+            Order::Deadline => self.detach_by_deadline(queue, Deadlines::pop_last),
         }
     }
 
     fn detach_by_deadline(
         &mut self,
-        line: &mut PacketLine,
+        queue: &mut PacketQueue,
         which: impl FnOnce(&mut Deadlines) -> Option<u32>,
     ) -> Option<u32> {
-        let deadlines = &mut self.deadlines[line.head as usize];
+        let deadlines = &mut self.deadlines[queue.head as usize];
         let at = which(deadlines)?;
-        deadlines.left(self.nodes[at as usize].flow);
-        line.tail = if deadlines.is_empty() { END } else { at };
+        deadlines.departed(self.nodes[at as usize].flow);
+        queue.tail = if deadlines.is_empty() { END } else { at };
         Some(at)
     }
 
@@ -163,28 +163,28 @@ impl<T> PacketLines<T> {
         Packet { length: node.length, flow: node.flow, deadline: node.deadline, item }
     }
 
-    pub(crate) fn pop(&mut self, line: &mut PacketLine) -> Option<Packet<T>> {
-        self.detach(line).map(|at| self.take(at))
+    pub(crate) fn pop(&mut self, queue: &mut PacketQueue) -> Option<Packet<T>> {
+        self.detach(queue).map(|at| self.take(at))
     }
 
-    pub(crate) fn pop_last(&mut self, line: &mut PacketLine) -> Option<Packet<T>> {
-        self.detach_last(line).map(|at| self.take(at))
+    pub(crate) fn pop_last(&mut self, queue: &mut PacketQueue) -> Option<Packet<T>> {
+        self.detach_last(queue).map(|at| self.take(at))
     }
 
     /// The backlog of a list. Visits every packet in it.
-    pub(crate) fn waiting(&self, line: &PacketLine) -> Backlog {
+    pub(crate) fn waiting(&self, queue: &PacketQueue) -> Backlog {
         let mut sum = Backlog::default();
         let mut add = |node: &QueuedPacket<T>| sum += Backlog { packets: 1, bytes: u64::from(node.length) };
-        match line.order {
+        match queue.order {
             Order::Fifo => {
-                let mut at = if line.is_empty() { END } else { line.head };
+                let mut at = if queue.is_empty() { END } else { queue.head };
                 while at != END {
                     add(&self.nodes[at as usize]);
                     at = self.nodes[at as usize].next;
                 }
             }
             Order::Deadline => {
-                let waiting = self.deadlines[line.head as usize].waiting();
+                let waiting = self.deadlines[queue.head as usize].waiting();
                 waiting.for_each(|at| add(&self.nodes[at as usize]));
             }
         }
@@ -193,9 +193,9 @@ impl<T> PacketLines<T> {
 
     /// Prefetches the first packet of a list, and the last one, because the next arrival is linked to it.
     #[inline]
-    pub(crate) fn fetch(&self, line: &PacketLine) {
+    pub(crate) fn fetch(&self, queue: &PacketQueue) {
         if let (Some(head), Some(tail)) =
-            (self.nodes.get(line.head as usize), self.nodes.get(line.tail as usize))
+            (self.nodes.get(queue.head as usize), self.nodes.get(queue.tail as usize))
         {
             unisono_sync::prefetch(head);
             unisono_sync::prefetch(tail);
@@ -214,33 +214,35 @@ mod tests {
 
     #[test]
     fn the_earliest_deadline_leaves_first_and_no_flow_is_reordered() {
-        let mut lines = PacketLines::new();
-        let mut line = lines.line(Order::Deadline);
+        let mut queues = PacketQueues::new();
+        let mut queue = queues.queue(Order::Deadline);
         for (flow, deadline, item) in
             [(1, NO_DEADLINE, 0), (2, Nanos(50), 1), (3, Nanos(20), 2), (2, Nanos(10), 3), (1, Nanos(5), 4)]
         {
-            lines.push(&mut line, packet(flow, deadline, item));
+            queues.push(&mut queue, packet(flow, deadline, item));
         }
-        let order: Vec<_> = std::iter::from_fn(|| lines.pop(&mut line).map(|packet| packet.item)).collect();
+        let order: Vec<_> = std::iter::from_fn(|| queues.pop(&mut queue).map(|packet| packet.item)).collect();
         assert_eq!(order, [2, 1, 3, 0, 4]);
     }
 
     #[test]
     fn what_would_leave_last_can_be_dropped_from_either_kind() {
-        let mut lines = PacketLines::new();
+        let mut queues = PacketQueues::new();
         for order in [Order::Fifo, Order::Deadline] {
-            let mut line = lines.line(order);
+            let mut queue = queues.queue(order);
             for item in 0..3 {
-                lines.push(&mut line, packet(item, Nanos(item.into()), item));
+                queues.push(&mut queue, packet(item, Nanos(item.into()), item));
             }
-            assert_eq!(lines.waiting(&line), Backlog { packets: 3, bytes: 3 });
-            assert_eq!(lines.pop_last(&mut line).expect("three wait").item, 2);
-            assert_eq!(lines.pop(&mut line).expect("two wait").item, 0);
-            assert_eq!(lines.pop_last(&mut line).expect("one waits").item, 1);
-            assert!(line.is_empty() && lines.pop(&mut line).is_none() && lines.pop_last(&mut line).is_none());
-            lines.push(&mut line, packet(0, Nanos::ZERO, 7));
-            assert_eq!(lines.pop(&mut line).expect("one waits").item, 7);
+            assert_eq!(queues.waiting(&queue), Backlog { packets: 3, bytes: 3 });
+            assert_eq!(queues.pop_last(&mut queue).expect("three wait").item, 2);
+            assert_eq!(queues.pop(&mut queue).expect("two wait").item, 0);
+            assert_eq!(queues.pop_last(&mut queue).expect("one waits").item, 1);
+            assert!(
+                queue.is_empty() && queues.pop(&mut queue).is_none() && queues.pop_last(&mut queue).is_none()
+            );
+            queues.push(&mut queue, packet(0, Nanos::ZERO, 7));
+            assert_eq!(queues.pop(&mut queue).expect("one waits").item, 7);
         }
-        assert_eq!(lines.nodes.len(), 1 + 3, "places are used again");
+        assert_eq!(queues.nodes.len(), 1 + 3, "places are used again");
     }
 }
