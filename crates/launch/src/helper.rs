@@ -78,7 +78,7 @@ fn listen(input: Option<ChildStdin>) -> io::Result<()> {
     thread::Builder::new().name("input".into()).spawn(move || feed(input, &waiting))?;
     thread::Builder::new().name("launcher".into()).spawn(move || {
         follow(&mut io::stdin(), &pieces);
-        end_everything();
+        kill_ranks();
     })?;
     Ok(())
 }
@@ -90,7 +90,7 @@ fn follow(launcher: &mut impl Read, pieces: &Sender<Vec<u8>>) {
             (INPUT, _) => drop(pieces.send(bytes)),
             (SIGNAL, Some(number)) => {
                 let is = |signal: &Signal| signal.number() == i32::from(*number);
-                Signal::FROM_OUTSIDE.into_iter().find(is).map_or_else(end_everything, tell_myself);
+                Signal::FROM_OUTSIDE.into_iter().find(is).map_or_else(kill_ranks, signal_self);
             }
             _ => {}
         }
@@ -98,7 +98,7 @@ fn follow(launcher: &mut impl Read, pieces: &Sender<Vec<u8>>) {
 }
 
 /// Sends the signal to this process, whose loop receives it as if it came from outside.
-fn tell_myself(signal: Signal) {
+fn signal_self(signal: Signal) {
     if let Ok(myself) = PidFd::open(Tid(std::process::id().cast_signed())) {
         // a process may always send signals to itself
         let _ = myself.send(signal);
@@ -107,9 +107,9 @@ fn tell_myself(signal: Signal) {
 
 /// Kills the ranks: the first signal is passed on to them, and the second kills them. The two signals differ,
 /// because pending signals of one kind merge.
-fn end_everything() {
-    tell_myself(Signal::Terminate);
-    tell_myself(Signal::Interrupt);
+fn kill_ranks() {
+    signal_self(Signal::Terminate);
+    signal_self(Signal::Interrupt);
 }
 
 fn feed(mut input: Option<ChildStdin>, pieces: &Receiver<Vec<u8>>) {

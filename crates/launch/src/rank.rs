@@ -1,12 +1,12 @@
 //! A rank: a process, its process group, its two pipes.
 
-use crate::ending::How;
 use crate::error::Error;
 use crate::hosts::HostRanks;
 use crate::lines::{LinePrefixer, Prefix};
 use crate::order::{HelperOrder, JobPart, RemotePart, WindowTable};
 use crate::remote::Remote;
 use crate::standard_input::{self, InputSource};
+use crate::termination::ExitOutcome;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
@@ -40,7 +40,7 @@ pub(crate) struct RankProcess {
     pub(crate) cpu: Option<usize>,
     pub(crate) started: Instant,
     /// Set when the process has ended: how it ended, and after what time.
-    pub(crate) ended: Option<(How, Duration)>,
+    pub(crate) ended: Option<(ExitOutcome, Duration)>,
     /// Standard output, standard error.
     pub(crate) streams: [Stream; 2],
     /// Set if this is the launch command of a host and not a rank.
@@ -152,12 +152,12 @@ impl RankProcess {
     }
 
     /// Waits for the process if it has ended by now, and returns how it ended.
-    pub(crate) fn collect(&mut self) -> io::Result<Option<How>> {
+    pub(crate) fn collect(&mut self) -> io::Result<Option<ExitOutcome>> {
         if self.ended.is_some() {
             return Ok(None);
         }
         let Some(status) = self.child.try_wait()? else { return Ok(None) };
-        let how = How::of(status);
+        let how = ExitOutcome::of(status);
         let how = self.remote.as_ref().map_or(how, |remote| remote.how(how));
         self.ended = Some((how, self.started.elapsed()));
         Ok(Some(how))
