@@ -185,7 +185,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (name, text) = text_of(&args.policy, HAND_WRITTEN)?;
     let policy = Policy::parse(&text).map_err(|error| Failure::Usage(format!("{name}:{error}")))?;
     if args.dev.is_some() {
-        failure::warn(&unisono_enforce::cpu::recover_all().map_err(failure::of)?);
+        failure::warn(&unisono_enforce::cpu::recover_all().map_err(failure::from_error)?);
         if !args.check {
             failure::recover_all()?;
         }
@@ -207,7 +207,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             let served = interpose::foreground(&args.way.options(device), &text);
             let undone = keeping.map(|keeping| keeping.roll_back(&mut notes)).transpose();
             failure::warn(&notes);
-            undone.map_err(failure::of)?;
+            undone.map_err(failure::from_error)?;
             return served;
         }
         interrupt::catch()?;

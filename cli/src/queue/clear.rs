@@ -28,21 +28,21 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let (mut cleared, mut notes) = (Vec::new(), cpu::recover_all().map_err(failure::of)?);
+    let (mut cleared, mut notes) = (Vec::new(), cpu::recover_all().map_err(failure::from_error)?);
     failure::warn(&notes);
     // this also waits for commands that are still running
     for recovered in failure::recover_all()? {
         notes.extend(recovered.notes);
-        if recovered.is_as_before && args.sides.mean(&recovered.side).map_err(failure::of)? {
+        if recovered.is_as_before && args.sides.selects(&recovered.side).map_err(failure::from_error)? {
             cleared.push(recovered.side);
         }
     }
-    let mut sides = args.sides.in_force().map_err(failure::of)?;
+    let mut sides = args.sides.in_force().map_err(failure::from_error)?;
     sides.retain(|side| !cleared.contains(side));
     let mut shares = 0;
-    for running in cpu::running().map_err(failure::of)? {
-        if args.sides.mean_processor_time_of(running.device.as_deref()) {
-            cpu::stop(&running).map_err(failure::of)?;
+    for running in cpu::running().map_err(failure::from_error)? {
+        if args.sides.selects_shares_of(running.device.as_deref()) {
+            cpu::stop(&running).map_err(failure::from_error)?;
             shares += 1;
         }
     }
@@ -52,12 +52,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 let done = backend.remove();
                 failure::warn(backend.notes());
                 notes.extend_from_slice(backend.notes());
-                done.map_err(failure::of)?;
+                done.map_err(failure::from_error)?;
                 cleared.push(side);
             }
             // a missing device is an error, a device without a policy is not
-            Err(Error::NoPolicy { .. }) => Kernel::at(side).remove().map_err(failure::of)?,
-            Err(error) => return Err(failure::of(error)),
+            Err(Error::NoPolicy { .. }) => Kernel::at(side).remove().map_err(failure::from_error)?,
+            Err(error) => return Err(failure::from_error(error)),
         }
     }
     let cleared: Vec<String> = cleared.iter().map(ToString::to_string).collect();

@@ -6,7 +6,7 @@ use unisono_linux::next_step::WITH_SUDO;
 use unisono_linux::process::is_root;
 
 /// An error of a command without a policy.
-pub(super) fn of(error: Error) -> anyhow::Error {
+pub(super) fn from_error(error: Error) -> anyhow::Error {
     in_policy(None, error)
 }
 
@@ -30,7 +30,7 @@ pub(super) fn in_policy(name: Option<&str>, error: Error) -> anyhow::Error {
 
 /// Undoes the changes that killed commands left, and prints notes about it.
 pub(super) fn recover_all() -> anyhow::Result<Vec<Recovered>> {
-    let recovered = unisono_enforce::recover_all().map_err(of)?;
+    let recovered = unisono_enforce::recover_all().map_err(from_error)?;
     for device in &recovered {
         warn(&device.notes);
     }

@@ -2,8 +2,8 @@
 
 use super::side::direction;
 use crate::exit::Failure;
-use crate::guard::{root_of, systemctl, utf8};
 use crate::output;
+use crate::service::{root_of, systemctl, utf8};
 use crate::tree::input::text_of;
 use anyhow::Context;
 use std::path::{Path, PathBuf};

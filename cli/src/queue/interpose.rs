@@ -59,7 +59,7 @@ impl InterposeOptions {
     }
 
     pub(crate) fn options(&self, device: &str) -> Options {
-        self.requested_options().over(&Options::at(device))
+        self.requested_options().applied_to(&Options::at(device))
     }
 
     /// The interposed queue of a device, served by this program.
@@ -108,6 +108,6 @@ pub(crate) fn foreground(options: &Options, policy: &str) -> anyhow::Result<Exit
         let mut output = std::io::stdout();
         let _ = writeln!(output, "{READY}").and_then(|()| output.flush());
     };
-    serve(policy, options, ready).map_err(|error| failure::of(error.into()))?;
+    serve(policy, options, ready).map_err(|error| failure::from_error(error.into()))?;
     Ok(ExitCode::SUCCESS)
 }

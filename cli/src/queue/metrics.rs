@@ -35,11 +35,11 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Some(place) = &args.listen else {
-        let text = text(&args.sides).map_err(failure::of)?;
+        let text = scrape(&args.sides).map_err(failure::from_error)?;
         if args.sides.dev.is_some() {
             // without this error, a missing policy would look like no traffic
-            for side in args.sides.in_force().map_err(failure::of)? {
-                backends::in_force(&side).map_err(failure::of)?;
+            for side in args.sides.in_force().map_err(failure::from_error)? {
+                backends::in_force(&side).map_err(failure::from_error)?;
             }
         }
         output::answer(text.trim_end())?;
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })?;
     interrupt::catch()?;
     eprintln!("unisono: answering at {listener}; Ctrl-C ends it");
-    let answer = || text(&args.sides).map_err(|error| error.to_string());
+    let answer = || scrape(&args.sides).map_err(|error| error.to_string());
     serve_scrapes(&listener, answer, || interrupt::caught().is_some())?;
     Ok(ExitCode::SUCCESS)
 }
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// First undoes the changes that killed commands left, because these are not in force. Then prints the
 /// figures. If a device's backend does not answer, the device is reported as down, and the others are still
 /// printed.
-fn text(sides: &WantedSides) -> Result<String, Error> {
+fn scrape(sides: &WantedSides) -> Result<String, Error> {
     failure::warn(&unisono_enforce::cpu::recover_all()?);
     unisono_enforce::recover_all()?.iter().for_each(|recovered| failure::warn(&recovered.notes));
     let scrape = |side: LinkSide| {
@@ -68,7 +68,7 @@ fn text(sides: &WantedSides) -> Result<String, Error> {
         if let Err(error) = &figures {
             failure::warn(&[error.to_string()]);
         }
-        let time = Time::of(&side).ok().flatten();
+        let time = Time::read(&side).ok().flatten();
         let processor_time = time.map(|time| time.groups).unwrap_or_default();
         Scrape { side, figures: figures.ok(), processor_time }
     };

@@ -39,19 +39,19 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    failure::warn(&unisono_enforce::cpu::recover_all().map_err(failure::of)?);
+    failure::warn(&unisono_enforce::cpu::recover_all().map_err(failure::from_error)?);
     failure::recover_all()?;
-    let sides = args.sides.in_force().map_err(failure::of)?;
+    let sides = args.sides.in_force().map_err(failure::from_error)?;
     if sides.is_empty() {
         return Err(Failure::Usage(
             "no device here has a policy; apply one: unisono queue apply POLICY --dev DEV".to_owned(),
         )
         .into());
     }
-    let mut earlier = sides.iter().map(Reading::of).collect::<Result<Vec<_>, _>>()?;
+    let mut earlier = sides.iter().map(Reading::read).collect::<Result<Vec<_>, _>>()?;
     let (output, between) = if args.json { (LiveOutput::Json, "\n") } else { (LiveOutput::Table, "\n\n") };
     args.view.show(output, |width| {
-        let readings = sides.iter().map(Reading::of).collect::<Result<Vec<_>, _>>()?;
+        let readings = sides.iter().map(Reading::read).collect::<Result<Vec<_>, _>>()?;
         let texts = readings.iter().zip(&earlier).map(|(now, earlier)| {
             let (paces, time) = (now.live.paces(&earlier.live), now.processor_time(earlier));
             if args.json {
@@ -82,7 +82,7 @@ pub(super) struct Time {
 
 impl Time {
     /// `None` if no backend enforces shares of processor time.
-    pub(super) fn of(side: &LinkSide) -> Result<Option<Self>, unisono_enforce::Error> {
+    pub(super) fn read(side: &LinkSide) -> Result<Option<Self>, unisono_enforce::Error> {
         if side.direction == TrafficDirection::In {
             return Ok(None);
         }
@@ -110,12 +110,12 @@ struct ProcessorUse<'a> {
 }
 
 impl Reading {
-    fn of(side: &LinkSide) -> anyhow::Result<Self> {
-        let mut backend = backends::in_force(side).map_err(failure::of)?;
+    fn read(side: &LinkSide) -> anyhow::Result<Self> {
+        let mut backend = backends::in_force(side).map_err(failure::from_error)?;
         let figures = backend.figures();
         failure::warn(backend.notes());
-        let (live, counters) = figures.map_err(failure::of)?;
-        let time = Time::of(side).map_err(failure::of)?;
+        let (live, counters) = figures.map_err(failure::from_error)?;
+        let time = Time::read(side).map_err(failure::from_error)?;
         Ok(Self { live, counters, time, at: Instant::now() })
     }
 

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use unisono_btin::{BarrierGroup, ReductionOperator, TurnPoint};
 use unisono_fabric::leftovers::{self, Note, RunningDeployments};
-use unisono_fabric::{BarrierJob, Deployment, Endured, Error, TRACED_BARRIERS};
+use unisono_fabric::{BarrierJob, Deployment, EnduranceResult, Error, TRACED_BARRIERS};
 use unisono_linux::counted::counted;
 use unisono_linux::interrupt;
 use unisono_measure::units;
@@ -126,8 +126,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         counted(registers, "register"),
     );
     deployment.program().lose_one_in(args.lose.unwrap_or(0)).map_err(failure)?;
-    let Endured { barriers, took, repeated, failed } =
-        deployment.endure(args.time, args.patience).map_err(failure)?;
+    let EnduranceResult { barriers, took, repeated, failed } =
+        deployment.run_for(args.time, args.patience).map_err(failure)?;
     if let Some(what) = &failed {
         eprintln!("unisono: {what}");
     }

@@ -131,7 +131,7 @@ impl GroupMember {
 
     /// Repeats the arrival after the caller's timer has expired. The root node repeats nothing by itself: the
     /// waiting members' repetitions make it answer.
-    pub fn again(&self, out: &mut Vec<BarrierFrame>) {
+    pub fn retransmit(&self, out: &mut Vec<BarrierFrame>) {
         if let (MemberRole::Member, Some(data)) = (self.part, self.arrived) {
             out.push(self.frame(MessageKind::Reduction, self.episode, data));
         }
@@ -175,15 +175,15 @@ mod tests {
     fn a_member_repeats_its_arrival_until_it_is_released() {
         let mut member = GroupMember::new(GROUP, MemberRole::Member, ReductionOperator::Sum);
         let mut out = Vec::new();
-        member.again(&mut out);
+        member.retransmit(&mut out);
         assert_eq!(out, [], "it has not arrived");
         assert_eq!(member.arrive(5, &mut out), None);
-        member.again(&mut out);
+        member.retransmit(&mut out);
         assert_eq!(out, [frame(MessageKind::Reduction, 0, 5); 2]);
         assert_eq!(member.take(frame(MessageKind::Distribution, 1, 0), &mut out), None, "not its episode");
         assert_eq!(member.take(frame(MessageKind::Distribution, 0, 9), &mut out), Some(9));
         assert_eq!(member.take(frame(MessageKind::Distribution, 0, 9), &mut out), None, "released once");
-        member.again(&mut out);
+        member.retransmit(&mut out);
         assert_eq!((out.len(), member.episode(), member.is_waiting()), (2, 1, false));
     }
 

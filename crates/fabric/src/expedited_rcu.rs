@@ -33,7 +33,7 @@ pub(crate) struct ExpeditedRcu {
 
 impl ExpeditedRcu {
     /// Sets the knob. Waits until no other process has set it.
-    pub(crate) fn begin() -> io::Result<Self> {
+    pub(crate) fn enable() -> io::Result<Self> {
         let mut knob = OpenOptions::new().read(true).write(true).open(EXPEDITED_FILE)?;
         knob.lock()?;
         let before = if let Some(left) = journal().read(JOURNAL_FILE)? {
@@ -44,12 +44,12 @@ impl ExpeditedRcu {
             journal().create(JOURNAL_FILE)?.write_all(now.trim().as_bytes())?;
             now.trim().to_owned()
         };
-        let mut hurry = Self { knob, before };
-        hurry.turn("1")?;
-        Ok(hurry)
+        let mut expedited = Self { knob, before };
+        expedited.write("1")?;
+        Ok(expedited)
     }
 
-    fn turn(&mut self, to: &str) -> io::Result<()> {
+    fn write(&mut self, to: &str) -> io::Result<()> {
         self.knob.rewind()?;
         self.knob.write_all(to.as_bytes())
     }
@@ -58,7 +58,7 @@ impl ExpeditedRcu {
 impl Drop for ExpeditedRcu {
     fn drop(&mut self) {
         let before = std::mem::take(&mut self.before);
-        if self.turn(&before).is_ok() {
+        if self.write(&before).is_ok() {
             let _ = journal().remove(JOURNAL_FILE);
         }
         journal().remove_if_empty();
@@ -69,7 +69,7 @@ impl Drop for ExpeditedRcu {
 /// Restores the knob if a process was killed before it could do so.
 pub(crate) fn restore_expedited() -> io::Result<()> {
     if journal().read(JOURNAL_FILE)?.is_some() {
-        drop(ExpeditedRcu::begin()?);
+        drop(ExpeditedRcu::enable()?);
     }
     Ok(())
 }
@@ -81,15 +81,15 @@ mod tests {
     #[test]
     fn the_knob_is_turned_back_also_after_somebody_was_killed() {
         let read = || std::fs::read_to_string(EXPEDITED_FILE).map(|text| text.trim().to_owned());
-        let hurry = match ExpeditedRcu::begin() {
-            Ok(hurry) => hurry,
+        let expedited = match ExpeditedRcu::enable() {
+            Ok(expedited) => expedited,
             Err(error) => return eprintln!("skipped: {EXPEDITED_FILE}: {error}"),
         };
-        let before = hurry.before.clone();
+        let before = expedited.before.clone();
         assert_eq!(read().expect("it is there"), "1");
         // killed: the lock is released, but the knob is not restored
-        hurry.knob.unlock().expect("it is locked");
-        std::mem::forget(hurry);
+        expedited.knob.unlock().expect("it is locked");
+        std::mem::forget(expedited);
         restore_expedited().expect("root may");
         // other processes may have set the knob at this moment, with journal files of their own
         let seen = (0..5000).any(|_| {

@@ -78,7 +78,7 @@ pub fn remove(running: RunningDeployments, only: Option<u32>) -> Result<Removed,
         match (author.lives(), running) {
             (true, RunningDeployments::Leave) => continue,
             (true, RunningDeployments::End) => {
-                end(author)?;
+                terminate(author)?;
                 removed.ended.push(author.process);
             }
             (false, _) => removed.dead.push(author.process),
@@ -95,7 +95,7 @@ pub fn remove(running: RunningDeployments, only: Option<u32>) -> Result<Removed,
     Ok(removed)
 }
 
-fn end(author: Author) -> Result<(), Error> {
+fn terminate(author: Author) -> Result<(), Error> {
     let what = || format!("end the deployment of process {}", author.process);
     let process = Tid(i32::try_from(author.process).unwrap_or(i32::MAX));
     let Ok(process) = PidFd::open(process) else { return Ok(()) }; // it has just ended

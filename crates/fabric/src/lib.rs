@@ -40,7 +40,7 @@ pub mod orders;
 mod program;
 pub mod software;
 
-pub use deployment::{BarriersRan, Deployment, Endured, Repaired, TRACED_BARRIERS, Times};
+pub use deployment::{BarriersRan, Deployment, EnduranceResult, Repaired, TRACED_BARRIERS, Times};
 pub use error::Error;
 pub use home_processors::HomeProcessors;
 pub use job::BarrierJob;

@@ -44,7 +44,7 @@ impl SwitchProgram {
 
     /// Loads a program that was compiled before.
     pub fn load_object(network: &SwitchNetwork, object: &[u8]) -> Result<Self, Error> {
-        fits(network)?;
+        check_size(network)?;
         let switches = network.switch_count() as u32;
         let nodes = network.nodes().len() as u32;
         let map = |name, size, elements: u32| {
@@ -151,7 +151,7 @@ impl SwitchProgram {
     }
 }
 
-pub(crate) fn fits(network: &SwitchNetwork) -> Result<(), Error> {
+pub(crate) fn check_size(network: &SwitchNetwork) -> Result<(), Error> {
     let switches = network.switch_count();
     if switches > MAX_SWITCHES || (switches as u64).pow(2) > MAX_ROUTES {
         return Err(Error::Input(format!(

@@ -29,7 +29,7 @@ struct LimitedClass {
 const NONE: u32 = u32::MAX;
 
 impl BufferLimits {
-    pub(crate) fn of(hierarchy: &Hierarchy) -> Self {
+    pub(crate) fn new(hierarchy: &Hierarchy) -> Self {
         let mut limited = Vec::new();
         let mut nearest: Vec<u32> = Vec::new();
         for (id, class) in hierarchy.classes() {

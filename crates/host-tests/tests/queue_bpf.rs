@@ -426,7 +426,7 @@ fn a_policy_holds_by_our_scheduler_in_the_kernel_and_goes_without_a_trace() -> T
     );
     assert_eq!(
         backends::in_force(&LinkSide::out("near")).expect("it is known").live().expect("it holds").backend,
-        FairQueue::NAME
+        FairQueue::BPF_BACKEND
     );
 
     place.remove().expect("it goes");
@@ -529,7 +529,7 @@ fn a_change_that_is_stopped_or_killed_leaves_what_was_there() -> TestOutcome {
         });
         place.apply(&policy(text)).map(drop).map_err(|error| error.to_string())
     };
-    let journal = Journal::of("near").expect("/proc is there");
+    let journal = Journal::for_device("near").expect("/proc is there");
     for time in [1, 2] {
         let error = stopped_at(time, POLICY).expect_err("it is stopped");
         assert!(error.contains("is as it was"), "{error}");

@@ -61,7 +61,7 @@ impl RankProcess {
             .env(environment::RANK, rank.to_string())
             .env(environment::SIZE, size.to_string())
             .env(environment::KEY, &part.key)
-            .stdin(standard_input::of(
+            .stdin(standard_input::stdio_for(
                 rank,
                 if part.remote.is_some() { InputSource::Launcher } else { InputSource::Own },
             ))
@@ -139,9 +139,9 @@ impl RankProcess {
 
     /// Sends a signal to the rank and its descendants, or to all ranks of the host. It is no error if they
     /// have ended.
-    pub(crate) fn tell(&self, signal: Signal) {
+    pub(crate) fn relay_signal(&self, signal: Signal) {
         match &self.remote {
-            Some(remote) => remote.tell(signal),
+            Some(remote) => remote.send_signal(signal),
             None => self.signal(signal),
         }
     }
@@ -157,8 +157,8 @@ impl RankProcess {
             return Ok(None);
         }
         let Some(status) = self.child.try_wait()? else { return Ok(None) };
-        let how = ExitOutcome::of(status);
-        let how = self.remote.as_ref().map_or(how, |remote| remote.how(how));
+        let how = ExitOutcome::from_status(status);
+        let how = self.remote.as_ref().map_or(how, |remote| remote.outcome(how));
         self.ended = Some((how, self.started.elapsed()));
         Ok(Some(how))
     }

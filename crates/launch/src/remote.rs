@@ -60,7 +60,7 @@ impl Remote {
     }
 
     /// Has the helper send its ranks a signal.
-    pub(crate) fn tell(&self, signal: Signal) {
+    pub(crate) fn send_signal(&self, signal: Signal) {
         send_frame(&self.pipe, SIGNAL, &[signal.number().cast_unsigned().to_le_bytes()[0]]);
     }
 
@@ -73,7 +73,7 @@ impl Remote {
     }
 
     /// How the host's ranks ended, given how the launch command ended.
-    pub(crate) fn how(&self, launch: ExitOutcome) -> ExitOutcome {
+    pub(crate) fn outcome(&self, launch: ExitOutcome) -> ExitOutcome {
         match (&self.done, launch) {
             (Some(HelperEnd::Ended(summary)), _) => ExitOutcome::Exited(summary.exit_code.into()),
             (Some(HelperEnd::Refused { code, .. }), _) => ExitOutcome::Exited((*code).into()),

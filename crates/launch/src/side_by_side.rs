@@ -65,7 +65,7 @@ pub fn run(programs: &[Companion], say: impl Fn(&str)) -> Result<Vec<(usize, Exi
         }
         for (index, one) in running.iter_mut().enumerate().filter(|(_, one)| one.ended.is_none()) {
             let status = one.child.try_wait().map_err(Error::system("wait for a program"))?;
-            let Some(how) = status.map(ExitOutcome::of) else { continue };
+            let Some(how) = status.map(ExitOutcome::from_status) else { continue };
             one.ended = Some(how);
             ended.push((index, how));
             if how.is_failure() {

@@ -108,11 +108,12 @@ pub(crate) fn supervise(
     let mut termination = Termination::new(word, names, options.grace, options.limit);
     let mut told = false;
     while !termination.is_over() {
-        let actions = job.turn(&mut termination, &signals).map_err(Error::system("watch the ranks"))?;
+        let actions =
+            job.wait_and_handle(&mut termination, &signals).map_err(Error::system("watch the ranks"))?;
         for action in actions {
             match action {
                 Action::Print(text) => say(&text),
-                Action::Signal(signal) => job.tell(signal, options.grace),
+                Action::Signal(signal) => job.signal_all(signal, options.grace),
             }
         }
         if console == Console::Framed && !told && termination.first_failure().is_some() {
@@ -122,7 +123,7 @@ pub(crate) fn supervise(
         }
     }
     // also ends processes that the ranks left behind
-    job.ranks.iter().for_each(|rank| rank.tell(Signal::Kill));
+    job.ranks.iter().for_each(|rank| rank.relay_signal(Signal::Kill));
     let seconds = job.start.elapsed().as_secs_f64();
     job.finish_output(&signals);
     Ok(job.summary(options, &termination, (bind, first), seconds))
@@ -188,22 +189,26 @@ impl StartedJob {
             let part = JobPart { first, size: options.ranks, key: key.clone(), remote };
             let options = Options { ranks: host.ranks, limit: None, ..options.clone() };
             let order = HelperOrder { directory: directory.clone().into_os_string(), options, part };
-            let words = across.launch.words(host, &across.helper);
+            let words = across.launch.expand(host, &across.helper);
             self.ranks.push(RankProcess::launch(&words, host, &order)?);
             first += host.ranks;
         }
         Ok(())
     }
 
-    fn tell(&mut self, signal: Signal, grace: Duration) {
+    fn signal_all(&mut self, signal: Signal, grace: Duration) {
         if signal == Signal::Kill {
             self.kill_at.get_or_insert(Instant::now() + grace);
         }
-        self.ranks.iter().filter(|rank| rank.ended.is_none()).for_each(|rank| rank.tell(signal));
+        self.ranks.iter().filter(|rank| rank.ended.is_none()).for_each(|rank| rank.relay_signal(signal));
     }
 
     /// Waits until an event comes, passes output on, and returns the actions for the other events.
-    fn turn(&mut self, termination: &mut Termination, signals: &SignalFd) -> std::io::Result<Vec<Action>> {
+    fn wait_and_handle(
+        &mut self,
+        termination: &mut Termination,
+        signals: &SignalFd,
+    ) -> std::io::Result<Vec<Action>> {
         let room = self.sinks.each_mut().map(OutputSink::has_room);
         let patience = termination.next_deadline().map(|moment| moment.saturating_sub(self.start.elapsed()));
         // poll counts whole milliseconds; round up, so as not to wake too early
@@ -265,12 +270,12 @@ impl StartedJob {
     /// running.
     fn suspend(&self) {
         let here = || self.ranks.iter().filter(|rank| rank.ended.is_none() && rank.remote.is_none());
-        here().for_each(|rank| rank.tell(Signal::Stop));
+        here().for_each(|rank| rank.relay_signal(Signal::Stop));
         if let Ok(myself) = PidFd::open(Tid(std::process::id().cast_signed())) {
             // a process may always send signals to itself
             let _ = myself.send(Signal::Stop);
         }
-        here().for_each(|rank| rank.tell(Signal::Continue));
+        here().for_each(|rank| rank.relay_signal(Signal::Continue));
     }
 
     fn ended(&mut self, termination: &mut Termination, rank: usize) -> std::io::Result<Vec<Action>> {
@@ -279,14 +284,14 @@ impl StartedJob {
         let mut actions = Vec::new();
         for stream in 0..2 {
             let out = self.ranks[rank].streams[stream].take_what_is_there(&mut buffer);
-            actions.extend(self.pass(termination, rank, stream, out));
+            actions.extend(self.forward_output(termination, rank, stream, out));
         }
         let process = &mut self.ranks[rank];
         let Some(how) = process.collect()? else { return Ok(actions) };
         let number = process.child.id();
         if let Some(remote) = &mut process.remote {
             match &remote.done {
-                None => self.sinks[1].pass(remote.decoder.finish()),
+                None => self.sinks[1].push(remote.decoder.finish()),
                 Some(HelperEnd::Refused { problem, .. }) => {
                     actions.push(Action::Print(format!("host {}: {problem}", remote.host.name)));
                 }
@@ -309,11 +314,11 @@ impl StartedJob {
         if self.sinks[stream].is_closed() {
             source.pipe = None;
         }
-        self.pass(termination, rank, stream, out)
+        self.forward_output(termination, rank, stream, out)
     }
 
     /// Passes on a rank's output, or handles a helper's frames.
-    fn pass(
+    fn forward_output(
         &mut self,
         termination: &mut Termination,
         rank: usize,
@@ -321,14 +326,14 @@ impl StartedJob {
         out: Vec<u8>,
     ) -> Vec<Action> {
         let Some(remote) = self.ranks[rank].remote.as_mut().filter(|_| stream == 0) else {
-            self.sinks[stream].pass(out);
+            self.sinks[stream].push(out);
             return Vec::new();
         };
         let mut actions = Vec::new();
         for (kind, bytes) in remote.decoder.feed(&out) {
             match kind {
-                frame::OUTPUT => self.sinks[0].pass(bytes),
-                frame::ERRORS => self.sinks[1].pass(bytes),
+                frame::OUTPUT => self.sinks[0].push(bytes),
+                frame::ERRORS => self.sinks[1].push(bytes),
                 frame::TAKEN => remote.input_taken(),
                 frame::FAILED => {
                     let code = i32::from(bytes.first().copied().unwrap_or(1));
@@ -354,7 +359,7 @@ impl StartedJob {
         let mut buffer = vec![0; READ];
         for rank in &mut self.ranks {
             for (stream, sink) in rank.streams.iter_mut().zip(&mut self.sinks) {
-                sink.pass(stream.drain(&mut buffer));
+                sink.push(stream.drain(&mut buffer));
             }
         }
         let [out, err] = &mut self.sinks;
@@ -436,7 +441,7 @@ enum Watched {
 impl Drop for StartedJob {
     fn drop(&mut self) {
         for rank in self.ranks.iter_mut().filter(|rank| rank.ended.is_none()) {
-            rank.tell(Signal::Kill);
+            rank.relay_signal(Signal::Kill);
             rank.signal(Signal::Kill);
             let _ = rank.child.wait();
         }

@@ -39,7 +39,7 @@ pub enum ExitOutcome {
 
 impl ExitOutcome {
     /// Converts the kernel's status of an ended process.
-    pub fn of(status: ExitStatus) -> Self {
+    pub fn from_status(status: ExitStatus) -> Self {
         match (status.code(), status.signal()) {
             (Some(code), _) => ExitOutcome::Exited(code),
             (None, signal) => ExitOutcome::Signalled(signal.unwrap_or(0)),

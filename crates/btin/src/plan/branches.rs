@@ -134,7 +134,7 @@ impl QueueLeaves<'_> {
             let walk = Walk::new(graph, Branch(vec![[Bits::NONE; D]; graph.len()]));
             (walk, vec![[Bits::NONE; D]; LANES], Vec::new())
         };
-        let each = workers.each(
+        let each = workers.run_pieces(
             blocks,
             &mut |block| watch.report(block, blocks),
             state,
@@ -169,8 +169,8 @@ impl QueueLeaves<'_> {
         }
         let count = u32::try_from(all.len()).expect("fits because switches are counted in 32 bits");
         let mut inner = vec![0; roots.len()];
-        let counted = workers.each(parents.len(), &mut unwatched, Vec::new, |counted, chunk| {
-            counted.push((chunk, LaneCounter::of(open(chunk).iter())));
+        let counted = workers.run_pieces(parents.len(), &mut unwatched, Vec::new, |counted, chunk| {
+            counted.push((chunk, LaneCounter::sum(open(chunk).iter())));
         });
         for (chunk, counter) in counted.into_iter().flatten() {
             let chunk = inner.iter_mut().skip(chunk * LANES).take(LANES);

@@ -284,7 +284,7 @@ impl<'a> Bounds<'a> {
                 .workers
                 .for_steps((edges_visited as f64 * (all - 1) as f64 * EDGE_COST_BATCHED) as usize);
             let mut tell = |block: usize| watch.report((block + 1) * LANES, ordered.len());
-            let others = workers.each(all - 1, &mut tell, state, |own, block| measure(own, block + 1));
+            let others = workers.run_pieces(all - 1, &mut tell, state, |own, block| measure(own, block + 1));
             found.extend(others.into_iter().flat_map(|(_, found)| found));
         }
         for &(root, limit) in &found {
@@ -359,7 +359,7 @@ impl<'a> Bounds<'a> {
                 *best = (*best).min(best.with(found, root));
             }
         };
-        workers.each(
+        workers.run_pieces(
             all,
             &mut |done| watch.report(done, all),
             || Lean::new(graph, members.switches.len()),
@@ -383,8 +383,12 @@ impl<'a> Bounds<'a> {
                 *best = (*best).min(found);
             }
         };
-        let found =
-            workers.each(all, &mut |done| watch.report(done, all), || (Search::new(graph), best), measure);
+        let found = workers.run_pieces(
+            all,
+            &mut |done| watch.report(done, all),
+            || (Search::new(graph), best),
+            measure,
+        );
         found.into_iter().map(|(_, best)| best).fold(best, RootChoice::min)
     }
 

@@ -25,7 +25,7 @@ pub(super) struct Farthest {
 
 impl Farthest {
     /// Walks from these members, at most [`TARGETS`].
-    pub(super) fn of(graph: &Graph, from: &[u32], is_member: &[bool]) -> Self {
+    pub(super) fn from_members(graph: &Graph, from: &[u32], is_member: &[bool]) -> Self {
         let mut told = Self { away: vec![0; graph.len()], heights: vec![0; from.len()], edges_visited: 0 };
         let word = || vec![0_u64; graph.len()];
         let (mut seen, mut now, mut next) = (word(), word(), word());
@@ -89,7 +89,7 @@ mod tests {
             let graph = Graph::new(&network);
             let MemberSwitches { switches, is_member } = MemberSwitches::new(&network, &group);
             let from = &switches[..switches.len().min(TARGETS)];
-            let told = Farthest::of(&graph, from, &is_member);
+            let told = Farthest::from_members(&graph, from, &is_member);
             let mut search = Search::new(&graph);
             let mut away = vec![0; graph.len()];
             for (member, height) in from.iter().zip(told.heights) {

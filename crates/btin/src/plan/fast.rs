@@ -177,7 +177,7 @@ impl Bounds<'_> {
                 (1..=TARGETS as u64).map(|at| spread(walk * TARGETS as u64 + at)).collect();
             from.sort_unstable();
             from.dedup();
-            let told = Farthest::of(self.graph, &from, &self.members.is_member);
+            let told = Farthest::from_members(self.graph, &from, &self.members.is_member);
             budget.edges_visited = budget.edges_visited.saturating_sub(told.edges_visited);
             for (at_least, away) in self.at_least.iter_mut().zip(told.away) {
                 *at_least = away.max(*at_least);

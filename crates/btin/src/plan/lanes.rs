@@ -51,7 +51,7 @@ impl CountLeaves for Nothing {
 
 impl CountLeaves for Parents {
     fn leaves(&self, switches: &[u32], lanes: usize) -> Vec<u32> {
-        let inner = LaneCounter::of(switches.iter().map(|&switch| &self.0[switch as usize]));
+        let inner = LaneCounter::sum(switches.iter().map(|&switch| &self.0[switch as usize]));
         let all = u32::try_from(switches.len()).expect("fits because switches are counted in 32 bits");
         (0..lanes).map(|lane| (all - inner.count(lane)).max(1)).collect()
     }

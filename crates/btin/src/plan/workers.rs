@@ -58,7 +58,7 @@ impl Workers {
 
     /// Does all pieces. Every thread makes its own state; all states are returned. `watch` is called on the
     /// calling thread with the number of pieces taken. After its `Break` no thread begins another piece.
-    pub(super) fn each<S: Send>(
+    pub(super) fn run_pieces<S: Send>(
         self,
         pieces: usize,
         watch: &mut dyn FnMut(usize) -> ControlFlow<()>,
@@ -110,7 +110,8 @@ mod tests {
                 told += 1;
                 ControlFlow::Continue(())
             };
-            let done = workers.each(100, &mut watch, Vec::new, |own: &mut Vec<usize>, piece| own.push(piece));
+            let done =
+                workers.run_pieces(100, &mut watch, Vec::new, |own: &mut Vec<usize>, piece| own.push(piece));
             let mut done: Vec<usize> = done.into_iter().flatten().collect();
             done.sort_unstable();
             assert_eq!(done, (0..100).collect::<Vec<_>>());
@@ -123,7 +124,8 @@ mod tests {
     fn no_piece_is_begun_after_the_caller_has_said_stop() {
         let workers = Workers::new(NonZeroUsize::new(1));
         let mut watch = |piece| if piece < 7 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
-        let done = workers.each(100, &mut watch, Vec::new, |own: &mut Vec<usize>, piece| own.push(piece));
+        let done =
+            workers.run_pieces(100, &mut watch, Vec::new, |own: &mut Vec<usize>, piece| own.push(piece));
         assert_eq!(done.concat(), (0..7).collect::<Vec<_>>());
     }
 }

@@ -73,7 +73,7 @@ impl Draft {
             ReadError::at(text, at, element, self.named(&switches, &error))
         })?;
         let groups = BarrierGroup::new(&network, GroupId(0), nodes.members).into_iter().collect();
-        let mut report = ReadReport::of(language, &network);
+        let mut report = ReadReport::new(language, &network);
         let member_switches = switches.iter().filter(|at| self.vertices[**at].member).count();
         report.left_out =
             LeftOut { cables_between_nodes: idle, nodes_without_a_cable: unplugged.len(), member_switches };

@@ -109,11 +109,12 @@ fn meaning((key, value): &(String, String), words: &[(String, String)]) -> WordM
     if !ATTRIBUTES.contains(&key.as_str()) {
         return WordMeaning::Nothing;
     }
-    let Some(kind) = VertexKind::of(value) else { return WordMeaning::Nothing };
+    let Some(kind) = VertexKind::from_word(value) else { return WordMeaning::Nothing };
     if key == "role" || !value.eq_ignore_ascii_case("node") {
         return WordMeaning::Role(kind);
     }
-    let mut values = words.iter().filter(|(other, _)| other == key).map(|(_, value)| VertexKind::of(value));
+    let mut values =
+        words.iter().filter(|(other, _)| other == key).map(|(_, value)| VertexKind::from_word(value));
     let is_about_roles = values.clone().all(|kind| kind.is_some());
     if is_about_roles && values.any(|kind| kind == Some(VertexKind::Switch)) {
         WordMeaning::Role(kind)

@@ -13,7 +13,7 @@ pub(super) enum VertexKind {
 
 impl VertexKind {
     /// The kind in an attribute like `type=switch`.
-    pub(super) fn of(word: &str) -> Option<Self> {
+    pub(super) fn from_word(word: &str) -> Option<Self> {
         match word.to_ascii_lowercase().as_str() {
             "switch" | "sw" | "router" | "bridge" => Some(Self::Switch),
             "node" | "host" | "ca" | "hca" | "server" | "terminal" | "endpoint" | "compute" => {

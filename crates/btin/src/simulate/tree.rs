@@ -78,7 +78,7 @@ pub(super) fn run<'a>(
         }
     }
     while let Some((now, event)) = run.queue.pop() {
-        run.happen(now, event);
+        run.handle_event(now, event);
     }
     let events = run.queue.events();
     let courses = run.running.into_iter().map(TreeBarrier::end).collect();
@@ -146,7 +146,7 @@ impl<'a> TreeBarrier<'a> {
 }
 
 impl TreeRun<'_, '_> {
-    fn happen(&mut self, now: SimulatedTime, event: TreeEvent) {
+    fn handle_event(&mut self, now: SimulatedTime, event: TreeEvent) {
         match event {
             TreeEvent::Arrive { barrier, member } => self.arrive(now, barrier, member),
             TreeEvent::AtSwitch { barrier, end, frame } => self.at_switch(now, barrier, end, frame),
@@ -164,7 +164,7 @@ impl TreeRun<'_, '_> {
                     return;
                 }
                 node.attempts += 1;
-                node.machine.again(&mut self.frames);
+                node.machine.retransmit(&mut self.frames);
                 self.running[usize::from(barrier)].course.repetitions += self.frames.len() as u64;
                 self.send(now, barrier, member);
                 self.set_timer(now, barrier, member);

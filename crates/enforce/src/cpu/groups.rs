@@ -35,7 +35,7 @@ pub(super) struct HeldGroup {
 
 impl FoundGroup {
     /// Looks for a group in a tree that can freeze it, version 2 first.
-    fn of(all: &[cgroup::CgroupHierarchy], path: &str) -> Option<Self> {
+    fn find(all: &[cgroup::CgroupHierarchy], path: &str) -> Option<Self> {
         let at = |tree: &cgroup::CgroupHierarchy| ControlGroup::at(below(&tree.root, path), tree.version);
         let second = cgroup::CgroupHierarchy::of_version(all, CgroupVersion::V2).map(at);
         if let Some(group) = second.filter(|group| group.has("cgroup.freeze")) {
@@ -67,7 +67,7 @@ impl FoundGroup {
 }
 
 impl HeldGroup {
-    pub(super) fn of(found: FoundGroup) -> Result<Self, Error> {
+    pub(super) fn open(found: FoundGroup) -> Result<Self, Error> {
         let open = found.open()?;
         let used_ns = open.1.used_ns()?;
         Ok(Self { found, open: Some(open), stopped: Frozen::No, used_ns })
@@ -134,7 +134,7 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    pub(super) fn of(policy: &Policy) -> Result<Self, Error> {
+    pub(super) fn from_policy(policy: &Policy) -> Result<Self, Error> {
         let Some(cpu) = &policy.cpu else {
             let what =
                 "the policy shares no processor time: write, say, [cpu] and below it video = 3".to_owned();
@@ -168,7 +168,7 @@ impl Shares {
 
 fn find(all: &[cgroup::CgroupHierarchy], policy: &Policy, path: &str) -> Result<FoundGroup, Error> {
     let wrong = |what: String| Error::NotHere { at: place_of(policy, path), what };
-    let Some(found) = FoundGroup::of(all, path) else {
+    let Some(found) = FoundGroup::find(all, path) else {
         return Err(wrong(format!(
             "there is no control group {path} whose processes can be stopped (a cgroup2 of Linux 5.2 or later, or freezer \
              and cpuacct of version 1); start what runs in it first"
@@ -224,7 +224,7 @@ pub fn used(policy: &Policy) -> Result<Vec<(CpuShare, Option<u64>)>, Error> {
     let all = hierarchies()?;
     let shares = policy.cpu.iter().flat_map(|cpu| &cpu.shares);
     let of =
-        |share: &CpuShare| FoundGroup::of(&all, &share.cgroup).and_then(|found| found.time.used_ns().ok());
+        |share: &CpuShare| FoundGroup::find(&all, &share.cgroup).and_then(|found| found.time.used_ns().ok());
     Ok(shares.map(|share| (share.clone(), of(share))).collect())
 }
 

@@ -57,15 +57,15 @@ pub struct Running {
 
 /// Checks whether the core can keep the shares of a policy on this host. Changes nothing.
 pub fn check(policy: &Policy) -> Result<(), Error> {
-    let shares = Shares::of(policy)?;
-    match conflicting_keeper(&FrozenGroups::of(&shares))? {
+    let shares = Shares::from_policy(policy)?;
+    match conflicting_keeper(&FrozenGroups::from_shares(&shares))? {
         Some(_) => Ok(()), // frozen by a process that this policy may replace
         None => shares.all_run(policy),
     }
 }
 
 impl FrozenGroups {
-    fn of(shares: &Shares) -> Self {
+    fn from_shares(shares: &Shares) -> Self {
         Self { groups: shares.leaves.iter().map(|(_, found)| journal_entry(found)).collect() }
     }
 }
@@ -101,7 +101,7 @@ pub struct Keeper {
     groups: Vec<HeldGroup>,
     quantum: Nanos,
     last: Nanos,
-    look: Nanos,
+    next_check: Nanos,
     pub taken: u64,
     times: Vec<GroupTime>,
     journal: Journal,
@@ -112,12 +112,12 @@ impl Keeper {
     /// `guard` is a command that calls [`guard`] with two arguments: the journal's path and this process's
     /// number. Both are added here.
     pub fn start(policy: &Policy, options: &Options, mut guard: Command) -> Result<Self, Error> {
-        let shares = Shares::of(policy)?;
+        let shares = Shares::from_policy(policy)?;
         let _lock = Journal::lock_shares()?;
         for journal in Journal::all_shares()? {
             restore(&journal)?;
         }
-        let before = FrozenGroups::of(&shares);
+        let before = FrozenGroups::from_shares(&shares);
         if let Some((process, group)) = conflicting_keeper(&before)? {
             let what = format!(
                 "process {process} shares out the time of {} already; end it first: unisono queue clear",
@@ -132,7 +132,7 @@ impl Keeper {
             GroupTime { cgroup: class.name.clone(), weight: class.weight.to_string(), used_us: 0 }
         });
         let times = times.collect();
-        let groups = found.into_iter().map(HeldGroup::of).collect::<Result<Vec<_>, _>>()?;
+        let groups = found.into_iter().map(HeldGroup::open).collect::<Result<Vec<_>, _>>()?;
         let quantum = u32::try_from(options.quantum.as_micros()).unwrap_or(u32::MAX).clamp(100, 1_000_000);
         let turns = TurnTaking::new(shares.hierarchy, &classes, quantum);
         let device = options.device.as_deref().unwrap_or_default();
@@ -156,7 +156,7 @@ impl Keeper {
             groups,
             quantum,
             last: now,
-            look: CHECK_INTERVAL.after(now),
+            next_check: CHECK_INTERVAL.after(now),
             taken: 0,
             times,
             journal,
@@ -198,9 +198,9 @@ impl Keeper {
                 group.set(state);
             }
         }
-        if now >= self.look {
+        if now >= self.next_check {
             self.groups.iter_mut().for_each(HeldGroup::reopen);
-            self.look = CHECK_INTERVAL.after(now);
+            self.next_check = CHECK_INTERVAL.after(now);
         }
         self.quantum.after(clock::now())
     }

@@ -91,7 +91,7 @@ impl TurnTaking {
         let ran = self.running();
         if let Some(running) = ran {
             let others: Micros = used.iter().sum::<Micros>() - used[running];
-            self.end(running, used[running], elapsed.saturating_sub(others), wants);
+            self.end_turn(running, used[running], elapsed.saturating_sub(others), wants);
         }
         let enough = (self.quantum / 2).max(1);
         // the kernel gives a group that is always busy as much as the group that gets most
@@ -127,7 +127,7 @@ impl TurnTaking {
     }
 
     /// Charges the group whose turn is over. `most` is the time that it could have used.
-    fn end(&mut self, running: usize, used: Micros, most: Micros, wants: Wants) {
+    fn end_turn(&mut self, running: usize, used: Micros, most: Micros, wants: Wants) {
         let group = &mut self.groups[running];
         let wants = if wants == Wants::More || is_busy(used, most) { Wants::More } else { Wants::Sleep };
         let used = used + std::mem::take(&mut group.owes);

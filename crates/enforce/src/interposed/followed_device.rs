@@ -36,7 +36,7 @@ pub(super) struct FollowedDevice {
 
 impl FollowedDevice {
     /// Begins to listen. Changes since `device` was found are reported first.
-    pub(super) fn begin(name: &str, device: &Interface) -> Result<Self, Error> {
+    pub(super) fn start(name: &str, device: &Interface) -> Result<Self, Error> {
         Ok(Self { news: DeviceWatch::here()?, index: device.index, name: name.to_owned(), mtu: device.mtu })
     }
 

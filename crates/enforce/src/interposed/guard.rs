@@ -27,7 +27,7 @@ use super::queue_device::{self, FAR, QueueDevice};
 use super::redirect;
 use super::restore::{BeforeQueue, kill_and_restore, restore, socket_path};
 use super::sandbox;
-use super::sender::{GroupTags, PROGRAM, load, named};
+use super::sender::{GroupTags, PROGRAM, load, named_values};
 use super::worker::{Worker, WorkerParts};
 use super::{FramePathName, INTERPOSED_BACKEND};
 use crate::error::interposed::{Error, failed};
@@ -59,9 +59,9 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// could not begin, or its worker ended by itself, the device has been restored.
 pub fn serve(text: &str, options: &Options, ready: impl FnOnce()) -> Result<(), Error> {
     let policy = Policy::parse(text).map_err(|error| Error::Unfit(error.to_string()))?;
-    let named = named(&policy)?;
+    let named = named_values(&policy)?;
     let device = find(options)?;
-    let journal = Journal::of(&options.device)?;
+    let journal = Journal::for_device(&options.device)?;
     let queue = format!("unisono{}", device.index.0);
     let options_now = Some(options.clone());
     let before =
@@ -81,7 +81,7 @@ pub fn serve(text: &str, options: &Options, ready: impl FnOnce()) -> Result<(), 
     let signals = SignalFd::new(&[Signal::Interrupt, Signal::Terminate, Signal::Hangup, Signal::Quit])
         .map_err(failed("wait for signals"))?;
     let mut netlink = NetlinkSocket::open().map_err(failed("open a netlink socket"))?;
-    let result = hold(
+    let result = set_up_and_run(
         &policy,
         &named,
         &device,
@@ -100,7 +100,7 @@ pub fn serve(text: &str, options: &Options, ready: impl FnOnce()) -> Result<(), 
 }
 
 #[expect(clippy::too_many_arguments, reason = "the parts of `serve`, which puts back what this changes")]
-fn hold(
+fn set_up_and_run(
     policy: &Policy,
     named: &Named,
     device: &Interface,
@@ -112,7 +112,7 @@ fn hold(
     lock: &mut Option<DirectoryLock>,
     ready: impl FnOnce(),
 ) -> Result<(), Error> {
-    let groups = GroupTags::of(named)?;
+    let groups = GroupTags::find(named)?;
     let alive = Words::new("unisono_alive", redirect::WORDS).map_err(failed("make a BPF array"))?;
     let plumbing = QueueDevice::make(options.way, &record.before.queue, device, netlink)?;
     let queue = plumbing.queue();
@@ -130,7 +130,7 @@ fn hold(
     let parent = std::process::id();
     let alive = parts.alive.as_fd().try_clone_to_owned().map_err(failed("keep the BPF array"))?;
     let mut worker =
-        fork(move || work(parts, plumbing, parent)).map_err(failed("start the queue's process"))?;
+        fork(move || worker_main(parts, plumbing, parent)).map_err(failed("start the queue's process"))?;
     // from here on, the next holder of the lock knows both processes: the worker keeps its copy of the lock
     // until BEGIN arrives
     record.before.worker = Some(Author::of(worker.process().0.cast_unsigned()));
@@ -157,7 +157,7 @@ fn hold(
     let connections =
         ControlConnections::listen_at(&socket_path(journal)).map_err(failed("listen for questions"))?;
     let process = PidFd::open(worker.process()).map_err(failed("hold on to the queue's process"))?;
-    let followed = FollowedDevice::begin(&options.device, device)?;
+    let followed = FollowedDevice::start(&options.device, device)?;
     queue_device::make_clsact(netlink, device.index)?;
     netlink.run(&[egress::attach(device.index, program.as_fd(), PROGRAM)])?;
     if options.lock.is_some() {
@@ -187,7 +187,7 @@ fn hold(
         record,
         namespace: Namespace::of_this_process().map_err(failed("look at this network namespace"))?,
     };
-    guard.watch()
+    guard.run()
 }
 
 /// The guard while the policy holds.
@@ -214,8 +214,8 @@ struct QueueGuard<'a> {
 }
 
 impl QueueGuard<'_> {
-    fn watch(&mut self) -> Result<(), Error> {
-        let mut look = Instant::now() + CHECK_INTERVAL;
+    fn run(&mut self) -> Result<(), Error> {
+        let mut next_check = Instant::now() + CHECK_INTERVAL;
         let before_it_listened = self.followed.compare(self.netlink)?;
         self.follow(before_it_listened)?;
         loop {
@@ -231,7 +231,7 @@ impl QueueGuard<'_> {
                 });
             }
             if ready[1] && self.signals.next().is_some() {
-                return self.end();
+                return self.stop_worker();
             }
             if ready[2] {
                 let changes = self.followed.changes(self.netlink)?;
@@ -241,7 +241,7 @@ impl QueueGuard<'_> {
             for (stream, question) in self.connections.requests(now) {
                 let has_lock = matches!(question, QueueRequest::Retire);
                 if self.send_reply(&stream, question) {
-                    let ended = self.end();
+                    let ended = self.stop_worker();
                     let _lock = (!has_lock).then(|| self.journal.lock()); // as in `serve`
                     let restored = restore(self.journal, self.record, self.netlink);
                     let answer = match ended.and(restored) {
@@ -253,11 +253,11 @@ impl QueueGuard<'_> {
                     return Ok(());
                 }
             }
-            if now >= look {
+            if now >= next_check {
                 self.refresh_groups();
-                look = now + CHECK_INTERVAL;
+                next_check = now + CHECK_INTERVAL;
                 if self.namespace.is_unused_by_others(self.worker.process()) {
-                    return self.end();
+                    return self.stop_worker();
                 }
             }
         }
@@ -299,8 +299,8 @@ impl QueueGuard<'_> {
     /// meanwhile. If that fails, the previous policy stays in force.
     fn change(&mut self, text: String) -> Result<(), Error> {
         let policy = Policy::parse(&text).map_err(|error| Error::Unfit(error.to_string()))?;
-        let named = named(&policy)?;
-        let groups = GroupTags::of(&named)?;
+        let named = named_values(&policy)?;
+        let groups = GroupTags::find(&named)?;
         let program = load(&self.alive, self.queue, &groups, &named)?;
         let _lock = self.journal.lock()?;
         let mut record = self.record.clone();
@@ -368,7 +368,7 @@ impl QueueGuard<'_> {
     /// Updates the program for control groups that were removed and made again. A failure is tried again
     /// later.
     fn refresh_groups(&mut self) {
-        if let Ok(groups) = GroupTags::of(&self.named)
+        if let Ok(groups) = GroupTags::find(&self.named)
             && groups != self.groups
             && let Ok(program) = load(&self.alive, self.queue, &groups, &self.named)
             && self.netlink.run(&[egress::attach(self.device.index, program.as_fd(), PROGRAM)]).is_ok()
@@ -378,7 +378,7 @@ impl QueueGuard<'_> {
     }
 
     /// Detaches the program, lets the worker send the waiting frames, and waits for its end.
-    fn end(&mut self) -> Result<(), Error> {
+    fn stop_worker(&mut self) -> Result<(), Error> {
         self.netlink.run(&[egress::detach(self.device.index)])?;
         // a stopped worker cannot send the waiting frames
         let _ = self.process.send(Signal::Continue);
@@ -399,7 +399,7 @@ struct WorkerStart {
     alive: Words,
 }
 
-fn work(mut start: WorkerStart, plumbing: QueueDevice, parent: u32) -> i32 {
+fn worker_main(mut start: WorkerStart, plumbing: QueueDevice, parent: u32) -> i32 {
     // the journal names this process from now on, and the copy of the lock can go
     if start.master.read_exact(&mut [0]).is_err() {
         return 1;
@@ -408,7 +408,7 @@ fn work(mut start: WorkerStart, plumbing: QueueDevice, parent: u32) -> i32 {
     let ran = match plumbing {
         QueueDevice::Tun { tap, .. } => Tun::new(tap, start.device.index, start.device.mtu)
             .map_err(|error| format!("open a packet socket: {error}"))
-            .and_then(|way| begin(way, start, parent)),
+            .and_then(|way| run_worker(way, start, parent)),
         QueueDevice::AfXdp { far, home, sockets, .. } => {
             let mut mtu = start.device.mtu;
             mtu = mtu.max(1500);
@@ -418,7 +418,7 @@ fn work(mut start: WorkerStart, plumbing: QueueDevice, parent: u32) -> i32 {
                 .map_err(|error| format!("open AF_XDP sockets: {error}"));
             // its sockets keep the far namespace from now on
             drop((far, home, sockets));
-            way.and_then(|way| begin(way, start, parent))
+            way.and_then(|way| run_worker(way, start, parent))
         }
     };
     match ran {
@@ -432,7 +432,11 @@ fn work(mut start: WorkerStart, plumbing: QueueDevice, parent: u32) -> i32 {
 }
 
 /// Gives up unneeded privileges, and works until it is told to end.
-fn begin<W: super::frame_path::FramePath>(way: W, start: WorkerStart, parent: u32) -> Result<(), String> {
+fn run_worker<W: super::frame_path::FramePath>(
+    way: W,
+    start: WorkerStart,
+    parent: u32,
+) -> Result<(), String> {
     let WorkerStart { policy, named, options, device: _, master, alive } = start;
     let text = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
     if let Some(processor) = options.processor {

@@ -109,7 +109,7 @@ pub struct RequestedOptions {
 
 impl RequestedOptions {
     /// The options of a running queue, changed as the user asked.
-    pub fn over(&self, options: &Options) -> Options {
+    pub fn applied_to(&self, options: &Options) -> Options {
         Options {
             device: options.device.clone(),
             way: self.way.unwrap_or(options.way),
@@ -142,7 +142,7 @@ impl std::fmt::Debug for Interposed {
 impl Interposed {
     /// If a queue runs already, it keeps the options that `requested_options` does not set.
     pub fn new(device: &str, requested_options: RequestedOptions, server: ServerCommand) -> Self {
-        let options = requested_options.over(&Options::at(device));
+        let options = requested_options.applied_to(&Options::at(device));
         Self { options, requested_options, server: Some(server), notes: Vec::new() }
     }
 
@@ -182,7 +182,7 @@ impl Interposed {
 
     /// The journal's record. The policy of another backend is an error.
     fn record(&self) -> Result<Option<Record<serde_json::Value>>, Error> {
-        let record = Journal::of(&self.options.device)?.read::<serde_json::Value>()?;
+        let record = Journal::for_device(&self.options.device)?.read::<serde_json::Value>()?;
         match record {
             Some(record) if record.backend != INTERPOSED_BACKEND => {
                 Err(Error::Taken { device: self.device_name(), backend: record.backend })
@@ -205,7 +205,7 @@ impl Interposed {
         if self.in_force()?.is_none() {
             return Err(Error::NotThere { device: self.device_name() });
         }
-        let path = restore::socket_path(&Journal::of(&self.options.device)?);
+        let path = restore::socket_path(&Journal::for_device(&self.options.device)?);
         request(&path, question).map_err(failed(format!("ask the queue at {}", self.options.device)))
     }
 
@@ -239,14 +239,14 @@ impl Backend for Interposed {
 
     fn check(&mut self, policy: &Policy) -> Result<(), crate::Error> {
         guard::find(&self.options)?;
-        sender::named(policy)?;
+        sender::named_values(policy)?;
         self.note(policy);
         Ok(())
     }
 
     fn apply(&mut self, policy: &Policy) -> Result<(), crate::Error> {
         self.check(policy)?;
-        let lock = Journal::of(&self.options.device)?.lock()?;
+        let lock = Journal::for_device(&self.options.device)?.lock()?;
         if self.in_force()?.is_none() {
             return self.install(policy, &lock);
         }
@@ -272,7 +272,7 @@ impl Backend for Interposed {
         self.notes.clear();
         let lock = Journal::lock_if_used()?;
         let Some(record) = self.in_force()? else {
-            return self.recover(&Journal::of(&self.options.device)?);
+            return self.recover(&Journal::for_device(&self.options.device)?);
         };
         drop(lock); // the queue takes it
         match self.request(&QueueRequest::End) {
@@ -280,7 +280,7 @@ impl Backend for Interposed {
             Ok(QueueReply::Refused { why }) => Err(Error::Refused { device: self.device_name(), why }.into()),
             _ => {
                 self.note_force();
-                let journal = Journal::of(&self.options.device)?;
+                let journal = Journal::for_device(&self.options.device)?;
                 // a working queue holds the lock for less time than `STOP_TIMEOUT`
                 let _lock = journal.lock()?;
                 Ok(restore::kill_and_restore(&journal, &self.options.device)?)
@@ -321,7 +321,7 @@ impl Backend for Interposed {
         }
         // a record of an earlier version has no options of its queue
         let Some(running) = Self::options_of(in_force) else { return false };
-        self.options = self.requested_options.over(&running);
+        self.options = self.requested_options.applied_to(&running);
         self.options != running
     }
 

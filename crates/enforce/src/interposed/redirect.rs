@@ -155,7 +155,7 @@ mod tests {
             .collect();
         let policy =
             Policy::parse(&format!("rate = \"1mbit\"\n[class.a]\nmatch = [{rules}]")).expect("sound");
-        let named = Named::of(&policy).expect("a few");
+        let named = Named::from_policy(&policy).expect("a few");
         let groups: Vec<GroupTag> = named
             .cgroups()
             .zip(0..)

@@ -18,7 +18,7 @@ pub(super) const PROGRAM: &str = "unisono_capture";
 pub(super) struct GroupTags(Vec<GroupTag>);
 
 impl GroupTags {
-    pub(super) fn of(named: &Named) -> Result<Self, Error> {
+    pub(super) fn find(named: &Named) -> Result<Self, Error> {
         if named.cgroups().next().is_none() {
             return Ok(Self(Vec::new()));
         }
@@ -40,8 +40,8 @@ impl GroupTags {
     }
 }
 
-pub(super) fn named(policy: &Policy) -> Result<Named, Error> {
-    Named::of(policy).ok_or_else(|| {
+pub(super) fn named_values(policy: &Policy) -> Result<Named, Error> {
+    Named::from_policy(policy).ok_or_else(|| {
         Error::Unfit(
             "the policy names more control groups, priorities and marks than a tag of 16 bits tells apart"
                 .to_owned(),

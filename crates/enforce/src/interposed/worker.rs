@@ -275,7 +275,7 @@ impl<W: FramePath> Worker<W> {
 
     fn change(&mut self, text: &str) -> Result<(), String> {
         let policy = Policy::parse(text).map_err(|error| error.to_string())?;
-        let named = Named::of(&policy).ok_or("it names too many control groups and priorities")?;
+        let named = Named::from_policy(&policy).ok_or("it names too many control groups and priorities")?;
         self.engine.change(policy).map_err(|error| error.to_string())?;
         self.classifier = Classifier::new(named);
         Ok(())

@@ -66,7 +66,7 @@ pub enum JournalError {
 
 impl Journal {
     /// The journal of outgoing packets of a device in this thread's network namespace: see [`Self::find`].
-    pub fn of(device: &str) -> Result<Self, JournalError> {
+    pub fn for_device(device: &str) -> Result<Self, JournalError> {
         Self::for_side(&LinkSide::out(device))
     }
 

@@ -101,7 +101,7 @@ pub(super) enum LeafKind {
 impl LeafKind {
     /// A class with a limit has exactly the queue that it asks for. In other classes flows take turns if the
     /// kernel supports it.
-    fn of(policy: &Policy, id: ClassId, can: FlowTurns) -> Self {
+    fn for_class(policy: &Policy, id: ClassId, can: FlowTurns) -> Self {
         let asks = policy.flows(id) == Flows::Fair || policy.congestion(id).is_some();
         match policy.hierarchy.class(id).limit {
             None if can == FlowTurns::Known => Self::Fair,
@@ -157,7 +157,7 @@ pub(super) fn number(policy: &Policy, before: &ClassNumbers, can: FlowTurns) -> 
             _ => numbers[&hierarchy.class(class.parent).name].own,
         };
         let is_leaf = hierarchy.is_leaf(id);
-        let kind = if is_leaf { LeafKind::of(policy, id, can) } else { LeafKind::default() };
+        let kind = if is_leaf { LeafKind::for_class(policy, id, can) } else { LeafKind::default() };
         let same = |number: &&Number| (number.above, number.is_leaf, number.kind) == (above, is_leaf, kind);
         let stays = before.get(&class.name).filter(same);
         let own = match stays {
@@ -171,7 +171,7 @@ pub(super) fn number(policy: &Policy, before: &ClassNumbers, can: FlowTurns) -> 
 }
 
 /// Numbers that are not used any more, children before their parents.
-pub(super) fn gone(before: &ClassNumbers, now: &ClassNumbers) -> Vec<u16> {
+pub(super) fn removed_numbers(before: &ClassNumbers, now: &ClassNumbers) -> Vec<u16> {
     let above = |own: u16| before.values().find(|number| number.own == own).map_or(0, |number| number.above);
     let depth =
         |own: u16| std::iter::successors(Some(own), |own| Some(above(*own)).filter(|own| *own != 0)).count();
@@ -416,7 +416,7 @@ mod tests {
         assert_eq!(after["a"], before["a"]);
         assert_eq!(after["rest"], before["rest"]);
         assert_ne!(after["b"].own, before["b"].own, "it has a child now");
-        assert_eq!(gone(&before, &after), [before["b"].own]);
+        assert_eq!(removed_numbers(&before, &after), [before["b"].own]);
         let mut own: Vec<u16> = after.values().chain([&before["b"]]).map(|number| number.own).collect();
         own.sort_unstable();
         own.dedup();

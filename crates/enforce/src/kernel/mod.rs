@@ -74,7 +74,7 @@ impl fmt::Debug for Kernel {
 }
 
 fn sources(policy: &Policy) -> Result<classifier::ProgramSources, Error> {
-    classifier::ProgramSources::of(policy, cgroups::group_positions(policy)?)
+    classifier::ProgramSources::for_policy(policy, cgroups::group_positions(policy)?)
         .map_err(|source| Error::System { what: "make the map of fragments", source })
 }
 
@@ -173,7 +173,7 @@ impl Kernel {
         let (longest, gso_max_size) = match (is_incoming, self.tuning.longest(policy, now), gso_max_size) {
             (true, ..) => (ingress_redirect::MAX_GRO_BYTES, None),
             (false, longest, Some(gso_max_size)) => (longest, Some(gso_max_size.with_limit(longest))),
-            (false, longest, None) => (longest, GsoMaxSize::of(&host.link, longest)),
+            (false, longest, None) => (longest, GsoMaxSize::for_device(&host.link, longest)),
         };
         let plan = htb_classes::plan(policy, &numbers, longest, self.tuning);
         let default = number(policy.default);

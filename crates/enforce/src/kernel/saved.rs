@@ -50,7 +50,7 @@ pub(super) struct GsoMaxSize {
 
 impl GsoMaxSize {
     /// The limit to set on a device. `None`: its packets are not longer.
-    pub(super) fn of(link: &NetworkDevice, ours: u64) -> Option<Self> {
+    pub(super) fn for_device(link: &NetworkDevice, ours: u64) -> Option<Self> {
         let word = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         (ours < link.most_at_once).then(|| Self {
             before: word(link.most_at_once),

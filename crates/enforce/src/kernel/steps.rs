@@ -126,7 +126,7 @@ pub(super) fn steps(
         LeafDiscipline::Fair(codel) => qdisc::fq_codel(device, class, &codel),
     }));
     asked.push(traffic::classify(device, HANDLE, wanted.classifier.as_fd(), "unisono_queue"));
-    let gone = now.map(|now| htb_classes::gone(&now.numbers, &wanted.numbers)).unwrap_or_default();
+    let gone = now.map(|now| htb_classes::removed_numbers(&now.numbers, &wanted.numbers)).unwrap_or_default();
     let drained = (!gone.is_empty()).then(|| gone.iter().map(|own| htb_classes::whole(*own)).collect());
     let removed = gone.into_iter().map(|own| htb::remove_class(device, htb_classes::whole(own)));
 

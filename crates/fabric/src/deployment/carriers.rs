@@ -10,8 +10,8 @@ use unisono_linux::netlink::link::Carrier;
 impl Deployment<'_> {
     /// Reads the changes of cables, tells the listener, and reroutes messages. Returns whether any cable has
     /// changed.
-    pub(super) fn notice(&mut self) -> Result<bool, Error> {
-        let news = self.cables.look(&mut self.fabric)?;
+    pub(super) fn update_cables(&mut self) -> Result<bool, Error> {
+        let news = self.cables.poll_changes(&mut self.fabric)?;
         for (cable, carrier) in &news {
             let how = if *carrier == Carrier::Present { "is up again" } else { "is down" };
             let text = format!("{} {how}", cable.name(self.network));

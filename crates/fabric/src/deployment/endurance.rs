@@ -26,7 +26,7 @@ const MAX_REPAIRS: usize = 16;
 const MAX_RETRIES: usize = 3;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Endured {
+pub struct EnduranceResult {
     pub barriers: u64,
     pub took: Nanos,
     /// The number of timeouts of members.
@@ -38,10 +38,10 @@ impl Deployment<'_> {
     /// Runs barriers of all groups until the time is over, a signal arrives, or no repair is possible. The
     /// [listener](Self::listen) is told of all events meanwhile. `patience` is the longest time of a barrier.
     /// Fails with the errors of [`barriers`](Self::barriers) that no repair helps against.
-    pub fn endure(&mut self, time: Duration, patience: Duration) -> Result<Endured, Error> {
+    pub fn run_for(&mut self, time: Duration, patience: Duration) -> Result<EnduranceResult, Error> {
         let all: Vec<usize> = (0..self.jobs.len()).collect();
         let stuck_after = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX).max(100);
-        let mut endured = Endured::default();
+        let mut endured = EnduranceResult::default();
         let (start, mut setbacks, mut trace) = (Instant::now(), Setbacks::default(), true);
         while (trace || start.elapsed() < time) && interrupt::caught().is_none() {
             let count = if trace { TRACED_BARRIERS } else { BARRIERS_PER_ROUND };
@@ -81,7 +81,7 @@ impl Deployment<'_> {
             }
             let began = Instant::now();
             match self.set_up_again(&links) {
-                Ok(repaired) => self.notify(&told(self.without(), repaired, began.elapsed())),
+                Ok(repaired) => self.notify(&describe_repair(self.without(), repaired, began.elapsed())),
                 Err(error) => {
                     endured.failed = Some(format!("{what}; it cannot be left out: {error}"));
                     break;
@@ -129,7 +129,11 @@ impl Setbacks {
     }
 }
 
-fn told(without: &[u32], Repaired { registers, changed, roots }: Repaired, took: Duration) -> String {
+fn describe_repair(
+    without: &[u32],
+    Repaired { registers, changed, roots }: Repaired,
+    took: Duration,
+) -> String {
     let took = took.as_secs_f64() * 1e3;
     if without.is_empty() {
         return format!(

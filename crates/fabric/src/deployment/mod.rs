@@ -15,10 +15,10 @@ use crate::job::{BarrierJob, NodeContext};
 use crate::node_processes::{NodeNews, NodeProcesses};
 use crate::orders::{BarrierRun, NodeOrder, NodeReport};
 use crate::program::SWITCH;
-use crate::program::{SwitchProgram, fits};
+use crate::program::{SwitchProgram, check_size};
 use crate::software::SoftwareAlgorithm;
 use carriers::shortened;
-pub use endurance::{Endured, TRACED_BARRIERS};
+pub use endurance::{EnduranceResult, TRACED_BARRIERS};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -115,7 +115,7 @@ impl<'a> Deployment<'a> {
     /// Brings a network up and starts a process for each member of its groups. Does not set up registers.
     pub fn new(network: &'a SwitchNetwork, jobs: &'a [BarrierJob]) -> Result<Self, Error> {
         let plans = trees(network, jobs, &[]).map_err(|error| Error::Input(error.to_string()))?;
-        fits(network)?;
+        check_size(network)?;
         let members: BTreeSet<NodeId> = jobs.iter().flat_map(|job| job.group.members()).copied().collect();
         let members: Vec<NodeId> = members.into_iter().collect();
         let homes = HomeProcessors::distribute(&members);
@@ -148,8 +148,9 @@ impl<'a> Deployment<'a> {
             tag: 0,
             times,
         };
-        deployment
-            .gather(members.len(), ORDER_TIMEOUT, &[], |_, report| matches!(report, NodeReport::Ready))?;
+        deployment.collect_reports(members.len(), ORDER_TIMEOUT, &[], |_, report| {
+            matches!(report, NodeReport::Ready)
+        })?;
         deployment.times.nodes = start.elapsed();
         Ok(deployment)
     }
@@ -173,7 +174,7 @@ impl<'a> Deployment<'a> {
     fn about_registers(&mut self, order: &NodeOrder) -> Result<usize, Error> {
         let asked = self.processes.send_order(order, |_| true)?;
         let mut registers = 0;
-        self.gather(asked, ORDER_TIMEOUT, &[], |_, report| match report {
+        self.collect_reports(asked, ORDER_TIMEOUT, &[], |_, report| match report {
             NodeReport::SetUp { registers: more } => {
                 registers += *more;
                 true
@@ -189,7 +190,7 @@ impl<'a> Deployment<'a> {
     /// node that ended, or the ports that the registers wait for. The members have given up by then;
     /// [`Deployment::set_up_again`] makes them usable.
     pub fn barriers(&mut self, jobs: &[usize], run: BarrierRun) -> Result<BarriersRan, Error> {
-        self.notice()?;
+        self.update_cables()?;
         if let Some(broken) = self.broken(jobs) {
             return Err(Error::Cable(broken));
         }
@@ -214,7 +215,7 @@ impl<'a> Deployment<'a> {
         let groups = jobs.iter().map(|job| of[*job].group.members().to_vec()).collect();
         let mut ran = BarriersRan { groups, ..BarriersRan::default() };
         let standing = if matches!(order, NodeOrder::Barriers { .. }) { jobs } else { &[] };
-        let done = self.gather(asked, Duration::MAX, standing, |node, report| {
+        let done = self.collect_reports(asked, Duration::MAX, standing, |node, report| {
             let NodeReport::Done { took, repeated, moments } = report else { return false };
             ran.took = ran.took.max(*took);
             ran.repeated += *repeated;
@@ -228,7 +229,7 @@ impl<'a> Deployment<'a> {
 
     /// Waits for `expected` reports that `take` accepts. If a report cannot come, or a cable that a job in
     /// `standing` needs is pulled, it tells all nodes to stop.
-    fn gather(
+    fn collect_reports(
         &mut self,
         mut expected: usize,
         patience: Duration,
@@ -241,7 +242,7 @@ impl<'a> Deployment<'a> {
             for (node, heard) in self.processes.receive_reports(POLL_INTERVAL, self.cables.as_fd())? {
                 match heard {
                     NodeNews::Report(NodeReport::Stuck { job, episode }) => {
-                        trouble.get_or_insert_with(|| self.stuck(job, episode));
+                        trouble.get_or_insert_with(|| self.describe_stuck(job, episode));
                     }
                     NodeNews::Report(NodeReport::Failed { why }) => {
                         expected -= 1;
@@ -263,7 +264,7 @@ impl<'a> Deployment<'a> {
             } else if start.elapsed() > patience {
                 trouble.get_or_insert_with(|| format!("{expected} nodes do not answer"));
             }
-            let broken = if self.notice()? { self.broken(standing) } else { None };
+            let broken = if self.update_cables()? { self.broken(standing) } else { None };
             if trouble.is_some() || broken.is_some() && expected > 0 {
                 self.stop()?;
                 let broken = broken.map(Error::Cable);
@@ -286,7 +287,7 @@ impl<'a> Deployment<'a> {
         Ok(())
     }
 
-    fn stuck(&self, job: usize, episode: u16) -> String {
+    fn describe_stuck(&self, job: usize, episode: u16) -> String {
         let group = self.jobs[job].group.id().0;
         let suspects = || self.suspects(job).iter().map(ToString::to_string).collect::<Vec<String>>();
         let named = self.needed(&[job]).unwrap_or_else(|| shortened(&suspects()));
@@ -319,7 +320,7 @@ impl<'a> Deployment<'a> {
     /// and so do all parts of trees that were not cut off. Links whose cable is back are used again. Barriers
     /// count from 0 again. Fails if members are cut off without these links; the error names them.
     pub fn set_up_again(&mut self, blamed: &[u32]) -> Result<Repaired, Error> {
-        self.notice()?;
+        self.update_cables()?;
         if let Some(unreachable) = self.unreachable() {
             return Err(Error::Barrier(unreachable));
         }

@@ -148,9 +148,9 @@ fn build(network: &SwitchNetwork, homes: &HomeProcessors) -> Result<Fabric, Erro
         Ok(namespace)
     };
     let make = |range: Range<usize>| range.map(make_one).collect();
-    let mut switches = shared_out(count + network.nodes().len(), make)?;
+    let mut switches = in_parallel(count + network.nodes().len(), make)?;
     let nodes = switches.split_off(count);
-    let sockets = shared_out(count, |range| {
+    let sockets = in_parallel(count, |range| {
         let lay = |switch: usize| {
             switches[switch].enter().map_err(Error::io("enter a switch"))?;
             let mut socket = netlink::NetlinkSocket::open().map_err(Error::io("open a netlink socket"))?;
@@ -169,7 +169,7 @@ fn build(network: &SwitchNetwork, homes: &HomeProcessors) -> Result<Fabric, Erro
 
 /// Divides `count` pieces of work among threads. Returns their results, in order. A thread may change its
 /// namespace.
-fn shared_out<T: Send>(
+fn in_parallel<T: Send>(
     count: usize,
     work: impl Fn(Range<usize>) -> Result<Vec<T>, Error> + Sync,
 ) -> Result<Vec<T>, Error> {

@@ -100,7 +100,7 @@ pub(crate) fn serve(id: NodeId, known: NodeContext<'_>, orders: UnixStream) -> R
         given_up: false,
         out: Vec::new(),
         early: Vec::new(),
-        retransmit: RetransmitTimer::of(largest),
+        retransmit: RetransmitTimer::for_members(largest),
         kind: None,
         learned: BTreeMap::new(),
         next_request: 0,
@@ -189,7 +189,7 @@ impl MemberNode<'_> {
     /// kind.
     fn switch_kind(&mut self, kind: Option<SoftwareAlgorithm>, members: usize) {
         if kind != self.kind {
-            let now = self.learned.remove(&kind).unwrap_or_else(|| RetransmitTimer::of(members));
+            let now = self.learned.remove(&kind).unwrap_or_else(|| RetransmitTimer::for_members(members));
             let before = std::mem::replace(&mut self.retransmit, now);
             self.learned.insert(std::mem::replace(&mut self.kind, kind), before);
         }

@@ -31,7 +31,7 @@ pub(super) struct RetransmitTimer {
 
 impl RetransmitTimer {
     /// The timeout before the first barrier of a group of `members`.
-    pub(super) fn of(members: usize) -> Self {
+    pub(super) fn for_members(members: usize) -> Self {
         let estimate = ESTIMATE_PER_MEMBER
             .saturating_mul(u32::try_from(members).unwrap_or(u32::MAX))
             .max(INITIAL_ESTIMATE);
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn it_doubles_while_nothing_comes_and_returns_to_what_is_usual() {
-        let mut patience = RetransmitTimer::of(8);
+        let mut patience = RetransmitTimer::for_members(8);
         (0..20).for_each(|_| {
             patience.sample(Some(Duration::from_millis(10)), 0);
         });
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn barriers_that_are_slower_than_believed_are_believed_in_the_end() {
         // no message is lost, but each barrier takes longer than the timeout that fast barriers have left
-        let (took, mut patience) = (Duration::from_millis(200), RetransmitTimer::of(8));
+        let (took, mut patience) = (Duration::from_millis(200), RetransmitTimer::for_members(8));
         patience.sample(Some(Duration::from_millis(3)), 0);
         let mut timers = 0;
         for _ in 0..100 {
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_slow_barrier_among_fast_ones_hardly_counts() {
-        let mut patience = RetransmitTimer::of(8);
+        let mut patience = RetransmitTimer::for_members(8);
         (0..99).for_each(|_| {
             patience.sample(Some(Duration::from_millis(10)), 0);
         });
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn fast_barriers_do_not_make_it_shorter_than_sharing_a_processor_takes() {
-        let mut patience = RetransmitTimer::of(8);
+        let mut patience = RetransmitTimer::for_members(8);
         (0..99).for_each(|_| {
             patience.sample(Some(Duration::from_micros(20)), 0);
         });

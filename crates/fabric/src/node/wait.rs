@@ -69,7 +69,7 @@ impl MemberNode<'_> {
             let mut out = Vec::new();
             for job in waiting.iter() {
                 if let Some(member) = &self.members[*job] {
-                    member.again(&mut out);
+                    member.retransmit(&mut out);
                 }
             }
             if !reported && left.is_zero() {
@@ -177,7 +177,7 @@ impl MemberNode<'_> {
             self.retransmit.back_off(Duration::MAX);
             self.set_datagram_timer()?;
             if let Some(ranks) = &self.software {
-                ranks.part.again(&mut out);
+                ranks.part.retransmit(&mut out);
             }
             self.send_all(&mut out)?;
         }

@@ -109,10 +109,10 @@ impl Software {
     }
 
     /// Repeats the messages that may have been lost; called after a timeout.
-    pub fn again(&self, out: &mut RankMessages) {
+    pub fn retransmit(&self, out: &mut RankMessages) {
         match self {
-            Self::Tree(node) => node.again(out),
-            Self::Dissemination(rank) => rank.again(out),
+            Self::Tree(node) => node.retransmit(out),
+            Self::Dissemination(rank) => rank.retransmit(out),
         }
     }
 }
@@ -148,7 +148,7 @@ mod tests {
                 while !wire.is_empty() || all_arrived && waiting.contains(&true) {
                     if wire.is_empty() {
                         for (rank, _) in waiting.iter().enumerate().filter(|(_, waiting)| **waiting) {
-                            all[rank].again(&mut wire);
+                            all[rank].retransmit(&mut wire);
                         }
                         continue;
                     }

@@ -106,7 +106,7 @@ impl<T> Scheduler<T> {
     /// arriving packet is dropped, or pushes out as many bytes as it adds. The packet in service stays in
     /// service. Fails if packets wait in a class that is gone, and the new hierarchy has no default class.
     pub fn apply(&mut self, hierarchy: Hierarchy) -> Result<Changes, ChangeError> {
-        let places = NewSlots::of(&self.hierarchy, &hierarchy);
+        let places = NewSlots::new(&self.hierarchy, &hierarchy);
         for (at, class) in self.named_leaves() {
             let packets = self.queues.waiting(&self.leaves[at].queue).packets;
             if packets > 0 && places.home(at).is_none() {
@@ -256,7 +256,7 @@ struct NewSlots {
 }
 
 impl NewSlots {
-    fn of(old: &Hierarchy, new: &Hierarchy) -> Self {
+    fn new(old: &Hierarchy, new: &Hierarchy) -> Self {
         let same = old.classes().map(|(id, class)| match id {
             ClassId::ROOT => Some(0),
             _ => new.find(&class.name).filter(|id| *id != ClassId::ROOT).map(|id| id.0),

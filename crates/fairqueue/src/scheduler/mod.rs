@@ -103,7 +103,7 @@ impl<T> Scheduler<T> {
             packed: Vec::new(),
             calendars: Vec::new(),
             queues: PacketQueues::new(),
-            limits: BufferLimits::of(&hierarchy),
+            limits: BufferLimits::new(&hierarchy),
             dropped: VecDeque::new(),
             in_service: None,
             charged: 0,

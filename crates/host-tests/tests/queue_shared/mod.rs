@@ -92,7 +92,7 @@ fn is_automatic(word: &str) -> bool {
 }
 
 pub(crate) fn journal() -> PathBuf {
-    Journal::of(DEVICE).expect("/proc is there").path().to_owned()
+    Journal::for_device(DEVICE).expect("/proc is there").path().to_owned()
 }
 
 pub(crate) fn class<'a>(live: &'a Live, name: &str) -> &'a LiveClass {

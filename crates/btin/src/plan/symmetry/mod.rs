@@ -62,11 +62,13 @@ impl Symmetries {
         let workers = workers.for_steps(graph.edge_ends() * moves.len());
         let sound = AtomicBool::new(true);
         let prove = |(): &mut (), at: usize| {
-            if sound.load(Ordering::Relaxed) && !SymmetricDigits::keeps(graph, &moves[at].images(count)) {
+            if sound.load(Ordering::Relaxed)
+                && !SymmetricDigits::is_automorphism(graph, &moves[at].images(count))
+            {
                 sound.store(false, Ordering::Relaxed);
             }
         };
-        workers.each(moves.len(), &mut unwatched, || (), prove);
+        workers.run_pieces(moves.len(), &mut unwatched, || (), prove);
         if !sound.into_inner() {
             return None;
         }
@@ -80,7 +82,7 @@ impl Symmetries {
                 SymmetryJudge::new(&paths, &places, scan).fails_for(&images).map(|fails| (images, fails)),
             );
         };
-        let judged = workers.each(moves.len(), &mut unwatched, Vec::new, judge);
+        let judged = workers.run_pieces(moves.len(), &mut unwatched, Vec::new, judge);
         let mut classes = Classes((0..count).collect());
         for (images, fails) in judged.into_iter().flatten() {
             let kept = (0..).zip(&images).filter(|&(root, &image)| root != image && !fails[root as usize]);
@@ -122,11 +124,11 @@ pub(super) fn orbits(
         let images = moves[at].images(count);
         let keeps_members =
             (0..).zip(&images).all(|(from, &to): (usize, _)| is_member[from] == is_member[to as usize]);
-        if keeps_members && SymmetricDigits::keeps(graph, &images) {
+        if keeps_members && SymmetricDigits::is_automorphism(graph, &images) {
             found.push(images);
         }
     };
-    let proved = workers.for_steps(edges_visited).each(moves.len(), &mut unwatched, Vec::new, proved);
+    let proved = workers.for_steps(edges_visited).run_pieces(moves.len(), &mut unwatched, Vec::new, proved);
     let mut classes = Classes((0..count).collect());
     for images in proved.into_iter().flatten() {
         (0..).zip(images).for_each(|(switch, image)| classes.join(switch, image));
@@ -161,7 +163,7 @@ impl NeighbourOrder {
         Self { first, place, kind }
     }
 
-    fn of(&self, switch: u32) -> &[u8] {
+    fn neighbours(&self, switch: u32) -> &[u8] {
         &self.place[self.first[switch as usize]..self.first[switch as usize + 1]]
     }
 }
@@ -194,7 +196,7 @@ impl<'a> SymmetryJudge<'a> {
                 continue;
             }
             let (kind, here, there) =
-                (self.places.kind[switch as usize], self.places.of(switch), graph.near(image));
+                (self.places.kind[switch as usize], self.places.neighbours(switch), graph.near(image));
             key.clear();
             key.push(kind);
             key.extend(here);

@@ -100,7 +100,7 @@ impl<F> Engine<F> {
         let (queue, layout) = match choice {
             EngineDiscipline::Fair => {
                 let tree = flows::tree(&policy)?;
-                let layout = FlowTree::of(&policy, &tree);
+                let layout = FlowTree::new(&policy, &tree);
                 (EngineQueue::Fair(Box::new(Scheduler::new(tree))), layout)
             }
             EngineDiscipline::Fifo => (EngineQueue::Fifo(Fifo::default()), FlowTree::plain(&policy)),
@@ -132,7 +132,7 @@ impl<F> Engine<F> {
             scheduler.release(self.layout.place(class));
         }
         let tree = flows::tree(&policy)?;
-        let layout = FlowTree::of(&policy, &tree);
+        let layout = FlowTree::new(&policy, &tree);
         scheduler.apply(tree)?;
         self.layout = layout;
         let old = &self.policy.hierarchy;

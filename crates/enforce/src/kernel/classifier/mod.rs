@@ -97,7 +97,7 @@ pub(super) struct ProgramSources {
 }
 
 impl ProgramSources {
-    pub(super) fn of(policy: &Policy, cgroups: BTreeMap<String, GroupPosition>) -> io::Result<Self> {
+    pub(super) fn for_policy(policy: &Policy, cgroups: BTreeMap<String, GroupPosition>) -> io::Result<Self> {
         let ports = policy.rules.iter().any(|rule| rule.matcher.ports.is_some());
         let fragments = ports.then(|| Recent::new("unisono_parts", KEY_BYTES, REMEMBERED)).transpose()?;
         Ok(Self { cgroups, fragments })

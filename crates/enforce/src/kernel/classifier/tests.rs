@@ -12,7 +12,7 @@ use unisono_linux::process::is_root;
 
 fn load(policy: &Policy) -> Result<ClassifierProgram, String> {
     let answer = |class: ClassId| u32::try_from(class.index()).expect("few classes") + 100;
-    let sources = ProgramSources::of(policy, BTreeMap::new()).map_err(|error| error.to_string())?;
+    let sources = ProgramSources::for_policy(policy, BTreeMap::new()).map_err(|error| error.to_string())?;
     let program = write(policy, &sources, answer).expect("it is short");
     ClassifierProgram::load("unisono_test", &program).map_err(|error| error.to_string())
 }
@@ -309,7 +309,7 @@ impl Both {
     fn new(text: &str) -> Self {
         let policy = Policy::parse(text).expect("it is sound");
         let kernel = load(&policy).expect("it is loaded");
-        let named = interposed::Named::of(&policy).expect("there are few");
+        let named = interposed::Named::from_policy(&policy).expect("there are few");
         Self { policy, kernel, interposed: interposed::Classifier::new(named) }
     }
 
@@ -369,7 +369,9 @@ fn without_a_rule_that_asks_for_ports_no_fragments_are_remembered() {
     }
     let text = "rate = \"1mbit\"\n[class.datagrams]\nmatch = [{ protocol = \"udp\" }]\n";
     let policy = Policy::parse(text).expect("it is sound");
-    assert!(ProgramSources::of(&policy, BTreeMap::new()).expect("nothing is made").fragments.is_none());
+    assert!(
+        ProgramSources::for_policy(&policy, BTreeMap::new()).expect("nothing is made").fragments.is_none()
+    );
     let mut both = Both::new(text);
     for fragment in [None, Some((1, 0, true)), Some((1, 2, false))] {
         assert_eq!(both.class(&datagram(4, fragment)), "datagrams");
