@@ -70,8 +70,8 @@ pub trait Backend: fmt::Debug {
         in_force.backend != self.kind().name
     }
 
-    /// Ends the policy of a [pending](Journal::pending) journal, because another backend is in force now. The caller
-    /// must hold the journal's lock.
+    /// Ends the policy of a pending journal, because another backend is in force now. The caller must
+    /// hold the journal's lock.
     fn retire(&mut self, pending: &Journal) -> Result<(), Error>;
 }
 

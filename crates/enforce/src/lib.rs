@@ -10,9 +10,9 @@
 //! A backend changes only its device or its groups, all of it or nothing. It restores the previous state on
 //! command, when a signal interrupts a change, and when the next start finds the journal of a killed process.
 //!
-//! Read first `backend` (the trait of all backends), then `backends` (finds the backend of a device's policy),
-//! then `journal`, then `kernel` or `interposed`. The crate does *not* schedule (see [`unisono_fairqueue`])
-//! and does not read arguments (the program does).
+//! Read first `backend` (the trait of all backends), then `backends` (finds the backend of a device's
+//! policy), then `journal`, then `kernel` or `interposed`. The crate does *not* schedule (see
+//! [`unisono_fairqueue`]) and does not read arguments (the program does).
 #![forbid(unsafe_code)]
 
 mod backend;

@@ -16,8 +16,8 @@
 //! - *Groups.* Each rank leads a process group, so a signal to a rank also reaches the processes that the
 //!   rank started. Each signal arrives once: the terminal's keys reach only the launcher, which passes them
 //!   on.
-//! - *Ending* ([`termination`]) is a state machine without processes in it: the first rank that fails decides the
-//!   exit code; the others get a grace period, then SIGTERM, then SIGKILL.
+//! - *Ending* ([`termination`]) is a state machine without processes in it: the first rank that fails decides
+//!   the exit code; the others get a grace period, then SIGTERM, then SIGKILL.
 //! - *The launcher's own end*, even by SIGKILL, ends the ranks: the kernel sees to that
 //!   ([`unisono_linux::parent_death`]).
 //! - *Placement* ([`placement`]): each rank is bound to a processor if there are enough.

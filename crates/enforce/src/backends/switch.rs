@@ -12,9 +12,9 @@
 //! ```
 //! An interposed queue and the device's queueing discipline do not interfere, because the queue passes frames
 //! to the driver, bypassing the discipline. So one can be set up while the other is in force, and the device
-//! always has a policy. A change of the queue's [way](crate::interposed::FramePathName), and our scheduler in the
-//! kernel, need the hook of the old backend. In these cases the device is without a policy for a moment, and
-//! stays without one if the command is killed then.
+//! always has a policy. A change of the queue's [way](crate::interposed::FramePathName), and our scheduler in
+//! the kernel, need the hook of the old backend. In these cases the device is without a policy for a moment,
+//! and stays without one if the command is killed then.
 //!
 //! The journal is put aside by a rename, which needs no disk space. The old backend is not touched until the
 //! new one holds, so it keeps its policy and options if that fails.

@@ -106,8 +106,8 @@ impl Kernel {
         self
     }
 
-    /// Sets the check for interruptions. `interrupted` is called before every step of a change and returns the
-    /// cause of an interruption.
+    /// Sets the check for interruptions. `interrupted` is called before every step of a change and returns
+    /// the cause of an interruption.
     pub fn with_interrupt_check(
         mut self,
         interrupted: impl FnMut() -> Option<String> + Send + 'static,

@@ -13,7 +13,8 @@
 
 use std::time::Duration;
 
-/// The estimate before the first barrier: this long, or [`ESTIMATE_PER_MEMBER`] for each member if that is longer.
+/// The estimate before the first barrier: this long, or [`ESTIMATE_PER_MEMBER`] for each member if that is
+/// longer.
 const INITIAL_ESTIMATE: Duration = Duration::from_millis(10);
 const ESTIMATE_PER_MEMBER: Duration = Duration::from_micros(50);
 const MIN_TIMEOUT: Duration = Duration::from_millis(30);

@@ -10,8 +10,8 @@
 //! Why start tags: the order does not depend on the speed of the link; on a shared machine that speed is
 //! unknown. And a class is never punished for bandwidth that it used while its siblings were idle.
 //!
-//! Cost: on each level a packet inserts one child and takes one, among few siblings (`packed_queue.rs`) or in a
-//! calendar of many (`calendar.rs`). Neither allocates. When the service of a packet ends, its classes are
+//! Cost: on each level a packet inserts one child and takes one, among few siblings (`packed_queue.rs`) or in
+//! a calendar of many (`calendar.rs`). Neither allocates. When the service of a packet ends, its classes are
 //! inserted again on every level. A processor executes this for all levels in parallel; only the choices on
 //! the way down depend on each other. Tags are exact: whole numbers in a unit that all siblings share
 //! (`weight.rs`). Among equal tags the child that has waited longest is served first.

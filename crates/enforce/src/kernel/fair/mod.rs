@@ -83,8 +83,8 @@ impl FairQueue {
         Self { site: KernelSite::at(LinkSide::out(device)) }
     }
 
-    /// Sets the check for interruptions. `interrupted` is called before each change of the device and returns the
-    /// cause of an interruption.
+    /// Sets the check for interruptions. `interrupted` is called before each change of the device and returns
+    /// the cause of an interruption.
     pub fn with_interrupt_check(
         mut self,
         interrupted: impl FnMut() -> Option<String> + Send + 'static,
