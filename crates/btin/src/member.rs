@@ -1,6 +1,6 @@
 //! The protocol of a member node: it sends its arrival and repeats it until it is released. The root node of
 //! a tree that turns at a node also releases the others. Without I/O and without a clock: the caller calls
-//! [`GroupMember::again`] when its timer expires.
+//! [`GroupMember::retransmit`] when its timer expires.
 //!
 //! ```text
 //!   member:     arrive -> reduction up .. again, again .. distribution down -> released

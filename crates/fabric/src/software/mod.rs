@@ -1,7 +1,7 @@
 //! Software barriers over datagrams, for comparison: central, tree and dissemination.
 //!
 //! They have no I/O and no clock, like [`unisono_btin::GroupMember`]: messages in, messages out, and
-//! [`Software::again`] after a timeout of the caller. They survive loss and repetition, too, so that all
+//! [`Software::retransmit`] after a timeout of the caller. They survive loss and repetition, too, so that all
 //! compared barriers give the same guarantees.
 //!
 //! | | messages a barrier | longest chain | the busiest member handles |
