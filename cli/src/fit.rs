@@ -119,7 +119,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     match &fitted.iter().map(companion).collect::<Vec<_>>()[..] {
-        [one] => Err(worded(side_by_side::become_it(one))),
+        [one] => Err(worded(side_by_side::exec(one))),
         several => stay_beside(several),
     }
 }
@@ -195,6 +195,6 @@ fn described(host: &FitHost, fitted: &[FittedProgram]) -> Value {
 
 fn stay_beside(several: &[Companion]) -> anyhow::Result<ExitCode> {
     let ended = side_by_side::run(several, exit::say).map_err(worded)?;
-    let failed = ended.iter().find(|(_, how)| how.failed());
+    let failed = ended.iter().find(|(_, how)| how.is_failure());
     Ok(failed.map_or(ExitCode::SUCCESS, |(_, how)| ExitCode::from(how.code())))
 }

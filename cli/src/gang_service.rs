@@ -10,7 +10,7 @@ use anyhow::Context;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
-use unisono_enforce::metrics::{ScrapeListener, serve};
+use unisono_enforce::metrics::{ScrapeListener, serve_scrapes};
 use unisono_gang::Error;
 use unisono_gang::service::client;
 use unisono_gang::service::keeper::RulesFile;
@@ -372,7 +372,7 @@ pub(crate) fn metrics(args: &MetricsArgs) -> anyhow::Result<ExitCode> {
         output::answer(openmetrics(&args.daemon.view()?).trim_end())?;
         return Ok(ExitCode::SUCCESS);
     };
-    let listener = ScrapeListener::at(place).map_err(|error| {
+    let listener = ScrapeListener::bind(place).map_err(|error| {
         Failure::Usage(format!(
             "cannot listen at {place}: {error}; name an ADDRESS:PORT of this host that is free, or a path"
         ))
@@ -380,6 +380,6 @@ pub(crate) fn metrics(args: &MetricsArgs) -> anyhow::Result<ExitCode> {
     interrupt::catch_for_server()?;
     eprintln!("unisono: answering at {listener}; Ctrl-C ends it");
     let answer = || args.daemon.view().map(|view| openmetrics(&view)).map_err(|error| error.to_string());
-    serve(&listener, answer, || interrupt::caught().is_some())?;
+    serve_scrapes(&listener, answer, || interrupt::caught().is_some())?;
     Ok(ExitCode::SUCCESS)
 }

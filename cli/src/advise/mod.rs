@@ -189,12 +189,12 @@ fn apply(programs: &Programs, way: TriedRemedy) -> anyhow::Result<ExitCode> {
     if let [stage] = &stages[..]
         && let [one] = &companions(stage)?[..]
     {
-        return Err(side_by_side::become_it(one).into());
+        return Err(side_by_side::exec(one).into());
     }
     let mut worst = ExitCode::SUCCESS;
     for stage in &stages {
         let ended = side_by_side::run(&companions(stage)?, exit::say)?;
-        if let Some((_, how)) = ended.iter().find(|(_, how)| how.failed()) {
+        if let Some((_, how)) = ended.iter().find(|(_, how)| how.is_failure()) {
             worst = ExitCode::from(how.code());
             break;
         }

@@ -287,7 +287,7 @@ fn serve_at(
     };
     std::thread::scope(|scope| {
         if let Some(listener) = &scrapes {
-            scope.spawn(|| metrics::serve(listener, text, || is_over.load(Ordering::Relaxed)));
+            scope.spawn(|| metrics::serve_scrapes(listener, text, || is_over.load(Ordering::Relaxed)));
         }
         service.ready();
         let served = server.serve(&|| {
@@ -330,7 +330,7 @@ fn listen_for_scrapes(place: &str, exposure: Exposure) -> anyhow::Result<ScrapeL
             format!("{place} can be reached from other hosts; name a loopback address, or say --insecure");
         return Err(Failure::Usage(what).into());
     }
-    ScrapeListener::at(place).map_err(|error| {
+    ScrapeListener::bind(place).map_err(|error| {
         let what = "name an ADDRESS:PORT of this host that is free, or a path";
         Failure::Usage(format!("cannot listen at {place}: {error}; {what}")).into()
     })

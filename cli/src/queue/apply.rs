@@ -10,9 +10,9 @@ use serde_json::json;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
-use unisono_enforce::cpu::Keeping;
+use unisono_enforce::cpu::KeeperSwitch;
 use unisono_enforce::journal::LinkSide;
-use unisono_enforce::{BackendName, EnforcingPlace, KernelQueueName, PlaceKind, places, switch};
+use unisono_enforce::{Backend, BackendKind, BackendName, KernelQueueName, backends, switch};
 use unisono_fairqueue::{ClassId, Policy, TrafficDirection};
 use unisono_linux::interrupt;
 use unisono_linux::read::HAND_WRITTEN;
@@ -127,20 +127,20 @@ impl Args {
     }
 
     /// The backend that the options select.
-    fn place(&self, has_shares: bool) -> Result<&'static PlaceKind, Failure> {
+    fn backend_kind(&self, has_shares: bool) -> Result<&'static BackendKind, Failure> {
         let side = self.side();
-        let chosen = places::choose(side.as_ref(), self.backend, self.kernel_queue);
-        self.fit_the_place(chosen, has_shares)
+        let chosen = backends::choose(side.as_ref(), self.backend, self.kernel_queue);
+        self.check_options(chosen, has_shares)
     }
 
     /// Refuses options of another backend than the chosen one, because they would be ignored.
-    fn fit_the_place(
+    fn check_options(
         &self,
-        chosen: Option<&'static PlaceKind>,
+        chosen: Option<&'static BackendKind>,
         has_shares: bool,
-    ) -> Result<&'static PlaceKind, Failure> {
+    ) -> Result<&'static BackendKind, Failure> {
         let backend = chosen.map_or(self.backend, |kind| Some(kind.backend));
-        let (place, other, wrong) = match backend {
+        let (name, other, wrong) = match backend {
             Some(BackendName::Interposed) => {
                 ("interposed", "kernel", self.kernel_queue.map(|_| "--kernel-queue").into_iter().collect())
             }
@@ -175,7 +175,7 @@ impl Args {
         }
         let options = wrong.join(" and ");
         Err(Failure::Usage(format!(
-            "{options} can be used only with --backend {other}, and this is --backend {place}; choose --backend {other}, or leave \
+            "{options} can be used only with --backend {other}, and this is --backend {name}; choose --backend {other}, or leave \
              {options} out"
         )))
     }
@@ -185,12 +185,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (name, text) = text_of(&args.policy, HAND_WRITTEN)?;
     let policy = Policy::parse(&text).map_err(|error| Failure::Usage(format!("{name}:{error}")))?;
     if args.dev.is_some() {
-        failure::warn(&unisono_enforce::cpu::settle().map_err(failure::of)?);
+        failure::warn(&unisono_enforce::cpu::recover_all().map_err(failure::from_error)?);
         if !args.check {
-            failure::settle()?;
+            failure::recover_all()?;
         }
     }
-    let kind = args.place(policy.cpu.is_some())?;
+    let kind = args.backend_kind(policy.cpu.is_some())?;
     let is_interposed = kind.backend == BackendName::Interposed;
     if let Some(side) = &args.side() {
         let device = &side.device;
@@ -200,27 +200,28 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         if is_interposed && args.foreground && !args.check {
             let (keeper, mut notes) = (|| cpu::keeper(device, &args.turns), Vec::new());
-            let keeping = by_core.then(|| Keeping::begin(device, &text, &keeper, &mut notes)).transpose();
+            let keeping =
+                by_core.then(|| KeeperSwitch::start(device, &text, &keeper, &mut notes)).transpose();
             failure::warn(&std::mem::take(&mut notes));
             let keeping = keeping.map_err(|error| failure::in_policy(Some(&name), error))?;
             let served = interpose::foreground(&args.way.options(device), &text);
-            let undone = keeping.map(|keeping| keeping.undo(&mut notes)).transpose();
+            let undone = keeping.map(|keeping| keeping.roll_back(&mut notes)).transpose();
             failure::warn(&notes);
-            undone.map_err(failure::of)?;
+            undone.map_err(failure::from_error)?;
             return served;
         }
         interrupt::catch()?;
-        let mut place: Box<dyn EnforcingPlace> = match is_interposed {
-            true => Box::new(args.way.place(device)),
+        let mut backend: Box<dyn Backend> = match is_interposed {
+            true => Box::new(args.way.backend(device)),
             false => (kind.at)(side, Box::new(|| interrupt::caught().map(str::to_owned))),
         };
-        apply(args, &name, &mut *place, &policy, by_core)?;
+        apply(args, &name, &mut *backend, &policy, by_core)?;
     }
-    let (side, place) = (args.side(), kind.name);
+    let (side, backend) = (args.side(), kind.name);
     if args.json {
-        output::answer(&json(&policy, place, side.as_ref(), args.check))?;
+        output::answer(&json(&policy, backend, side.as_ref(), args.check))?;
     } else {
-        output::answer(&words(&name, &policy, place, side.as_ref(), args.check))?;
+        output::answer(&table(&name, &policy, backend, side.as_ref(), args.check))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -229,22 +230,22 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn apply(
     args: &Args,
     name: &str,
-    place: &mut dyn EnforcingPlace,
+    backend: &mut dyn Backend,
     policy: &Policy,
     by_core: bool,
 ) -> anyhow::Result<()> {
     let in_policy = |error| failure::in_policy(Some(name), error);
     if args.check {
         let cpu = policy.cpu.clone().filter(|_| !by_core);
-        let done = place.check(&Policy { cpu, ..policy.clone() });
-        failure::warn(place.notes());
+        let done = backend.check(&Policy { cpu, ..policy.clone() });
+        failure::warn(backend.notes());
         return done.map_err(in_policy);
     }
-    let device = place.side().device;
+    let device = backend.side().device;
     let keeper = || cpu::keeper(&device, &args.turns);
     let keeper = by_core.then_some(&keeper as &dyn Fn() -> Command);
     let mut notes = Vec::new();
-    let done = switch::apply_with_shares(place, policy, keeper, interpose::server, &mut notes);
+    let done = switch::apply_with_shares(backend, policy, keeper, interpose::server, &mut notes);
     failure::warn(&notes);
     done.map_err(in_policy)
 }
@@ -267,7 +268,7 @@ fn json(policy: &Policy, backend: &str, side: Option<&LinkSide>, check: bool) ->
     .to_string()
 }
 
-fn words(name: &str, policy: &Policy, backend: &str, side: Option<&LinkSide>, check: bool) -> String {
+fn table(name: &str, policy: &Policy, backend: &str, side: Option<&LinkSide>, check: bool) -> String {
     let tree = &policy.hierarchy;
     let mut table = format!("{:<24} {:>11} {:>11}   packets\n", "class", "guaranteed", "at most");
     for (id, class) in tree.classes().skip(1) {

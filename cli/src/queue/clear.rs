@@ -6,7 +6,7 @@ use crate::output;
 use serde_json::json;
 use std::process::ExitCode;
 use unisono_enforce::kernel::Kernel;
-use unisono_enforce::{EnforcingPlace as _, Error, cpu, places};
+use unisono_enforce::{Backend as _, Error, backends, cpu};
 
 /// Remove a policy: the device becomes as it was before the first one
 ///
@@ -28,36 +28,36 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let (mut cleared, mut notes) = (Vec::new(), cpu::settle().map_err(failure::of)?);
+    let (mut cleared, mut notes) = (Vec::new(), cpu::recover_all().map_err(failure::from_error)?);
     failure::warn(&notes);
     // this also waits for commands that are still running
-    for settled in failure::settle()? {
-        notes.extend(settled.notes);
-        if settled.is_as_before && args.sides.mean(&settled.side).map_err(failure::of)? {
-            cleared.push(settled.side);
+    for recovered in failure::recover_all()? {
+        notes.extend(recovered.notes);
+        if recovered.is_as_before && args.sides.selects(&recovered.side).map_err(failure::from_error)? {
+            cleared.push(recovered.side);
         }
     }
-    let mut sides = args.sides.in_force().map_err(failure::of)?;
+    let mut sides = args.sides.in_force().map_err(failure::from_error)?;
     sides.retain(|side| !cleared.contains(side));
     let mut shares = 0;
-    for running in cpu::running().map_err(failure::of)? {
-        if args.sides.mean_processor_time_of(running.device.as_deref()) {
-            cpu::end(&running).map_err(failure::of)?;
+    for running in cpu::running().map_err(failure::from_error)? {
+        if args.sides.selects_shares_of(running.device.as_deref()) {
+            cpu::stop(&running).map_err(failure::from_error)?;
             shares += 1;
         }
     }
     for side in sides {
-        match places::of(&side) {
-            Ok(mut place) => {
-                let done = place.clear();
-                failure::warn(place.notes());
-                notes.extend_from_slice(place.notes());
-                done.map_err(failure::of)?;
+        match backends::in_force(&side) {
+            Ok(mut backend) => {
+                let done = backend.remove();
+                failure::warn(backend.notes());
+                notes.extend_from_slice(backend.notes());
+                done.map_err(failure::from_error)?;
                 cleared.push(side);
             }
             // a missing device is an error, a device without a policy is not
-            Err(Error::NoPolicy { .. }) => Kernel::at(side).clear().map_err(failure::of)?,
-            Err(error) => return Err(failure::of(error)),
+            Err(Error::NoPolicy { .. }) => Kernel::at(side).remove().map_err(failure::from_error)?,
+            Err(error) => return Err(failure::from_error(error)),
         }
     }
     let cleared: Vec<String> = cleared.iter().map(ToString::to_string).collect();

@@ -67,7 +67,7 @@ pub(crate) struct GuardArgs {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (name, text) = text_of(&args.policy, HAND_WRITTEN)?;
     let policy = Policy::parse(&text).map_err(|error| Failure::Usage(format!("{name}:{error}")))?;
-    failure::warn(&cpu::settle().map_err(failure::of)?);
+    failure::warn(&cpu::recover_all().map_err(failure::from_error)?);
     let options = Options { quantum: args.turns.quantum(), device: args.of.clone() };
     let in_background = args.of.is_some();
     let ready = || {
@@ -114,7 +114,7 @@ fn table(times: &[GroupTime]) -> String {
 }
 
 pub(crate) fn guard(args: &GuardArgs) -> anyhow::Result<ExitCode> {
-    cpu::guard(&args.journal, args.process).map_err(failure::of)?;
+    cpu::guard(&args.journal, args.process).map_err(failure::from_error)?;
     Ok(ExitCode::SUCCESS)
 }
 

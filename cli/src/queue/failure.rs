@@ -1,12 +1,12 @@
 //! Errors and notes of a host's backends, with their exit codes.
 
 use crate::exit::Failure;
-use unisono_enforce::{Blame, Error, Settled};
+use unisono_enforce::{Blame, Error, Recovered};
 use unisono_linux::next_step::WITH_SUDO;
 use unisono_linux::process::is_root;
 
 /// An error of a command without a policy.
-pub(super) fn of(error: Error) -> anyhow::Error {
+pub(super) fn from_error(error: Error) -> anyhow::Error {
     in_policy(None, error)
 }
 
@@ -15,7 +15,7 @@ pub(super) fn in_policy(name: Option<&str>, error: Error) -> anyhow::Error {
     let blame = error.blame();
     let text = match (&error, name) {
         (Error::NotHere { .. }, Some(name)) => format!("{name}:{error}"),
-        (Error::NotByThis { .. }, Some(name)) => format!("{name}: {error}"),
+        (Error::BackendUnsupported { .. }, Some(name)) => format!("{name}: {error}"),
         _ => error.to_string(),
     };
     match blame {
@@ -29,12 +29,12 @@ pub(super) fn in_policy(name: Option<&str>, error: Error) -> anyhow::Error {
 }
 
 /// Undoes the changes that killed commands left, and prints notes about it.
-pub(super) fn settle() -> anyhow::Result<Vec<Settled>> {
-    let settled = unisono_enforce::settle().map_err(of)?;
-    for device in &settled {
+pub(super) fn recover_all() -> anyhow::Result<Vec<Recovered>> {
+    let recovered = unisono_enforce::recover_all().map_err(from_error)?;
+    for device in &recovered {
         warn(&device.notes);
     }
-    Ok(settled)
+    Ok(recovered)
 }
 
 /// Prints the notes of a backend.

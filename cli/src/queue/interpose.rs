@@ -6,7 +6,9 @@ use std::io::Write;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 use unisono_enforce::READY;
-use unisono_enforce::interposed::{Choice, Interposed, Options, Patience, WayName, Wishes, serve};
+use unisono_enforce::interposed::{
+    EngineDiscipline, FramePathName, Interposed, Options, RequestedOptions, WaitStrategy, serve,
+};
 use unisono_linux::read;
 use unisono_measure::units;
 
@@ -14,11 +16,11 @@ use unisono_measure::units;
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct InterposeOptions {
     /// How frames reach the queue and leave it [default: tun]
-    #[arg(long, value_parser = one_of(&WayName::ALL))]
-    way: Option<WayName>,
+    #[arg(long, value_parser = one_of(&FramePathName::ALL))]
+    way: Option<FramePathName>,
     /// How the queue waits for frames; spin occupies a processor and saves wake-ups [default: spin-block]
-    #[arg(long, value_parser = one_of(&Patience::ALL))]
-    wait: Option<Patience>,
+    #[arg(long, value_parser = one_of(&WaitStrategy::ALL))]
+    wait: Option<WaitStrategy>,
     /// How long spin-block spins before it blocks [default: 50us]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     spin_budget: Option<Duration>,
@@ -27,8 +29,8 @@ pub(crate) struct InterposeOptions {
     cpu: Option<usize>,
     /// The rule that decides which packet is sent next; fifo, for comparison, ignores weights, ceilings and
     /// limits [default: hsfq]
-    #[arg(long, value_parser = one_of(&Choice::ALL))]
-    discipline: Option<Choice>,
+    #[arg(long, value_parser = one_of(&EngineDiscipline::ALL))]
+    discipline: Option<EngineDiscipline>,
 }
 
 fn name_of<T: PartialEq>(value: T, all: &[(T, &'static str, &'static str)]) -> &'static str {
@@ -48,21 +50,21 @@ impl InterposeOptions {
         given.into_iter().filter_map(|(option, is_given)| is_given.then_some(option)).collect()
     }
 
-    fn wishes(&self) -> Wishes {
+    fn requested_options(&self) -> RequestedOptions {
         let patience = match (self.wait, self.spin_budget) {
-            (None | Some(Patience::SpinBlock(_)), Some(budget)) => Some(Patience::SpinBlock(budget)),
+            (None | Some(WaitStrategy::SpinBlock(_)), Some(budget)) => Some(WaitStrategy::SpinBlock(budget)),
             (wait, _) => wait,
         };
-        Wishes { way: self.way, choice: self.discipline, patience, processor: self.cpu }
+        RequestedOptions { way: self.way, choice: self.discipline, patience, processor: self.cpu }
     }
 
     pub(crate) fn options(&self, device: &str) -> Options {
-        self.wishes().over(&Options::at(device))
+        self.requested_options().applied_to(&Options::at(device))
     }
 
     /// The interposed queue of a device, served by this program.
-    pub(crate) fn place(&self, device: &str) -> Interposed {
-        Interposed::new(device, self.wishes(), server)
+    pub(crate) fn backend(&self, device: &str) -> Interposed {
+        Interposed::new(device, self.requested_options(), server)
     }
 }
 
@@ -71,10 +73,10 @@ pub(crate) fn server(options: &Options) -> Command {
     // this link is the running program even if its file was replaced
     let mut command = Command::new("/proc/self/exe");
     command.args(["queue", "interpose"]).arg(format!("--dev={}", options.device));
-    command.arg(format!("--way={}", name_of(options.way, &WayName::ALL)));
-    command.arg(format!("--discipline={}", name_of(options.choice, &Choice::ALL)));
+    command.arg(format!("--way={}", name_of(options.way, &FramePathName::ALL)));
+    command.arg(format!("--discipline={}", name_of(options.choice, &EngineDiscipline::ALL)));
     command.arg(format!("--wait={}", options.patience.name()));
-    if let Patience::SpinBlock(budget) = options.patience {
+    if let WaitStrategy::SpinBlock(budget) = options.patience {
         command.arg(format!("--spin-budget={}us", budget.as_micros()));
     }
     command.args(options.processor.map(|processor| format!("--cpu={processor}")));
@@ -106,6 +108,6 @@ pub(crate) fn foreground(options: &Options, policy: &str) -> anyhow::Result<Exit
         let mut output = std::io::stdout();
         let _ = writeln!(output, "{READY}").and_then(|()| output.flush());
     };
-    serve(policy, options, ready).map_err(|error| failure::of(error.into()))?;
+    serve(policy, options, ready).map_err(|error| failure::from_error(error.into()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -7,8 +7,8 @@ use crate::exit::Failure;
 use crate::output;
 use std::process::ExitCode;
 use unisono_enforce::journal::LinkSide;
-use unisono_enforce::metrics::{Scrape, ScrapeListener, openmetrics, serve};
-use unisono_enforce::{Error, places};
+use unisono_enforce::metrics::{Scrape, ScrapeListener, openmetrics, serve_scrapes};
+use unisono_enforce::{Error, backends};
 use unisono_linux::interrupt;
 
 /// Print statistics of all classes in the OpenMetrics format, for monitoring programs
@@ -35,40 +35,40 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Some(place) = &args.listen else {
-        let text = text(&args.sides).map_err(failure::of)?;
+        let text = scrape(&args.sides).map_err(failure::from_error)?;
         if args.sides.dev.is_some() {
             // without this error, a missing policy would look like no traffic
-            for side in args.sides.in_force().map_err(failure::of)? {
-                places::of(&side).map_err(failure::of)?;
+            for side in args.sides.in_force().map_err(failure::from_error)? {
+                backends::in_force(&side).map_err(failure::from_error)?;
             }
         }
         output::answer(text.trim_end())?;
         return Ok(ExitCode::SUCCESS);
     };
-    let listener = ScrapeListener::at(place).map_err(|error| {
+    let listener = ScrapeListener::bind(place).map_err(|error| {
         Failure::Usage(format!(
             "cannot listen at {place}: {error}; name an ADDRESS:PORT of this host that is free, or a path"
         ))
     })?;
     interrupt::catch_for_server()?;
     eprintln!("unisono: answering at {listener}; Ctrl-C ends it");
-    let answer = || text(&args.sides).map_err(|error| error.to_string());
-    serve(&listener, answer, || interrupt::caught().is_some())?;
+    let answer = || scrape(&args.sides).map_err(|error| error.to_string());
+    serve_scrapes(&listener, answer, || interrupt::caught().is_some())?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// First undoes the changes that killed commands left, because these are not in force. Then prints the
 /// figures. If a device's backend does not answer, the device is reported as down, and the others are still
 /// printed.
-fn text(sides: &WantedSides) -> Result<String, Error> {
-    failure::warn(&unisono_enforce::cpu::settle()?);
-    unisono_enforce::settle()?.iter().for_each(|settled| failure::warn(&settled.notes));
+fn scrape(sides: &WantedSides) -> Result<String, Error> {
+    failure::warn(&unisono_enforce::cpu::recover_all()?);
+    unisono_enforce::recover_all()?.iter().for_each(|recovered| failure::warn(&recovered.notes));
     let scrape = |side: LinkSide| {
-        let figures = places::of(&side).and_then(|mut place| place.figures());
+        let figures = backends::in_force(&side).and_then(|mut backend| backend.figures());
         if let Err(error) = &figures {
             failure::warn(&[error.to_string()]);
         }
-        let time = Time::of(&side).ok().flatten();
+        let time = Time::read(&side).ok().flatten();
         let processor_time = time.map(|time| time.groups).unwrap_or_default();
         Scrape { side, figures: figures.ok(), processor_time }
     };

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 use unisono_enforce::interposed::Counters;
 use unisono_enforce::journal::{Journal, LinkSide};
-use unisono_enforce::{cpu, places};
+use unisono_enforce::{backends, cpu};
 use unisono_fairqueue::{CpuShare, Live, LiveClass, Pace, Policy, TrafficDirection};
 
 /// Watch what each class gets: rates, shares, drops, what waits
@@ -39,19 +39,19 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    failure::warn(&unisono_enforce::cpu::settle().map_err(failure::of)?);
-    failure::settle()?;
-    let sides = args.sides.in_force().map_err(failure::of)?;
+    failure::warn(&unisono_enforce::cpu::recover_all().map_err(failure::from_error)?);
+    failure::recover_all()?;
+    let sides = args.sides.in_force().map_err(failure::from_error)?;
     if sides.is_empty() {
         return Err(Failure::Usage(
             "no device here has a policy; apply one: unisono queue apply POLICY --dev DEV".to_owned(),
         )
         .into());
     }
-    let mut earlier = sides.iter().map(Reading::of).collect::<Result<Vec<_>, _>>()?;
+    let mut earlier = sides.iter().map(Reading::read).collect::<Result<Vec<_>, _>>()?;
     let (output, between) = if args.json { (LiveOutput::Json, "\n") } else { (LiveOutput::Table, "\n\n") };
     args.view.show(output, |width| {
-        let readings = sides.iter().map(Reading::of).collect::<Result<Vec<_>, _>>()?;
+        let readings = sides.iter().map(Reading::read).collect::<Result<Vec<_>, _>>()?;
         let texts = readings.iter().zip(&earlier).map(|(now, earlier)| {
             let (paces, time) = (now.live.paces(&earlier.live), now.processor_time(earlier));
             if args.json {
@@ -82,14 +82,14 @@ pub(super) struct Time {
 
 impl Time {
     /// `None` if no backend enforces shares of processor time.
-    pub(super) fn of(side: &LinkSide) -> Result<Option<Self>, unisono_enforce::Error> {
+    pub(super) fn read(side: &LinkSide) -> Result<Option<Self>, unisono_enforce::Error> {
         if side.direction == TrafficDirection::In {
             return Ok(None);
         }
-        let held = Journal::of_side(side)?.read::<serde_json::Value>()?;
-        let (by, text) = match (cpu::of(&side.device)?, held) {
+        let held = Journal::for_side(side)?.read::<serde_json::Value>()?;
+        let (by, text) = match (cpu::keeper_of(&side.device)?, held) {
             (Some(running), _) => ("core", running.policy),
-            (None, Some(held)) if held.backend == unisono_enforce::kernel::NAME => {
+            (None, Some(held)) if held.backend == unisono_enforce::kernel::HTB_BACKEND => {
                 ("controller", held.policy)
             }
             _ => return Ok(None),
@@ -100,7 +100,7 @@ impl Time {
 }
 
 /// A control group's use of the processors.
-struct Gets<'a> {
+struct ProcessorUse<'a> {
     share: &'a CpuShare,
     used_ns: Option<u64>,
     /// Processors used; 1 means one whole processor.
@@ -110,38 +110,38 @@ struct Gets<'a> {
 }
 
 impl Reading {
-    fn of(side: &LinkSide) -> anyhow::Result<Self> {
-        let mut place = places::of(side).map_err(failure::of)?;
-        let figures = place.figures();
-        failure::warn(place.notes());
-        let (live, counters) = figures.map_err(failure::of)?;
-        let time = Time::of(side).map_err(failure::of)?;
+    fn read(side: &LinkSide) -> anyhow::Result<Self> {
+        let mut backend = backends::in_force(side).map_err(failure::from_error)?;
+        let figures = backend.figures();
+        failure::warn(backend.notes());
+        let (live, counters) = figures.map_err(failure::from_error)?;
+        let time = Time::read(side).map_err(failure::from_error)?;
         Ok(Self { live, counters, time, at: Instant::now() })
     }
 
-    fn processor_time(&self, earlier: &Self) -> Vec<Gets<'_>> {
+    fn processor_time(&self, earlier: &Self) -> Vec<ProcessorUse<'_>> {
         let seconds = self.at.duration_since(earlier.at).as_secs_f64();
         let before = |cgroup: &str| {
             let groups = earlier.time.iter().flat_map(|time| &time.groups);
             groups.into_iter().find(|(share, _)| share.cgroup == cgroup).and_then(|(_, used)| *used)
         };
         let groups = self.time.iter().flat_map(|time| &time.groups);
-        let mut gets: Vec<Gets<'_>> = groups
+        let mut uses: Vec<ProcessorUse<'_>> = groups
             .map(|(share, used_ns)| {
                 let since =
                     used_ns.zip(before(&share.cgroup)).map_or(0, |(now, then)| now.saturating_sub(then));
-                Gets { share, used_ns: *used_ns, processors: since as f64 / 1e9 / seconds, part: 0.0 }
+                ProcessorUse { share, used_ns: *used_ns, processors: since as f64 / 1e9 / seconds, part: 0.0 }
             })
             .collect();
-        let all: f64 = gets.iter().map(|gets| gets.processors).sum();
-        for gets in &mut gets {
-            gets.part = if all > 0.0 { gets.processors / all } else { 0.0 };
+        let all: f64 = uses.iter().map(|one| one.processors).sum();
+        for one in &mut uses {
+            one.part = if all > 0.0 { one.processors / all } else { 0.0 };
         }
-        gets
+        uses
     }
 }
 
-fn json(reading: &Reading, paces: &[Pace], time: &[Gets<'_>]) -> String {
+fn json(reading: &Reading, paces: &[Pace], time: &[ProcessorUse<'_>]) -> String {
     let live = &reading.live;
     let class = |(class, pace): (&LiveClass, &Pace)| {
         json!({
@@ -152,10 +152,10 @@ fn json(reading: &Reading, paces: &[Pace], time: &[Gets<'_>]) -> String {
         })
     };
     let classes: Vec<_> = live.classes.iter().zip(paces).map(class).collect();
-    let group = |gets: &Gets<'_>| {
+    let group = |uses: &ProcessorUse<'_>| {
         json!({
-            "cgroup": gets.share.cgroup, "weight": gets.share.weight.to_f64(), "used_ns": gets.used_ns,
-            "processors": gets.processors, "share": gets.part,
+            "cgroup": uses.share.cgroup, "weight": uses.share.weight.to_f64(), "used_ns": uses.used_ns,
+            "processors": uses.processors, "share": uses.part,
         })
     };
     let time = reading
@@ -187,7 +187,7 @@ fn queues(live: &Live) -> String {
 }
 
 /// The lines below the classes.
-fn others(reading: &Reading, time: &[Gets<'_>], width: usize) -> String {
+fn others(reading: &Reading, time: &[ProcessorUse<'_>], width: usize) -> String {
     // the three columns of processor time take the rest
     let name = width.saturating_sub(27).clamp(8, 36);
     let mut text = String::new();
@@ -208,14 +208,14 @@ fn others(reading: &Reading, time: &[Gets<'_>], width: usize) -> String {
         let by = cut(&format!("processors (by the {})", who.by), name);
         let _ = write!(text, "\n{by:<name$} {:>7} {:>11} {:>6}", "weight", "gets", "share");
     }
-    for gets in time {
+    for uses in time {
         let _ = write!(
             text,
             "\n{:<name$} {:>7} {:>11.2} {:>5.1}%",
-            cut(&gets.share.cgroup, name),
-            gets.share.weight.to_f64(),
-            gets.processors,
-            gets.part * 100.0
+            cut(&uses.share.cgroup, name),
+            uses.share.weight.to_f64(),
+            uses.processors,
+            uses.part * 100.0
         );
     }
     text
@@ -335,14 +335,14 @@ mod tests {
             ..reading(0, None)
         };
         let (before, now) = (at(0, [Some(5), None]), at(2, [Some(1_000_000_005), Some(7)]));
-        let gets = now.processor_time(&before);
-        assert!((gets[0].processors - 0.5).abs() < 1e-3 && (gets[0].part - 1.0).abs() < 1e-9);
-        assert_eq!(gets[1].part, 0.0, "it has just come");
+        let uses = now.processor_time(&before);
+        assert!((uses[0].processors - 0.5).abs() < 1e-3 && (uses[0].part - 1.0).abs() < 1e-9);
+        assert_eq!(uses[1].part, 0.0, "it has just come");
         assert!(
-            others(&now, &gets, usize::MAX)
+            others(&now, &uses, usize::MAX)
                 .contains("/a                                         3        0.50 100.0%"),
             "{}",
-            others(&now, &gets, usize::MAX)
+            others(&now, &uses, usize::MAX)
         );
     }
 }

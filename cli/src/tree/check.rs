@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut verdicts: Vec<(TreeShape, usize)> = Vec::new();
     for file in &args.trees {
         let (name, text) = args.source.reading.text(file)?;
-        let (tree, claims) = Tree::with_claims(&text).map_err(|error| input::at(&name, &error))?;
+        let (tree, claims) = Tree::with_claims(&text).map_err(|error| input::error_at(&name, &error))?;
         let group = group(args, &input, &name, &tree, &trees)?;
         let rules = if args.optimal { Rules::Optimal } else { Rules::Sound };
         let checked = check(&input.topology.network, group, &tree, rules);

@@ -1,6 +1,6 @@
 //! `unisono tree convert`: converts a network from another program's file to a topology file.
 
-use super::input::{self, ReadingFlags, at, say};
+use super::input::{self, ReadingFlags, error_at, print_report};
 use crate::exit::Failure;
 use crate::help::{Completed, owned};
 use crate::output;
@@ -77,7 +77,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         nodes_per_switch: args.nodes_per_switch,
         roles: args.reading.role.clone(),
     };
-    let (mut topology, report) = read::read(&text, args.from, &assume).map_err(|error| at(&name, &error))?;
+    let (mut topology, report) =
+        read::read(&text, args.from, &assume).map_err(|error| error_at(&name, &error))?;
     if let Some(members) = &args.members {
         let wrong = |problem: String| Failure::Usage(format!("--members {members}: {problem}"));
         let nodes = input::nodes(&topology, members).map_err(wrong)?;
@@ -87,7 +88,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         eprintln!("{}", serde_json::to_string(&report)?);
     } else {
         summarize(&name, &report);
-        say(&name, &report);
+        print_report(&name, &report);
     }
     drop(text); // memory should hold a large network and its new text, but not the old text, too
     let text = topology.to_json();

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use unisono_btin::{BarrierGroup, ReductionOperator, TurnPoint};
 use unisono_fabric::leftovers::{self, Note, RunningDeployments};
-use unisono_fabric::{BarrierJob, CHECKED, Deployment, Endured, Error};
+use unisono_fabric::{BarrierJob, Deployment, EnduranceResult, Error, TRACED_BARRIERS};
 use unisono_linux::counted::counted;
 use unisono_linux::interrupt;
 use unisono_measure::units;
@@ -126,8 +126,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         counted(registers, "register"),
     );
     deployment.program().lose_one_in(args.lose.unwrap_or(0)).map_err(failure)?;
-    let Endured { barriers, took, repeated, failed } =
-        deployment.endure(args.time, args.patience).map_err(failure)?;
+    let EnduranceResult { barriers, took, repeated, failed } =
+        deployment.run_for(args.time, args.patience).map_err(failure)?;
     if let Some(what) = &failed {
         eprintln!("unisono: {what}");
     }
@@ -145,13 +145,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 "nodes": times.nodes.as_secs_f64(), "registers": times.registers.as_secs_f64(),
                 "all": up.as_secs_f64()},
             "barriers": barriers, "us_per_barrier": micros, "repeated": repeated,
-            "checked": CHECKED, "events": events.take(), "failed": failed, "counters": counters,
+            "checked": TRACED_BARRIERS, "events": events.take(), "failed": failed, "counters": counters,
         });
         output::answer(&answer.to_string())?;
     } else {
         let each = if jobs.len() == 1 { "" } else { " of all groups at once" };
         output::answer(&format!(
-            "{}{each}, {micros:.1} us each; {} a timer ran out; nobody left early in {CHECKED}",
+            "{}{each}, {micros:.1} us each; {} a timer ran out; nobody left early in {TRACED_BARRIERS}",
             counted(barriers, "barrier"),
             counted(repeated, "time")
         ))?;

@@ -55,9 +55,10 @@ enum Form {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let input = args.source.read()?;
     let (name, text) = args.source.reading.text(&args.tree)?;
-    let tree = Tree::from_json(&text).map_err(|error| input::at(&name, &error))?;
+    let tree = Tree::from_json(&text).map_err(|error| input::error_at(&name, &error))?;
     let checked = check(&input.topology.network, input.group()?, &tree, Rules::Sound);
-    checked.map_err(|broken| input::at(&name, &tree.locate(&text, broken.place, broken.to_string())))?;
+    checked
+        .map_err(|broken| input::error_at(&name, &tree.locate(&text, broken.place, broken.to_string())))?;
     let turn = args.turn.into();
     let exported = match args.to {
         Form::P4 => export::p4(&input.topology, &tree, turn),

@@ -65,8 +65,9 @@ impl NetworkSource {
     pub(crate) fn read(&self) -> anyhow::Result<Input> {
         let (name, text) = self.reading.text(&self.network)?;
         let assume = Assume { roles: self.reading.role.clone(), ..Assume::default() };
-        let (mut topology, report) = read::read(&text, None, &assume).map_err(|error| at(&name, &error))?;
-        say(&name, &report);
+        let (mut topology, report) =
+            read::read(&text, None, &assume).map_err(|error| error_at(&name, &error))?;
+        print_report(&name, &report);
         let group = GroupId(self.group);
         if let Some(members) = &self.members {
             let nodes = nodes(&topology, members)
@@ -88,18 +89,18 @@ impl Input {
                 self.name, self.group.0
             ))
         })?;
-        self.meets(group)?;
+        self.check_members(group)?;
         Ok(group)
     }
 
     /// All groups of the file. Fails if the members of a group cannot reach each other.
     pub(crate) fn groups(&self) -> anyhow::Result<&[BarrierGroup]> {
-        self.topology.groups.iter().try_for_each(|group| self.meets(group))?;
+        self.topology.groups.iter().try_for_each(|group| self.check_members(group))?;
         Ok(&self.topology.groups)
     }
 
-    fn meets(&self, group: &BarrierGroup) -> anyhow::Result<()> {
-        let cut_off = Components::of(&self.topology.network).cut_off(&self.topology.network, group);
+    fn check_members(&self, group: &BarrierGroup) -> anyhow::Result<()> {
+        let cut_off = Components::new(&self.topology.network).cut_off(&self.topology.network, group);
         if let Some(first) = cut_off.first() {
             let others = match cut_off.len() - 1 {
                 0 => String::new(),
@@ -120,10 +121,10 @@ impl Input {
         if self.language != Language::BtinTopo1 {
             let place = self.places.get(node.0 as usize).copied().unwrap_or_default();
             let element = format!("node {}", self.topology.node_name(node));
-            return at(&self.name, &ReadError::at(&self.text, place, element, problem));
+            return error_at(&self.name, &ReadError::at(&self.text, place, element, problem));
         }
         let path = [JsonStep::Key("nodes"), JsonStep::Index(node.0 as usize)];
-        at(&self.name, &ReadError::in_json(&self.text, &path, problem))
+        error_at(&self.name, &ReadError::in_json(&self.text, &path, problem))
     }
 }
 
@@ -153,13 +154,13 @@ fn as_text(name: String, bytes: std::io::Result<Vec<u8>>, remedy: &str) -> anyho
         Err(error) => {
             let good =
                 String::from_utf8_lossy(&error.as_bytes()[..error.utf8_error().valid_up_to()]).into_owned();
-            Err(at(&name, &ReadError::at(&good, good.len(), "", "this is no text in UTF-8")))
+            Err(error_at(&name, &ReadError::at(&good, good.len(), "", "this is no text in UTF-8")))
         }
     }
 }
 
 /// The error `file:line:column: element: problem`.
-pub(crate) fn at(name: &str, error: &ReadError) -> anyhow::Error {
+pub(crate) fn error_at(name: &str, error: &ReadError) -> anyhow::Error {
     Failure::Usage(format!("{name}:{error}")).into()
 }
 
@@ -215,7 +216,7 @@ pub(super) fn nodes(topology: &NetworkFile, list: &str) -> Result<Vec<NodeId>, S
 const MAX_NAMED: usize = 20;
 
 /// Prints on standard error the assumptions about a file and its ignored parts, one line each.
-pub(super) fn say(name: &str, report: &ReadReport) {
+pub(super) fn print_report(name: &str, report: &ReadReport) {
     if report.parts > 1 && report.language != Language::BtinTopo1 {
         eprintln!("unisono: {name}: {} parts that are not connected with each other", report.parts);
     }

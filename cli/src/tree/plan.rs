@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let notes: Vec<String> = said.lines().map(str::to_owned).collect();
         super::picture::write(file, topology, group, plan, &notes)?;
     }
-    let worth = Worth::of(topology, &planned[0]);
+    let worth = Worth::compute(topology, &planned[0]);
     if args.json {
         eprint!("{said}");
         output::answer(&json(topology, &planned[0], &worth))?;

@@ -19,7 +19,7 @@ const MAX_CABLES: usize = 500_000;
 pub(super) struct Worth(Option<Vec<Simulated>>);
 
 impl Worth {
-    pub(super) fn of(topology: &NetworkFile, PlannedGroup { group, plan, .. }: &PlannedGroup) -> Self {
+    pub(super) fn compute(topology: &NetworkFile, PlannedGroup { group, plan, .. }: &PlannedGroup) -> Self {
         let network = &topology.network;
         let cables = network.links().len() + network.nodes().len();
         if group.members().len() > MAX_MEMBERS || cables > MAX_CABLES {

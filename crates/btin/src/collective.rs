@@ -79,11 +79,15 @@ fn rounds(
     let one = SimulatedBarrier { operation, data, ..*barrier };
     let simulated = simulator.run(&[one], scheme, &conditions);
     let course = &simulated.courses[0];
-    let latency = match course.each() {
+    let latency = match course.episode_times() {
         [first, .., last] if course.is_complete() => Some(last.last_release.since(first.last_arrival)),
         _ => course.latency(),
     };
-    Collective { results: course.each().iter().map(|round| round.result).collect(), latency, simulated }
+    Collective {
+        results: course.episode_times().iter().map(|round| round.result).collect(),
+        latency,
+        simulated,
+    }
 }
 
 /// A total exchange by direct messages: every node starts up n - 1 messages one after the other, each to the

@@ -1,6 +1,6 @@
 //! The protocol of a member node: it sends its arrival and repeats it until it is released. The root node of
 //! a tree that turns at a node also releases the others. Without I/O and without a clock: the caller calls
-//! [`GroupMember::again`] when its timer expires.
+//! [`GroupMember::retransmit`] when its timer expires.
 //!
 //! ```text
 //!   member:     arrive -> reduction up .. again, again .. distribution down -> released
@@ -32,7 +32,7 @@ pub struct GroupMember {
     /// At the root node: the data of all others, once their reduction has arrived.
     others: Option<u8>,
     /// The value of `others` at the start of every episode: `None`, unless the group has no other members.
-    nobody: Option<u8>,
+    others_initial: Option<u8>,
     last: Option<u8>,
 }
 
@@ -40,7 +40,16 @@ impl GroupMember {
     /// A member that has not arrived, before the first episode. For the only member of a group see
     /// [`GroupMember::alone`].
     pub fn new(group: GroupId, part: MemberRole, operation: ReductionOperator) -> Self {
-        Self { group, part, operation, episode: 0, arrived: None, others: None, nobody: None, last: None }
+        Self {
+            group,
+            part,
+            operation,
+            episode: 0,
+            arrived: None,
+            others: None,
+            others_initial: None,
+            last: None,
+        }
     }
 
     /// Sets the first episode. Registers that are set up again start with the same episode.
@@ -52,8 +61,8 @@ impl GroupMember {
     /// For a group of one member: a root node that waits for no reduction and sends no distribution.
     #[must_use]
     pub fn alone(self) -> Self {
-        let nobody = Some(self.operation.neutral());
-        Self { others: nobody, nobody, ..self }
+        let others_initial = Some(self.operation.neutral());
+        Self { others: others_initial, others_initial, ..self }
     }
 
     pub fn group(&self) -> GroupId {
@@ -122,7 +131,7 @@ impl GroupMember {
 
     /// Repeats the arrival after the caller's timer has expired. The root node repeats nothing by itself: the
     /// waiting members' repetitions make it answer.
-    pub fn again(&self, out: &mut Vec<BarrierFrame>) {
+    pub fn retransmit(&self, out: &mut Vec<BarrierFrame>) {
         if let (MemberRole::Member, Some(data)) = (self.part, self.arrived) {
             out.push(self.frame(MessageKind::Reduction, self.episode, data));
         }
@@ -133,10 +142,10 @@ impl GroupMember {
             return None;
         };
         let all = self.operation.combine(own, others);
-        if self.nobody.is_none() {
+        if self.others_initial.is_none() {
             out.push(self.frame(MessageKind::Distribution, self.episode, all));
         }
-        self.others = self.nobody;
+        self.others = self.others_initial;
         Some(self.release(all))
     }
 
@@ -166,15 +175,15 @@ mod tests {
     fn a_member_repeats_its_arrival_until_it_is_released() {
         let mut member = GroupMember::new(GROUP, MemberRole::Member, ReductionOperator::Sum);
         let mut out = Vec::new();
-        member.again(&mut out);
+        member.retransmit(&mut out);
         assert_eq!(out, [], "it has not arrived");
         assert_eq!(member.arrive(5, &mut out), None);
-        member.again(&mut out);
+        member.retransmit(&mut out);
         assert_eq!(out, [frame(MessageKind::Reduction, 0, 5); 2]);
         assert_eq!(member.take(frame(MessageKind::Distribution, 1, 0), &mut out), None, "not its episode");
         assert_eq!(member.take(frame(MessageKind::Distribution, 0, 9), &mut out), Some(9));
         assert_eq!(member.take(frame(MessageKind::Distribution, 0, 9), &mut out), None, "released once");
-        member.again(&mut out);
+        member.retransmit(&mut out);
         assert_eq!((out.len(), member.episode(), member.is_waiting()), (2, 1, false));
     }
 

@@ -12,7 +12,7 @@ pub struct Components {
 }
 
 impl Components {
-    pub fn of(network: &SwitchNetwork) -> Self {
+    pub fn new(network: &SwitchNetwork) -> Self {
         let mut part = vec![u32::MAX; network.switch_count()];
         let mut count = 0;
         let mut stack = Vec::new();
@@ -69,7 +69,7 @@ mod tests {
             vec![SwitchLink { a: end(0, 0), b: end(2, 0) }, SwitchLink { a: end(1, 0), b: end(3, 0) }];
         let nodes = vec![end(0, 1), end(1, 1), end(3, 1), end(4, 1)];
         let network = SwitchNetwork::new(vec![4; 5], links, nodes).expect("it is sound");
-        let parts = Components::of(&network);
+        let parts = Components::new(&network);
         assert_eq!(parts.count(), 3);
         let group =
             BarrierGroup::new(&network, GroupId(0), (0..4).map(NodeId).collect()).expect("they exist");

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use unisono_enforce::interposed::{Choice, Options, Patience, READY, WayName, serve};
+use unisono_enforce::interposed::{EngineDiscipline, FramePathName, Options, READY, WaitStrategy, serve};
 use unisono_linux::affinity::{CpuSet, Tid, allowed, restrict_own};
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::socket::set_congestion_control;
@@ -218,12 +218,12 @@ fn serve_here(arguments: &[String]) {
     let [way, patience, choice] = arguments else { panic!("three words") };
     let options = Options {
         device: "near".to_owned(),
-        way: if way == "tun" { WayName::Tun } else { WayName::AfXdp },
-        choice: if choice == "fifo" { Choice::Fifo } else { Choice::Fair },
+        way: if way == "tun" { FramePathName::Tun } else { FramePathName::AfXdp },
+        choice: if choice == "fifo" { EngineDiscipline::Fifo } else { EngineDiscipline::Fair },
         patience: match patience.as_str() {
-            "spin" => Patience::Spin,
-            "block" => Patience::Block,
-            _ => Patience::SpinBlock(Duration::from_micros(50)),
+            "spin" => WaitStrategy::Spin,
+            "block" => WaitStrategy::Block,
+            _ => WaitStrategy::SpinBlock(Duration::from_micros(50)),
         },
         processor: last_processor(),
         lock: None,

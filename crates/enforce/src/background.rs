@@ -4,13 +4,13 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 use unisono_linux::descriptors;
 use unisono_linux::parent_death::end_with_starter;
-use unisono_linux::process::{Family, start};
+use unisono_linux::process::{self, Family};
 use unisono_linux::undo::DirectoryLock;
 
 /// The line that the program writes on standard output once its policy holds.
 pub const READY: &str = "ready";
 
-pub(crate) enum Begun {
+pub(crate) enum StartOutcome {
     Ready,
     Ended {
         /// `None`: a signal ended it.
@@ -25,7 +25,11 @@ pub(crate) enum Begun {
 /// It works in the root directory. Until the program calls
 /// [`outlive_starter`](unisono_linux::parent_death::outlive_starter) the kernel kills it together with this
 /// process, so that an unfinished change never comes into force after its command is gone.
-pub(crate) fn begin(mut command: Command, lock: Option<&DirectoryLock>, input: &[u8]) -> io::Result<Begun> {
+pub(crate) fn start(
+    mut command: Command,
+    lock: Option<&DirectoryLock>,
+    input: &[u8],
+) -> io::Result<StartOutcome> {
     // first: the following lines keep open a descriptor that this would close
     descriptors::leave_behind(&mut command);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -34,7 +38,7 @@ pub(crate) fn begin(mut command: Command, lock: Option<&DirectoryLock>, input: &
         command.arg(format!("--lock={number}"));
     }
     end_with_starter(&mut command);
-    let mut program = start(&mut command, Vec::new(), Family::OwnSession)?;
+    let mut program = process::start(&mut command, Vec::new(), Family::OwnSession)?;
     if let Some(mut stdin) = program.stdin.take() {
         // if it has ended already, its error text is read below
         let _ = stdin.write_all(input);
@@ -44,12 +48,12 @@ pub(crate) fn begin(mut command: Command, lock: Option<&DirectoryLock>, input: &
         BufReader::new(output).read_line(&mut line)?;
     }
     if line.trim_end() == READY {
-        return Ok(Begun::Ready);
+        return Ok(StartOutcome::Ready);
     }
     let mut why = String::new();
     if let Some(errors) = program.stderr.take() {
         let _ = errors.take(1 << 16).read_to_string(&mut why);
     }
     let code = program.wait().ok().and_then(|status| status.code());
-    Ok(Begun::Ended { code, why: why.trim().trim_start_matches("unisono: ").to_owned() })
+    Ok(StartOutcome::Ended { code, why: why.trim().trim_start_matches("unisono: ").to_owned() })
 }

@@ -1,4 +1,4 @@
-//! The backends that enforce a policy of [`unisono_fairqueue`] on this host. Each is an [`EnforcingPlace`].
+//! The backends that enforce a policy of [`unisono_fairqueue`] on this host. Each is an [`Backend`].
 //!
 //! ```text
 //!   Policy --> kernel       its classes and classifiers, set over netlink; or our scheduler in the kernel
@@ -10,11 +10,13 @@
 //! A backend changes only its device or its groups, all of it or nothing. It restores the previous state on
 //! command, when a signal interrupts a change, and when the next start finds the journal of a killed process.
 //!
-//! Read first `place` (the trait of all backends), then `places` (finds the backend of a device's policy),
-//! then `journal`, then `kernel` or `interposed`. The crate does *not* schedule (see [`unisono_fairqueue`])
-//! and does not read arguments (the program does).
+//! Read first `backend` (the trait of all backends), then `backends` (finds the backend of a device's
+//! policy), then `journal`, then `kernel` or `interposed`. The crate does *not* schedule (see
+//! [`unisono_fairqueue`]) and does not read arguments (the program does).
 #![forbid(unsafe_code)]
 
+mod backend;
+pub mod backends;
 mod background;
 pub mod cpu;
 pub mod disk;
@@ -23,11 +25,9 @@ pub mod interposed;
 pub mod journal;
 pub mod kernel;
 pub mod metrics;
-mod place;
-pub mod places;
 pub mod unit;
 
+pub use backend::{Backend, BackendKind, BackendName, DeviceHook, InterruptCheck, KernelQueueName};
+pub use backends::{Recovered, recover_all, switch};
 pub use background::READY;
 pub use error::{Blame, Error};
-pub use place::{BackendName, DeviceHook, EnforcingPlace, KernelQueueName, PlaceKind, StopQuestion};
-pub use places::{Settled, settle, switch};

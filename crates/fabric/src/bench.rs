@@ -98,7 +98,7 @@ pub fn compare(
     let mut planned = 0.0;
     for variant in variants {
         let wanted = length.as_secs_f64() * 1e6;
-        let (barriers, micros) = size(wanted, |count| Ok(once(deployment, *variant, 0, count)?.0))?;
+        let (barriers, micros) = calibrate(wanted, |count| Ok(run_once(deployment, *variant, 0, count)?.0))?;
         planned += micros / 1e6 * f64::from(barriers + warm_up(barriers)) * f64::from(repetitions);
         rows.push(BenchRow { variant: *variant, runs: Vec::new(), micros: None, barriers, repeated: 0 });
     }
@@ -113,7 +113,7 @@ pub fn compare(
             let row = &mut rows[at];
             progress(BenchProgress::Run(begun, all, &row.variant));
             begun += 1;
-            let (micros, repeated) = once(deployment, row.variant, warm_up(row.barriers), row.barriers)?;
+            let (micros, repeated) = run_once(deployment, row.variant, warm_up(row.barriers), row.barriers)?;
             row.runs.push(micros);
             row.repeated += repeated;
         }
@@ -141,7 +141,7 @@ pub fn advantage(rows: &[BenchRow]) -> Option<(BenchVariant, BenchVariant, Estim
 /// The number of barriers in a run of `wanted` microseconds, and the time of one barrier. `trial` runs
 /// barriers and returns their mean time in microseconds. Because the first barriers are slower than later
 /// ones, trials go on until barriers no longer get faster; the last trial decides.
-fn size(wanted: f64, mut trial: impl FnMut(u32) -> Result<f64, Error>) -> Result<(u32, f64), Error> {
+fn calibrate(wanted: f64, mut trial: impl FnMut(u32) -> Result<f64, Error>) -> Result<(u32, f64), Error> {
     let mut micros = trial(TRIAL)?;
     let (mut done, mut spent) = (TRIAL, micros * f64::from(TRIAL));
     for _ in 1..MAX_TRIALS {
@@ -166,7 +166,7 @@ fn warm_up(barriers: u32) -> u32 {
     barriers / 20 + 2
 }
 
-fn once(
+fn run_once(
     deployment: &mut Deployment<'_>,
     variant: BenchVariant,
     warm_up: u32,
@@ -198,7 +198,7 @@ mod tests {
     fn a_run_is_sized_by_barriers_that_are_warm_however_slow_the_first_ones_were() {
         for cold in [0, 3, 10, 20] {
             for slow in [1_000.0, 10_000.0, 100_000.0] {
-                let (barriers, micros) = size(2e5, variant(cold, slow, 1_000.0)).expect("it runs");
+                let (barriers, micros) = calibrate(2e5, variant(cold, slow, 1_000.0)).expect("it runs");
                 assert!((900.0..1_300.0).contains(&micros), "{cold} barriers of {slow} us: {micros} us");
                 assert!((150..=220).contains(&barriers), "{cold} barriers of {slow} us: {barriers}");
             }
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_variant_that_is_slow_when_warm_too_gets_five_barriers() {
-        let (barriers, micros) = size(2e5, variant(2, 9e5, 3e5)).expect("it runs");
+        let (barriers, micros) = calibrate(2e5, variant(2, 9e5, 3e5)).expect("it runs");
         assert_eq!((barriers, micros), (5, 3e5));
     }
 }

@@ -73,7 +73,10 @@ impl Cables {
     }
 
     /// Reads the kernel's notifications. Returns the cables whose state has changed.
-    pub(crate) fn look(&mut self, fabric: &mut Fabric) -> Result<Vec<(DeployedCable, Carrier)>, Error> {
+    pub(crate) fn poll_changes(
+        &mut self,
+        fabric: &mut Fabric,
+    ) -> Result<Vec<(DeployedCable, Carrier)>, Error> {
         let news = self.watch.news().map_err(Error::io("hear about devices"))?;
         let known = if news.contains(&News::Missed) {
             fabric.carriers()?

@@ -6,7 +6,7 @@
 //! that are gone. A process is identified by its number and its start time, because numbers are reused.
 
 use crate::error::Error;
-use crate::grace::{self, journal};
+use crate::expedited_rcu::{self, journal};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -77,7 +77,7 @@ pub fn remove(running: RunningDeployments, only: Option<u32>) -> Result<Removed,
         match (author.lives(), running) {
             (true, RunningDeployments::Leave) => continue,
             (true, RunningDeployments::End) => {
-                end(author)?;
+                terminate(author)?;
                 removed.ended.push(author.process);
             }
             (false, _) => removed.dead.push(author.process),
@@ -89,12 +89,12 @@ pub fn remove(running: RunningDeployments, only: Option<u32>) -> Result<Removed,
         }
         let _ = journal().remove(&note); // a deployment that ended in order has removed it
     }
-    grace::calm_down().map_err(Error::io("turn /sys/kernel/rcu_expedited back"))?;
+    expedited_rcu::restore_expedited().map_err(Error::io("turn /sys/kernel/rcu_expedited back"))?;
     journal().remove_if_empty();
     Ok(removed)
 }
 
-fn end(author: Author) -> Result<(), Error> {
+fn terminate(author: Author) -> Result<(), Error> {
     let what = || format!("end the deployment of process {}", author.process);
     let Some(process) = author.hold() else { return Ok(()) }; // it has just ended
     let start = Instant::now();

@@ -23,25 +23,25 @@
 
 pub mod bench;
 pub mod cables;
-mod crew;
 mod deployment;
 pub mod diagnose;
 mod error;
+mod expedited_rcu;
 pub mod export;
 pub mod fabric;
-mod grace;
-mod homes;
+mod home_processors;
 pub mod hop;
 mod job;
 pub mod layout;
 pub mod leftovers;
 mod node;
+mod node_processes;
 pub mod orders;
 mod program;
 pub mod software;
 
-pub use deployment::{BarriersRan, CHECKED, Deployment, Endured, Repaired, Times};
+pub use deployment::{BarriersRan, Deployment, EnduranceResult, Repaired, TRACED_BARRIERS, Times};
 pub use error::Error;
-pub use homes::Homes;
+pub use home_processors::HomeProcessors;
 pub use job::BarrierJob;
 pub use program::SwitchProgram;

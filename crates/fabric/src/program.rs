@@ -44,7 +44,7 @@ impl SwitchProgram {
 
     /// Loads a program that was compiled before.
     pub fn load_object(network: &SwitchNetwork, object: &[u8]) -> Result<Self, Error> {
-        fits(network)?;
+        check_size(network)?;
         let switches = network.switch_count() as u32;
         let nodes = network.nodes().len() as u32;
         let map = |name, size, elements: u32| {
@@ -70,12 +70,12 @@ impl SwitchProgram {
             let place = [end.switch.0.to_ne_bytes(), u32::from(end.port.0).to_ne_bytes()].concat();
             program.places.write(node, &place).map_err(Error::io("write where a node is"))?;
         }
-        program.find_ways(network)?;
+        program.update_routes(network)?;
         Ok(program)
     }
 
     /// Computes the shortest routes of a network and writes them for the switches.
-    pub fn find_ways(&self, network: &SwitchNetwork) -> Result<(), Error> {
+    pub fn update_routes(&self, network: &SwitchNetwork) -> Result<(), Error> {
         for target in network.switches() {
             // A switch stores whole packets, so that routes need no rule about turns to be free of deadlocks.
             let routes = RouteTree::shortest(network, target);
@@ -151,7 +151,7 @@ impl SwitchProgram {
     }
 }
 
-pub(crate) fn fits(network: &SwitchNetwork) -> Result<(), Error> {
+pub(crate) fn check_size(network: &SwitchNetwork) -> Result<(), Error> {
     let switches = network.switch_count();
     if switches > MAX_SWITCHES || (switches as u64).pow(2) > MAX_ROUTES {
         return Err(Error::Input(format!(

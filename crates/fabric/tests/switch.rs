@@ -8,7 +8,7 @@ use unisono_btin::switch::cases::{self, SwitchCase};
 use unisono_btin::{BarrierFrame, Dropped, End, FrameOutcome, NodeId, Port, SwitchId, SwitchNetwork};
 use unisono_fabric::fabric::{Fabric, HARDWARE, NODE_DEVICE};
 use unisono_fabric::layout::{BARRIER, RegisterSetup};
-use unisono_fabric::{Error, Homes, SwitchProgram};
+use unisono_fabric::{Error, HomeProcessors, SwitchProgram};
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::packet::PacketSocket;
 
@@ -27,7 +27,7 @@ impl Bench {
         let nodes = (0..PORTS).map(|port| End { switch: SWITCH, port: Port(port) }).collect();
         let network = SwitchNetwork::new(vec![PORTS], vec![], nodes).expect("it is sound");
         let program = SwitchProgram::load(&network)?;
-        let mut fabric = Fabric::new(&network, &Homes::default())?;
+        let mut fabric = Fabric::new(&network, &HomeProcessors::default())?;
         if by_filters {
             fabric.attach_by_filters(&network, &program)?;
         } else {

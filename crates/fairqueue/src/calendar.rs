@@ -18,7 +18,7 @@
 //!
 //! Reference: Brown, "Calendar queues" (CACM 1988).
 
-use crate::few::TaggedSlot;
+use crate::packed_queue::TaggedSlot;
 use crate::ring::PageRing;
 use crate::wheel::Wheel;
 

@@ -43,7 +43,7 @@ impl Deadlines {
     }
 
     /// Counts a packet of a flow that has left.
-    pub(crate) fn left(&mut self, flow: u32) {
+    pub(crate) fn departed(&mut self, flow: u32) {
         if let Some((_, packets)) = self.flows.get_mut(&flow) {
             *packets -= 1;
             if *packets == 0 {

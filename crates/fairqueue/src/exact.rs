@@ -13,9 +13,9 @@
 
 use crate::discipline::{Backlog, Discipline, EnqueueError};
 use crate::hierarchy::{ClassId, Hierarchy};
-use crate::lines::{PacketLine, PacketLines};
 use crate::natural::Natural;
 use crate::packet::Packet;
+use crate::packet_queues::{PacketQueue, PacketQueues};
 use crate::scheduler::Scheduler;
 use crate::weight::{Weight, whole};
 use unisono_linux::clock::Nanos;
@@ -43,13 +43,13 @@ struct ExactClass {
     now: Natural,
     /// The greatest finish tag of its children.
     last_finish: Natural,
-    line: PacketLine,
+    queue: PacketQueue,
 }
 
 pub struct Exact<T> {
     hierarchy: Hierarchy,
     classes: Vec<ExactClass>,
-    lines: PacketLines<T>,
+    queues: PacketQueues<T>,
     /// The leaf in service, and the length of its packet in bytes.
     in_service: Option<(usize, u32)>,
     /// Counts how many times any class has begun to wait.
@@ -59,7 +59,7 @@ pub struct Exact<T> {
 
 impl<T> Exact<T> {
     pub fn new(hierarchy: Hierarchy) -> Self {
-        let mut lines = PacketLines::new();
+        let mut queues = PacketQueues::new();
         let mut classes: Vec<ExactClass> = hierarchy
             .classes()
             .map(|(_, class)| ExactClass {
@@ -70,7 +70,7 @@ impl<T> Exact<T> {
                 since: None,
                 now: Natural::default(),
                 last_finish: Natural::default(),
-                line: lines.line(class.order),
+                queue: queues.queue(class.order),
             })
             .collect();
         for (_, class) in hierarchy.classes() {
@@ -83,7 +83,7 @@ impl<T> Exact<T> {
             }
         }
         let waiting = Backlog::default();
-        Self { hierarchy, classes, lines, in_service: None, entered: 0, waiting }
+        Self { hierarchy, classes, queues, in_service: None, entered: 0, waiting }
     }
 
     /// Inserts a class among its waiting siblings.
@@ -112,7 +112,7 @@ impl<T> Discipline<T> for Exact<T> {
         }
         self.waiting += Backlog { packets: 1, bytes: u64::from(length) };
         let mut at = class.index();
-        self.lines.push(&mut self.classes[at].line, packet);
+        self.queues.push(&mut self.classes[at].queue, packet);
         while at != 0 && !self.classes[at].busy {
             let parent = self.classes[at].parent;
             let start = self.classes[parent].now.clone().max(self.classes[at].tag.clone());
@@ -124,7 +124,7 @@ impl<T> Discipline<T> for Exact<T> {
 
     fn finish(&mut self, _now: Nanos) {
         let Some((leaf, length)) = self.in_service.take() else { return };
-        let (mut at, mut more) = (leaf, !self.classes[leaf].line.is_empty());
+        let (mut at, mut more) = (leaf, !self.classes[leaf].queue.is_empty());
         while at != 0 {
             let class = &mut self.classes[at];
             let parent = class.parent;
@@ -152,12 +152,12 @@ impl<T> Discipline<T> for Exact<T> {
             self.classes[next].since = None;
             at = next;
         }
-        let packet = self.lines.detach(&mut self.classes[at].line)?;
-        let length = self.lines.length(packet);
+        let packet = self.queues.detach(&mut self.classes[at].queue)?;
+        let length = self.queues.length(packet);
         self.in_service = Some((at, length));
         self.waiting.packets -= 1;
         self.waiting.bytes -= u64::from(length);
-        Some((ClassId(u32::try_from(at).ok()?), self.lines.take(packet)))
+        Some((ClassId(u32::try_from(at).ok()?), self.queues.take(packet)))
     }
 
     fn dropped(&mut self) -> Option<(ClassId, Packet<T>)> {

@@ -199,7 +199,7 @@ impl Hierarchy {
     pub(crate) fn scale(&self, id: ClassId) -> WeightScale {
         let weights: Vec<Weight> =
             self.class(id).children.iter().map(|child| self.class(*child).weight).collect();
-        WeightScale::of(&weights)
+        WeightScale::from_weights(&weights)
     }
 
     /// Whether a class has no children. The root of a tree without any other class is a leaf.
@@ -213,7 +213,7 @@ impl Hierarchy {
         let mut costs = vec![1; self.classes.len()];
         for class in &self.classes {
             let weights: Vec<Weight> = class.children.iter().map(|child| self.class(*child).weight).collect();
-            for (child, cost) in class.children.iter().zip(WeightScale::of(&weights).costs) {
+            for (child, cost) in class.children.iter().zip(WeightScale::from_weights(&weights).costs) {
                 costs[child.index()] = cost;
             }
         }

@@ -17,20 +17,20 @@
 #![forbid(unsafe_code)]
 
 pub mod bounds;
+mod buffer_limits;
 mod calendar;
 mod cello;
 mod deadlines;
 mod discipline;
 mod exact;
-mod few;
 mod fifo;
 mod hierarchy;
-mod limits;
-mod lines;
 mod live;
 mod natural;
 mod pace;
+mod packed_queue;
 mod packet;
+mod packet_queues;
 mod policy;
 mod processor;
 mod ring;

@@ -12,12 +12,12 @@ pub(crate) struct Natural {
 
 impl From<u64> for Natural {
     fn from(value: u64) -> Self {
-        Self::of(vec![value])
+        Self::from_digits(vec![value])
     }
 }
 
 impl Natural {
-    fn of(mut digits: Vec<u64>) -> Self {
+    fn from_digits(mut digits: Vec<u64>) -> Self {
         while digits.last() == Some(&0) {
             digits.pop();
         }
@@ -34,7 +34,7 @@ impl Natural {
             carry = over || more;
         }
         digits.push(u64::from(carry));
-        Self::of(digits)
+        Self::from_digits(digits)
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
@@ -46,7 +46,7 @@ impl Natural {
             carry = product >> 64;
         }
         digits.push(carry as u64);
-        Self::of(digits)
+        Self::from_digits(digits)
     }
 
     /// The quotient and the remainder; the divisor must not be 0.
@@ -58,7 +58,7 @@ impl Natural {
             *quotient = (value / u128::from(divisor)) as u64;
             rest = value % u128::from(divisor);
         }
-        (Self::of(digits), rest as u64)
+        (Self::from_digits(digits), rest as u64)
     }
 
     /// The least common multiple with a number that is not 0.
@@ -93,7 +93,7 @@ mod tests {
         prop::collection::vec(digit, 0..5).prop_map(|digits| {
             let zero = BigUint::default();
             let big = digits.iter().rev().fold(zero, |number, digit| (number << 64) + BigUint::from(*digit));
-            (Natural::of(digits), big)
+            (Natural::from_digits(digits), big)
         })
     }
 

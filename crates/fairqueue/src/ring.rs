@@ -5,7 +5,7 @@
 //! page is empty, because a processor could not predict it. For this purpose an empty list ends in a link of
 //! its own (number 0) that may be written to. Nothing is allocated once the ring is made.
 
-use crate::few::TaggedSlot;
+use crate::packed_queue::TaggedSlot;
 
 #[derive(Clone, Copy, Debug)]
 struct PageLink {

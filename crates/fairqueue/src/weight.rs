@@ -84,7 +84,7 @@ pub(crate) struct WeightScale {
 }
 
 impl WeightScale {
-    pub(crate) fn of(weights: &[Weight]) -> Self {
+    pub(crate) fn from_weights(weights: &[Weight]) -> Self {
         let exact = exact_costs(weights);
         let costs = exact.clone().unwrap_or_else(|| {
             let least = weights.iter().map(|weight| weight.to_f64()).fold(f64::INFINITY, f64::min);
@@ -146,22 +146,24 @@ mod tests {
 
     #[test]
     fn a_byte_costs_whole_numbers_in_inverse_proportion() {
-        assert_eq!(WeightScale::of(&weights(&["60", "30", "10"])).costs, [1, 2, 6]);
-        assert_eq!(WeightScale::of(&weights(&["0.5", "1.5", "2"])).costs, [12, 4, 3]);
-        assert_eq!(WeightScale::of(&weights(&["7"])).costs, [1]);
+        assert_eq!(WeightScale::from_weights(&weights(&["60", "30", "10"])).costs, [1, 2, 6]);
+        assert_eq!(WeightScale::from_weights(&weights(&["0.5", "1.5", "2"])).costs, [12, 4, 3]);
+        assert_eq!(WeightScale::from_weights(&weights(&["7"])).costs, [1]);
     }
 
     #[test]
     fn weights_without_a_small_common_unit_are_rounded_and_say_so() {
         let odd = weights(&["999999937", "999999929", "999999893", "999999883", "1"]);
-        let scale = WeightScale::of(&odd);
+        let scale = WeightScale::from_weights(&odd);
         assert!(!scale.exact);
         let unit = odd[0].to_f64() * scale.costs[0] as f64;
         for (weight, cost) in odd.iter().zip(&scale.costs) {
             let off = weight.to_f64() * *cost as f64 / unit - 1.0;
             assert!(off.abs() < 0.01, "{weight}: {off}");
         }
-        let near = WeightScale::of(&weights(&["999983", "1000003", "999979", "999961", "999959", "999953"]));
+        let near = WeightScale::from_weights(&weights(&[
+            "999983", "1000003", "999979", "999961", "999959", "999953",
+        ]));
         assert!(!near.exact);
         assert!(near.costs.iter().all(|cost| *cost > MAX_COST / 2));
     }

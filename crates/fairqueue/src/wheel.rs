@@ -13,7 +13,7 @@
 //! Cost: an entry moves down at most once a level, in practice once or twice. A bucket is a chain of chunks
 //! of adjacent entries, so that moving it down reads neighboring memory instead of one class after the other.
 //! All chunks that can be needed are allocated in the beginning. Not for few entries: a level takes half a
-//! kilobyte (see `few.rs`).
+//! kilobyte (see `packed_queue.rs`).
 //!
 //! Reference: Ahuja, Mehlhorn, Orlin, Tarjan, "Faster algorithms for the shortest path problem" (radix
 //! heaps).

@@ -10,7 +10,7 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use unisono_enforce::kernel::Kernel;
-use unisono_enforce::{EnforcingPlace as _, Error};
+use unisono_enforce::{Backend as _, Error};
 use unisono_host_tests::hosts::Hosts;
 use unisono_host_tests::{Skipped, TestOutcome, groups, host_tests, program};
 use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, hierarchies};
@@ -50,7 +50,7 @@ fn packets_find_their_class_by_port_address_protocol_and_priority() -> TestOutco
         let got = packets(&mut kernel, "address", || datagrams("[fd77::1]:0", "[fd77::2]:9", 0));
         assert!(got >= 10, "by IPv6: {got}");
     }
-    kernel.clear().expect("it is there");
+    kernel.remove().expect("it is there");
     Ok(())
 }
 
@@ -64,7 +64,7 @@ fn all_fragments_of_a_large_datagram_are_of_the_class_of_its_port() -> TestOutco
         }
     });
     assert_eq!(got, 15, "three fragments each");
-    kernel.clear().expect("it is there");
+    kernel.remove().expect("it is there");
     Ok(())
 }
 
@@ -93,7 +93,7 @@ fn packets_find_their_class_by_control_group_and_those_below_it_too() -> TestOut
             packets(&mut kernel, "theirs", || send(&path(&below))),
             packets(&mut kernel, "port", || send(&path(&hierarchy.top()))),
         ];
-        kernel.clear().expect("it is there");
+        kernel.remove().expect("it is there");
         counts
     });
     below.remove().expect("nobody is in it");
@@ -121,7 +121,7 @@ fn a_control_group_that_is_not_there_is_named_with_its_place_and_nothing_changes
 
 fn a_control_group_of_version_1_alone_is_refused_with_what_to_do() -> TestOutcome {
     let _hosts = on_a_host()?;
-    drop(apply(THREE)?.clear()); // or skip
+    drop(apply(THREE)?.remove()); // or skip
     let all = hierarchies().expect("mounts can be read");
     let (Some(first), Some(_)) = (
         CgroupHierarchy::of_version(&all, CgroupVersion::V1),
@@ -199,7 +199,7 @@ fn flows_of_a_class_take_turns_where_the_kernel_can_and_show_says_so() -> TestOu
     let (looks, said) = (seen(), show());
     if !looks.contains("fq_codel") {
         assert!(said.contains("flows wait together inside of every class"), "{said}");
-        kernel.clear().expect("it is there");
+        kernel.remove().expect("it is there");
         return Err(Skipped::because("this kernel has no fq_codel (CONFIG_NET_SCH_FQ_CODEL)"));
     }
     assert!(looks.contains(" ecn") && looks.contains("pfifo"), "{looks}");
@@ -209,7 +209,7 @@ fn flows_of_a_class_take_turns_where_the_kernel_can_and_show_says_so() -> TestOu
     );
     kernel.apply(&policy(THREE)).expect("the kernel can");
     assert!(show().contains("inside of every class (fq_codel)"));
-    kernel.clear().expect("it is there");
+    kernel.remove().expect("it is there");
     Ok(())
 }
 
@@ -234,7 +234,7 @@ fn three_busy_classes_get_about_their_shares_and_no_more_than_the_link() -> Test
     assert!(shares[0] > shares[1] && shares[1] > shares[2], "{shares:?}");
     assert!(all < 103e6, "{all} bits a second");
     assert!(class(&reading.0, "gold").bytes > class(&before, "gold").bytes);
-    kernel.clear().expect("it is there");
+    kernel.remove().expect("it is there");
     Ok(())
 }
 
@@ -249,7 +249,7 @@ fn a_ceiling_holds_while_all_others_are_idle() -> TestOutcome {
         kernel.live().expect("a policy holds").paces(&begin)
     });
     assert!((5e6..21e6).contains(&paces[1].rate), "{paces:?}");
-    kernel.clear().expect("it is there");
+    kernel.remove().expect("it is there");
     Ok(())
 }
 
@@ -286,7 +286,7 @@ fn the_ceiling_of_an_inner_class_holds_while_all_its_children_are_flooded() -> T
     let rate = sent / ((after.at_ns - before.at_ns) as f64 / 1e9);
     // the time is read a moment after the bytes; the parts of the link would have been 33.3 Mbit/s
     assert!(rate < 30.5e6, "{rate} bits a second");
-    kernel.clear().expect("it is there");
+    kernel.remove().expect("it is there");
     Ok(())
 }
 
@@ -349,7 +349,7 @@ fn nothing_but_the_device_is_touched() -> TestOutcome {
     assert!(before.contains("10.77.0.1") && before.contains("qdisc"), "{before}");
     let mut kernel = apply(THREE)?;
     assert_eq!(around(), before, "while it holds");
-    kernel.clear().expect("it is there");
+    kernel.remove().expect("it is there");
     assert_eq!(around(), before, "afterwards");
     Ok(())
 }
@@ -367,7 +367,7 @@ fn what_others_have_set_up_is_not_replaced_and_what_they_replace_stays() -> Test
     tc(&["qdisc", "del", "dev", DEVICE, "root"]);
     let mut kernel = apply(THREE)?;
     tc(&["qdisc", "replace", "dev", DEVICE, "root", "handle", "9:", "pfifo", "limit", "5"]);
-    kernel.clear().expect("the rest goes");
+    kernel.remove().expect("the rest goes");
     assert!(kernel.notes()[0].contains("somebody else has replaced"), "{:?}", kernel.notes());
     assert!(seen().contains("limit 5p"), "{}", seen());
     assert!(!journal().exists());
@@ -398,7 +398,7 @@ fn processor_weights_are_set_and_put_back() -> TestOutcome {
         kernel.apply(&policy(THREE)).expect("the kernel can");
         let none = read();
         kernel.apply(&policy(&text)).expect("the kernel can");
-        kernel.clear().expect("it is there");
+        kernel.remove().expect("it is there");
         (three, half, none, read())
     });
     group.remove().expect("nobody is in it");

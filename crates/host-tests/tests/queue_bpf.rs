@@ -13,7 +13,7 @@ use unisono_enforce::kernel::discipline::{
     supported,
 };
 use unisono_enforce::kernel::{FairQueue, Kernel};
-use unisono_enforce::{EnforcingPlace as _, places};
+use unisono_enforce::{Backend as _, backends};
 use unisono_fairqueue::{
     ClassId, ClassSpec, Discipline as _, Hierarchy, Limit, Overflow, Packet, Policy, Rate, Scheduler,
 };
@@ -425,11 +425,11 @@ fn a_policy_holds_by_our_scheduler_in_the_kernel_and_goes_without_a_trace() -> T
         "and the policy before still holds"
     );
     assert_eq!(
-        places::of(&LinkSide::out("near")).expect("it is known").live().expect("it holds").backend,
-        FairQueue::NAME
+        backends::in_force(&LinkSide::out("near")).expect("it is known").live().expect("it holds").backend,
+        FairQueue::BPF_BACKEND
     );
 
-    place.clear().expect("it goes");
+    place.remove().expect("it goes");
     let left = qdisc::of_device(&mut cable.netlink, NEAR).expect("a list");
     assert!(left.iter().all(|qdisc| qdisc.handle == 0), "{left:?}");
     assert!(place.live().is_err(), "nothing holds any more");
@@ -466,7 +466,7 @@ fn a_flow_beside_a_bulk_one_in_a_class_of_the_kernel_does_not_wait_for_all_of_it
         }
         let is_early = kind == "fq_codel";
         assert!(found && (before < BULK / 2) == is_early, "{how}: {before} of {BULK} before the small one");
-        place.clear().expect("it goes");
+        place.remove().expect("it goes");
     }
     let left = qdisc::of_device(&mut cable.netlink, NEAR).expect("a list");
     assert!(left.iter().all(|qdisc| qdisc.handle == 0), "{left:?}");
@@ -507,7 +507,7 @@ fn another_policy_is_applied_without_losing_what_waits() -> TestOutcome {
     arrived.sort_unstable();
     assert_eq!(arrived, (0..30).collect::<Vec<_>>());
     assert_eq!(waiting(&mut place, "mail"), None);
-    place.clear().expect("it goes");
+    place.remove().expect("it goes");
     Ok(())
 }
 
@@ -523,13 +523,13 @@ fn a_change_that_is_stopped_or_killed_leaves_what_was_there() -> TestOutcome {
     };
     let stopped_at = |time: u32, text: &str| {
         let mut asked = 0;
-        let mut place = FairQueue::new("near").until(move || {
+        let mut place = FairQueue::new("near").with_interrupt_check(move || {
             asked += 1;
             (asked == time).then(|| "a test".to_owned())
         });
         place.apply(&policy(text)).map(drop).map_err(|error| error.to_string())
     };
-    let journal = Journal::of("near").expect("/proc is there");
+    let journal = Journal::for_device("near").expect("/proc is there");
     for time in [1, 2] {
         let error = stopped_at(time, POLICY).expect_err("it is stopped");
         assert!(error.contains("is as it was"), "{error}");

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use unisono_enforce::kernel::Kernel;
-use unisono_enforce::{EnforcingPlace as _, Error};
+use unisono_enforce::{Backend as _, Error};
 use unisono_host_tests::{TestOutcome, host_tests, program};
 use unisono_linux::affinity::Tid;
 use unisono_linux::network_namespace::NetworkNamespace;
@@ -21,8 +21,9 @@ use unisono_linux::process::{PidFd, Signal};
 fn stopped_after(steps: usize, text: &str) -> bool {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
-    let mut kernel = Kernel::new(DEVICE)
-        .until(move || (count.fetch_add(1, Ordering::Relaxed) >= steps).then(|| "a test".to_owned()));
+    let mut kernel = Kernel::new(DEVICE).with_interrupt_check(move || {
+        (count.fetch_add(1, Ordering::Relaxed) >= steps).then(|| "a test".to_owned())
+    });
     match kernel.apply(&policy(text)) {
         Ok(()) => false,
         Err(Error::Stopped { .. }) => true,
@@ -55,7 +56,7 @@ fn a_change_that_is_stopped_anywhere_leaves_what_was_there() -> TestOutcome {
         }
         assert!(steps > 8, "only {steps} steps");
         let mut kernel = Kernel::new(DEVICE);
-        kernel.clear().expect("it is there");
+        kernel.remove().expect("it is there");
         assert!(kernel.notes().is_empty(), "{:?}", kernel.notes());
         assert_eq!(seen(), before);
     }
@@ -89,7 +90,7 @@ fn a_second_policy_that_is_stopped_anywhere_leaves_the_first() -> TestOutcome {
         5,
         "none is left over"
     );
-    kernel.clear().expect("it is there");
+    kernel.remove().expect("it is there");
     assert!(!seen().contains("htb"));
     Ok(())
 }
@@ -105,7 +106,7 @@ fn other_weights_change_the_classes_that_are_there_and_they_count_on() -> TestOu
     assert!(class(&after, "gold").packets >= class(&before, "gold").packets, "it has begun again");
     assert!((class(&after, "gold").guarantee - 3e8 / 7.0).abs() < 1.0);
     assert!(seen().contains("rate 42857Kbit") || seen().contains("rate 42.857"), "{}", seen());
-    kernel.clear().expect("it is there");
+    kernel.remove().expect("it is there");
     Ok(())
 }
 
@@ -158,7 +159,7 @@ fn another_policy_is_applied_without_losing_what_waits() -> TestOutcome {
                 assert_eq!(packet[0], number, "in their order");
             }
         }
-        kernel.clear().expect("it is there");
+        kernel.remove().expect("it is there");
     }
     Ok(())
 }
@@ -187,7 +188,7 @@ fn many() -> String {
 
 fn whatever_kills_a_change_the_next_command_puts_back_what_was_there() -> TestOutcome {
     let _hosts = on_a_host()?;
-    drop(apply(THREE)?.clear());
+    drop(apply(THREE)?.remove());
     let status = Command::new("tc")
         .args(["qdisc", "add", "dev", DEVICE, "root", "handle", "77:", "pfifo", "limit", "7"])
         .status();
@@ -224,7 +225,7 @@ fn whatever_kills_a_change_the_next_command_puts_back_what_was_there() -> TestOu
 
 fn a_signal_during_a_change_puts_back_what_was_there() -> TestOutcome {
     let _hosts = on_a_host()?;
-    drop(apply(THREE)?.clear());
+    drop(apply(THREE)?.remove());
     let before = seen();
     let many = file(&many());
     let mut stopped = 0;

@@ -30,7 +30,7 @@ fn refused(arguments: &[&str], why: &str) {
 }
 
 fn journal(direction: TrafficDirection) -> Journal {
-    Journal::of_side(&LinkSide { device: DEVICE.to_owned(), direction }).expect("proc is mounted")
+    Journal::for_side(&LinkSide { device: DEVICE.to_owned(), direction }).expect("proc is mounted")
 }
 
 fn show(options: &[&str]) -> Value {

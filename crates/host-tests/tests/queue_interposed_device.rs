@@ -5,7 +5,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
-use unisono_enforce::EnforcingPlace as _;
+use unisono_enforce::Backend as _;
 use unisono_enforce::interposed::Interposed;
 use unisono_host_tests::hosts::{Hosts, ip};
 use unisono_host_tests::{TestOutcome, host_tests, program};
@@ -114,7 +114,7 @@ fn the_queue_of_a_device_that_is_removed_ends_and_leaves_no_journal() -> TestOut
         let place = QueueUnderTest::new(POLICY)?;
         place.apply(way)?;
         let (guard, worker) = place.processes();
-        let journal = unisono_enforce::journal::Journal::of(DEVICE).expect("proc is mounted");
+        let journal = unisono_enforce::journal::Journal::for_device(DEVICE).expect("proc is mounted");
         ip(&["-n", place.hosts.name(0), "link", "del", DEVICE]).expect("ip can");
         // who became its parent may take its time to ask how it ended
         while journal.path().exists() || !is_gone(guard) || !is_gone(worker) {

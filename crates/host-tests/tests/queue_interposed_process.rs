@@ -91,7 +91,7 @@ fn an_answer_comes_beside_hundreds_who_connect_and_ask_nothing() -> TestOutcome 
     let place = QueueUnderTest::new(POLICY)?;
     place.apply("tun")?;
     place.enter(0);
-    let journal = unisono_enforce::journal::Journal::of(DEVICE).expect("proc is mounted");
+    let journal = unisono_enforce::journal::Journal::for_device(DEVICE).expect("proc is mounted");
     let socket = journal.path().with_extension("socket");
     let idle: Vec<UnixStream> =
         (0..600).map(|_| UnixStream::connect(&socket).expect("somebody listens")).collect();

@@ -31,7 +31,7 @@ fn files() -> Vec<String> {
 
 /// The processes of the queue: the one that looks after it, and the one that frames pass through.
 fn processes() -> [u32; 2] {
-    let journal = Journal::of(DEVICE).expect("proc is mounted");
+    let journal = Journal::for_device(DEVICE).expect("proc is mounted");
     let record = journal.read::<serde_json::Value>().expect("sound").expect("a policy holds");
     let children = format!("/proc/{0}/task/{0}/children", record.author.process);
     let worker = fs::read_to_string(children).expect("it runs").trim().parse().expect("it has one child");

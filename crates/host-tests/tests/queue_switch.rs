@@ -9,8 +9,8 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
+use unisono_enforce::backends;
 use unisono_enforce::journal::{Journal, LinkSide};
-use unisono_enforce::places;
 use unisono_host_tests::processes::text;
 use unisono_host_tests::{TestOutcome, host_tests, program, require};
 
@@ -19,17 +19,17 @@ const KERNEL: [&str; 2] = ["--backend", "kernel"];
 const AF_XDP: [&str; 6] = ["--backend", "interposed", "--way", "af-xdp", "--wait", "block"];
 
 fn in_force() -> &'static str {
-    places::of(&LinkSide::out(DEVICE)).expect("a policy holds").kind().name
+    backends::in_force(&LinkSide::out(DEVICE)).expect("a policy holds").kind().name
 }
 
 /// What the journal says of how a queue works, or of the classes of the kernel.
 fn before() -> serde_json::Value {
-    let journal = Journal::of(DEVICE).expect("proc is mounted");
+    let journal = Journal::for_device(DEVICE).expect("proc is mounted");
     journal.read::<serde_json::Value>().expect("it is sound").expect("a policy holds").before
 }
 
 fn no_journal_is_aside() {
-    let journal = Journal::of(DEVICE).expect("proc is mounted");
+    let journal = Journal::for_device(DEVICE).expect("proc is mounted");
     assert!(!journal.path().with_extension("aside").exists());
 }
 
@@ -63,7 +63,8 @@ fn another_way_is_taken_and_what_is_not_asked_for_stays() -> TestOutcome {
     let untouched = looks();
     applied(&policy, &AF_XDP)?;
     let with_af_xdp = before()["options"].clone();
-    let guard = || Journal::of(DEVICE).expect("proc is mounted").read::<serde_json::Value>().expect("sound");
+    let guard =
+        || Journal::for_device(DEVICE).expect("proc is mounted").read::<serde_json::Value>().expect("sound");
     let held = guard().map(|record| record.author.process);
     // neither asks for anything else
     applied(&policy, &[])?;
@@ -107,7 +108,8 @@ fn a_place_that_cannot_begin_leaves_the_one_before_in_force_and_both_are_said() 
     applied(&policy, &KERNEL)?;
     let with_classes = looks();
     // the name of the queue's own device is taken
-    let index = Journal::of(DEVICE).expect("proc is mounted").path().file_stem().map(|stem| stem.to_owned());
+    let index =
+        Journal::for_device(DEVICE).expect("proc is mounted").path().file_stem().map(|stem| stem.to_owned());
     let index = index.and_then(|stem| Some(stem.to_str()?.rsplit_once('-')?.1.to_owned())).expect("a number");
     let taken = format!("unisono{index}");
     let ip = |words: &[&str]| assert!(Command::new("ip").args(words).status().expect("ip starts").success());

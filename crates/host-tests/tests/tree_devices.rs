@@ -82,7 +82,7 @@ fn barriers_hold_in_both_ways_to_turn_and_registers_are_released() -> TestOutcom
     for position in 0..jobs.len() {
         let ran = deployment.barriers(&[position], run(300)).expect("nobody is missing");
         assert_eq!((ran.moments.len(), ran.moments[&NodeId(0)].len()), (8, 300));
-        assert!(ran.nobody_left_early(), "job {position}");
+        assert!(ran.is_synchronized(), "job {position}");
     }
     assert_eq!(deployment.release().expect("switches answer"), 8, "four switches, two groups");
     for switch in network.switches() {
@@ -103,11 +103,11 @@ fn groups_that_share_members_and_switches_do_not_disturb_each_other() -> TestOut
     let mut deployment = deploy(&network, &jobs)?;
     let ran = deployment.barriers(&[0, 1, 2, 3], run(200)).expect("nobody is missing");
     assert!(ran.moments.values().all(|member| member.len() == 200));
-    assert!(ran.nobody_left_early(), "in its own group");
+    assert!(ran.is_synchronized(), "in its own group");
     // those of group 2 alone wait for each other and for nobody else
     let ran = deployment.barriers(&[1], run(50)).expect("nobody is missing");
     assert_eq!(ran.moments.len(), 4);
-    assert!(ran.nobody_left_early());
+    assert!(ran.is_synchronized());
     Ok(())
 }
 
@@ -123,7 +123,7 @@ fn a_single_member_waits_for_nobody_and_a_root_switch_with_one_member_serves_all
         for together in [&[0][..], &[1], &[0, 1]] {
             let ran = deployment.barriers(together, run(200)).expect("nobody is missing");
             assert!(ran.moments.values().all(|member| member.len() == 200), "{turn:?} {together:?}");
-            assert!(ran.nobody_left_early(), "{turn:?} {together:?}");
+            assert!(ran.is_synchronized(), "{turn:?} {together:?}");
         }
         assert_eq!(deployment.release().expect("switches answer"), 4);
     }
@@ -142,7 +142,7 @@ fn lost_frames_are_sent_again_and_barriers_still_hold() -> TestOutcome {
     deployment.program().lose_one_in(20).expect("a setting");
     for position in 0..jobs.len() {
         let ran = deployment.barriers(&[position], run(40)).expect("nobody is missing");
-        assert!(ran.nobody_left_early());
+        assert!(ran.is_synchronized());
         assert!(ran.repeated > 0, "one frame of twenty was lost");
     }
     let counters = deployment.program().counters().expect("counters");
@@ -162,7 +162,7 @@ fn software_barriers_cross_the_same_switches() -> TestOutcome {
         [SoftwareAlgorithm::Central, SoftwareAlgorithm::Tree(2), SoftwareAlgorithm::Dissemination]
     {
         let ran = deployment.software(algorithm, 0, run(100)).expect("nobody is missing");
-        assert!(ran.nobody_left_early(), "{algorithm}");
+        assert!(ran.is_synchronized(), "{algorithm}");
     }
     Ok(())
 }
@@ -204,17 +204,17 @@ fn a_cable_that_is_pulled_is_named_at_once_and_barriers_go_on_without_it() -> Te
     far.wait().expect("it ends");
     assert!(matches!(error, Error::Cable(_)), "{error}");
     assert_eq!(error.to_string(), "link 0 between switch 0 (port 0) and switch 1 (port 1) is down");
-    let repaired = deployment.begin_again(&[]).expect("the ring is still connected");
+    let repaired = deployment.set_up_again(&[]).expect("the ring is still connected");
     assert_eq!((repaired.registers, repaired.roots), (4, 0), "the root stays");
     assert_eq!(deployment.without(), [0]);
-    assert!(deployment.barriers(&[0], run(20)).expect("nobody is missing").nobody_left_early());
+    assert!(deployment.barriers(&[0], run(20)).expect("nobody is missing").is_synchronized());
     // plugged in again it is used again, next time
     inside(&mut deployment, 1, "ip link set p1 up").wait().expect("it ends");
     until("the kernel has said that link 0 is back", || {
-        deployment.begin_again(&[]).expect("everything is connected");
+        deployment.set_up_again(&[]).expect("everything is connected");
         deployment.without().is_empty()
     });
-    assert!(deployment.barriers(&[0], run(20)).expect("nobody is missing").nobody_left_early());
+    assert!(deployment.barriers(&[0], run(20)).expect("nobody is missing").is_synchronized());
     // and a device that is gone is a cable that is gone
     inside(&mut deployment, 0, "ip link delete p0").wait().expect("it ends");
     let error = deployment.barriers(&[0], run(10)).expect_err("link 0 is gone");
@@ -237,14 +237,14 @@ fn a_cable_that_nothing_replaces_is_waited_for_and_named_when_patience_ends() ->
     let mut near = inside(&mut deployment, 0, "sleep 0.5; ip link set p0 up");
     let mut far = inside(&mut deployment, 1, "sleep 0.5; ip link set p0 up");
     let ran = deployment.barriers(&[0], run(10)).expect("the cable comes back");
-    assert!(ran.repeated > 0 && ran.nobody_left_early());
+    assert!(ran.repeated > 0 && ran.is_synchronized());
     near.wait().and_then(|_| far.wait()).expect("they end");
 
     let short = BarrierRun { stuck_after: 1_000, ..run(10) };
     inside(&mut deployment, 1, "ip link set p3 down").wait().expect("it ends");
     let error = deployment.barriers(&[0], short).expect_err("node 3 is cut off").to_string();
     assert!(error.ends_with("the cable between node 3 and switch 1 (port 3) is down"), "{error}");
-    let error = deployment.begin_again(&[]).expect_err("it still is").to_string();
+    let error = deployment.set_up_again(&[]).expect_err("it still is").to_string();
     assert!(error.ends_with("is down, and there is no other"), "{error}");
     drop(deployment);
     let name = "link 0 between switch 0 (port 0) and switch 1 (port 0)";
@@ -263,9 +263,9 @@ fn a_cable_that_loses_what_is_sent_is_named_from_the_registers() -> TestOutcome 
     let short = BarrierRun { stuck_after: 1_000, ..run(10) };
     let error = deployment.barriers(&[0], short).expect_err("link 0 loses").to_string();
     assert!(error.contains("link 0 between switch 0 and switch 1 loses what is sent"), "{error}");
-    let repaired = deployment.begin_again(&[0]).expect("the ring is still connected");
+    let repaired = deployment.set_up_again(&[0]).expect("the ring is still connected");
     assert_eq!((repaired.registers, repaired.roots), (4, 0), "the root stays");
-    assert!(deployment.barriers(&[0], run(20)).expect("nobody is missing").nobody_left_early());
+    assert!(deployment.barriers(&[0], run(20)).expect("nobody is missing").is_synchronized());
     Ok(())
 }
 
@@ -293,7 +293,7 @@ fn a_network_of_the_paper_comes_up_and_synchronizes() -> TestOutcome {
     let jobs =
         [BarrierJob { group: groups[0].clone(), turn: TurnPoint::AtNode, operation: ReductionOperator::Or }];
     let mut deployment = deploy(&network, &jobs)?;
-    assert!(deployment.barriers(&[0], run(20)).expect("nobody is missing").nobody_left_early());
+    assert!(deployment.barriers(&[0], run(20)).expect("nobody is missing").is_synchronized());
     members_are_at_home(&mut deployment, &groups[0]);
     Ok(())
 }

@@ -36,7 +36,7 @@ pub fn help(say: impl Fn(&str)) -> Result<u8, Error> {
             "the launcher is of another version ({why}); install the same unisono on all hosts"
         ))
     }) {
-        Ok(order) => obey(&order, say),
+        Ok(order) => run_order(&order, say),
         Err(error) => Err(error),
     };
     let done = match done {
@@ -54,7 +54,7 @@ pub fn help(say: impl Fn(&str)) -> Result<u8, Error> {
     })
 }
 
-fn obey(order: &HelperOrder, say: impl Fn(&str)) -> Result<JobSummary, Error> {
+fn run_order(order: &HelperOrder, say: impl Fn(&str)) -> Result<JobSummary, Error> {
     let directory = &order.directory;
     std::env::set_current_dir(directory).map_err(|error| {
         let directory = directory.to_string_lossy();
@@ -67,30 +67,30 @@ fn obey(order: &HelperOrder, say: impl Fn(&str)) -> Result<JobSummary, Error> {
     supervise(options, ("rank", names), Console::Framed, say, |job| {
         let bind = job.start(options, part)?;
         let input = job.take_standard_input();
-        listen(input).map_err(Error::system("start a thread"))?;
+        spawn_input_threads(input).map_err(Error::system("start a thread"))?;
         Ok((bind, part.first))
     })
 }
 
 /// Starts the threads that follow the launcher's orders from now on. They end with the process.
-fn listen(input: Option<ChildStdin>) -> io::Result<()> {
+fn spawn_input_threads(input: Option<ChildStdin>) -> io::Result<()> {
     let (pieces, waiting) = channel();
-    thread::Builder::new().name("input".into()).spawn(move || feed(input, &waiting))?;
+    thread::Builder::new().name("input".into()).spawn(move || write_input(input, &waiting))?;
     thread::Builder::new().name("launcher".into()).spawn(move || {
-        follow(&mut io::stdin(), &pieces);
-        end_everything();
+        read_orders(&mut io::stdin(), &pieces);
+        kill_ranks();
     })?;
     Ok(())
 }
 
-fn follow(launcher: &mut impl Read, pieces: &Sender<Vec<u8>>) {
+fn read_orders(launcher: &mut impl Read, pieces: &Sender<Vec<u8>>) {
     while let Ok(Some((kind, bytes))) = frame::read(launcher) {
         match (kind, bytes.first()) {
             // a rank that has closed its standard input loses further input
             (INPUT, _) => drop(pieces.send(bytes)),
             (SIGNAL, Some(number)) => {
                 let is = |signal: &Signal| signal.number() == i32::from(*number);
-                Signal::FROM_OUTSIDE.into_iter().find(is).map_or_else(end_everything, tell_myself);
+                Signal::FROM_OUTSIDE.into_iter().find(is).map_or_else(kill_ranks, signal_self);
             }
             _ => {}
         }
@@ -98,21 +98,21 @@ fn follow(launcher: &mut impl Read, pieces: &Sender<Vec<u8>>) {
 }
 
 /// Sends the signal to this process, whose loop receives it as if it came from outside.
-fn tell_myself(signal: Signal) {
+fn signal_self(signal: Signal) {
     if let Ok(myself) = PinnedProcess::own() {
-        // ourselves: nobody may forbid it
+        // a process may always send signals to itself
         let _ = myself.send(signal);
     }
 }
 
 /// Kills the ranks: the first signal is passed on to them, and the second kills them. The two signals differ,
 /// because pending signals of one kind merge.
-fn end_everything() {
-    tell_myself(Signal::Terminate);
-    tell_myself(Signal::Interrupt);
+fn kill_ranks() {
+    signal_self(Signal::Terminate);
+    signal_self(Signal::Interrupt);
 }
 
-fn feed(mut input: Option<ChildStdin>, pieces: &Receiver<Vec<u8>>) {
+fn write_input(mut input: Option<ChildStdin>, pieces: &Receiver<Vec<u8>>) {
     for piece in pieces {
         if piece.is_empty() || input.as_mut().is_some_and(|input| input.write_all(&piece).is_err()) {
             input = None;

@@ -113,7 +113,7 @@ impl FromStr for LaunchCommand {
 
 impl LaunchCommand {
     /// The words that run `command` on a host.
-    pub(crate) fn words(&self, host: &HostRanks, command: &[OsString]) -> Vec<OsString> {
+    pub(crate) fn expand(&self, host: &HostRanks, command: &[OsString]) -> Vec<OsString> {
         let mut words = Vec::new();
         for word in &self.words {
             if word == "{args}" {
@@ -160,7 +160,7 @@ mod tests {
         let command = ["/opt/my tools/unisono".into(), "run".into()];
         let words = |text: &str| {
             let launch: LaunchCommand = text.parse().expect("a launch command");
-            launch.words(&host, &command).join(" ".as_ref()).into_string().expect("text")
+            launch.expand(&host, &command).join(" ".as_ref()).into_string().expect("text")
         };
         assert_eq!(words("ssh"), "ssh -T -o BatchMode=yes b '/opt/my tools/unisono' run");
         assert!(words("srun").contains("--cpus-per-task=3 --overlap --nodelist=b /opt/my tools/unisono run"));

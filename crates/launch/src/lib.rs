@@ -16,8 +16,8 @@
 //! - *Groups.* Each rank leads a process group, so a signal to a rank also reaches the processes that the
 //!   rank started. Each signal arrives once: the terminal's keys reach only the launcher, which passes them
 //!   on.
-//! - *Ending* ([`ending`]) is a state machine without processes in it: the first rank that fails decides the
-//!   exit code; the others get a grace period, then SIGTERM, then SIGKILL.
+//! - *Ending* ([`termination`]) is a state machine without processes in it: the first rank that fails decides
+//!   the exit code; the others get a grace period, then SIGTERM, then SIGKILL.
 //! - *The launcher's own end*, even by SIGKILL, ends the ranks: the kernel sees to that
 //!   ([`unisono_linux::parent_death`]).
 //! - *Placement* ([`placement`]): each rank is bound to a processor if there are enough.
@@ -30,7 +30,6 @@
 //! ranks, allocate hosts, or talk to the ranks after the start.
 #![forbid(unsafe_code)]
 
-pub mod ending;
 mod error;
 mod frame;
 mod helper;
@@ -45,8 +44,8 @@ mod sink;
 mod standard_input;
 mod summary;
 mod supervise;
+pub mod termination;
 
-pub use ending::How;
 pub use error::Error;
 pub use helper::help;
 pub use hosts::{HostRanks, LaunchCommand};
@@ -55,3 +54,4 @@ pub use order::{Options, WindowTable};
 pub use placement::Bind;
 pub use summary::{JobSummary, RankSummary};
 pub use supervise::{Across, run, run_across};
+pub use termination::ExitOutcome;

@@ -1,12 +1,12 @@
 //! A rank: a process, its process group, its two pipes.
 
-use crate::ending::How;
 use crate::error::Error;
 use crate::hosts::HostRanks;
 use crate::lines::{LinePrefixer, Prefix};
 use crate::order::{HelperOrder, JobPart, RemotePart, WindowTable};
 use crate::remote::Remote;
 use crate::standard_input::{self, InputSource};
+use crate::termination::ExitOutcome;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
@@ -42,7 +42,7 @@ pub(crate) struct RankProcess {
     pub(crate) cpu: Option<usize>,
     pub(crate) started: Instant,
     /// Set when the process has ended: how it ended, and after what time.
-    pub(crate) ended: Option<(How, Duration)>,
+    pub(crate) ended: Option<(ExitOutcome, Duration)>,
     /// Standard output, standard error.
     pub(crate) streams: [Stream; 2],
     /// Set if this is the launch command of a host and not a rank.
@@ -63,7 +63,7 @@ impl RankProcess {
             .env(environment::RANK, rank.to_string())
             .env(environment::SIZE, size.to_string())
             .env(environment::KEY, &part.key)
-            .stdin(standard_input::of(
+            .stdin(standard_input::stdio_for(
                 rank,
                 if part.remote.is_some() { InputSource::Launcher } else { InputSource::Own },
             ))
@@ -141,9 +141,9 @@ impl RankProcess {
 
     /// Sends a signal to the rank and its descendants, or to all ranks of the host. It is no error if they
     /// have ended.
-    pub(crate) fn tell(&self, signal: Signal) {
+    pub(crate) fn relay_signal(&self, signal: Signal) {
         match &self.remote {
-            Some(remote) => remote.tell(signal),
+            Some(remote) => remote.send_signal(signal),
             None => self.signal(signal),
         }
     }
@@ -154,13 +154,13 @@ impl RankProcess {
     }
 
     /// Waits for the process if it has ended by now, and returns how it ended.
-    pub(crate) fn collect(&mut self) -> io::Result<Option<How>> {
+    pub(crate) fn collect(&mut self) -> io::Result<Option<ExitOutcome>> {
         if self.ended.is_some() {
             return Ok(None);
         }
         let Some(status) = self.child.try_wait()? else { return Ok(None) };
-        let how = How::of(status);
-        let how = self.remote.as_ref().map_or(how, |remote| remote.how(how));
+        let how = ExitOutcome::from_status(status);
+        let how = self.remote.as_ref().map_or(how, |remote| remote.outcome(how));
         self.ended = Some((how, self.started.elapsed()));
         Ok(Some(how))
     }

@@ -1,13 +1,13 @@
 //! A host of a job on several hosts, from the launcher's side: the process of the launch command, and the
 //! frames to and from it.
 
-use crate::ending::How;
 use crate::error::Error;
 use crate::frame::{self, Decoder, INPUT, ORDER, SIGNAL};
 use crate::hosts::HostRanks;
 use crate::order::{HelperEnd, HelperOrder};
 use crate::standard_input;
 use crate::summary::JobSummary;
+use crate::termination::ExitOutcome;
 use std::process::ChildStdin;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,7 +30,7 @@ pub(crate) struct Remote {
     pub(crate) done: Option<HelperEnd>,
 }
 
-fn say(pipe: &Pipe, kind: u8, bytes: &[u8]) -> bool {
+fn send_frame(pipe: &Pipe, kind: u8, bytes: &[u8]) -> bool {
     // No code panics while it holds the lock. A helper that is gone is noticed when its launch command ends.
     let mut pipe = pipe.lock().unwrap_or_else(PoisonError::into_inner);
     pipe.as_mut().is_some_and(|pipe| frame::write(pipe, kind, bytes).is_ok())
@@ -50,7 +50,7 @@ impl Remote {
         let (first, shared) = (order.part.first == 0, Arc::clone(&pipe));
         // in a thread: a long order could fill the pipe before the launch command has reached the host
         let run = move || {
-            if say(&shared, ORDER, &bytes) && first {
+            if send_frame(&shared, ORDER, &bytes) && first {
                 pass_on_input(&shared, &may_go_on);
             }
         };
@@ -60,12 +60,12 @@ impl Remote {
     }
 
     /// Has the helper send its ranks a signal.
-    pub(crate) fn tell(&self, signal: Signal) {
-        say(&self.pipe, SIGNAL, &[signal.number().cast_unsigned().to_le_bytes()[0]]);
+    pub(crate) fn send_signal(&self, signal: Signal) {
+        send_frame(&self.pipe, SIGNAL, &[signal.number().cast_unsigned().to_le_bytes()[0]]);
     }
 
     /// The helper has passed on a piece of standard input.
-    pub(crate) fn taken(&self) {
+    pub(crate) fn input_taken(&self) {
         if let Some(taken) = &self.taken {
             // the thread that sends the input ends with the input
             let _ = taken.send(());
@@ -73,12 +73,12 @@ impl Remote {
     }
 
     /// How the host's ranks ended, given how the launch command ended.
-    pub(crate) fn how(&self, launch: How) -> How {
+    pub(crate) fn outcome(&self, launch: ExitOutcome) -> ExitOutcome {
         match (&self.done, launch) {
-            (Some(HelperEnd::Ended(summary)), _) => How::Exited(summary.exit_code.into()),
-            (Some(HelperEnd::Refused { code, .. }), _) => How::Exited((*code).into()),
-            (None, How::Exited(code)) => How::LostByExit(code),
-            (None, How::Signalled(signal)) => How::LostBySignal(signal),
+            (Some(HelperEnd::Ended(summary)), _) => ExitOutcome::Exited(summary.exit_code.into()),
+            (Some(HelperEnd::Refused { code, .. }), _) => ExitOutcome::Exited((*code).into()),
+            (None, ExitOutcome::Exited(code)) => ExitOutcome::LostByExit(code),
+            (None, ExitOutcome::Signalled(signal)) => ExitOutcome::LostBySignal(signal),
             (None, lost) => lost,
         }
     }
@@ -94,8 +94,8 @@ impl Remote {
 
 fn pass_on_input(pipe: &Pipe, may_go_on: &Receiver<()>) {
     standard_input::read_all(|piece| {
-        let sent = say(pipe, INPUT, piece) && may_go_on.recv().is_ok();
+        let sent = send_frame(pipe, INPUT, piece) && may_go_on.recv().is_ok();
         if sent { Ok(()) } else { Err(std::io::ErrorKind::BrokenPipe.into()) }
     });
-    say(pipe, INPUT, &[]);
+    send_frame(pipe, INPUT, &[]);
 }

@@ -6,10 +6,10 @@
 //! that another process sends to the caller are passed on.
 //!
 //! Cost: a pidfd for each program; the caller sleeps in poll(2). When not to use: for a single program,
-//! [`become_it`]. Reference: signal(7).
+//! [`exec`]. Reference: signal(7).
 
-use crate::ending::How;
 use crate::error::Error;
+use crate::termination::ExitOutcome;
 use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
@@ -31,7 +31,7 @@ pub struct Companion {
 struct StartedProgram {
     child: Child,
     process: PinnedProcess,
-    ended: Option<How>,
+    ended: Option<ExitOutcome>,
 }
 
 impl Drop for StartedProgram {
@@ -49,7 +49,7 @@ impl Drop for StartedProgram {
 ///
 /// The calling thread must outlive the programs, and no other thread should have been started before.
 /// [`Error::Program`]: a program could not be started; programs that were started are killed.
-pub fn run(programs: &[Companion], say: impl Fn(&str)) -> Result<Vec<(usize, How)>, Error> {
+pub fn run(programs: &[Companion], say: impl Fn(&str)) -> Result<Vec<(usize, ExitOutcome)>, Error> {
     let signals = SignalFd::new(&Signal::FROM_OUTSIDE).map_err(Error::system("receive signals"))?;
     let allowed = affinity::allowed(Tid::SELF).map_err(Error::system("read which processors may be used"))?;
     let mut running = Vec::new();
@@ -66,10 +66,10 @@ pub fn run(programs: &[Companion], say: impl Fn(&str)) -> Result<Vec<(usize, How
         }
         for (index, one) in running.iter_mut().enumerate().filter(|(_, one)| one.ended.is_none()) {
             let status = one.child.try_wait().map_err(Error::system("wait for a program"))?;
-            let Some(how) = status.map(How::of) else { continue };
+            let Some(how) = status.map(ExitOutcome::from_status) else { continue };
             one.ended = Some(how);
             ended.push((index, how));
-            if how.failed() {
+            if how.is_failure() {
                 say(&format!("{} {how}", programs[index].command[0].to_string_lossy()));
             }
         }
@@ -79,7 +79,7 @@ pub fn run(programs: &[Companion], say: impl Fn(&str)) -> Result<Vec<(usize, How
 
 /// Becomes the program: it takes over this process's number, signals and end. It may use all processors that
 /// this process may use. Returns only if the program cannot be started.
-pub fn become_it(program: &Companion) -> Error {
+pub fn exec(program: &Companion) -> Error {
     match program.start() {
         Ok((mut command, doing)) => Error::start(Path::new(&program.command[0]), doing)(command.exec()),
         Err(error) => error,
@@ -138,7 +138,10 @@ mod tests {
     fn the_programs_end_by_themselves_each_with_its_environment_and_the_first_to_fail_comes_first() {
         let programs = [shell("sleep 0.3; kill -TERM $$"), shell("exit $CODE"), shell("sleep 0.1")];
         let ended = run(&programs, |_| {}).expect("a shell is on every Linux");
-        assert_eq!(ended, [(1, How::Exited(7)), (2, How::Exited(0)), (0, How::Signalled(15))]);
+        assert_eq!(
+            ended,
+            [(1, ExitOutcome::Exited(7)), (2, ExitOutcome::Exited(0)), (0, ExitOutcome::Signalled(15))]
+        );
     }
 
     #[test]
@@ -157,7 +160,7 @@ mod tests {
         let last = CpuSet::single(all.iter().next_back().expect("some processor"));
         let script = format!("test \"$(taskset -cp $$ | sed 's/.*: //')\" = {last}");
         let ended = run(&[Companion { cpus: last, ..shell(&script) }], |_| {}).expect("it starts");
-        assert_eq!(ended, [(0, How::Exited(0))]);
+        assert_eq!(ended, [(0, ExitOutcome::Exited(0))]);
         assert_eq!(affinity::allowed(Tid::SELF).expect("own affinity"), all, "ours are as before");
     }
 }

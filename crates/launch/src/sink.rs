@@ -34,7 +34,7 @@ impl OutputSink {
     }
 
     /// Passes on a piece, or keeps it. Only call it if there is room.
-    pub(crate) fn pass(&mut self, piece: Vec<u8>) {
+    pub(crate) fn push(&mut self, piece: Vec<u8>) {
         if piece.is_empty() {
             return;
         }
@@ -125,7 +125,7 @@ mod tests {
         let to = Shared::default();
         let mut sink = OutputSink::new(to.clone()).expect("a thread");
         for number in 0..1000 {
-            sink.pass(format!("{number} ").into_bytes());
+            sink.push(format!("{number} ").into_bytes());
         }
         finish(sink);
         let expected: String = (0..1000).map(|number| format!("{number} ")).collect();
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn a_reader_that_is_gone_is_noticed() {
         let mut sink = OutputSink::new(Gone).expect("a thread");
-        sink.pass(b"x".to_vec());
+        sink.push(b"x".to_vec());
         let start = Instant::now();
         while !sink.is_closed() {
             assert!(start.elapsed() < Duration::from_secs(30), "never noticed");

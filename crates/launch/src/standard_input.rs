@@ -26,7 +26,7 @@ pub(crate) enum InputSource {
 }
 
 /// The standard input of a rank.
-pub(crate) fn of(rank: usize, source: InputSource) -> Stdio {
+pub(crate) fn stdio_for(rank: usize, source: InputSource) -> Stdio {
     match rank {
         0 if source == InputSource::Launcher => Stdio::piped(),
         0 if stdin().is_terminal() => Stdio::piped(),

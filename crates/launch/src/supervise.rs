@@ -1,6 +1,5 @@
 //! The launcher's loop: one poll(2), and the handling of its events.
 
-use crate::ending::{Action, Ending, How};
 use crate::error::Error;
 use crate::frame::{self, Framed};
 use crate::hosts::{self, HostRanks, LaunchCommand};
@@ -9,6 +8,7 @@ use crate::rank::{Assignment, RankProcess};
 use crate::remote::Remote;
 use crate::sink::OutputSink;
 use crate::summary::{JobSummary, RankSummary};
+use crate::termination::{Action, ExitOutcome, Termination};
 use std::ffi::OsString;
 use std::io::{stderr, stdout};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -106,27 +106,28 @@ pub(crate) fn supervise(
     let sinks = sinks(console)?;
     let mut job = StartedJob { ranks: Vec::new(), sinks, start: Instant::now(), input: None, kill_at: None };
     let (bind, first) = begin(&mut job)?;
-    let mut ending = Ending::new(word, names, options.grace, options.limit);
+    let mut termination = Termination::new(word, names, options.grace, options.limit);
     let mut told = false;
-    while !ending.is_over() {
-        let actions = job.turn(&mut ending, &signals).map_err(Error::system("watch the ranks"))?;
+    while !termination.is_over() {
+        let actions =
+            job.wait_and_handle(&mut termination, &signals).map_err(Error::system("watch the ranks"))?;
         for action in actions {
             match action {
-                Action::Say(text) => say(&text),
-                Action::Tell(signal) => job.tell(signal, options.grace),
+                Action::Print(text) => say(&text),
+                Action::Signal(signal) => job.signal_all(signal, options.grace),
             }
         }
-        if console == Console::Framed && !told && ending.first_failure().is_some() {
+        if console == Console::Framed && !told && termination.first_failure().is_some() {
             told = true;
             // the thread that reads from the launcher notices if the launcher is gone
-            let _ = frame::write(&mut stdout().lock(), frame::FAILED, &[ending.code()]);
+            let _ = frame::write(&mut stdout().lock(), frame::FAILED, &[termination.code()]);
         }
     }
     // also ends processes that the ranks left behind
-    job.ranks.iter().for_each(|rank| rank.tell(Signal::Kill));
+    job.ranks.iter().for_each(|rank| rank.relay_signal(Signal::Kill));
     let seconds = job.start.elapsed().as_secs_f64();
     job.finish_output(&signals);
-    Ok(job.summary(options, &ending, (bind, first), seconds))
+    Ok(job.summary(options, &termination, (bind, first), seconds))
 }
 
 fn sinks(console: Console) -> Result<[OutputSink; 2], Error> {
@@ -189,24 +190,28 @@ impl StartedJob {
             let part = JobPart { first, size: options.ranks, key: key.clone(), remote };
             let options = Options { ranks: host.ranks, limit: None, ..options.clone() };
             let order = HelperOrder { directory: directory.clone().into_os_string(), options, part };
-            let words = across.launch.words(host, &across.helper);
+            let words = across.launch.expand(host, &across.helper);
             self.ranks.push(RankProcess::launch(&words, host, &order)?);
             first += host.ranks;
         }
         Ok(())
     }
 
-    fn tell(&mut self, signal: Signal, grace: Duration) {
+    fn signal_all(&mut self, signal: Signal, grace: Duration) {
         if signal == Signal::Kill {
             self.kill_at.get_or_insert(Instant::now() + grace);
         }
-        self.ranks.iter().filter(|rank| rank.ended.is_none()).for_each(|rank| rank.tell(signal));
+        self.ranks.iter().filter(|rank| rank.ended.is_none()).for_each(|rank| rank.relay_signal(signal));
     }
 
     /// Waits until an event comes, passes output on, and returns the actions for the other events.
-    fn turn(&mut self, ending: &mut Ending, signals: &SignalFd) -> std::io::Result<Vec<Action>> {
+    fn wait_and_handle(
+        &mut self,
+        termination: &mut Termination,
+        signals: &SignalFd,
+    ) -> std::io::Result<Vec<Action>> {
         let room = self.sinks.each_mut().map(OutputSink::has_room);
-        let patience = ending.next_moment().map(|moment| moment.saturating_sub(self.start.elapsed()));
+        let patience = termination.next_deadline().map(|moment| moment.saturating_sub(self.start.elapsed()));
         // poll counts whole milliseconds; round up, so as not to wake too early
         let patience = patience.map(|patience| patience + Duration::from_millis(1));
         let kill = self.kill_at.map(|moment| moment.saturating_duration_since(Instant::now()));
@@ -224,9 +229,9 @@ impl StartedJob {
         let mut actions = Vec::new();
         for (what, _) in watched.into_iter().zip(ready).filter(|(_, ready)| *ready) {
             match what {
-                Watched::Signals => actions.extend(self.signal(ending, signals)),
-                Watched::End(rank) => actions.extend(self.ended(ending, rank)?),
-                Watched::Output(rank, stream) => actions.extend(self.output(ending, rank, stream)),
+                Watched::Signals => actions.extend(self.signal(termination, signals)),
+                Watched::End(rank) => actions.extend(self.ended(termination, rank)?),
+                Watched::Output(rank, stream) => actions.extend(self.output(termination, rank, stream)),
             }
         }
         if self.kill_at.is_some_and(|moment| Instant::now() >= moment) {
@@ -234,8 +239,8 @@ impl StartedJob {
             let launched = self.ranks.iter().filter(|rank| rank.ended.is_none() && rank.remote.is_some());
             launched.for_each(|rank| rank.signal(Signal::Kill));
         }
-        if !ending.is_over() {
-            actions.extend(ending.passed(self.start.elapsed()));
+        if !termination.is_over() {
+            actions.extend(termination.on_timeout(self.start.elapsed()));
         }
         Ok(actions)
     }
@@ -251,14 +256,14 @@ impl StartedJob {
         watched.iter().map(descriptor).collect()
     }
 
-    fn signal(&self, ending: &mut Ending, signals: &SignalFd) -> Vec<Action> {
+    fn signal(&self, termination: &mut Termination, signals: &SignalFd) -> Vec<Action> {
         match signals.next() {
             None => Vec::new(),
             Some((Signal::Suspend, _)) => {
                 self.suspend();
                 Vec::new()
             }
-            Some((signal, _)) => ending.signalled(signal),
+            Some((signal, _)) => termination.on_signal(signal),
         }
     }
 
@@ -266,72 +271,80 @@ impl StartedJob {
     /// running.
     fn suspend(&self) {
         let here = || self.ranks.iter().filter(|rank| rank.ended.is_none() && rank.remote.is_none());
-        here().for_each(|rank| rank.tell(Signal::Stop));
+        here().for_each(|rank| rank.relay_signal(Signal::Stop));
         if let Ok(myself) = PinnedProcess::own() {
-            // ourselves: nobody may forbid it
+            // a process may always send signals to itself
             let _ = myself.send(Signal::Stop);
         }
-        here().for_each(|rank| rank.tell(Signal::Continue));
+        here().for_each(|rank| rank.relay_signal(Signal::Continue));
     }
 
-    fn ended(&mut self, ending: &mut Ending, rank: usize) -> std::io::Result<Vec<Action>> {
+    fn ended(&mut self, termination: &mut Termination, rank: usize) -> std::io::Result<Vec<Action>> {
         let mut buffer = vec![0; READ];
         // the rank's last output comes before the launcher's message about its end
         let mut actions = Vec::new();
         for stream in 0..2 {
             let out = self.ranks[rank].streams[stream].take_what_is_there(&mut buffer);
-            actions.extend(self.pass(ending, rank, stream, out));
+            actions.extend(self.forward_output(termination, rank, stream, out));
         }
         let process = &mut self.ranks[rank];
         let Some(how) = process.collect()? else { return Ok(actions) };
         let number = process.child.id();
         if let Some(remote) = &mut process.remote {
             match &remote.done {
-                None => self.sinks[1].pass(remote.decoder.finish()),
+                None => self.sinks[1].push(remote.decoder.finish()),
                 Some(HelperEnd::Refused { problem, .. }) => {
-                    actions.push(Action::Say(format!("host {}: {problem}", remote.host.name)));
+                    actions.push(Action::Print(format!("host {}: {problem}", remote.host.name)));
                 }
                 Some(HelperEnd::Ended(_)) => {}
             }
         }
-        actions.extend(ending.ended(self.start.elapsed(), rank, number, how));
-        if let (How::LostByExit(_) | How::LostBySignal(_), Some(remote)) = (how, &self.ranks[rank].remote) {
-            actions.push(Action::Say(format!("the launch command was: {}", remote.command)));
+        actions.extend(termination.on_exit(self.start.elapsed(), rank, number, how));
+        if let (ExitOutcome::LostByExit(_) | ExitOutcome::LostBySignal(_), Some(remote)) =
+            (how, &self.ranks[rank].remote)
+        {
+            actions.push(Action::Print(format!("the launch command was: {}", remote.command)));
         }
         Ok(actions)
     }
 
-    fn output(&mut self, ending: &mut Ending, rank: usize, stream: usize) -> Vec<Action> {
+    fn output(&mut self, termination: &mut Termination, rank: usize, stream: usize) -> Vec<Action> {
         let mut buffer = vec![0; READ];
         let source = &mut self.ranks[rank].streams[stream];
         let out = source.read(&mut buffer);
         if self.sinks[stream].is_closed() {
             source.pipe = None;
         }
-        self.pass(ending, rank, stream, out)
+        self.forward_output(termination, rank, stream, out)
     }
 
     /// Passes on a rank's output, or handles a helper's frames.
-    fn pass(&mut self, ending: &mut Ending, rank: usize, stream: usize, out: Vec<u8>) -> Vec<Action> {
+    fn forward_output(
+        &mut self,
+        termination: &mut Termination,
+        rank: usize,
+        stream: usize,
+        out: Vec<u8>,
+    ) -> Vec<Action> {
         let Some(remote) = self.ranks[rank].remote.as_mut().filter(|_| stream == 0) else {
-            self.sinks[stream].pass(out);
+            self.sinks[stream].push(out);
             return Vec::new();
         };
         let mut actions = Vec::new();
         for (kind, bytes) in remote.decoder.feed(&out) {
             match kind {
-                frame::OUTPUT => self.sinks[0].pass(bytes),
-                frame::ERRORS => self.sinks[1].pass(bytes),
-                frame::TAKEN => remote.taken(),
+                frame::OUTPUT => self.sinks[0].push(bytes),
+                frame::ERRORS => self.sinks[1].push(bytes),
+                frame::TAKEN => remote.input_taken(),
                 frame::FAILED => {
                     let code = i32::from(bytes.first().copied().unwrap_or(1));
-                    ending.failed(self.start.elapsed(), rank, How::Exited(code));
+                    termination.on_failure(self.start.elapsed(), rank, ExitOutcome::Exited(code));
                 }
                 frame::DONE => match serde_json::from_slice(&bytes) {
                     Ok(done) => remote.done = Some(done),
                     Err(error) => {
                         let host = &remote.host.name;
-                        actions.push(Action::Say(format!(
+                        actions.push(Action::Print(format!(
                             "host {host} has another version of unisono: {error}"
                         )));
                     }
@@ -347,7 +360,7 @@ impl StartedJob {
         let mut buffer = vec![0; READ];
         for rank in &mut self.ranks {
             for (stream, sink) in rank.streams.iter_mut().zip(&mut self.sinks) {
-                sink.pass(stream.drain(&mut buffer));
+                sink.push(stream.drain(&mut buffer));
             }
         }
         let [out, err] = &mut self.sinks;
@@ -362,31 +375,31 @@ impl StartedJob {
     fn summary(
         &self,
         options: &Options,
-        ending: &Ending,
+        termination: &Termination,
         (bind, first): (&'static str, usize),
         seconds: f64,
     ) -> JobSummary {
         if self.ranks.iter().any(|rank| rank.remote.is_some()) {
-            return self.summary_across(options, ending, seconds);
+            return self.summary_across(options, termination, seconds);
         }
         let rank = |(number, rank): (usize, &RankProcess)| {
-            let (how, time) = rank.ended.unwrap_or((How::Signalled(0), Duration::ZERO));
+            let (how, time) = rank.ended.unwrap_or((ExitOutcome::Signalled(0), Duration::ZERO));
             RankSummary {
                 rank: first + number,
                 host: None,
                 process: rank.child.id(),
                 cpu: rank.cpu,
-                exit_code: if let How::Exited(code) = how { Some(code) } else { None },
-                signal: if let How::Signalled(signal) = how { Some(signal) } else { None },
+                exit_code: if let ExitOutcome::Exited(code) = how { Some(code) } else { None },
+                signal: if let ExitOutcome::Signalled(signal) = how { Some(signal) } else { None },
                 seconds: time.as_secs_f64(),
             }
         };
         JobSummary {
             command: options.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             size: options.ranks,
-            exit_code: ending.code(),
-            first_failure: ending.first_failure().map(|number| first + number),
-            timed_out: ending.timed_out(),
+            exit_code: termination.code(),
+            first_failure: termination.first_failure().map(|number| first + number),
+            timed_out: termination.timed_out(),
             bind: bind.to_owned(),
             seconds,
             ranks: self.ranks.iter().enumerate().map(rank).collect(),
@@ -394,20 +407,21 @@ impl StartedJob {
     }
 
     /// Merges the summaries of the hosts. For a lost host it is unknown how the ranks ended.
-    fn summary_across(&self, options: &Options, ending: &Ending, seconds: f64) -> JobSummary {
+    fn summary_across(&self, options: &Options, termination: &Termination, seconds: f64) -> JobSummary {
         let hosts = || self.ranks.iter().filter_map(|process| process.remote.as_ref());
         let summaries = || hosts().filter_map(|remote| Some((remote, remote.summary()?)));
         let of = |(remote, summary): (&Remote, &JobSummary)| -> Vec<RankSummary> {
             let host = Some(remote.host.name.clone());
             summary.ranks.iter().map(|rank| RankSummary { host: host.clone(), ..rank.clone() }).collect()
         };
-        let first = ending.first_failure().and_then(|number| hosts().nth(number)?.summary()?.first_failure);
+        let first =
+            termination.first_failure().and_then(|number| hosts().nth(number)?.summary()?.first_failure);
         JobSummary {
             command: options.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             size: options.ranks,
-            exit_code: ending.code(),
+            exit_code: termination.code(),
             first_failure: first,
-            timed_out: ending.timed_out(),
+            timed_out: termination.timed_out(),
             bind: summaries().next().map_or_else(|| "none".to_owned(), |(_, summary)| summary.bind.clone()),
             seconds,
             ranks: summaries().flat_map(of).collect(),
@@ -428,7 +442,7 @@ enum Watched {
 impl Drop for StartedJob {
     fn drop(&mut self) {
         for rank in self.ranks.iter_mut().filter(|rank| rank.ended.is_none()) {
-            rank.tell(Signal::Kill);
+            rank.relay_signal(Signal::Kill);
             rank.signal(Signal::Kill);
             let _ = rank.child.wait();
         }

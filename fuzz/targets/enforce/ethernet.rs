@@ -21,7 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(Frame::Ip(shorter)) = parse(&bytes[..bytes.len() / 2]) {
         assert_eq!(whole, Ok(Frame::Ip(shorter)));
     }
-    let mut classifier = Classifier::new(Named::of(&POLICY).expect("a few"));
+    let mut classifier = Classifier::new(Named::from_policy(&POLICY).expect("a few"));
     if let Ok(class) = classifier.class(&POLICY, bytes) {
         assert!(POLICY.hierarchy.is_leaf(class));
     }

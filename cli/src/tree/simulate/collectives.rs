@@ -71,7 +71,7 @@ fn name(operation: ReductionOperator) -> &'static str {
 }
 
 /// The result in words: `63`, `5 values`, or that members got different ones.
-fn told(row: &CollectiveRow) -> String {
+fn describe(row: &CollectiveRow) -> String {
     match row.told[..] {
         [] => "nothing".to_owned(),
         [one] => one.map_or_else(|| "not the same".to_owned(), |value| value.to_string()),
@@ -90,7 +90,7 @@ pub(super) fn text(rows: &[CollectiveRow]) -> String {
     );
     for row in rows {
         let (a, b, c) = (us(row.btin), us(row.btin_turn), us(row.messages));
-        let _ = write!(out, "\n{:<16} {a:>12} {b:>14} {c:>16}  {}", row.name, told(row));
+        let _ = write!(out, "\n{:<16} {a:>12} {b:>14} {c:>16}  {}", row.name, describe(row));
     }
     out
 }

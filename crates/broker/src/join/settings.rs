@@ -91,7 +91,7 @@ impl JoinSettings {
     /// # Errors
     /// The file is not valid.
     pub fn parse(text: &str) -> Result<Self, JoinSettingsError> {
-        let at = |start| Position::of(text, start);
+        let at = |start| Position::at_offset(text, start);
         let written: WrittenJoin = toml::from_str(text).map_err(|error| JoinSettingsError {
             at: at(error.span().map_or(0, |span| span.start)),
             what: error.message().to_owned(),

@@ -19,12 +19,12 @@ pub struct PermissionsError {
 }
 
 fn wrong<T>(text: &str, place: &Spanned<T>, what: impl Into<String>) -> PermissionsError {
-    PermissionsError { at: Position::of(text, place.span().start), what: what.into() }
+    PermissionsError { at: Position::at_offset(text, place.span().start), what: what.into() }
 }
 
 fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, PermissionsError> {
     toml::from_str(text).map_err(|error| PermissionsError {
-        at: Position::of(text, error.span().map_or(0, |span| span.start)),
+        at: Position::at_offset(text, error.span().map_or(0, |span| span.start)),
         what: error.message().to_owned(),
     })
 }
@@ -90,7 +90,7 @@ impl Permissions {
                 class: rule.class.as_ref().map(|class| class.get_ref().as_str().into()),
             };
             if let Some(class) = rule.class {
-                classes.push((Position::of(text, class.span().start), class.into_inner()));
+                classes.push((Position::at_offset(text, class.span().start), class.into_inner()));
             }
             rules.push((subjects, Arc::new(grant)));
         }

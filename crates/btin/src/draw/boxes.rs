@@ -21,7 +21,7 @@ pub(super) fn draw(shape: &DrawnTree<'_>, notes: &[String]) -> String {
     other_links(&mut canvas, shape, &places);
     tree_links(&mut canvas, shape, &places);
     for (switch, place) in &places {
-        one(&mut canvas, shape, *switch, *place);
+        draw_switch(&mut canvas, shape, *switch, *place);
     }
     legend(&mut canvas);
     canvas.finish(shape)
@@ -42,24 +42,24 @@ fn legend(canvas: &mut TreeCanvas) {
     for ((class, name), column) in boxes.into_iter().zip(0_u8..) {
         let x = 16.0 + f64::from(column) * STEP;
         canvas.rect(class, (x, top + 18.0, SAMPLE, 14.0), name);
-        named(canvas, x, top + 29.0, name);
+        draw_name(canvas, x, top + 29.0, name);
     }
     let y = top + 48.0;
     canvas.circle("key member", (16.0 + SAMPLE / 2.0, y), 3.2, "member");
-    named(canvas, 16.0, y + 4.0, "member");
+    draw_name(canvas, 16.0, y + 4.0, "member");
     canvas.circle("key rootnode", (16.0 + STEP + SAMPLE / 2.0, y), 3.2, "root node");
-    named(canvas, 16.0 + STEP, y + 4.0, "root node");
+    draw_name(canvas, 16.0 + STEP, y + 4.0, "root node");
     for ((class, name), column) in
         [("key edge", "link of the tree"), ("key other", "other link")].into_iter().zip(2_u8..)
     {
         let x = 16.0 + f64::from(column) * STEP;
         canvas.path(class, &format!("M{x:.0} {y:.0}L{:.0} {y:.0}", x + SAMPLE));
-        named(canvas, x, y + 4.0, name);
+        draw_name(canvas, x, y + 4.0, name);
     }
     canvas.text("soft", 16.0, top + 70.0, WORDS);
     canvas.reach(16.0 + WORDS.chars().count() as f64 * 5.0, top + 70.0);
 
-    fn named(canvas: &mut TreeCanvas, x: f64, y: f64, name: &str) {
+    fn draw_name(canvas: &mut TreeCanvas, x: f64, y: f64, name: &str) {
         canvas.text("soft", x + SAMPLE + 8.0, y, name);
         canvas.reach(x + SAMPLE + 8.0 + name.chars().count() as f64 * 5.0, y);
     }
@@ -152,7 +152,7 @@ fn tree_links(canvas: &mut TreeCanvas, shape: &DrawnTree<'_>, places: &BTreeMap<
     }
 }
 
-fn one(canvas: &mut TreeCanvas, shape: &DrawnTree<'_>, switch: SwitchId, (x, y): (f64, f64)) {
+fn draw_switch(canvas: &mut TreeCanvas, shape: &DrawnTree<'_>, switch: SwitchId, (x, y): (f64, f64)) {
     let name = shape.topology.switch_shown(switch);
     let short = shape.short(switch);
     let Some(register) = shape.tree.registers.get(&switch) else {

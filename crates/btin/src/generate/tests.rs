@@ -18,7 +18,7 @@ proptest! {
         match generate(&wish) {
             Ok(topology) => {
                 let network = &topology.network;
-                prop_assert_eq!(Components::of(network).count(), 1);
+                prop_assert_eq!(Components::new(network).count(), 1);
                 prop_assert_eq!(network.nodes().len(), nodes as usize);
                 let used = 2 * network.links().len() + network.nodes().len();
                 let wanted = connectivity * f64::from(switches) * f64::from(ports);
@@ -39,7 +39,7 @@ proptest! {
                 let bare = generate(&NetworkWish { sparse: Sparse::BareTree, ..wish }).expect("a tree fits");
                 prop_assert_eq!(bare.network.links().len(), switches as usize - 1);
                 prop_assert!(bare.generated.is_some_and(|how| how.bare_tree));
-                prop_assert_eq!(Components::of(&bare.network).count(), 1);
+                prop_assert_eq!(Components::new(&bare.network).count(), 1);
             }
             Err(GenerateError::TooFewPorts { .. }) => {
                 prop_assert!(2 * (switches - 1) + nodes > switches * u32::from(ports));

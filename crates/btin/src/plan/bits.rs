@@ -84,7 +84,7 @@ impl LaneCounter {
         }
     }
 
-    pub(super) fn of<'a>(rows: impl Iterator<Item = &'a Bits>) -> Self {
+    pub(super) fn sum<'a>(rows: impl Iterator<Item = &'a Bits>) -> Self {
         struct All<R>(R);
         impl<'a, R: Iterator<Item = &'a Bits>> Wide for All<R> {
             type Output = LaneCounter;
@@ -156,7 +156,7 @@ mod tests {
             row
         };
         let rows: Vec<Bits> = (0..1000).map(row).collect();
-        let counter = LaneCounter::of(rows.iter());
+        let counter = LaneCounter::sum(rows.iter());
         for lane in 0..LANES {
             assert_eq!(counter.count(lane) as usize, 999 / (lane + 1) + 1);
         }

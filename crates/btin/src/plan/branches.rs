@@ -22,10 +22,10 @@
 //! switches for each portion. When not to use it: with few tied roots, one search for each root costs less.
 
 use super::bits::{Bits, LANES, LaneCounter, WORDS, transpose};
-use super::crew::{PlanWatch, Workers, unwatched};
 use super::graph::Graph;
-use super::lean::LeanLimit;
-use super::walk::{Keep, Walk};
+use super::lean::TreeSize;
+use super::walk::{Walk, WalkRecorder};
+use super::workers::{PlanWatch, Workers, unwatched};
 use std::sync::{Mutex, PoisonError};
 use unisono_sync::{Wide, vectorized};
 
@@ -35,7 +35,7 @@ const MAX_BITS: usize = 16 << 30;
 /// By switch and lane: the number of the branch, in D binary digits.
 struct Branch<const D: usize>(Vec<[Bits; D]>);
 
-impl<const D: usize> Keep for Branch<D> {
+impl<const D: usize> WalkRecorder for Branch<D> {
     type Gathered = [Bits; D];
 
     fn begin(&mut self, graph: &Graph, from: &[u32]) {
@@ -95,14 +95,14 @@ pub(super) struct QueueLeaves<'a> {
     pub(super) graph: &'a Graph,
     /// All reached switches; neighboring ones are close to each other.
     pub(super) all: &'a [u32],
-    pub(super) crew: Workers,
+    pub(super) workers: Workers,
     /// The number of roots to measure at a time.
     pub(super) portion: usize,
 }
 
 impl QueueLeaves<'_> {
     /// `None` if a switch has too many neighbors for the digits, or if the caller stopped the measurement.
-    pub(super) fn measure(&self, roots: &[u32], watch: &mut PlanWatch) -> Option<Vec<LeanLimit>> {
+    pub(super) fn measure(&self, roots: &[u32], watch: &mut PlanWatch) -> Option<Vec<TreeSize>> {
         let mut found = Vec::with_capacity(roots.len());
         for portion in roots.chunks(self.portion) {
             found.extend(match digits(self.graph)? {
@@ -120,8 +120,8 @@ impl QueueLeaves<'_> {
         Some(found)
     }
 
-    fn together<const D: usize>(&self, roots: &[u32], watch: &mut PlanWatch) -> Vec<LeanLimit> {
-        let Self { graph, all, crew, .. } = *self;
+    fn together<const D: usize>(&self, roots: &[u32], watch: &mut PlanWatch) -> Vec<TreeSize> {
+        let Self { graph, all, workers, .. } = *self;
         let everywhere = vec![true; graph.len()];
         let mut column = vec![usize::MAX; graph.len()];
         roots.iter().enumerate().for_each(|(at, &root)| column[root as usize] = at);
@@ -134,9 +134,9 @@ impl QueueLeaves<'_> {
             let walk = Walk::new(graph, Branch(vec![[Bits::NONE; D]; graph.len()]));
             (walk, vec![[Bits::NONE; D]; LANES], Vec::new())
         };
-        let each = crew.each(
+        let each = workers.run_pieces(
             blocks,
-            &mut |block| watch.tell(block, blocks),
+            &mut |block| watch.report(block, blocks),
             state,
             |(walk, turned, heights), block| {
                 let around = &all[block * LANES..all.len().min((block + 1) * LANES)];
@@ -169,14 +169,14 @@ impl QueueLeaves<'_> {
         }
         let count = u32::try_from(all.len()).expect("fits because switches are counted in 32 bits");
         let mut inner = vec![0; roots.len()];
-        let counted = crew.each(parents.len(), &mut unwatched, Vec::new, |counted, chunk| {
-            counted.push((chunk, LaneCounter::of(open(chunk).iter())));
+        let counted = workers.run_pieces(parents.len(), &mut unwatched, Vec::new, |counted, chunk| {
+            counted.push((chunk, LaneCounter::sum(open(chunk).iter())));
         });
         for (chunk, counter) in counted.into_iter().flatten() {
             let chunk = inner.iter_mut().skip(chunk * LANES).take(LANES);
             chunk.enumerate().for_each(|(lane, inner)| *inner = counter.count(lane));
         }
-        let limit = |(&root, inner): (&u32, u32)| LeanLimit {
+        let limit = |(&root, inner): (&u32, u32)| TreeSize {
             height: height[root as usize],
             leaves: (count - inner).max(1),
         };

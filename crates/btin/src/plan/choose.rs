@@ -25,13 +25,13 @@
 
 use super::bits::LANES;
 use super::branches::{self, QueueLeaves};
-use super::crew::{PlanWatch, Workers};
 use super::graph::Graph;
 use super::lanes::{self, CountLeaves, Parents};
-use super::lean::{Lean, LeanLimit};
+use super::lean::{Lean, TreeSize};
 use super::search::{Search, TreeMeasure};
-use super::symmetry::Alike;
+use super::symmetry::Symmetries;
 use super::walk::{Nothing, Walk, blocks};
+use super::workers::{PlanWatch, Workers};
 use super::{Certainty, MemberSwitches, Scan, Ties};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -78,10 +78,10 @@ pub(super) fn choose(
     members: &MemberSwitches,
     candidates: &[u32],
     rule: (Scan, Ties),
-    (reached, crew): (&[u32], Workers),
+    (reached, workers): (&[u32], Workers),
     watch: &mut PlanWatch,
 ) -> (RootChoice, Certainty) {
-    let bounds = Bounds::new(graph, members, candidates, rule, crew);
+    let bounds = Bounds::new(graph, members, candidates, rule, workers);
     match bounds.ties {
         Ties::Fast => bounds.fast(),
         Ties::Exact => bounds.exact(reached, watch),
@@ -103,7 +103,7 @@ fn least_height(graph: &Graph, members: usize) -> u32 {
 impl RootChoice {
     /// A second root of a group that has members at every switch; all trees there have the same number of
     /// links.
-    fn with(self, found: LeanLimit, root: u32) -> Self {
+    fn with(self, found: TreeSize, root: u32) -> Self {
         let shape = TreeMeasure { height: found.height, edges: self.shape.edges, leaves: found.leaves };
         Self { shape, without_members: false, root }
     }
@@ -114,7 +114,7 @@ pub(super) struct Bounds<'a> {
     pub(super) members: &'a MemberSwitches,
     pub(super) scan: Scan,
     pub(super) ties: Ties,
-    pub(super) crew: Workers,
+    pub(super) workers: Workers,
     search: Search,
     /// Candidates that are neither measured nor excluded.
     pub(super) alive: Vec<u32>,
@@ -131,7 +131,7 @@ impl<'a> Bounds<'a> {
         members: &'a MemberSwitches,
         candidates: &[u32],
         (scan, ties): (Scan, Ties),
-        crew: Workers,
+        workers: Workers,
     ) -> Self {
         let floor = least_height(graph, members.switches.len());
         Self {
@@ -139,7 +139,7 @@ impl<'a> Bounds<'a> {
             members,
             scan,
             ties,
-            crew,
+            workers,
             search: Search::new(graph),
             alive: candidates.to_vec(),
             at_least: vec![floor; graph.len()],
@@ -171,7 +171,7 @@ impl<'a> Bounds<'a> {
         }
         let narrow = best.shape.height as usize * NARROW > self.graph.len();
         let everything = everywhere && reached.len() == self.graph.len();
-        let all_alike = if everything { self.leave_one_of_those_alike() } else { None };
+        let all_alike = if everything { self.keep_one_of_symmetric() } else { None };
         let apart =
             all_alike.is_some() && (self.scan == Scan::Queue || best.shape.height as usize > FAR_APART);
         if self.alive.len() >= WORTH_LANES && !narrow && !apart {
@@ -184,7 +184,11 @@ impl<'a> Bounds<'a> {
                 return best;
             }
         }
-        if everywhere { self.each_leaves(best, all_alike.as_ref(), watch) } else { self.each(best, watch) }
+        if everywhere {
+            self.leaves_one_by_one(best, all_alike.as_ref(), watch)
+        } else {
+            self.each(best, watch)
+        }
     }
 
     /// A lower bound of the best tree's height.
@@ -198,21 +202,21 @@ impl<'a> Bounds<'a> {
         let Self { alive, at_least, graph, .. } = self;
         alive.retain(|&root| {
             let leaves = u32::try_from(graph.near(root).len().max(1)).unwrap_or(u32::MAX);
-            best.with(LeanLimit { height: at_least[root as usize], leaves }, root) < *best
+            best.with(TreeSize { height: at_least[root as usize], leaves }, root) < *best
         });
     }
 
     /// Keeps only the lowest candidate of each class of equal trees. `None`: there are too many classes to
     /// help.
-    fn leave_one_of_those_alike(&mut self) -> Option<Alike> {
+    fn keep_one_of_symmetric(&mut self) -> Option<Symmetries> {
         let before = self.alive.len();
         if before < WORTH_LANES || self.one_by_one() < WORTH_SYMMETRY {
             return None;
         }
-        let alike = Alike::find(self.graph, self.scan, self.crew)?;
+        let symmetries = Symmetries::find(self.graph, self.scan, self.workers)?;
         let mut taken = vec![false; self.graph.len()];
-        self.alive.retain(|&root| !std::mem::replace(&mut taken[alike.lowest(root) as usize], true));
-        (self.alive.len() * MIN_DROP_DIVISOR < before).then_some(alike)
+        self.alive.retain(|&root| !std::mem::replace(&mut taken[symmetries.lowest(root) as usize], true));
+        (self.alive.len() * MIN_DROP_DIVISOR < before).then_some(symmetries)
     }
 
     fn choice(&mut self, root: u32) -> RootChoice {
@@ -253,7 +257,7 @@ impl<'a> Bounds<'a> {
         let ordered = blocks(graph, &self.alive, LANES);
         let least = AtomicU32::new(best.shape.height);
         let (least, ordered) = (&least, &ordered[..]);
-        let measure = |(walk, found): &mut (Walk<K>, Vec<(u32, LeanLimit)>), block: usize| {
+        let measure = |(walk, found): &mut (Walk<K>, Vec<(u32, TreeSize)>), block: usize| {
             let roots = &ordered[block * LANES..ordered.len().min((block + 1) * LANES)];
             // A stale value costs work but loses no root of least height, so `Relaxed` is enough.
             let most = least.load(Ordering::Relaxed);
@@ -268,17 +272,19 @@ impl<'a> Bounds<'a> {
         };
         let state = || (Walk::new(graph, keep()), Vec::new());
         let all = ordered.len().div_ceil(LANES);
-        let _ = watch.tell(0, ordered.len()); // the next block asks again whether to stop
+        let _ = watch.report(0, ordered.len()); // the next block asks again whether to stop
         let mut first = state();
         measure(&mut first, 0);
-        let looks = first.0.looks;
+        let edges_visited = first.0.edges_visited;
         let mut found = first.1;
         // If the first block drops no candidate, later blocks will not either: the network is regular.
         let regular = !decides && found.len() == ordered.len().min(LANES) && all > 1;
         if !regular {
-            let crew = self.crew.for_steps((looks as f64 * (all - 1) as f64 * EDGE_COST_BATCHED) as usize);
-            let mut tell = |block: usize| watch.tell((block + 1) * LANES, ordered.len());
-            let others = crew.each(all - 1, &mut tell, state, |own, block| measure(own, block + 1));
+            let workers = self
+                .workers
+                .for_steps((edges_visited as f64 * (all - 1) as f64 * EDGE_COST_BATCHED) as usize);
+            let mut tell = |block: usize| watch.report((block + 1) * LANES, ordered.len());
+            let others = workers.run_pieces(all - 1, &mut tell, state, |own, block| measure(own, block + 1));
             found.extend(others.into_iter().flat_map(|(_, found)| found));
         }
         for &(root, limit) in &found {
@@ -300,24 +306,24 @@ impl<'a> Bounds<'a> {
         left.retain(|&root| self.at_least[root as usize] <= least);
         left.sort_unstable();
         self.alive = left;
-        looks
+        edges_visited
     }
 
     /// Measures the remaining candidates, many at once, by queue; valid if every switch has a member. Returns
     /// false and does nothing if individual searches are faster.
-    fn by_branches(&self, best: &mut RootChoice, looks: usize, watch: &mut PlanWatch) -> bool {
+    fn by_branches(&self, best: &mut RootChoice, edges_visited: usize, watch: &mut PlanWatch) -> bool {
         let Self { graph, members, alive, .. } = self;
         let all = &members.switches;
         let Some(digits) = branches::digits(graph) else { return false };
-        let together = looks as f64
+        let together = edges_visited as f64
             * (EDGE_COST_BATCHED + EDGE_COST_PER_DIGIT * digits as f64)
             * (all.len().div_ceil(LANES) * branches::walks(graph, alive.len())) as f64;
         if together > self.one_by_one() {
             return false;
         }
         let all = blocks(graph, all, LANES);
-        let crew = self.crew.for_steps(together as usize);
-        let queue = QueueLeaves { graph, all: &all, crew, portion: branches::portion(graph) };
+        let workers = self.workers.for_steps(together as usize);
+        let queue = QueueLeaves { graph, all: &all, workers, portion: branches::portion(graph) };
         let Some(found) = queue.measure(alive, watch) else { return false };
         *best =
             alive.iter().zip(found).map(|(&root, found)| best.with(found, root)).fold(*best, RootChoice::min);
@@ -326,12 +332,17 @@ impl<'a> Bounds<'a> {
 
     /// An estimate of the time to measure the remaining candidates individually, in nanoseconds.
     fn one_by_one(&self) -> f64 {
-        self.alive.len() as f64 * (self.graph.looks() + self.graph.len()) as f64 * EDGE_COST
+        self.alive.len() as f64 * (self.graph.edge_ends() + self.graph.len()) as f64 * EDGE_COST
     }
 
     /// Measures the remaining candidates individually; valid if every switch has a member.
-    fn each_leaves(self, best: RootChoice, alike: Option<&Alike>, watch: &mut PlanWatch) -> RootChoice {
-        let crew = self.crew.for_steps(self.one_by_one() as usize);
+    fn leaves_one_by_one(
+        self,
+        best: RootChoice,
+        symmetries: Option<&Symmetries>,
+        watch: &mut PlanWatch,
+    ) -> RootChoice {
+        let workers = self.workers.for_steps(self.one_by_one() as usize);
         let Self { graph, members, scan, alive, at_least, .. } = self;
         let all = alive.len();
         // The best root found by any thread. It does not depend on the threads' order, because a candidate is
@@ -341,16 +352,16 @@ impl<'a> Bounds<'a> {
         let measure = |lean: &mut Lean, at: usize| {
             let root = alive[at];
             let RootChoice { shape: TreeMeasure { height, leaves, .. }, root: other, .. } = *open();
-            let limit = LeanLimit { height, leaves: if root < other { leaves } else { leaves - 1 } };
-            let rest = alike.map_or(&[][..], |alike| alike.leaves_at_least(root));
+            let limit = TreeSize { height, leaves: if root < other { leaves } else { leaves - 1 } };
+            let rest = symmetries.map_or(&[][..], |symmetries| symmetries.leaves_at_least(root));
             if let Some(found) = lean.measure(graph, root, scan, at_least[root as usize], rest, limit) {
                 let mut best = open();
                 *best = (*best).min(best.with(found, root));
             }
         };
-        crew.each(
+        workers.run_pieces(
             all,
-            &mut |done| watch.tell(done, all),
+            &mut |done| watch.report(done, all),
             || Lean::new(graph, members.switches.len()),
             measure,
         );
@@ -359,7 +370,7 @@ impl<'a> Bounds<'a> {
 
     /// Measures the remaining candidates individually.
     fn each(self, best: RootChoice, watch: &mut PlanWatch) -> RootChoice {
-        let crew = self.crew.for_steps(self.one_by_one() as usize);
+        let workers = self.workers.for_steps(self.one_by_one() as usize);
         let Self { graph, members, scan, alive, .. } = self;
         let all = alive.len();
         let least = AtomicU32::new(best.shape.height);
@@ -372,7 +383,12 @@ impl<'a> Bounds<'a> {
                 *best = (*best).min(found);
             }
         };
-        let found = crew.each(all, &mut |done| watch.tell(done, all), || (Search::new(graph), best), measure);
+        let found = workers.run_pieces(
+            all,
+            &mut |done| watch.report(done, all),
+            || (Search::new(graph), best),
+            measure,
+        );
         found.into_iter().map(|(_, best)| best).fold(best, RootChoice::min)
     }
 

@@ -20,13 +20,13 @@ pub(super) struct Farthest {
     pub(super) away: Vec<u32>,
     /// For each member that the walk started from: the height of the tree around it.
     pub(super) heights: Vec<u32>,
-    pub(super) looks: usize,
+    pub(super) edges_visited: usize,
 }
 
 impl Farthest {
     /// Walks from these members, at most [`TARGETS`].
-    pub(super) fn of(graph: &Graph, from: &[u32], is_member: &[bool]) -> Self {
-        let mut told = Self { away: vec![0; graph.len()], heights: vec![0; from.len()], looks: 0 };
+    pub(super) fn from_members(graph: &Graph, from: &[u32], is_member: &[bool]) -> Self {
+        let mut told = Self { away: vec![0; graph.len()], heights: vec![0; from.len()], edges_visited: 0 };
         let word = || vec![0_u64; graph.len()];
         let (mut seen, mut now, mut next) = (word(), word(), word());
         let (mut front, mut reached) = (Vec::new(), Vec::new());
@@ -40,7 +40,7 @@ impl Farthest {
         for level in 1.. {
             for &switch in &front {
                 let bits = std::mem::take(&mut now[switch as usize]);
-                told.looks += graph.near(switch).len();
+                told.edges_visited += graph.near(switch).len();
                 for &near in graph.near(switch) {
                     let new = bits & !seen[near as usize];
                     if new != 0 {
@@ -89,7 +89,7 @@ mod tests {
             let graph = Graph::new(&network);
             let MemberSwitches { switches, is_member } = MemberSwitches::new(&network, &group);
             let from = &switches[..switches.len().min(TARGETS)];
-            let told = Farthest::of(&graph, from, &is_member);
+            let told = Farthest::from_members(&graph, from, &is_member);
             let mut search = Search::new(&graph);
             let mut away = vec![0; graph.len()];
             for (member, height) in from.iter().zip(told.heights) {

@@ -46,19 +46,19 @@ const MAX_ORBITS: usize = 64;
 
 pub(super) struct WorkBudget {
     /// Edge visits that are left.
-    looks: usize,
+    edges_visited: usize,
     search: usize,
 }
 
 impl WorkBudget {
-    pub(super) fn new(looks: usize, search: usize) -> Self {
-        Self { looks, search }
+    pub(super) fn new(edges_visited: usize, search: usize) -> Self {
+        Self { edges_visited, search }
     }
 
     /// Takes the work of a search from the budget. Returns whether the budget was sufficient.
     fn take_search(&mut self) -> bool {
-        let enough = self.looks >= self.search;
-        self.looks = self.looks.saturating_sub(self.search);
+        let enough = self.edges_visited >= self.search;
+        self.edges_visited = self.edges_visited.saturating_sub(self.search);
         enough
     }
 }
@@ -66,7 +66,7 @@ impl WorkBudget {
 impl Bounds<'_> {
     /// The best root by height, links and number, and how far that is proved.
     pub(super) fn fast(self) -> (RootChoice, Certainty) {
-        let search = self.graph.looks() + self.graph.len();
+        let search = self.graph.edge_ends() + self.graph.len();
         self.fast_within(WorkBudget::new(ALWAYS.max(SEARCHES * search), search))
     }
 
@@ -132,9 +132,9 @@ impl Bounds<'_> {
         if self.lower().nth(MIN_DROP_DIVISOR).is_none() {
             return;
         }
-        let found = symmetry::orbits(self.graph, &self.members.is_member, self.crew, budget.looks);
-        let Some((orbits, looks)) = found else { return };
-        budget.looks -= looks;
+        let found = symmetry::orbits(self.graph, &self.members.is_member, self.workers, budget.edges_visited);
+        let Some((orbits, edges_visited)) = found else { return };
+        budget.edges_visited -= edges_visited;
         self.share(&orbits);
         let mut open: Vec<u32> = self.lower().collect();
         open.sort_unstable_by_key(|&root| (orbits[root as usize], root));
@@ -170,15 +170,15 @@ impl Bounds<'_> {
         };
         for walk in 0.. {
             let before = self.lower().count();
-            if before == 0 || budget.looks == 0 {
+            if before == 0 || budget.edges_visited == 0 {
                 return;
             }
             let mut from: Vec<u32> =
                 (1..=TARGETS as u64).map(|at| spread(walk * TARGETS as u64 + at)).collect();
             from.sort_unstable();
             from.dedup();
-            let told = Farthest::of(self.graph, &from, &self.members.is_member);
-            budget.looks = budget.looks.saturating_sub(told.looks);
+            let told = Farthest::from_members(self.graph, &from, &self.members.is_member);
+            budget.edges_visited = budget.edges_visited.saturating_sub(told.edges_visited);
             for (at_least, away) in self.at_least.iter_mut().zip(told.away) {
                 *at_least = away.max(*at_least);
             }
@@ -229,14 +229,18 @@ mod tests {
         plan_watched(network, group, options, &mut watch).expect("the network is connected")
     }
 
-    fn within(network: &SwitchNetwork, group: &BarrierGroup, looks: usize) -> (RootChoice, Certainty) {
+    fn within(
+        network: &SwitchNetwork,
+        group: &BarrierGroup,
+        edges_visited: usize,
+    ) -> (RootChoice, Certainty) {
         let graph = Graph::new(network);
         let members = MemberSwitches::new(network, group);
         let mut search = Search::new(&graph);
         search.run(&graph, members.switches[0], Scan::Queue);
-        let crew = Workers::new(None);
-        let bounds = Bounds::new(&graph, &members, &members.switches, (Scan::Queue, Ties::Fast), crew);
-        bounds.fast_within(WorkBudget::new(looks, graph.looks() + graph.len()))
+        let workers = Workers::new(None);
+        let bounds = Bounds::new(&graph, &members, &members.switches, (Scan::Queue, Ties::Fast), workers);
+        bounds.fast_within(WorkBudget::new(edges_visited, graph.edge_ends() + graph.len()))
     }
 
     proptest! {
@@ -256,9 +260,9 @@ mod tests {
 
         #[test]
         fn what_is_said_to_be_proved_is_true_with_any_amount_of_work(
-            (network, group) in network_and_group(), looks in 0_usize..20_000,
+            (network, group) in network_and_group(), edges_visited in 0_usize..20_000,
         ) {
-            let (found, sure) = within(&network, &group, looks);
+            let (found, sure) = within(&network, &group, edges_visited);
             let exact = plan(&network, &group, &PlanOptions::default()).expect("connected");
             prop_assert!(sure.least_height <= exact.height && exact.height <= found.shape.height);
             if sure.open == 0 {
@@ -274,7 +278,7 @@ mod tests {
             [torus_of_cubes(14), torus(51, 52), fat_tree(4, 5), fat_tree_of_pods(24), regular(3_000, 8)];
         for links in cases {
             let (n, network) = (links.0, with_nodes(&links));
-            let search = Graph::new(&network).looks() + n as usize;
+            let search = Graph::new(&network).edge_ends() + n as usize;
             let (found, sure) = within(&network, &everybody(&network), SEARCHES * search);
             assert_eq!((sure.least_height, sure.open), (found.shape.height, 0), "{n} switches");
             let exact = plan(&network, &everybody(&network), &PlanOptions::default()).expect("connected");
@@ -287,7 +291,7 @@ mod tests {
         let (n, mut links) = torus_of_cubes(14);
         links.push((5, 1700));
         let network = with_nodes(&(n, links));
-        let search = Graph::new(&network).looks() + n as usize;
+        let search = Graph::new(&network).edge_ends() + n as usize;
         let (found, sure) = within(&network, &everybody(&network), SEARCHES * search);
         assert!(sure.open > 0 && sure.least_height < found.shape.height);
         assert!(

@@ -33,7 +33,7 @@ impl Graph {
         self.first.len() - 1
     }
 
-    pub(super) fn looks(&self) -> usize {
+    pub(super) fn edge_ends(&self) -> usize {
         self.to.len()
     }
 

@@ -8,8 +8,8 @@
 
 use super::bits::{Bits, LaneCounter};
 use super::graph::Graph;
-use super::lean::LeanLimit;
-use super::walk::{Keep, Nothing, Walk};
+use super::lean::TreeSize;
+use super::walk::{Nothing, Walk, WalkRecorder};
 
 /// By switch: the searches in whose trees the switch is a parent.
 pub(super) struct Parents(Vec<Bits>);
@@ -20,7 +20,7 @@ impl Parents {
     }
 }
 
-impl Keep for Parents {
+impl WalkRecorder for Parents {
     type Gathered = ();
 
     fn begin(&mut self, _: &Graph, _: &[u32]) {
@@ -38,7 +38,7 @@ impl Keep for Parents {
     fn put(&mut self, _: usize, (): ()) {}
 }
 
-pub(super) trait CountLeaves: Keep {
+pub(super) trait CountLeaves: WalkRecorder {
     /// For each lane, the number of leaves among these switches; 1 if the walk does not record parents.
     fn leaves(&self, switches: &[u32], lanes: usize) -> Vec<u32>;
 }
@@ -51,7 +51,7 @@ impl CountLeaves for Nothing {
 
 impl CountLeaves for Parents {
     fn leaves(&self, switches: &[u32], lanes: usize) -> Vec<u32> {
-        let inner = LaneCounter::of(switches.iter().map(|&switch| &self.0[switch as usize]));
+        let inner = LaneCounter::sum(switches.iter().map(|&switch| &self.0[switch as usize]));
         let all = u32::try_from(switches.len()).expect("fits because switches are counted in 32 bits");
         (0..lanes).map(|lane| (all - inner.count(lane)).max(1)).collect()
     }
@@ -66,7 +66,7 @@ pub(super) fn measure<K: CountLeaves>(
     members: &[u32],
     is_member: &[bool],
     most: u32,
-) -> Vec<Option<LeanLimit>> {
+) -> Vec<Option<TreeSize>> {
     let heights = walk.run(graph, roots, is_member, most);
     let mut complete = Bits::first(roots.len());
     for &member in members {
@@ -74,6 +74,6 @@ pub(super) fn measure<K: CountLeaves>(
     }
     let leaves = walk.keep.leaves(members, roots.len());
     let result =
-        |(lane, height): (usize, u32)| complete.has(lane).then(|| LeanLimit { height, leaves: leaves[lane] });
+        |(lane, height): (usize, u32)| complete.has(lane).then(|| TreeSize { height, leaves: leaves[lane] });
     heights.into_iter().enumerate().map(result).collect()
 }

@@ -13,7 +13,7 @@ use super::{Scan, graph::Graph};
 
 /// The height and leaves of a tree, or upper limits for a candidate's tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct LeanLimit {
+pub(super) struct TreeSize {
     pub(super) height: u32,
     pub(super) leaves: u32,
 }
@@ -48,8 +48,8 @@ impl Lean {
         scan: Scan,
         at_least: u32,
         rest: &[u32],
-        limit: LeanLimit,
-    ) -> Option<LeanLimit> {
+        limit: TreeSize,
+    ) -> Option<TreeSize> {
         let count = self.count;
         self.seen.fill(0);
         self.seen[root as usize] = 1;
@@ -93,7 +93,7 @@ impl Lean {
         }
         let leaves =
             u32::try_from((count - inner).max(1)).expect("fits because switches are counted in 32 bits");
-        (height < limit.height || leaves <= limit.leaves).then_some(LeanLimit { height, leaves })
+        (height < limit.height || leaves <= limit.leaves).then_some(TreeSize { height, leaves })
     }
 
     /// Sorts a level by id: small levels by comparison, large ones by a bit set.

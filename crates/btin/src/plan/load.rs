@@ -59,8 +59,8 @@ impl Loads {
                 continue;
             }
             let above = |n: &&crate::Neighbour| search.depth(n.switch.0) + 1 == search.depth(switch);
-            let ways = network.neighbours(SwitchId(switch)).iter().filter(above);
-            let way = ways
+            let paths = network.neighbours(SwitchId(switch)).iter().filter(above);
+            let way = paths
                 .min_by_key(|n| (self.links[n.link as usize], !wanted[n.switch.0 as usize], n.switch, n.far));
             let way = *way.expect("there is a way because the search reached the switch by one");
             wanted[way.switch.0 as usize] = true;

@@ -19,7 +19,6 @@
 mod bits;
 mod branches;
 mod choose;
-mod crew;
 mod farthest;
 mod fast;
 mod graph;
@@ -30,12 +29,12 @@ mod registers;
 mod search;
 mod symmetry;
 mod walk;
+mod workers;
 
 use crate::{BarrierGroup, NodeId, SwitchId, SwitchNetwork, Tree};
 #[cfg(test)]
 use crate::{End, Port, SwitchLink};
 use choose::choose;
-use crew::{PlanWatch, Workers};
 use graph::Graph;
 pub use load::Loads;
 pub(crate) use registers::members_at;
@@ -44,6 +43,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use unisono_linux::counted::counted;
+use workers::{PlanWatch, Workers};
 
 /// The order in which the breadth-first search takes switches. It decides the parent of a switch that has
 /// several possible parents.
@@ -192,10 +192,16 @@ pub fn plan_watched(
         Roots::Members => &members.switches[..],
         Roots::Any => search.reached(),
     };
-    let crew = Workers::new(options.threads);
+    let workers = Workers::new(options.threads);
     let rule = (options.scan, options.ties);
-    let (best, proof) =
-        choose(&graph, &members, candidates, rule, (search.reached(), crew), &mut PlanWatch::new(watch));
+    let (best, proof) = choose(
+        &graph,
+        &members,
+        candidates,
+        rule,
+        (search.reached(), workers),
+        &mut PlanWatch::new(watch),
+    );
     search.run(&graph, best.root, options.scan);
     let TreeMeasure { height, edges, leaves } = search.shape(&members.is_member);
     let tree = registers::fill(network, group, &mut search, &members.is_member);

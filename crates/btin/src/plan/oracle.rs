@@ -172,16 +172,16 @@ proptest! {
         let graph = Graph::new(&network);
         let all: Vec<u32> = (0..).take(graph.len()).collect();
         let all = walk::blocks(&graph, &all, bits::LANES);
-        let crew = Workers::new(NonZeroUsize::new(threads));
+        let workers = Workers::new(NonZeroUsize::new(threads));
         let roots = MemberSwitches::new(&network, &group).switches;
         let mut search = Search::new(&graph);
-        let queue = branches::QueueLeaves { graph: &graph, all: &all, crew, portion };
+        let queue = branches::QueueLeaves { graph: &graph, all: &all, workers, portion };
         let mut tell = |_, _| ControlFlow::Continue(());
-        let found = queue.measure(&roots, &mut crew::PlanWatch::new(&mut tell));
+        let found = queue.measure(&roots, &mut workers::PlanWatch::new(&mut tell));
         for (&root, found) in roots.iter().zip(found.expect("there are few neighbours")) {
             search.run(&graph, root, Scan::Queue);
             let TreeMeasure { height, leaves, .. } = search.shape(&vec![true; graph.len()]);
-            prop_assert_eq!(found, lean::LeanLimit { height, leaves }, "root {}", root);
+            prop_assert_eq!(found, lean::TreeSize { height, leaves }, "root {}", root);
         }
     }
 }
@@ -201,14 +201,14 @@ proptest! {
             for root in network.switches() {
                 search.run(&graph, root.0, scan);
                 let TreeMeasure { height, leaves, .. } = search.shape(&everywhere);
-                let found = lean::LeanLimit { height, leaves };
+                let found = lean::TreeSize { height, leaves };
                 // from each depth on: the sum of the decreases in the number of switches from one level to
                 // the next
                 let depths = |at| network.switches().filter(|s| search.depth(s.0) == at).count();
                 let less = |at| u32::try_from(depths(at).saturating_sub(depths(at + 1))).expect("few");
                 let rest: Vec<u32> = (0..=height).map(|from| (from..=height).map(less).sum()).collect();
                 let mut measure = |at_least, height, leaves| {
-                    let limit = lean::LeanLimit { height, leaves };
+                    let limit = lean::TreeSize { height, leaves };
                     let found = lean.measure(&graph, root.0, scan, at_least, &[], limit);
                     assert_eq!(lean.measure(&graph, root.0, scan, at_least, &rest, limit), found);
                     found

@@ -5,7 +5,7 @@
 //! Each switch has a row of bits for the searches that have reached it, and a row for the searches that
 //! reached it in the current level. All searches reach a switch at once, from the bits of its neighbors, in
 //! order of id. So the first neighbor that has the bit of a search is the neighbor of lowest id that is
-//! nearer to the start of that search. [`Keep`] defines what a walk records of this.
+//! nearer to the start of that search. [`WalkRecorder`] defines what a walk records of this.
 //!
 //! Cost: each switch visits its neighbors once in each level in which some search reaches it. In a random
 //! network these are all of its dozen levels, wherever searches begin. In a torus their number is about the
@@ -16,7 +16,7 @@ use super::graph::Graph;
 use unisono_sync::{Wide, vectorized};
 
 /// The data that a walk records, besides the searches that have reached each switch.
-pub(super) trait Keep {
+pub(super) trait WalkRecorder {
     /// Clears all data; searches begin at these switches, lane by lane.
     fn begin(&mut self, graph: &Graph, from: &[u32]);
 
@@ -36,7 +36,7 @@ pub(super) trait Keep {
 /// For walks that only find heights.
 pub(super) struct Nothing;
 
-impl Keep for Nothing {
+impl WalkRecorder for Nothing {
     type Gathered = ();
 
     fn begin(&mut self, _: &Graph, _: &[u32]) {}
@@ -60,7 +60,7 @@ pub(super) struct Walk<K> {
     reach: Vec<u32>,
     pub(super) keep: K,
     /// Edges visited in all runs of this walk.
-    pub(super) looks: usize,
+    pub(super) edges_visited: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -75,12 +75,12 @@ enum Mark {
 /// of the neighbors of the front.
 const DENSE: usize = 4;
 
-impl<K: Keep> Walk<K> {
+impl<K: WalkRecorder> Walk<K> {
     pub(super) fn new(graph: &Graph, keep: K) -> Self {
         let rows = || vec![Bits::NONE; graph.len()];
         let (seen, now, next) = (rows(), rows(), rows());
         let mark = vec![Mark::Open; graph.len()];
-        Self { seen, now, next, mark, front: Vec::new(), reach: Vec::new(), keep, looks: 0 }
+        Self { seen, now, next, mark, front: Vec::new(), reach: Vec::new(), keep, edges_visited: 0 }
     }
 
     /// Searches until all switches are reached, or for `most` levels. Returns for each search the last level
@@ -146,7 +146,7 @@ impl<K: Keep> Walk<K> {
             let before = all.and_not(self.seen[switch]);
             let mut open = before;
             let near = graph.near(self.reach[at]);
-            self.looks += near.len();
+            self.edges_visited += near.len();
             let mut gathered = self.keep.gather();
             for &near in near {
                 let claim = self.now[near as usize].and(open);
@@ -184,7 +184,7 @@ struct Grow<'a, K> {
     is_member: &'a [bool],
 }
 
-impl<K: Keep> Wide for Grow<'_, K> {
+impl<K: WalkRecorder> Wide for Grow<'_, K> {
     type Output = Bits;
 
     #[inline(always)]

@@ -37,14 +37,14 @@ pub(super) struct Draft {
     pub(super) cables: Vec<DraftCable>,
     pub(super) unknown: BTreeMap<String, usize>,
     pub(super) notes: Vec<String>,
-    pub(super) said: RoleWords,
+    pub(super) stated: RoleWords,
     by_name: HashMap<String, usize>,
 }
 
 impl Draft {
     /// An empty draft. It keeps the attributes that these roles refer to.
     pub(super) fn new(roles: &[VertexRole]) -> Self {
-        Self { said: RoleWords::new(roles), ..Self::default() }
+        Self { stated: RoleWords::new(roles), ..Self::default() }
     }
 
     /// The vertex of a name; a new one if the name is unknown.
@@ -71,7 +71,7 @@ impl Draft {
     /// Takes an attribute of a vertex. Returns whether the attribute is known, or an error if its value is
     /// invalid.
     pub(super) fn attribute(&mut self, vertex: usize, key: &str, value: &str) -> Result<bool, String> {
-        if self.said.keep(vertex, key, value) {
+        if self.stated.keep(vertex, key, value) {
             return Ok(true);
         }
         let vertex = &mut self.vertices[vertex];

@@ -2,7 +2,7 @@
 //! elements that are left out.
 
 use super::draft::{Draft, Plug};
-use super::plugs::Plugs;
+use super::port_assignment::PortAssignment;
 use super::words::VertexKind;
 use super::{Assume, Language, LeafVertices, LeftOut, ReadReport};
 use crate::format::ReadError;
@@ -38,7 +38,7 @@ impl Draft {
         self.roles(&assume.roles, language).map_err(whole)?;
         self.decide(assume);
         let (switches, numbers) = self.switches();
-        let mut plugs = Plugs::new(&self, &switches, &numbers, assume, text)?;
+        let mut plugs = PortAssignment::new(&self, &switches, &numbers, assume, text)?;
         let mut links = Vec::new();
         let mut link_places = Vec::new();
         // nodes in the order of the file, each with its cables
@@ -73,7 +73,7 @@ impl Draft {
             ReadError::at(text, at, element, self.named(&switches, &error))
         })?;
         let groups = BarrierGroup::new(&network, GroupId(0), nodes.members).into_iter().collect();
-        let mut report = ReadReport::of(language, &network);
+        let mut report = ReadReport::new(language, &network);
         let member_switches = switches.iter().filter(|at| self.vertices[**at].member).count();
         report.left_out =
             LeftOut { cables_between_nodes: idle, nodes_without_a_cable: unplugged.len(), member_switches };
@@ -157,7 +157,11 @@ impl Draft {
     }
 
     /// Makes a node for each cable of each host.
-    fn nodes(&self, cables_of: &BTreeMap<usize, Vec<(&Plug, usize)>>, plugs: &mut Plugs<'_>) -> Nodes {
+    fn nodes(
+        &self,
+        cables_of: &BTreeMap<usize, Vec<(&Plug, usize)>>,
+        plugs: &mut PortAssignment<'_>,
+    ) -> Nodes {
         let mut nodes = Nodes::default();
         for (vertex, cables) in cables_of {
             let vertex = &self.vertices[*vertex];
@@ -180,7 +184,7 @@ impl Draft {
     }
 
     /// Adds the nodes that the caller wants at each switch.
-    fn added(&self, switches: &[usize], assume: &Assume, plugs: &mut Plugs<'_>, nodes: &mut Nodes) {
+    fn added(&self, switches: &[usize], assume: &Assume, plugs: &mut PortAssignment<'_>, nodes: &mut Nodes) {
         for switch in switches {
             let vertex = &self.vertices[*switch];
             for extra in 0..assume.nodes_per_switch {
@@ -194,7 +198,7 @@ impl Draft {
 
     /// Decides the kind of each vertex whose kind the file does not give.
     fn decide(&mut self, assume: &Assume) {
-        let said = self.vertices.iter().any(|vertex| vertex.kind != VertexKind::Unsaid);
+        let stated = self.vertices.iter().any(|vertex| vertex.kind != VertexKind::Unsaid);
         let mut degree = vec![0_u32; self.vertices.len()];
         for cable in &self.cables {
             degree[cable.a.vertex] += 1;
@@ -205,7 +209,7 @@ impl Draft {
             if vertex.kind != VertexKind::Unsaid {
                 continue;
             }
-            let node = !said && assume.leaves == LeafVertices::Nodes && degree == 1;
+            let node = !stated && assume.leaves == LeafVertices::Nodes && degree == 1;
             vertex.kind = if node { VertexKind::Node } else { VertexKind::Switch };
             *if node { &mut nodes } else { &mut switches } += 1;
         }

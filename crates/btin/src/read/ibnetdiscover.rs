@@ -138,15 +138,15 @@ const TWICE: &str = "this block is there twice, with another number of ports";
 /// Begins a block. A switch of a chassis may have two blocks, with the same contents.
 fn open(draft: &mut Draft, line: &str, word: &str, at: usize) -> Result<OpenBlock, String> {
     let (name, ports, label) = block(line)?;
-    let said = if word == "Switch" { u16::try_from(ports + 1).ok() } else { None };
+    let stated = if word == "Switch" { u16::try_from(ports + 1).ok() } else { None };
     let again = draft.find(name).is_some();
     let vertex = draft.vertex(name, at);
     let known = &mut draft.vertices[vertex];
     let kind = if word == "Switch" { VertexKind::Switch } else { VertexKind::Node };
-    if again && (known.kind, known.ports) != (kind, said) {
+    if again && (known.kind, known.ports) != (kind, stated) {
         return Err(TWICE.to_owned());
     }
-    (known.kind, known.ports) = (kind, said);
+    (known.kind, known.ports) = (kind, stated);
     known.label = label.to_owned();
     Ok(OpenBlock { vertex, ports, again })
 }

@@ -63,9 +63,10 @@ pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError>
                     reader.interfaces(machine, value)?;
                 }
                 name => {
-                    let said = reader.entries(value)?;
-                    let lldp = find(&said, "lldp").ok_or_else(|| reader.wrong(value, EXPECTED))?;
-                    let own = find(&said, "local-chassis").map(|own| reader.own_chassis(own)).transpose()?;
+                    let stated = reader.entries(value)?;
+                    let lldp = find(&stated, "lldp").ok_or_else(|| reader.wrong(value, EXPECTED))?;
+                    let own =
+                        find(&stated, "local-chassis").map(|own| reader.own_chassis(own)).transpose()?;
                     let machine = own.flatten().unwrap_or_else(|| reader.vertex(name, value));
                     reader.interfaces(machine, lldp)?;
                 }
@@ -79,7 +80,7 @@ pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError>
             *kind = VertexKind::Node;
         }
         let name = draft.vertices[vertex].name.clone();
-        draft.said.keep(vertex, "name", &name);
+        draft.stated.keep(vertex, "name", &name);
     }
     Ok(draft)
 }
@@ -189,11 +190,11 @@ impl<'a> LldpReader<'a> {
     }
 
     fn cable(&mut self, machine: usize, interface: &str, seen: &'a RawValue) -> Result<(), ReadError> {
-        let said = self.entries(seen)?;
-        let neighbour = find(&said, "chassis").map(|chassis| self.chassis(chassis)).transpose()?.flatten();
+        let stated = self.entries(seen)?;
+        let neighbour = find(&stated, "chassis").map(|chassis| self.chassis(chassis)).transpose()?.flatten();
         let neighbour =
             neighbour.ok_or_else(|| self.wrong(seen, "a neighbour has neither a name nor an id"))?;
-        let port = find(&said, "port").map(|port| self.entries(port)).transpose()?.unwrap_or_default();
+        let port = find(&stated, "port").map(|port| self.entries(port)).transpose()?.unwrap_or_default();
         let id = find(&port, "id").map(|id| self.entries(id)).transpose()?.unwrap_or_default();
         let description = string(find(&port, "descr"));
         // an `ifname` or `local` id is the interface's name on its machine; a hardware address is the last
@@ -222,9 +223,9 @@ impl<'a> LldpReader<'a> {
 
     /// The machine of a chassis, by its name or else by its id.
     fn chassis(&mut self, chassis: &'a RawValue) -> Result<Option<usize>, ReadError> {
-        let said = self.entries(chassis)?;
-        let id = find(&said, "id").map(|id| self.entries(id)).transpose()?.unwrap_or_default();
-        let (name, about) = match (string(find(&id, "value")), said.into_iter().next()) {
+        let stated = self.entries(chassis)?;
+        let id = find(&stated, "id").map(|id| self.entries(id)).transpose()?.unwrap_or_default();
+        let (name, about) = match (string(find(&id, "value")), stated.into_iter().next()) {
             (Some(id), _) => (id, chassis),
             (None, Some(named)) => named,
             (None, None) => return Ok(None),

@@ -13,7 +13,7 @@ mod finish;
 mod graphml;
 mod ibnetdiscover;
 mod lldp;
-mod plugs;
+mod port_assignment;
 mod role;
 mod words;
 
@@ -46,7 +46,7 @@ const MAX_LINES_SCANNED: usize = 1000;
 
 impl Language {
     /// The probable language of a text, by its beginning.
-    pub fn of(text: &str) -> Option<Self> {
+    pub fn detect(text: &str) -> Option<Self> {
         let text = text.trim_start_matches('\u{feff}').trim_start();
         match text.chars().next()? {
             '{' if lldp::is_lldp(text) => return Some(Self::Lldp),
@@ -137,7 +137,7 @@ pub fn read(
     language: Option<Language>,
     assume: &Assume,
 ) -> Result<(NetworkFile, ReadReport), ReadError> {
-    let Some(language) = language.or_else(|| Language::of(text)) else {
+    let Some(language) = language.or_else(|| Language::detect(text)) else {
         let problem = "this is neither btin-topo-1 (JSON), nor GraphML, nor DOT, nor a topology of containerlab, nor the output of \
                        ibnetdiscover or lldpctl";
         let start = text.len() - text.trim_start().len();
@@ -145,7 +145,7 @@ pub fn read(
     };
     if language == Language::BtinTopo1 {
         let topology = NetworkFile::from_json(text)?;
-        let mut report = ReadReport::of(language, &topology.network);
+        let mut report = ReadReport::new(language, &topology.network);
         report.unknown = topology.unknown.iter().map(|key| (key.clone(), 1)).collect();
         return Ok((topology, report));
     }
@@ -160,7 +160,7 @@ pub fn read(
 }
 
 impl ReadReport {
-    fn of(language: Language, network: &SwitchNetwork) -> Self {
+    fn new(language: Language, network: &SwitchNetwork) -> Self {
         let mut pairs: Vec<_> = network
             .links()
             .iter()
@@ -178,7 +178,7 @@ impl ReadReport {
             links: network.links().len(),
             parallel_links: between - pairs.len(),
             self_loops,
-            parts: Components::of(network).count(),
+            parts: Components::new(network).count(),
             ports_assigned: 0,
             unknown: BTreeMap::new(),
             left_out: LeftOut::default(),

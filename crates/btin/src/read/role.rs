@@ -21,37 +21,40 @@ impl Draft {
     /// Gives each vertex the role that the file gives it; attributes that give no role are counted as left
     /// out.
     pub(super) fn roles(&mut self, roles: &[VertexRole], language: Language) -> Result<(), String> {
-        let said = std::mem::take(&mut self.said);
+        let stated = std::mem::take(&mut self.stated);
         let matches = |role: &VertexRole, (key, value): &(String, String)| {
             role.attribute == *key && role.value == *value
         };
         for role in roles {
-            if !said.words.iter().any(|word| matches(role, word)) {
-                return Err(self.nobody(role, &said));
+            if !stated.words.iter().any(|word| matches(role, word)) {
+                return Err(self.unmatched_role(role, &stated));
             }
         }
-        let asked: Vec<Option<VertexKind>> =
-            said.words.iter().map(|word| Some(roles.iter().find(|role| matches(role, word))?.kind)).collect();
+        let asked: Vec<Option<VertexKind>> = stated
+            .words
+            .iter()
+            .map(|word| Some(roles.iter().find(|role| matches(role, word))?.kind))
+            .collect();
         let mut meanings: Vec<WordMeaning> =
-            said.words.iter().map(|word| meaning(word, &said.words)).collect();
+            stated.words.iter().map(|word| meaning(word, &stated.words)).collect();
         if language == Language::Dot {
-            self.believe(&mut meanings, &said);
+            self.infer_hosts(&mut meanings, &stated);
         }
         // the user's roles are applied last, so that they override the file
         for is_asked in [false, true] {
-            for (vertex, word) in &said.pairs {
+            for (vertex, word) in &stated.pairs {
                 let at = *word as usize;
                 match (asked[at], meanings[at]) {
                     (Some(kind), _) if is_asked => self.vertices[*vertex].kind = kind,
                     (None, WordMeaning::Role(kind)) if !is_asked => self.vertices[*vertex].kind = kind,
                     (None, WordMeaning::Doubtful | WordMeaning::Nothing) if !is_asked => {
-                        self.unknown("node attribute", &said.words[at].0);
+                        self.unknown("node attribute", &stated.words[at].0);
                     }
                     _ => {}
                 }
             }
         }
-        for (at, (key, value)) in said.words.iter().enumerate() {
+        for (at, (key, value)) in stated.words.iter().enumerate() {
             if asked[at].is_none() && meanings[at] == WordMeaning::Doubtful {
                 self.notes.push(format!(
                     "{key}={value} is not taken for a role, because no other vertex has {key}=switch; if it means \
@@ -64,9 +67,9 @@ impl Draft {
 
     /// DOT has no attribute `type` of its own, so `type=node` alone means a host if it fits: each such vertex
     /// has one cable, and no cable joins two of them.
-    fn believe(&self, meanings: &mut [WordMeaning], said: &RoleWords) {
+    fn infer_hosts(&self, meanings: &mut [WordMeaning], stated: &RoleWords) {
         let mut doubtful = vec![false; self.vertices.len()];
-        for (vertex, word) in &said.pairs {
+        for (vertex, word) in &stated.pairs {
             doubtful[*vertex] = meanings[*word as usize] == WordMeaning::Doubtful;
         }
         let mut cables = vec![0_u32; self.vertices.len()];
@@ -85,9 +88,9 @@ impl Draft {
     }
 
     /// The error for a role that matches no vertex; it names the values that occur.
-    fn nobody(&self, role: &VertexRole, said: &RoleWords) -> String {
+    fn unmatched_role(&self, role: &VertexRole, stated: &RoleWords) -> String {
         const NAMED: usize = 8;
-        let values: Vec<&str> = said
+        let values: Vec<&str> = stated
             .words
             .iter()
             .filter(|(key, _)| *key == role.attribute)
@@ -106,11 +109,12 @@ fn meaning((key, value): &(String, String), words: &[(String, String)]) -> WordM
     if !ATTRIBUTES.contains(&key.as_str()) {
         return WordMeaning::Nothing;
     }
-    let Some(kind) = VertexKind::of(value) else { return WordMeaning::Nothing };
+    let Some(kind) = VertexKind::from_word(value) else { return WordMeaning::Nothing };
     if key == "role" || !value.eq_ignore_ascii_case("node") {
         return WordMeaning::Role(kind);
     }
-    let mut values = words.iter().filter(|(other, _)| other == key).map(|(_, value)| VertexKind::of(value));
+    let mut values =
+        words.iter().filter(|(other, _)| other == key).map(|(_, value)| VertexKind::from_word(value));
     let is_about_roles = values.clone().all(|kind| kind.is_some());
     if is_about_roles && values.any(|kind| kind == Some(VertexKind::Switch)) {
         WordMeaning::Role(kind)

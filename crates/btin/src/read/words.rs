@@ -13,7 +13,7 @@ pub(super) enum VertexKind {
 
 impl VertexKind {
     /// The kind in an attribute like `type=switch`.
-    pub(super) fn of(word: &str) -> Option<Self> {
+    pub(super) fn from_word(word: &str) -> Option<Self> {
         match word.to_ascii_lowercase().as_str() {
             "switch" | "sw" | "router" | "bridge" => Some(Self::Switch),
             "node" | "host" | "ca" | "hca" | "server" | "terminal" | "endpoint" | "compute" => {
@@ -40,8 +40,8 @@ impl FromStr for VertexRole {
     type Err = BadRole;
 
     fn from_str(text: &str) -> Result<Self, BadRole> {
-        let (said, kind) = text.rsplit_once(':').ok_or(BadRole)?;
-        let (attribute, value) = said.split_once('=').ok_or(BadRole)?;
+        let (stated, kind) = text.rsplit_once(':').ok_or(BadRole)?;
+        let (attribute, value) = stated.split_once('=').ok_or(BadRole)?;
         let kind = match kind {
             "switch" => VertexKind::Switch,
             "host" => VertexKind::Node,

@@ -69,7 +69,7 @@ pub fn aftermath(
     };
     if root != RootFate::Kept {
         let is_dead = |node: &NodeId| failures.contains(&NetworkFailure::Switch(network.switch_of(*node)));
-        cut_off = Components::of(&now).cut_off(&now, &members(&|node| !is_dead(node))?);
+        cut_off = Components::new(&now).cut_off(&now, &members(&|node| !is_dead(node))?);
         cut_off.extend(group.members().iter().filter(|node| is_dead(node)));
     }
     cut_off.sort_unstable();

@@ -27,7 +27,7 @@
 //! has the height, so that the caller can compare and plan anew later.
 
 mod aftermath;
-mod hang;
+mod reattach;
 
 pub use aftermath::{Aftermath, RootFate, aftermath, around_links};
 
@@ -97,7 +97,7 @@ pub struct StandingTree<'a> {
     dead_switches: Vec<bool>,
     /// The number of switches of the tree at each depth.
     at_depth: Vec<u32>,
-    scratch: hang::RepairScratch,
+    scratch: reattach::RepairScratch,
 }
 
 impl<'a> StandingTree<'a> {
@@ -125,7 +125,7 @@ impl<'a> StandingTree<'a> {
             dead_links: vec![false; network.links().len()],
             dead_switches: vec![false; count],
             at_depth: Vec::new(),
-            scratch: hang::RepairScratch::new(count),
+            scratch: reattach::RepairScratch::new(count),
         };
         standing.enter(root, root, NONE, 0);
         let mut open = vec![root];

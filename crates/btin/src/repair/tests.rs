@@ -59,7 +59,7 @@ proptest! {
 
             // The remaining members are the members that the root reaches.
             let now = standing.network();
-            let parts = Components::of(&now);
+            let parts = Components::new(&now);
             let place = |node: &NodeId| network.switch_of(*node);
             let reached = |node: &&NodeId| parts.part(place(node)) == parts.part(tree.root_switch)
                 && !standing.dead_switches[place(node).0 as usize];

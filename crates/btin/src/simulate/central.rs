@@ -65,7 +65,7 @@ struct CentralBarrier<'a> {
     places: Vec<SwitchId>,
     /// The index of the root among the members.
     root: u32,
-    ways: SwitchRoutes,
+    routes: SwitchRoutes,
     branches: Vec<MulticastBranch>,
     has_arrived: Vec<bool>,
     missing: usize,
@@ -120,7 +120,7 @@ pub(super) fn run<'a>(
         }
     }
     while let Some((now, event)) = run.queue.pop() {
-        run.happen(now, event);
+        run.handle_event(now, event);
     }
     let events = run.queue.events();
     (run.running.into_iter().map(CentralBarrier::end).collect(), run.messages, events)
@@ -135,8 +135,8 @@ pub(super) fn distance(
 ) -> u64 {
     let place = |node: &NodeId| network.switch_of(*node);
     let members = barrier.group.members();
-    let ways = SwitchRoutes::new(network, wiring, place(&members[root(barrier)]), conditions.routes);
-    farthest(&ways, members.iter().map(place))
+    let routes = SwitchRoutes::new(network, wiring, place(&members[root(barrier)]), conditions.routes);
+    farthest(&routes, members.iter().map(place))
 }
 
 /// The distances between all members, row by row.
@@ -149,14 +149,14 @@ pub(super) fn distances(
     let place = |node: &NodeId| network.switch_of(*node);
     let mut distances = Vec::with_capacity(members.len() * members.len());
     for from in members {
-        let ways = SwitchRoutes::new(network, wiring, place(from), conditions.routes);
-        distances.extend(members.iter().map(|to| ways.out(place(to)).len() as u64 + 2));
+        let routes = SwitchRoutes::new(network, wiring, place(from), conditions.routes);
+        distances.extend(members.iter().map(|to| routes.out(place(to)).len() as u64 + 2));
     }
     distances
 }
 
-fn farthest(ways: &SwitchRoutes, places: impl Iterator<Item = SwitchId>) -> u64 {
-    places.map(|place| ways.out(place).len() as u64 + 2).max().unwrap_or(2)
+fn farthest(routes: &SwitchRoutes, places: impl Iterator<Item = SwitchId>) -> u64 {
+    places.map(|place| routes.out(place).len() as u64 + 2).max().unwrap_or(2)
 }
 
 /// The index of the root member: the tree's root node, or the first member if the tree has none.
@@ -177,9 +177,9 @@ impl<'a> CentralBarrier<'a> {
         let root = root(barrier);
         let place = |node: &NodeId| network.switch_of(*node);
         let places: Vec<SwitchId> = members.iter().map(place).collect();
-        let ways = SwitchRoutes::new(network, fabric.wiring, places[root], conditions.routes);
+        let routes = SwitchRoutes::new(network, fabric.wiring, places[root], conditions.routes);
         let n = members.len();
-        let distance = farthest(&ways, places.iter().copied());
+        let distance = farthest(&routes, places.iter().copied());
         let intake = conditions.intake(network);
         let analytic = super::analytic::latency(scheme, &conditions.costs, distance, n as u64, intake);
         let timeout = conditions.timeout.unwrap_or(analytic * 4);
@@ -187,7 +187,7 @@ impl<'a> CentralBarrier<'a> {
             members,
             places,
             root: u32::try_from(root).expect("fits because node numbers are 32 bits"),
-            ways,
+            routes,
             branches: Vec::new(),
             has_arrived: vec![false; n],
             missing: n,
@@ -200,20 +200,20 @@ impl<'a> CentralBarrier<'a> {
             course: Course::new(n, 1),
         };
         if scheme == Scheme::Multicast {
-            running.grow(fabric);
+            running.build_multicast_tree(fabric);
         }
         running
     }
 
     /// Builds the multicast tree as the union of the ways to the members; branch 0 is the root's own cable.
-    fn grow(&mut self, fabric: &SimulatedFabric) {
+    fn build_multicast_tree(&mut self, fabric: &SimulatedFabric) {
         let wiring = fabric.wiring;
         let own = wiring.out_of_node(self.members[self.root as usize]);
         self.branches.push(MulticastBranch { channel: own, next: Vec::new(), member: None });
         let mut known: HashMap<CableDirection, u32> = HashMap::new();
         let mut ends: HashMap<SwitchId, u32> = HashMap::new();
         for (member, place) in (0..).zip(&self.places) {
-            if member == self.root || !self.ways.reaches(*place) {
+            if member == self.root || !self.routes.reaches(*place) {
                 continue;
             }
             let branches = &mut self.branches;
@@ -224,7 +224,7 @@ impl<'a> CentralBarrier<'a> {
                 new
             };
             let end = *ends.entry(*place).or_insert_with(|| {
-                self.ways.out(*place).iter().fold(0, |from, channel| {
+                self.routes.out(*place).iter().fold(0, |from, channel| {
                     *known.entry(*channel).or_insert_with(|| grow(from, *channel, None))
                 })
             });
@@ -244,8 +244,8 @@ impl<'a> CentralBarrier<'a> {
         let root = self.members[self.root as usize];
         let place = self.places[travelling.member as usize];
         let (from, to, way) = match travelling.way {
-            MessageDirection::ToRoot => (node, root, self.ways.back(place)),
-            MessageDirection::FromRoot => (root, node, self.ways.out(place)),
+            MessageDirection::ToRoot => (node, root, self.routes.back(place)),
+            MessageDirection::FromRoot => (root, node, self.routes.out(place)),
         };
         let hop = travelling.hop as usize;
         match hop.checked_sub(1) {
@@ -258,10 +258,10 @@ impl<'a> CentralBarrier<'a> {
 }
 
 impl CentralRun<'_, '_> {
-    fn happen(&mut self, now: SimulatedTime, event: CentralEvent) {
+    fn handle_event(&mut self, now: SimulatedTime, event: CentralEvent) {
         match event {
             CentralEvent::Arrive { barrier, member } => self.arrive(now, barrier, member),
-            CentralEvent::Hop(travelling) => self.travel(now, travelling),
+            CentralEvent::Hop(travelling) => self.start_hop(now, travelling),
             CentralEvent::AtRoot { barrier, member } => {
                 let running = &mut self.running[usize::from(barrier)];
                 let start = now.max(running.intake_busy);
@@ -273,8 +273,8 @@ impl CentralRun<'_, '_> {
                 let done = start + own + self.conditions.costs.switch;
                 self.queue.push(done, CentralEvent::TakenIn { barrier, member });
             }
-            CentralEvent::TakenIn { barrier, member } => self.taken_in(now, barrier, member),
-            CentralEvent::Spread { barrier, branch } => self.spread(now, barrier, branch),
+            CentralEvent::TakenIn { barrier, member } => self.accept(now, barrier, member),
+            CentralEvent::Spread { barrier, branch } => self.forward_multicast(now, barrier, branch),
             CentralEvent::Released { barrier, member } => {
                 let running = &mut self.running[usize::from(barrier)];
                 let is_released = &mut running.is_released[member as usize];
@@ -300,8 +300,8 @@ impl CentralRun<'_, '_> {
         let running = &mut self.running[usize::from(barrier)];
         running.course.arrived(0, now);
         if member == running.root {
-            self.taken_in(now, barrier, member);
-        } else if running.ways.reaches(running.places[member as usize]) {
+            self.accept(now, barrier, member);
+        } else if running.routes.reaches(running.places[member as usize]) {
             self.send_to_root(now, barrier, member);
         }
     }
@@ -313,7 +313,7 @@ impl CentralRun<'_, '_> {
         }
         let costs = &self.conditions.costs;
         self.messages += 1;
-        self.travel(
+        self.start_hop(
             now + costs.startup + costs.switch,
             Travelling { barrier, member, way: MessageDirection::ToRoot, hop: 0 },
         );
@@ -329,7 +329,7 @@ impl CentralRun<'_, '_> {
         self.queue.push(ready + costs.switch, CentralEvent::Hop(travelling));
     }
 
-    fn taken_in(&mut self, now: SimulatedTime, barrier: u16, member: u32) {
+    fn accept(&mut self, now: SimulatedTime, barrier: u16, member: u32) {
         let running = &mut self.running[usize::from(barrier)];
         if !std::mem::replace(&mut running.has_arrived[member as usize], true) {
             running.missing -= 1;
@@ -360,7 +360,7 @@ impl CentralRun<'_, '_> {
         }
     }
 
-    fn spread(&mut self, now: SimulatedTime, barrier: u16, branch: u32) {
+    fn forward_multicast(&mut self, now: SimulatedTime, barrier: u16, branch: u32) {
         let costs = &self.conditions.costs;
         let branch = &self.running[usize::from(barrier)].branches[branch as usize];
         for out in self.fabric.cross(branch.channel, now).into_iter().flatten() {
@@ -375,7 +375,7 @@ impl CentralRun<'_, '_> {
     }
 
     /// Moves a message on: all the way if no other message can delay it, else over one cable.
-    fn travel(&mut self, now: SimulatedTime, travelling: Travelling) {
+    fn start_hop(&mut self, now: SimulatedTime, travelling: Travelling) {
         let Travelling { barrier, member, way, hop } = travelling;
         let running = &self.running[usize::from(barrier)];
         let Some(channel) = running.channel(travelling, self.fabric) else { return };
@@ -390,7 +390,7 @@ impl CentralRun<'_, '_> {
                 (true, MessageDirection::FromRoot) => {
                     self.queue.push(behind, CentralEvent::Released { barrier, member });
                 }
-                (false, _) if self.fabric.is_free() => self.travel(behind, next),
+                (false, _) if self.fabric.is_free() => self.start_hop(behind, next),
                 (false, _) => self.queue.push(behind, CentralEvent::Hop(next)),
             }
         }

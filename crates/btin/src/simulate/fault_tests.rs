@@ -35,7 +35,7 @@ proptest! {
             let run = simulator.run(&[SimulatedBarrier::planned(&group, &plan)], scheme, &conditions);
             let course = &run.courses[0];
             prop_assert!(course.is_complete(), "{scheme:?} left {:?} waiting", course.unreleased);
-            for episode in course.each() {
+            for episode in course.episode_times() {
                 prop_assert_eq!((episode.arrived, episode.released), (members, members));
                 prop_assert!(episode.first_release >= episode.last_arrival, "{:?}: {:?}", scheme, episode);
             }
@@ -58,7 +58,7 @@ proptest! {
                     operation, data: &data, ..SimulatedBarrier::planned(&group, &plan)
                 };
                 let run = Simulator::new(&network).run(&[one], scheme, &conditions);
-                for (number, episode) in (0..).zip(run.courses[0].each()) {
+                for (number, episode) in (0..).zip(run.courses[0].episode_times()) {
                     let direct = group.members().iter().map(|node| data(*node, number));
                     let direct = direct.reduce(|a, b| operation.combine(a, b));
                     prop_assert_eq!(episode.result, direct, "{:?} {:?}", operation, scheme);

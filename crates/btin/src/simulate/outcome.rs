@@ -97,7 +97,7 @@ impl Course {
     }
 
     /// Its barriers, in order.
-    pub fn each(&self) -> &[EpisodeTimes] {
+    pub fn episode_times(&self) -> &[EpisodeTimes] {
         &self.episodes
     }
 

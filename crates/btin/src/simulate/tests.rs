@@ -96,12 +96,12 @@ fn unicast_crosses_every_way_twice_and_never_beats_the_closed_form_by_more_than_
                     |scheme| simulator.run(&[SimulatedBarrier::planned(&group, &plan)], scheme, &conditions);
                 let root = plan.tree.root_node.expect("members are roots");
                 let from = network.switch_of(root);
-                let ways = routes::SwitchRoutes::new(&network, &simulator.wiring, from, routes);
+                let routes = routes::SwitchRoutes::new(&network, &simulator.wiring, from, routes);
                 let distances: Vec<u64> = group
                     .members()
                     .iter()
                     .filter(|node| **node != root)
-                    .map(|node| ways.out(network.switch_of(*node)).len() as u64 + 2)
+                    .map(|node| routes.out(network.switch_of(*node)).len() as u64 + 2)
                     .collect();
                 let farthest = distances.iter().copied().max().expect("there are others");
                 let unicast = run(Scheme::Unicast);

@@ -8,7 +8,7 @@ use super::wiring::{CableDirection, Far};
 use super::{Conditions, SimulatedTime};
 use crate::{BarrierFrame, End, FrameOutcome, GroupMember, MemberRole, NodeId, Port, Switch, TurnPoint};
 
-const NOBODY: u32 = u32::MAX;
+const NO_MEMBER: u32 = u32::MAX;
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum TreeEvent {
@@ -78,7 +78,7 @@ pub(super) fn run<'a>(
         }
     }
     while let Some((now, event)) = run.queue.pop() {
-        run.happen(now, event);
+        run.handle_event(now, event);
     }
     let events = run.queue.events();
     let courses = run.running.into_iter().map(TreeBarrier::end).collect();
@@ -96,7 +96,7 @@ impl<'a> TreeBarrier<'a> {
         let operation = barrier.operation;
         let costs = &conditions.costs;
         let in_memory = costs.startup + costs.propagation * 2 + costs.switch * 4;
-        let mut switch_at = vec![NOBODY; switch_count];
+        let mut switch_at = vec![NO_MEMBER; switch_count];
         let mut switches = Vec::with_capacity(barrier.tree.registers.len());
         for (number, (id, switch)) in (0..).zip(Switch::all(barrier.tree, turn, operation)) {
             let delay = if barrier.in_memory.contains_key(&id) { in_memory } else { costs.switch };
@@ -104,7 +104,7 @@ impl<'a> TreeBarrier<'a> {
             switches.push((switch, delay));
         }
         let members = barrier.group.members();
-        let mut member_at = vec![NOBODY; node_count];
+        let mut member_at = vec![NO_MEMBER; node_count];
         let mut nodes = Vec::with_capacity(members.len());
         for (number, id) in (0..).zip(members) {
             member_at[id.0 as usize] = number;
@@ -146,7 +146,7 @@ impl<'a> TreeBarrier<'a> {
 }
 
 impl TreeRun<'_, '_> {
-    fn happen(&mut self, now: SimulatedTime, event: TreeEvent) {
+    fn handle_event(&mut self, now: SimulatedTime, event: TreeEvent) {
         match event {
             TreeEvent::Arrive { barrier, member } => self.arrive(now, barrier, member),
             TreeEvent::AtSwitch { barrier, end, frame } => self.at_switch(now, barrier, end, frame),
@@ -164,7 +164,7 @@ impl TreeRun<'_, '_> {
                     return;
                 }
                 node.attempts += 1;
-                node.machine.again(&mut self.frames);
+                node.machine.retransmit(&mut self.frames);
                 self.running[usize::from(barrier)].course.repetitions += self.frames.len() as u64;
                 self.send(now, barrier, member);
                 self.set_timer(now, barrier, member);
@@ -251,7 +251,7 @@ impl TreeRun<'_, '_> {
                 Far::Switch(end) => self.queue.push(out, TreeEvent::AtSwitch { barrier, end, frame }),
                 Far::Node(node) => {
                     let member = self.running[usize::from(barrier)].member_at[node.0 as usize];
-                    if member != NOBODY {
+                    if member != NO_MEMBER {
                         let at = out + self.conditions.costs.switch;
                         self.queue.push(at, TreeEvent::AtNode { barrier, member, frame });
                     }

@@ -59,7 +59,7 @@ pub(crate) fn set(weight: &GroupWeight) -> Result<(), Error> {
 
 /// Restores a weight. Returns false if another program has changed it since the policy came into force; that
 /// change stays.
-pub(crate) fn put_back(weight: &GroupWeight, phase: Phase) -> Result<bool, Error> {
+pub(crate) fn restore(weight: &GroupWeight, phase: Phase) -> Result<bool, Error> {
     match fs::read_to_string(&weight.file) {
         Ok(now) if now.trim() == weight.before => Ok(true),
         Ok(now) if now.trim() == weight.ours || phase == Phase::Changing => {

@@ -35,7 +35,7 @@ pub(super) struct HeldGroup {
 
 impl FoundGroup {
     /// Looks for a group in a tree that can freeze it, version 2 first.
-    fn of(all: &[cgroup::CgroupHierarchy], path: &str) -> Option<Self> {
+    fn find(all: &[cgroup::CgroupHierarchy], path: &str) -> Option<Self> {
         let at = |tree: &cgroup::CgroupHierarchy| ControlGroup::at(below(&tree.root, path), tree.version);
         let second = cgroup::CgroupHierarchy::of_version(all, CgroupVersion::V2).map(at);
         if let Some(group) = second.filter(|group| group.has("cgroup.freeze")) {
@@ -67,7 +67,7 @@ impl FoundGroup {
 }
 
 impl HeldGroup {
-    pub(super) fn of(found: FoundGroup) -> Result<Self, Error> {
+    pub(super) fn open(found: FoundGroup) -> Result<Self, Error> {
         let open = found.open()?;
         let used_ns = open.1.used_ns()?;
         Ok(Self { found, open: Some(open), stopped: Frozen::No, used_ns })
@@ -115,7 +115,7 @@ impl HeldGroup {
     }
 
     /// Opens a group again that was removed and made anew.
-    pub(super) fn look(&mut self) {
+    pub(super) fn reopen(&mut self) {
         if self.open.is_some() && self.found.stop.path().exists() {
             return;
         }
@@ -134,11 +134,11 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    pub(super) fn of(policy: &Policy) -> Result<Self, Error> {
+    pub(super) fn from_policy(policy: &Policy) -> Result<Self, Error> {
         let Some(cpu) = &policy.cpu else {
             let what =
                 "the policy shares no processor time: write, say, [cpu] and below it video = 3".to_owned();
-            return Err(Error::NotByThis { what });
+            return Err(Error::BackendUnsupported { what });
         };
         let hierarchy = tree(&cpu.shares);
         let all = hierarchies()?;
@@ -157,9 +157,9 @@ impl Shares {
             return Ok(());
         };
         let path = &self.hierarchy.class(*class).name;
-        let (file, let_run) = found.switch();
+        let (file, thawed) = found.switch();
         let what = format!(
-            "{path} is frozen by somebody else; let it run first: echo {let_run} > {}",
+            "{path} is frozen by somebody else; let it run first: echo {thawed} > {}",
             found.stop.path().join(file).display()
         );
         Err(Error::NotHere { at: place_of(policy, path), what })
@@ -168,7 +168,7 @@ impl Shares {
 
 fn find(all: &[cgroup::CgroupHierarchy], policy: &Policy, path: &str) -> Result<FoundGroup, Error> {
     let wrong = |what: String| Error::NotHere { at: place_of(policy, path), what };
-    let Some(found) = FoundGroup::of(all, path) else {
+    let Some(found) = FoundGroup::find(all, path) else {
         return Err(wrong(format!(
             "there is no control group {path} whose processes can be stopped (a cgroup2 of Linux 5.2 or later, or freezer \
              and cpuacct of version 1); start what runs in it first"
@@ -204,7 +204,7 @@ fn tree(shares: &[CpuShare]) -> Hierarchy {
 }
 
 /// Lets groups run that may have been frozen. Missing groups are skipped.
-pub(super) fn let_run(groups: &[(PathBuf, u8)]) {
+pub(super) fn thaw_all(groups: &[(PathBuf, u8)]) {
     for (path, version) in groups {
         let version = if *version == 1 { CgroupVersion::V1 } else { CgroupVersion::V2 };
         if let Ok(valve) = ControlGroup::at(path.clone(), version).valve() {
@@ -213,7 +213,7 @@ pub(super) fn let_run(groups: &[(PathBuf, u8)]) {
     }
 }
 
-pub(super) fn noted(found: &FoundGroup) -> (PathBuf, u8) {
+pub(super) fn journal_entry(found: &FoundGroup) -> (PathBuf, u8) {
     let version = if found.stop.version() == CgroupVersion::V1 { 1 } else { 2 };
     (found.stop.path().to_owned(), version)
 }
@@ -224,7 +224,7 @@ pub fn used(policy: &Policy) -> Result<Vec<(CpuShare, Option<u64>)>, Error> {
     let all = hierarchies()?;
     let shares = policy.cpu.iter().flat_map(|cpu| &cpu.shares);
     let of =
-        |share: &CpuShare| FoundGroup::of(&all, &share.cgroup).and_then(|found| found.time.used_ns().ok());
+        |share: &CpuShare| FoundGroup::find(&all, &share.cgroup).and_then(|found| found.time.used_ns().ok());
     Ok(shares.map(|share| (share.clone(), of(share))).collect())
 }
 

@@ -21,16 +21,18 @@
 //! groups. Reference: Goyal, Guo, Vin, "A hierarchical CPU scheduler for multimedia operating systems" (OSDI
 //! 1996); cgroups(7), `cgroup.freeze`.
 
-mod background;
 pub(crate) mod controller;
 mod groups;
-mod keep;
+mod keeper;
+mod keeper_switch;
 mod turns;
 
-pub use background::{Keeping, of};
 pub(crate) use groups::below;
 pub use groups::used;
-pub use keep::{GroupTime, Keeper, Options, Running, begin, check, end, guard, running, serve, settle};
+pub use keeper::{
+    GroupTime, Keeper, Options, Running, check, guard, recover_all, running, serve, start_background, stop,
+};
+pub use keeper_switch::{KeeperSwitch, keeper_of};
 
 use unisono_fairqueue::{Policy, Position};
 

@@ -41,7 +41,7 @@ pub(super) enum TurnState {
 #[derive(Debug)]
 struct TurnGroup {
     class: ClassId,
-    standing: TurnState,
+    state: TurnState,
     /// Used time that has not been charged.
     owes: Micros,
     /// Whether it wants a whole turn, not only to be charged for its debt.
@@ -62,7 +62,7 @@ impl TurnTaking {
     pub(super) fn new(hierarchy: Hierarchy, leaves: &[ClassId], quantum: u32) -> Self {
         let group = |class: &ClassId| TurnGroup {
             class: *class,
-            standing: TurnState::Free,
+            state: TurnState::Free,
             owes: 0,
             hungry: false,
             light: 0,
@@ -73,15 +73,15 @@ impl TurnTaking {
 
     /// The group that has its turn.
     pub(super) fn running(&self) -> Option<usize> {
-        self.groups.iter().position(|group| group.standing == TurnState::Runs)
+        self.groups.iter().position(|group| group.state == TurnState::Runs)
     }
 
-    pub(super) fn standing(&self, group: usize) -> TurnState {
-        self.groups[group].standing
+    pub(super) fn state(&self, group: usize) -> TurnState {
+        self.groups[group].state
     }
 
-    pub(super) fn anybody_waits(&self) -> bool {
-        self.groups.iter().any(|group| group.standing == TurnState::Waits)
+    pub(super) fn has_waiting(&self) -> bool {
+        self.groups.iter().any(|group| group.state == TurnState::Waits)
     }
 
     /// Ends a turn that took `elapsed`; `used` is the time that each group used meanwhile. `wants` is `More`
@@ -91,20 +91,20 @@ impl TurnTaking {
         let ran = self.running();
         if let Some(running) = ran {
             let others: Micros = used.iter().sum::<Micros>() - used[running];
-            self.end(running, used[running], elapsed.saturating_sub(others), wants);
+            self.end_turn(running, used[running], elapsed.saturating_sub(others), wants);
         }
         let enough = (self.quantum / 2).max(1);
         // the kernel gives a group that is always busy as much as the group that gets most
         let most = used.iter().copied().max().unwrap_or(0);
         for (at, (group, used)) in self.groups.iter_mut().zip(used).enumerate() {
-            match group.standing {
+            match group.state {
                 _ if ran == Some(at) => {} // already charged
                 // time used while the group was being frozen is not lost
                 TurnState::Waits => group.owes += used,
                 TurnState::Free => {
                     group.owes += used;
                     if group.owes >= enough && self.processor.wake(group.class).is_ok() {
-                        group.standing = TurnState::Waits;
+                        group.state = TurnState::Waits;
                         group.hungry = used * 4 >= most * 3 || group.light >= ASK;
                     }
                 }
@@ -115,24 +115,24 @@ impl TurnTaking {
             let Some(at) = self.groups.iter().position(|group| group.class == class) else { return };
             let group = &mut self.groups[at];
             if group.hungry || group.owes == 0 {
-                group.standing = TurnState::Runs;
+                group.state = TurnState::Runs;
                 group.light = 0;
                 return;
             }
             // it has had its turn in advance
-            group.standing = TurnState::Free;
+            group.state = TurnState::Free;
             group.light += 1;
             self.processor.ran(charge(std::mem::take(&mut group.owes)), Wants::Sleep);
         }
     }
 
     /// Charges the group whose turn is over. `most` is the time that it could have used.
-    fn end(&mut self, running: usize, used: Micros, most: Micros, wants: Wants) {
+    fn end_turn(&mut self, running: usize, used: Micros, most: Micros, wants: Wants) {
         let group = &mut self.groups[running];
         let wants = if wants == Wants::More || is_busy(used, most) { Wants::More } else { Wants::Sleep };
         let used = used + std::mem::take(&mut group.owes);
         group.hungry = wants == Wants::More;
-        group.standing = if wants == Wants::More { TurnState::Waits } else { TurnState::Free };
+        group.state = if wants == Wants::More { TurnState::Waits } else { TurnState::Free };
         self.processor.ran(charge(used), wants);
     }
 }
@@ -180,7 +180,7 @@ mod tests {
             }
             loop {
                 let may =
-                    |at: &usize| turns.standing(*at) != TurnState::Waits && backlog[*at] - used[*at] > 1e-6;
+                    |at: &usize| turns.state(*at) != TurnState::Waits && backlog[*at] - used[*at] > 1e-6;
                 let who: Vec<usize> = (0..wants.len()).filter(may).collect();
                 if who.is_empty() || left < 1e-6 {
                     break;
@@ -240,7 +240,7 @@ mod tests {
             // another program takes three quarters of the processor
             let mut used = [0, 0];
             for at in 0..2 {
-                used[at] = if turns.standing(at) == TurnState::Waits { 0 } else { 1000 };
+                used[at] = if turns.state(at) == TurnState::Waits { 0 } else { 1000 };
                 got[at] += used[at];
             }
             turns.next(&used, 4000, Wants::More);
@@ -254,10 +254,10 @@ mod tests {
         let mut turns = turns(&[1, 1]);
         for _ in 0..100 {
             turns.next(&[4000, 0], 4000, Wants::Sleep);
-            assert!(turns.standing(0) != TurnState::Waits && turns.standing(1) == TurnState::Free);
+            assert!(turns.state(0) != TurnState::Waits && turns.state(1) == TurnState::Free);
         }
         turns.next(&[0, 0], 4000, Wants::Sleep);
-        assert_eq!((turns.standing(0), turns.running()), (TurnState::Free, None));
+        assert_eq!((turns.state(0), turns.running()), (TurnState::Free, None));
     }
 
     #[test]

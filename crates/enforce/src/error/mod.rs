@@ -26,7 +26,7 @@ pub enum Error {
     },
     /// This backend cannot enforce the policy; the text names a backend that can.
     #[error("{what}")]
-    NotByThis { what: String },
+    BackendUnsupported { what: String },
     #[error(
         "{device} has a queueing discipline `{kind}` that could not be put back afterwards; take it away first: tc qdisc \
          del dev {device} root"
@@ -49,10 +49,10 @@ pub enum Error {
     Stopped { by: String, device: String },
     /// The change failed, and the previous state could not be restored.
     #[error("{error}; and {device} could not be put back: {undo}. Try: unisono queue clear --dev {device}")]
-    HalfWay { device: String, error: Box<Error>, undo: Box<Error> },
+    NotRestored { device: String, error: Box<Error>, undo: Box<Error> },
     /// The new backend could not come into force; the old one is in force again.
     #[error("{error}; the policy before is in force on {device}, with the backend {backend} as before")]
-    AsBefore { device: String, backend: String, error: Box<Error> },
+    RolledBack { device: String, backend: String, error: Box<Error> },
     /// Neither the new backend nor the old one could come into force.
     #[error(
         "{error}; and the policy before (backend {backend}) could not be put in force again: {again}. {device} has no policy now; apply one: unisono queue apply POLICY --dev {device}"
@@ -62,11 +62,11 @@ pub enum Error {
     #[error(
         "{device} has this policy now, but what the backend {backend} had there could not be taken away: {error}. Any `unisono queue` command tries it again"
     )]
-    Beside { device: String, backend: String, error: Box<Error> },
+    OldBackendRemains { device: String, backend: String, error: Box<Error> },
     #[error(
         "another command has changed the policy of {device} meanwhile; nothing else was changed. Try again"
     )]
-    Meanwhile { device: String },
+    ChangedMeanwhile { device: String },
     #[error(transparent)]
     Journal(#[from] JournalError),
     #[error("cannot read the policy in the journal: {0}; remove it: unisono queue clear")]
@@ -95,11 +95,11 @@ pub enum Blame {
 
 impl Error {
     /// This error; or the error that says that the previous state could not be restored.
-    pub(crate) fn unless_half_way(self, device: &str, undone: Result<(), Self>) -> Self {
+    pub(crate) fn or_not_restored(self, device: &str, undone: Result<(), Self>) -> Self {
         match undone {
             Ok(()) => self,
             Err(undo) => {
-                Self::HalfWay { device: device.to_owned(), error: Box::new(self), undo: Box::new(undo) }
+                Self::NotRestored { device: device.to_owned(), error: Box::new(self), undo: Box::new(undo) }
             }
         }
     }
@@ -110,14 +110,14 @@ impl Error {
         match self {
             Self::NoDevice { .. }
             | Self::NotHere { .. }
-            | Self::NotByThis { .. }
+            | Self::BackendUnsupported { .. }
             | Self::Occupied { .. }
             | Self::InTheWay { .. }
             | Self::OtherBackend { .. }
             | Self::NoPolicy { .. } => Blame::Input,
             Self::Lacks { .. } => Blame::Host,
             Self::Interposed(error) => error.blame(),
-            Self::AsBefore { error, .. } => error.blame(),
+            Self::RolledBack { error, .. } => error.blame(),
             Self::Refused(refused) if NOT_PERMITTED.contains(&refused.errno) => Blame::Host,
             Self::Journal(JournalError::System { source, .. }) if denied(source) => Blame::Host,
             Self::System { source, .. } if denied(source) => Blame::Host,

@@ -1,7 +1,7 @@
 //! Classifies frames: finds the class that a frame belongs to.
 //!
 //! Only where a frame leaves the network stack does the kernel know the control group and the priority of its
-//! socket, and the packet's mark. The program there ([`super::program`]) encodes them as a number in a VLAN
+//! socket, and the packet's mark. The program there ([`super::redirect`]) encodes them as a number in a VLAN
 //! tag; this module reads the tag and removes it. The number has 16 bits. This is enough because it only
 //! distinguishes the control groups, priorities and marks that the policy names:
 //!
@@ -38,7 +38,7 @@ pub struct Named {
 
 impl Named {
     /// `None`: there are more than a tag can distinguish.
-    pub fn of(policy: &Policy) -> Option<Self> {
+    pub fn from_policy(policy: &Policy) -> Option<Self> {
         let mut cgroups: Vec<String> = Vec::new();
         let (mut priorities, mut marks) = (Vec::new(), Vec::new());
         for rule in &policy.rules {
@@ -142,7 +142,7 @@ impl Classifier {
             ParsedFrame::Other(_) => return Ok((policy.class_of(&sender), FlowNumber::default())),
         };
         let flow = |class| match policy.flows(class) {
-            Flows::Fair => self.flows.of(&packet),
+            Flows::Fair => self.flows.flow(&packet),
             Flows::Together => FlowNumber::default(),
         };
         let fragmented = packet.fragment.map(|(identification, part)| {
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn a_tag_tells_the_deepest_group_and_the_priority() {
         let policy = policy();
-        let named = Named::of(&policy).expect("a few");
+        let named = Named::from_policy(&policy).expect("a few");
         let cgroups: Vec<_> = named.cgroups().collect();
         assert_eq!(cgroups, [("/a/b", 3), ("/a", 6), ("/c", 9)]);
         assert_eq!(named.priorities().collect::<Vec<_>>(), [(6, 1), (7, 2)]);
@@ -250,7 +250,7 @@ mod tests {
              [class.ef]\nmatch = [{ dscp = \"ef\" }]\n",
         )
         .expect("a sound policy");
-        let named = Named::of(&policy).expect("a few");
+        let named = Named::from_policy(&policy).expect("a few");
         assert_eq!(named.marks().collect::<Vec<_>>(), [(7, 1), (9, 2)]);
         assert_eq!((named.priorities().next(), named.cgroups().next()), (Some((6, 3)), Some(("/a", 6))));
         let mut classifier = Classifier::new(named);
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn later_fragments_follow_their_first_one() {
         let policy = policy();
-        let mut classifier = Classifier::new(Named::of(&policy).expect("a few"));
+        let mut classifier = Classifier::new(Named::from_policy(&policy).expect("a few"));
         assert_eq!(
             name(&mut classifier, &policy, &frame(0, [0, 5], [53, 53])),
             "rest",
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn a_frame_without_a_tag_is_a_strangers_and_a_tag_comes_off() {
         let policy = policy();
-        let mut classifier = Classifier::new(Named::of(&policy).expect("a few"));
+        let mut classifier = Classifier::new(Named::from_policy(&policy).expect("a few"));
         let mut bytes = frame(3, [0, 0], [1, 2]);
         for (at, byte) in bytes[..12].iter_mut().enumerate() {
             *byte = at as u8;

@@ -26,41 +26,41 @@
 //! Reference: Pruthi et al. for the reasons to put a queue in front of the device.
 
 mod classify;
-mod confine;
 mod congestion;
+mod connections;
 mod control;
-mod dialogue;
+mod control_channel;
 mod engine;
 mod flows;
-mod follow;
+mod followed_device;
+mod frame_path;
+mod guard;
 pub mod merge;
 mod namespace;
 mod options;
 pub mod parse;
-mod plumbing;
-mod program;
+mod queue_device;
+mod redirect;
 mod restore;
+mod sandbox;
 mod sender;
-mod service;
-mod visitors;
-mod way;
 mod worker;
 
 pub use crate::background::READY;
 pub use classify::{Classifier, Named, NoClass, TAG, TAG_AT, TAG_TYPE, untag};
-pub use engine::{Choice, Engine, EngineChangeError, NextFrame};
+pub use engine::{Engine, EngineChangeError, EngineDiscipline, NextFrame};
 pub use flows::FlowNumber;
+pub use guard::serve;
 pub use options::Options;
-pub use service::serve;
-pub use worker::Patience;
+pub use worker::WaitStrategy;
 
+pub use crate::backend::Counters;
+use crate::backend::{Backend, BackendKind, BackendName, DeviceHook};
 use crate::background;
 pub use crate::error::interposed::Error;
 use crate::error::interposed::failed;
 use crate::journal::{Journal, LinkSide, Record};
-pub use crate::place::Counters;
-use crate::place::{BackendName, DeviceHook, EnforcingPlace, PlaceKind};
-use control::{QueueAnswer, QueueQuestion, ask_at};
+use control::{QueueReply, QueueRequest, request};
 use serde::{Deserialize, Serialize};
 use std::process::Command;
 use std::time::Duration;
@@ -68,9 +68,9 @@ use unisono_fairqueue::{Live, Policy, TrafficDirection};
 use unisono_linux::undo::DirectoryLock;
 
 /// The name on the command line.
-pub const NAME: &str = "interposed";
-pub static KIND: PlaceKind = PlaceKind {
-    name: NAME,
+pub const INTERPOSED_BACKEND: &str = "interposed";
+pub static KIND: BackendKind = BackendKind {
+    name: INTERPOSED_BACKEND,
     backend: BackendName::Interposed,
     kernel_queue: None,
     directions: &[TrafficDirection::Out],
@@ -83,13 +83,13 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How frames come to the queue and leave it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub enum WayName {
+pub enum FramePathName {
     #[default]
     Tun,
     AfXdp,
 }
 
-impl WayName {
+impl FramePathName {
     /// Each with its name and its description on the command line.
     pub const ALL: [(Self, &str, &str); 2] = [
         (Self::Tun, "tun", "A TAP device: simple, and everywhere"),
@@ -99,17 +99,17 @@ impl WayName {
 
 /// The user's options for a queue. A running queue keeps options that the user did not give.
 #[derive(Clone, Debug, Default)]
-pub struct Wishes {
-    pub way: Option<WayName>,
-    pub choice: Option<Choice>,
-    pub patience: Option<Patience>,
+pub struct RequestedOptions {
+    pub way: Option<FramePathName>,
+    pub choice: Option<EngineDiscipline>,
+    pub patience: Option<WaitStrategy>,
     /// The processor that the queue may use. `None`: any.
     pub processor: Option<usize>,
 }
 
-impl Wishes {
+impl RequestedOptions {
     /// The options of a running queue, changed as the user asked.
-    pub fn over(&self, options: &Options) -> Options {
+    pub fn applied_to(&self, options: &Options) -> Options {
         Options {
             device: options.device.clone(),
             way: self.way.unwrap_or(options.way),
@@ -128,7 +128,7 @@ pub type ServerCommand = fn(&Options) -> Command;
 
 pub struct Interposed {
     options: Options,
-    wishes: Wishes,
+    requested_options: RequestedOptions,
     server: Option<ServerCommand>,
     notes: Vec<String>,
 }
@@ -140,20 +140,30 @@ impl std::fmt::Debug for Interposed {
 }
 
 impl Interposed {
-    /// If a queue runs already, it keeps the options that `wishes` does not set.
-    pub fn new(device: &str, wishes: Wishes, server: ServerCommand) -> Self {
-        let options = wishes.over(&Options::at(device));
-        Self { options, wishes, server: Some(server), notes: Vec::new() }
+    /// If a queue runs already, it keeps the options that `requested_options` does not set.
+    pub fn new(device: &str, requested_options: RequestedOptions, server: ServerCommand) -> Self {
+        let options = requested_options.applied_to(&Options::at(device));
+        Self { options, requested_options, server: Some(server), notes: Vec::new() }
     }
 
     /// A queue with the options of an earlier one.
-    pub(crate) fn again(options: Options, server: ServerCommand) -> Self {
-        Self { options, wishes: Wishes::default(), server: Some(server), notes: Vec::new() }
+    pub(crate) fn with_options(options: Options, server: ServerCommand) -> Self {
+        Self {
+            options,
+            requested_options: RequestedOptions::default(),
+            server: Some(server),
+            notes: Vec::new(),
+        }
     }
 
     /// A backend that can show and remove a queue, but not begin one.
     pub fn at(device: &str) -> Self {
-        Self { options: Options::at(device), wishes: Wishes::default(), server: None, notes: Vec::new() }
+        Self {
+            options: Options::at(device),
+            requested_options: RequestedOptions::default(),
+            server: None,
+            notes: Vec::new(),
+        }
     }
 
     fn note(&mut self, policy: &Policy) {
@@ -166,23 +176,23 @@ impl Interposed {
         }
     }
 
-    fn named(&self) -> String {
+    fn device_name(&self) -> String {
         self.options.device.clone()
     }
 
     /// The journal's record. The policy of another backend is an error.
     fn record(&self) -> Result<Option<Record<serde_json::Value>>, Error> {
-        let record = Journal::of(&self.options.device)?.read::<serde_json::Value>()?;
+        let record = Journal::for_device(&self.options.device)?.read::<serde_json::Value>()?;
         match record {
-            Some(record) if record.backend != NAME => {
-                Err(Error::Taken { device: self.named(), backend: record.backend })
+            Some(record) if record.backend != INTERPOSED_BACKEND => {
+                Err(Error::Taken { device: self.device_name(), backend: record.backend })
             }
             record => Ok(record),
         }
     }
 
     /// The journal's record, if the queue is in force.
-    fn owned(&self) -> Result<Option<Record<serde_json::Value>>, Error> {
+    fn in_force(&self) -> Result<Option<Record<serde_json::Value>>, Error> {
         Ok(self.record()?.filter(Record::is_in_force))
     }
 
@@ -191,12 +201,12 @@ impl Interposed {
         serde_json::from_value::<restore::BeforeQueue>(record.before.clone()).ok()?.options
     }
 
-    fn ask(&self, question: &QueueQuestion) -> Result<QueueAnswer, Error> {
-        if self.owned()?.is_none() {
-            return Err(Error::NotThere { device: self.named() });
+    fn request(&self, question: &QueueRequest) -> Result<QueueReply, Error> {
+        if self.in_force()?.is_none() {
+            return Err(Error::NotThere { device: self.device_name() });
         }
-        let path = restore::socket_of(&Journal::of(&self.options.device)?);
-        ask_at(&path, question).map_err(failed(format!("ask the queue at {}", self.options.device)))
+        let path = restore::socket_path(&Journal::for_device(&self.options.device)?);
+        request(&path, question).map_err(failed(format!("ask the queue at {}", self.options.device)))
     }
 
     fn note_force(&mut self) {
@@ -204,18 +214,18 @@ impl Interposed {
         self.notes = vec![format!("the queue at {device} did not answer; its processes were ended")];
     }
 
-    fn unexpected(&self, answer: QueueAnswer) -> Error {
+    fn unexpected(&self, answer: QueueReply) -> Error {
         let why = match answer {
-            QueueAnswer::Refused { why } => why,
+            QueueReply::Refused { why } => why,
             _ => "it answers something else, as another version would; clear it and apply the policy again"
                 .to_owned(),
         };
-        Error::Refused { device: self.named(), why }
+        Error::Refused { device: self.device_name(), why }
     }
 }
 
-impl EnforcingPlace for Interposed {
-    fn kind(&self) -> &'static PlaceKind {
+impl Backend for Interposed {
+    fn kind(&self) -> &'static BackendKind {
         &KIND
     }
 
@@ -228,21 +238,21 @@ impl EnforcingPlace for Interposed {
     }
 
     fn check(&mut self, policy: &Policy) -> Result<(), crate::Error> {
-        service::find(&self.options)?;
-        sender::named(policy)?;
+        guard::find(&self.options)?;
+        sender::named_values(policy)?;
         self.note(policy);
         Ok(())
     }
 
     fn apply(&mut self, policy: &Policy) -> Result<(), crate::Error> {
         self.check(policy)?;
-        let lock = Journal::of(&self.options.device)?.lock()?;
-        if self.owned()?.is_none() {
-            return self.begin(policy, &lock);
+        let lock = Journal::for_device(&self.options.device)?.lock()?;
+        if self.in_force()?.is_none() {
+            return self.install(policy, &lock);
         }
         drop(lock); // the queue takes it
-        match self.ask(&QueueQuestion::Apply { policy: policy.text.clone() })? {
-            QueueAnswer::Done => Ok(()),
+        match self.request(&QueueRequest::Apply { policy: policy.text.clone() })? {
+            QueueReply::Done => Ok(()),
             answer => Err(self.unexpected(answer).into()),
         }
     }
@@ -252,36 +262,36 @@ impl EnforcingPlace for Interposed {
     }
 
     fn figures(&mut self) -> Result<(Live, Option<Counters>), crate::Error> {
-        match self.ask(&QueueQuestion::Live)? {
-            QueueAnswer::Live { live, counters } => Ok((live, Some(counters))),
+        match self.request(&QueueRequest::Live)? {
+            QueueReply::Live { live, counters } => Ok((live, Some(counters))),
             answer => Err(self.unexpected(answer).into()),
         }
     }
 
-    fn clear(&mut self) -> Result<(), crate::Error> {
+    fn remove(&mut self) -> Result<(), crate::Error> {
         self.notes.clear();
-        let lock = Journal::lock_what_is_there()?;
-        let Some(record) = self.owned()? else {
-            return self.mend(&Journal::of(&self.options.device)?);
+        let lock = Journal::lock_if_used()?;
+        let Some(record) = self.in_force()? else {
+            return self.recover(&Journal::for_device(&self.options.device)?);
         };
         drop(lock); // the queue takes it
-        match self.ask(&QueueQuestion::End) {
-            Ok(QueueAnswer::Done) if record.author.has_ended(STOP_TIMEOUT) => Ok(()),
-            Ok(QueueAnswer::Refused { why }) => Err(Error::Refused { device: self.named(), why }.into()),
+        match self.request(&QueueRequest::End) {
+            Ok(QueueReply::Done) if record.author.has_ended(STOP_TIMEOUT) => Ok(()),
+            Ok(QueueReply::Refused { why }) => Err(Error::Refused { device: self.device_name(), why }.into()),
             _ => {
                 self.note_force();
-                let journal = Journal::of(&self.options.device)?;
+                let journal = Journal::for_device(&self.options.device)?;
                 // a working queue holds the lock for less time than `STOP_TIMEOUT`
                 let _lock = journal.lock()?;
-                Ok(restore::put_back_leftovers(&journal, &self.options.device)?)
+                Ok(restore::kill_and_restore(&journal, &self.options.device)?)
             }
         }
     }
 
-    fn mend(&mut self, journal: &Journal) -> Result<(), crate::Error> {
+    fn recover(&mut self, journal: &Journal) -> Result<(), crate::Error> {
         self.notes.clear();
         if let Some(record) = self.record()?.filter(|record| !record.is_in_force()) {
-            restore::put_back_leftovers(journal, &self.options.device)?;
+            restore::kill_and_restore(journal, &self.options.device)?;
             self.notes.push(format!(
                 "put back what the queue at {} had left, whose processes ({} and its child) were killed",
                 self.options.device, record.author.process
@@ -290,12 +300,12 @@ impl EnforcingPlace for Interposed {
         Ok(())
     }
 
-    fn begin(&mut self, policy: &Policy, lock: &DirectoryLock) -> Result<(), crate::Error> {
-        let device = self.named();
+    fn install(&mut self, policy: &Policy, lock: &DirectoryLock) -> Result<(), crate::Error> {
+        let device = self.device_name();
         let Some(server) = &self.server else { return Err(Error::NotThere { device }.into()) };
-        let begun = background::begin(server(&self.options), Some(lock), policy.text.as_bytes())
+        let begun = background::start(server(&self.options), Some(lock), policy.text.as_bytes())
             .map_err(failed("start the queue's program"))?;
-        let background::Begun::Ended { code, why } = begun else { return Ok(()) };
+        let background::StartOutcome::Ended { code, why } = begun else { return Ok(()) };
         Err(match code {
             Some(2) => Error::Unfit(why),
             Some(3) => Error::Host(why),
@@ -305,25 +315,25 @@ impl EnforcingPlace for Interposed {
     }
 
     /// A queue that stays takes the options of the running one, changed as the user asked.
-    fn is_barred_by(&mut self, in_force: &Record<serde_json::Value>) -> bool {
-        if in_force.backend != NAME {
+    fn conflicts_with(&mut self, in_force: &Record<serde_json::Value>) -> bool {
+        if in_force.backend != INTERPOSED_BACKEND {
             return true;
         }
         // a record of an earlier version has no options of its queue
         let Some(running) = Self::options_of(in_force) else { return false };
-        self.options = self.wishes.over(&running);
+        self.options = self.requested_options.applied_to(&running);
         self.options != running
     }
 
-    fn give_way(&mut self, aside: &Journal) -> Result<(), crate::Error> {
+    fn retire(&mut self, pending: &Journal) -> Result<(), crate::Error> {
         self.notes.clear();
-        let Some(record) = aside.read::<serde_json::Value>()? else { return Ok(()) };
+        let Some(record) = pending.read::<serde_json::Value>()? else { return Ok(()) };
         if record.author.lives() {
-            match ask_at(&restore::socket_of(aside), &QueueQuestion::GiveWay) {
-                Ok(QueueAnswer::Done) if record.author.has_ended(STOP_TIMEOUT) => {}
+            match request(&restore::socket_path(pending), &QueueRequest::Retire) {
+                Ok(QueueReply::Done) if record.author.has_ended(STOP_TIMEOUT) => {}
                 _ => self.note_force(),
             }
         }
-        Ok(restore::put_back_leftovers(aside, &self.options.device)?)
+        Ok(restore::kill_and_restore(pending, &self.options.device)?)
     }
 }

@@ -43,7 +43,7 @@ impl Namespace {
 
     /// Whether the namespace has no name and no process but this one and its child. Checks every [`EVERY`];
     /// in between it returns false.
-    pub(super) fn is_left_by_all_others(&mut self, child: Tid) -> bool {
+    pub(super) fn is_unused_by_others(&mut self, child: Tid) -> bool {
         let now = Instant::now();
         if now < self.next {
             return false;
@@ -91,8 +91,8 @@ mod tests {
         let nobodys = Namespace { devices: 0, mount: " net:[0] ".to_owned(), next: Instant::now() };
         assert!(!nobodys.is_used(Tid(0)).expect("proc can be read"));
         let mut not_yet = Namespace { next: Instant::now() + EVERY, ..nobodys };
-        assert!(!not_yet.is_left_by_all_others(Tid(0)));
+        assert!(!not_yet.is_unused_by_others(Tid(0)));
         not_yet.next = Instant::now();
-        assert!(not_yet.is_left_by_all_others(Tid(0)));
+        assert!(not_yet.is_unused_by_others(Tid(0)));
     }
 }

@@ -1,16 +1,16 @@
 //! The options of an interposed queue, besides its policy.
 
-use super::WayName;
-use super::engine::Choice;
-use super::worker::Patience;
+use super::FramePathName;
+use super::engine::EngineDiscipline;
+use super::worker::WaitStrategy;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Options {
     pub device: String,
-    pub way: WayName,
-    pub choice: Choice,
-    pub patience: Patience,
+    pub way: FramePathName,
+    pub choice: EngineDiscipline,
+    pub patience: WaitStrategy,
     /// The processor that the queue may use. `None`: any.
     pub processor: Option<usize>,
     /// For a program that [`Interposed`](super::Interposed) has started in the background: the descriptor of

@@ -2,7 +2,7 @@
 //! before, and the queue's own device.
 
 use super::options::Options;
-use super::{NAME, STOP_TIMEOUT};
+use super::{INTERPOSED_BACKEND, STOP_TIMEOUT};
 use crate::error::interposed::{Error, failed};
 use crate::journal::{Journal, Record};
 use serde::{Deserialize, Serialize};
@@ -31,15 +31,15 @@ pub(super) struct BeforeQueue {
 }
 
 /// The guard's socket for questions.
-pub(super) fn socket_of(journal: &Journal) -> PathBuf {
+pub(super) fn socket_path(journal: &Journal) -> PathBuf {
     journal.path().with_extension("socket")
 }
 
 /// Ends the processes of a queue, waits for their end, and removes their leftovers. The caller must hold the
 /// journal's lock.
-pub(super) fn put_back_leftovers(journal: &Journal, device: &str) -> Result<(), Error> {
+pub(super) fn kill_and_restore(journal: &Journal, device: &str) -> Result<(), Error> {
     let Some(record) = journal.read::<serde_json::Value>()? else { return Ok(()) };
-    if record.backend != NAME {
+    if record.backend != INTERPOSED_BACKEND {
         return Err(Error::Taken { device: device.to_owned(), backend: record.backend });
     }
     let Some(record) = journal.read::<BeforeQueue>()? else { return Ok(()) };
@@ -51,21 +51,21 @@ pub(super) fn put_back_leftovers(journal: &Journal, device: &str) -> Result<(), 
         }
     }
     let mut netlink = NetlinkSocket::open().map_err(failed("open a netlink socket"))?;
-    put_back(journal, &record, &mut netlink)
+    restore(journal, &record, &mut netlink)
 }
 
 /// Restores the state from before the queue. Does nothing if no journal describes this record any more: then
 /// another process has restored it, and the device may have another queue. Missing parts are no error.
 /// Devices are identified by their numbers, which survive a renaming. The caller must hold the journal's
 /// lock.
-pub(super) fn put_back(
+pub(super) fn restore(
     journal: &Journal,
     record: &Record<BeforeQueue>,
     netlink: &mut NetlinkSocket,
 ) -> Result<(), Error> {
-    // while another backend comes into force the journal is aside, and the other's journal is in its place
+    // while another backend comes into force the journal is pending, and the other's journal is in its place
     let mut of_record = Vec::new();
-    for journal in [journal.clone(), journal.aside()] {
+    for journal in [journal.clone(), journal.pending()] {
         let written = journal.read::<serde_json::Value>()?;
         if written.is_some_and(|written| written.author == record.author) {
             of_record.push(journal);
@@ -87,7 +87,7 @@ pub(super) fn put_back(
     if there.iter().any(|link| link.index.0 == *queue_index && link.name == *queue) {
         let _ = netlink.run(&[capture::remove(Index(*queue_index))]);
     }
-    match std::fs::remove_file(socket_of(journal)) {
+    match std::fs::remove_file(socket_path(journal)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             return Err(failed("remove the socket for questions")(error));
         }

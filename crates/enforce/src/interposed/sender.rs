@@ -2,7 +2,7 @@
 //! that reads them.
 
 use super::classify::Named;
-use super::program::{self, GroupTag};
+use super::redirect::{self, GroupTag};
 use crate::error::interposed::Error;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -18,7 +18,7 @@ pub(super) const PROGRAM: &str = "unisono_capture";
 pub(super) struct GroupTags(Vec<GroupTag>);
 
 impl GroupTags {
-    pub(super) fn of(named: &Named) -> Result<Self, Error> {
+    pub(super) fn find(named: &Named) -> Result<Self, Error> {
         if named.cgroups().next().is_none() {
             return Ok(Self(Vec::new()));
         }
@@ -40,8 +40,8 @@ impl GroupTags {
     }
 }
 
-pub(super) fn named(policy: &Policy) -> Result<Named, Error> {
-    Named::of(policy).ok_or_else(|| {
+pub(super) fn named_values(policy: &Policy) -> Result<Named, Error> {
+    Named::from_policy(policy).ok_or_else(|| {
         Error::Unfit(
             "the policy names more control groups, priorities and marks than a tag of 16 bits tells apart"
                 .to_owned(),
@@ -57,6 +57,6 @@ pub(super) fn load(
 ) -> Result<ClassifierProgram, Error> {
     Ok(ClassifierProgram::load(
         PROGRAM,
-        &program::capture(alive.as_fd(), queue, &groups.0, named),
+        &redirect::egress_redirect(alive.as_fd(), queue, &groups.0, named),
     )?)
 }

@@ -2,17 +2,17 @@
 //! and sends them.
 //!
 //! It has given up root and has only its open descriptors: the way's sockets, the words that it shares with
-//! the program at the device, and a connection to the guard ([`super::confine`] lists its system calls). It
-//! does not sleep between the frames of a burst; without work it waits as [`Patience`] says.
+//! the program at the device, and a connection to the guard ([`super::sandbox`] lists its system calls). It
+//! does not sleep between the frames of a burst; without work it waits as [`WaitStrategy`] says.
 
 use super::classify::{Classifier, Named, NoClass, TAG, untag};
 use super::congestion;
-use super::control::{QueueAnswer, QueueQuestion};
-use super::dialogue::Dialogue;
-use super::engine::{Choice, Engine, NextFrame};
-use super::program;
-use super::way::Way;
-use crate::place::Counters;
+use super::control::{QueueReply, QueueRequest};
+use super::control_channel::ControlChannel;
+use super::engine::{Engine, EngineDiscipline, NextFrame};
+use super::frame_path::FramePath;
+use super::redirect;
+use crate::backend::Counters;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::mem::discriminant;
@@ -38,19 +38,19 @@ const BURST: usize = 64;
 const ALIVE: Nanos = Nanos(500_000_000);
 /// The interval of the worker's reports that it is alive; a sleeping worker wakes for each. 20 wake-ups a
 /// second cost about a thousandth of a processor. Must stay far below [`ALIVE`].
-const BEAT: Nanos = Nanos(50_000_000);
+const HEARTBEAT_INTERVAL: Nanos = Nanos(50_000_000);
 /// The interval of a spinning worker's checks for questions. A check is a system call of 0.3 us, so this is
 /// 0.03 % of its time; `unisono queue` waits a millisecond for its answer at most. A question wakes a
 /// sleeping worker.
-const LISTEN: Nanos = Nanos(1_000_000);
+const REQUEST_POLL_INTERVAL: Nanos = Nanos(1_000_000);
 /// The time for waiting frames to leave at the end. The backlog of a class leaves within 20 ms at its
 /// guaranteed rate (`flows`), but a device that is down never takes frames. Processes that wait for the
 /// worker give it twice this time (`control`).
-const LAST: Nanos = Nanos(2_000_000_000);
+const MAX_SEND_TIME: Nanos = Nanos(2_000_000_000);
 
 /// How the worker waits for frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Patience {
+pub enum WaitStrategy {
     /// Poll. This uses a whole processor and saves the wake-up before each frame.
     Spin,
     /// Poll for this long, then sleep until a frame arrives.
@@ -59,7 +59,7 @@ pub enum Patience {
     Block,
 }
 
-impl Patience {
+impl WaitStrategy {
     /// Each with its name and its description on the command line.
     pub const ALL: [(Self, &str, &str); 3] = [
         (Self::Spin, "spin", "Poll without a pause"),
@@ -75,30 +75,30 @@ impl Patience {
     }
 }
 
-impl Default for Patience {
+impl Default for WaitStrategy {
     fn default() -> Self {
         Self::ALL[1].0
     }
 }
 
-impl From<Patience> for PollBudget {
-    fn from(patience: Patience) -> Self {
+impl From<WaitStrategy> for PollBudget {
+    fn from(patience: WaitStrategy) -> Self {
         match patience {
-            Patience::Spin => Self::Endless,
-            Patience::SpinBlock(budget) => Self::lasting(budget.into()),
-            Patience::Block => Self::Nothing,
+            WaitStrategy::Spin => Self::Endless,
+            WaitStrategy::SpinBlock(budget) => Self::lasting(budget.into()),
+            WaitStrategy::Block => Self::Nothing,
         }
     }
 }
 
-pub(super) struct Worker<W: Way> {
+pub(super) struct Worker<W: FramePath> {
     way: W,
     engine: Engine<W::Frame>,
     classifier: Classifier,
     counters: Counters,
     device: String,
     budget: PollBudget,
-    master: Dialogue,
+    master: ControlChannel,
     alive: Words,
     /// The latest end, once the worker was ordered to end.
     ending: Option<Nanos>,
@@ -109,14 +109,14 @@ pub(super) struct WorkerParts<W> {
     pub(super) way: W,
     pub(super) policy: Policy,
     pub(super) named: Named,
-    pub(super) choice: Choice,
+    pub(super) choice: EngineDiscipline,
     pub(super) device: String,
-    pub(super) patience: Patience,
-    pub(super) master: Dialogue,
+    pub(super) patience: WaitStrategy,
+    pub(super) master: ControlChannel,
     pub(super) alive: Words,
 }
 
-impl<W: Way> Worker<W> {
+impl<W: FramePath> Worker<W> {
     pub(super) fn new(parts: WorkerParts<W>) -> Result<Self, String> {
         let WorkerParts { way, policy, named, choice, device, patience, master, alive } = parts;
         let engine = Engine::new(policy, choice).map_err(|error| error.to_string())?;
@@ -144,25 +144,25 @@ impl<W: Way> Worker<W> {
     /// Reports that it has begun, and works until it is ordered to end. Fails if the device or the guard is
     /// gone.
     pub(super) fn run(&mut self) -> io::Result<()> {
-        self.master.answer(&QueueAnswer::Done)?;
+        self.master.send_reply(&QueueReply::Done)?;
         let (mut beat, mut listen) = (Nanos::ZERO, Nanos::ZERO);
         self.budget.renew(clock::now);
         loop {
             let now = clock::now();
             if now >= beat {
                 self.word().store(ALIVE.after(now).0, Ordering::Relaxed);
-                beat = BEAT.after(now);
+                beat = HEARTBEAT_INTERVAL.after(now);
             }
             if now >= listen {
                 if poll::readable([self.master.as_fd()], Some(Duration::ZERO))? == [true] {
-                    self.answer_all(now)?;
+                    self.handle_requests(now)?;
                 }
-                listen = LISTEN.after(now);
+                listen = REQUEST_POLL_INTERVAL.after(now);
             }
             let came = self.take(now)?;
             let (sent, wait_until) = self.send(now)?;
             if self.ending.is_some_and(|until| until <= now || self.engine.waiting() == 0) {
-                return self.master.answer(&QueueAnswer::Done);
+                return self.master.send_reply(&QueueReply::Done);
             }
             if came > 0 || sent > 0 {
                 self.budget.renew(|| now);
@@ -186,7 +186,7 @@ impl<W: Way> Worker<W> {
     }
 
     fn word(&self) -> &AtomicU64 {
-        &self.alive.all()[program::ALIVE]
+        &self.alive.all()[redirect::ALIVE]
     }
 
     /// Receives frames. Returns their number.
@@ -250,42 +250,42 @@ impl<W: Way> Worker<W> {
     }
 
     /// Answers the guard's questions in their order; after a stop there may be several.
-    fn answer_all(&mut self, now: Nanos) -> io::Result<()> {
-        while let Some(question) = self.master.question()? {
+    fn handle_requests(&mut self, now: Nanos) -> io::Result<()> {
+        while let Some(question) = self.master.next_request()? {
             let answer = match question {
-                QueueQuestion::Live => self.live(now),
-                QueueQuestion::Apply { policy } => match self.change(&policy) {
-                    Ok(()) => QueueAnswer::Done,
-                    Err(why) => QueueAnswer::Refused { why },
+                QueueRequest::Live => self.live(now),
+                QueueRequest::Apply { policy } => match self.change(&policy) {
+                    Ok(()) => QueueReply::Done,
+                    Err(why) => QueueReply::Refused { why },
                 },
-                QueueQuestion::Carry { mtu } => {
-                    self.way.carry(mtu);
-                    QueueAnswer::Done
+                QueueRequest::SetMtu { mtu } => {
+                    self.way.set_mtu(mtu);
+                    QueueReply::Done
                 }
                 // the last question; its answer follows when the queue is empty
-                QueueQuestion::End | QueueQuestion::GiveWay => {
-                    self.ending = Some(LAST.after(now));
+                QueueRequest::End | QueueRequest::Retire => {
+                    self.ending = Some(MAX_SEND_TIME.after(now));
                     return Ok(());
                 }
             };
-            self.master.answer(&answer)?;
+            self.master.send_reply(&answer)?;
         }
         Ok(())
     }
 
     fn change(&mut self, text: &str) -> Result<(), String> {
         let policy = Policy::parse(text).map_err(|error| error.to_string())?;
-        let named = Named::of(&policy).ok_or("it names too many control groups and priorities")?;
+        let named = Named::from_policy(&policy).ok_or("it names too many control groups and priorities")?;
         self.engine.change(policy).map_err(|error| error.to_string())?;
         self.classifier = Classifier::new(named);
         Ok(())
     }
 
-    fn live(&self, now: Nanos) -> QueueAnswer {
+    fn live(&self, now: Nanos) -> QueueReply {
         let lost = self.way.lost();
-        QueueAnswer::Live {
+        QueueReply::Live {
             live: Live {
-                backend: super::NAME.to_owned(),
+                backend: super::INTERPOSED_BACKEND.to_owned(),
                 device: self.device.clone(),
                 direction: TrafficDirection::Out,
                 at_ns: now.0,
@@ -296,7 +296,7 @@ impl<W: Way> Worker<W> {
                 overrun: lost.overrun,
                 unsent: lost.unsent,
                 merged: lost.merged,
-                too_long: self.alive.all()[program::TOO_LONG].load(Ordering::Relaxed),
+                too_long: self.alive.all()[redirect::TOO_LONG].load(Ordering::Relaxed),
                 ..self.counters
             },
         }

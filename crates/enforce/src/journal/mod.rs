@@ -41,8 +41,8 @@ const SHARES: &str = "cpu-";
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Suffix of a journal's name.
 const ENDING: &str = "json";
-/// Suffix while another backend comes into force: see [`Journal::aside`].
-const ASIDE: &str = "aside";
+/// Suffix while another backend comes into force: see [`Journal::pending`].
+const PENDING: &str = "aside";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Journal {
@@ -66,12 +66,12 @@ pub enum JournalError {
 
 impl Journal {
     /// The journal of outgoing packets of a device in this thread's network namespace: see [`Self::find`].
-    pub fn of(device: &str) -> Result<Self, JournalError> {
-        Self::of_side(&LinkSide::out(device))
+    pub fn for_device(device: &str) -> Result<Self, JournalError> {
+        Self::for_side(&LinkSide::out(device))
     }
 
     /// The journal of one direction of a device: see [`Self::find`].
-    pub fn of_side(side: &LinkSide) -> Result<Self, JournalError> {
+    pub fn for_side(side: &LinkSide) -> Result<Self, JournalError> {
         Ok(Self::find(side)?.1)
     }
 
@@ -106,14 +106,14 @@ impl Journal {
 
     /// The journal of a process that shares processor time. It belongs to the host, not to a network
     /// namespace.
-    pub fn of_shares(process: u32) -> Self {
+    pub fn for_shares(process: u32) -> Self {
         Self { path: Path::new(DIRECTORY).join(format!("{SHARES}{process}.json")) }
     }
 
     /// Prevents other processes from beginning to share processor time, and from restoring the groups of a
     /// killed one.
     pub fn lock_shares() -> Result<DirectoryLock, JournalError> {
-        Self::of_shares(0).lock()
+        Self::for_shares(0).lock()
     }
 
     /// The journals of all processes that share processor time, or were killed while they did.
@@ -128,10 +128,10 @@ impl Journal {
     /// The journals of all devices of this thread's network namespace, each with its device's present name. A
     /// device that is gone has the name at the time when the policy was applied.
     pub fn all() -> Result<Vec<(LinkSide, Self)>, JournalError> {
-        Self::all_that_end(ENDING)
+        Self::all_with_suffix(ENDING)
     }
 
-    fn all_that_end(ending: &str) -> Result<Vec<(LinkSide, Self)>, JournalError> {
+    fn all_with_suffix(ending: &str) -> Result<Vec<(LinkSide, Self)>, JournalError> {
         let devices = Devices::of_this_thread()?;
         let mut all = Vec::new();
         for (NumberedSide { index, direction }, journal) in Self::of_namespace(devices.namespace, ending)? {
@@ -152,9 +152,9 @@ impl Journal {
             .collect())
     }
 
-    /// The journals of this thread's network namespace that were put aside.
-    pub(crate) fn all_aside() -> Result<Vec<(LinkSide, Self)>, JournalError> {
-        Self::all_that_end(ASIDE)
+    /// The journals of this thread's network namespace that are [pending](Self::pending).
+    pub(crate) fn all_pending() -> Result<Vec<(LinkSide, Self)>, JournalError> {
+        Self::all_with_suffix(PENDING)
     }
 
     fn files(prefix: &str, ending: &str) -> Result<Vec<(String, Self)>, JournalError> {
@@ -167,7 +167,7 @@ impl Journal {
     }
 
     /// The journal of the same device's other direction.
-    pub fn of_other_direction(&self) -> Self {
+    pub fn for_other_direction(&self) -> Self {
         let other = NumberedSide::other_name(self.name());
         Self { path: self.path.with_file_name(other) }
     }
@@ -177,17 +177,17 @@ impl Journal {
     }
 
     /// The journal of the previous policy while another backend comes into force.
-    pub(crate) fn aside(&self) -> Self {
-        Self { path: self.path.with_extension(ASIDE) }
+    pub(crate) fn pending(&self) -> Self {
+        Self { path: self.path.with_extension(PENDING) }
     }
 
-    /// The name that this journal had before it was put aside.
-    pub(crate) fn before_aside(&self) -> Self {
+    /// The name that this journal had before the rename to [`Self::pending`].
+    pub(crate) fn current(&self) -> Self {
         Self { path: self.path.with_extension(ENDING) }
     }
 
     /// Renames this journal to `other`. A rename needs no disk space. On an error nothing has changed.
-    pub(crate) fn become_that(&self, other: &Self) -> Result<(), JournalError> {
+    pub(crate) fn rename_to(&self, other: &Self) -> Result<(), JournalError> {
         self.directory().rename(self.name(), other.name()).map_err(failed("rename", &self.path))
     }
 
@@ -213,10 +213,10 @@ impl Journal {
 
     /// As [`Self::lock`] for any device, but creates nothing. `None`: there is no directory of journals, so
     /// no command can be at work.
-    pub fn lock_what_is_there() -> Result<Option<DirectoryLock>, JournalError> {
+    pub fn lock_if_used() -> Result<Option<DirectoryLock>, JournalError> {
         match fs::symlink_metadata(DIRECTORY) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            _ => Self::of_shares(0).lock().map(Some),
+            _ => Self::for_shares(0).lock().map(Some),
         }
     }
 

@@ -49,7 +49,7 @@ impl<B> Record<B> {
         }
     }
 
-    pub fn that_holds(mut self) -> Self {
+    pub fn in_force(mut self) -> Self {
         self.phase = Phase::Holds;
         self
     }

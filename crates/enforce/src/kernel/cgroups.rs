@@ -1,6 +1,6 @@
 //! Finds the control groups that a policy's rules name, for the classifier.
 
-use super::program::{GroupPosition, MAX_DEPTHS};
+use super::classifier::{GroupPosition, MAX_DEPTHS};
 use crate::cpu::below;
 use crate::error::Error;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use unisono_fairqueue::{Policy, Rule};
 use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, hierarchies};
 
-pub(super) fn places(policy: &Policy) -> Result<BTreeMap<String, GroupPosition>, Error> {
+pub(super) fn group_positions(policy: &Policy) -> Result<BTreeMap<String, GroupPosition>, Error> {
     let mut places = BTreeMap::new();
     let named: Vec<(&Rule, &String)> =
         policy.rules.iter().filter_map(|rule| Some((rule, rule.matcher.cgroup.as_ref()?))).collect();

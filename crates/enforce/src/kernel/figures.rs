@@ -1,7 +1,7 @@
 //! Converts the counters of the kernel's classes into figures of a policy's classes.
 
-use super::NAME;
-use super::tree::{self, ClassNumbers};
+use super::HTB_BACKEND;
+use super::htb_classes::{self, ClassNumbers};
 use crate::journal::LinkSide;
 use unisono_fairqueue::{Backlog, ClassId, Live, LiveClass, Policy};
 use unisono_linux::clock::Nanos;
@@ -17,7 +17,7 @@ pub(super) fn live(
 ) -> Live {
     let tree = &policy.hierarchy;
     let of = |name: &str| {
-        let number = numbers.get(name).map(|number| tree::whole(number.own));
+        let number = numbers.get(name).map(|number| htb_classes::whole(number.own));
         statistics.iter().find(|class| Some(class.number) == number).copied().unwrap_or_default()
     };
     let mut classes: Vec<LiveClass> = tree
@@ -54,7 +54,7 @@ pub(super) fn live(
     }
     classes.remove(0);
     Live {
-        backend: NAME.to_owned(),
+        backend: HTB_BACKEND.to_owned(),
         device: side.device.clone(),
         direction: side.direction,
         at_ns: at.0,

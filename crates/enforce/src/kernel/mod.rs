@@ -20,31 +20,31 @@
 //! measured. Reference: tc-htb(8), tc-bpf(8), Documentation/admin-guide/cgroup-v2.rst.
 
 mod cgroups;
+mod classifier;
 pub mod discipline;
 mod fair;
 mod figures;
-mod incoming;
-mod program;
+mod htb_classes;
+mod ingress_redirect;
 mod saved;
 mod site;
 mod step;
 mod steps;
-mod tree;
 
 pub use fair::{BPF, FairQueue};
 
+use crate::backend::{Backend, BackendKind, BackendName, DeviceHook, KernelQueueName};
 use crate::cpu::controller::{self, GroupWeight};
 use crate::error::Error;
 use crate::interposed;
 use crate::journal::{Journal, LinkSide, Phase, Record};
-use crate::place::{BackendName, DeviceHook, EnforcingPlace, KernelQueueName, PlaceKind};
-use saved::{BeforeKernel, Root, SegmentSize, root_of};
-pub(crate) use site::KernelPlace;
+pub use htb_classes::Tuning;
+use htb_classes::{ClassNumbers, FlowTurns, PlannedClass};
+use saved::{BeforeKernel, GsoMaxSize, Root, root_qdisc};
+pub(crate) use site::KernelBackend;
 use site::{HostDevice, KernelSite};
 use std::fmt;
 use steps::steps;
-pub use tree::Tuning;
-use tree::{ClassNumbers, FlowTurns, PlannedClass};
 use unisono_fairqueue::{ClassId, Live, Policy, TrafficDirection};
 use unisono_linux::bpf::ClassifierProgram;
 use unisono_linux::netlink::link::Index;
@@ -52,14 +52,14 @@ use unisono_linux::netlink::{NetlinkSocket, htb, qdisc};
 use unisono_linux::undo::{DirectoryLock, PreparedFile};
 
 /// The name on the command line.
-pub const NAME: &str = "kernel";
-pub static HTB: PlaceKind = PlaceKind {
-    name: NAME,
+pub const HTB_BACKEND: &str = "kernel";
+pub static HTB: BackendKind = BackendKind {
+    name: HTB_BACKEND,
     backend: BackendName::Kernel,
     kernel_queue: Some(KernelQueueName::Htb),
     directions: &[TrafficDirection::Out, TrafficDirection::In],
     hooks: &[DeviceHook::Discipline],
-    at: |side, stopped| Box::new(Kernel::at(side.clone()).until(stopped)),
+    at: |side, interrupted| Box::new(Kernel::at(side.clone()).with_interrupt_check(interrupted)),
 };
 
 pub struct Kernel {
@@ -73,8 +73,8 @@ impl fmt::Debug for Kernel {
     }
 }
 
-fn sources(policy: &Policy) -> Result<program::ProgramSources, Error> {
-    program::ProgramSources::of(policy, cgroups::places(policy)?)
+fn sources(policy: &Policy) -> Result<classifier::ProgramSources, Error> {
+    classifier::ProgramSources::for_policy(policy, cgroups::group_positions(policy)?)
         .map_err(|source| Error::System { what: "make the map of fragments", source })
 }
 
@@ -83,11 +83,11 @@ struct PlannedPolicy {
     numbers: ClassNumbers,
     plan: Vec<PlannedClass>,
     classifier: ClassifierProgram,
-    pieces: Option<SegmentSize>,
+    gso_max_size: Option<GsoMaxSize>,
     weights: Vec<GroupWeight>,
     default: u16,
     /// The filter that redirects incoming packets to their queue, for a policy of incoming packets.
-    detour: Option<ClassifierProgram>,
+    ingress_redirect: Option<ClassifierProgram>,
 }
 
 impl Kernel {
@@ -101,15 +101,18 @@ impl Kernel {
         Self { site: KernelSite::at(side), tuning: Tuning::default() }
     }
 
-    pub fn tuned(mut self, tuning: Tuning) -> Self {
+    pub fn with_tuning(mut self, tuning: Tuning) -> Self {
         self.tuning = tuning;
         self
     }
 
-    /// Sets the check for interruptions. `stopped` is called before every step of a change and returns the
-    /// cause of an interruption.
-    pub fn until(mut self, stopped: impl FnMut() -> Option<String> + Send + 'static) -> Self {
-        self.site.stopped = Box::new(stopped);
+    /// Sets the check for interruptions. `interrupted` is called before every step of a change and returns
+    /// the cause of an interruption.
+    pub fn with_interrupt_check(
+        mut self,
+        interrupted: impl FnMut() -> Option<String> + Send + 'static,
+    ) -> Self {
+        self.site.interrupted = Box::new(interrupted);
         self
     }
 
@@ -118,41 +121,41 @@ impl Kernel {
         Error::Occupied { device: self.site.device(), kind: "htb".to_owned() }
     }
 
-    fn wanted(
+    fn plan_policy(
         &mut self,
         host: &mut HostDevice,
         policy: &Policy,
         before: &ClassNumbers,
-        pieces: Option<SegmentSize>,
+        gso_max_size: Option<GsoMaxSize>,
     ) -> Result<PlannedPolicy, Error> {
         let tree = &policy.hierarchy;
-        if tree::levels(tree) > htb::MAX_LEVELS {
+        if htb_classes::levels(tree) > htb::MAX_LEVELS {
             let most = htb::MAX_LEVELS - 1;
             let what = format!(
                 "the kernel nests classes at most {most} deep; the interposed backend has no such limit"
             );
-            return Err(Error::NotByThis { what });
+            return Err(Error::BackendUnsupported { what });
         }
         let can = match qdisc::knows(&mut host.socket, "fq_codel")? {
             true => FlowTurns::Known,
             false => FlowTurns::Unknown,
         };
-        let Some(numbers) = tree::number(policy, before, can) else {
-            return Err(Error::NotByThis {
+        let Some(numbers) = htb_classes::number(policy, before, can) else {
+            return Err(Error::BackendUnsupported {
                 what: "more classes than the kernel has numbers, 65535".to_owned(),
             });
         };
         let is_incoming = self.site.side.direction == TrafficDirection::In;
-        let detour = is_incoming.then(incoming::takes_all).transpose()?;
+        let ingress_redirect = is_incoming.then(ingress_redirect::redirect_all).transpose()?;
         if is_incoming {
-            incoming::suits(policy)?;
+            ingress_redirect::check_matchers(policy)?;
         }
         let sources = sources(policy)?;
         let weights = controller::weights(policy)?;
         let number = |class: ClassId| numbers[&tree.class(class).name].own;
-        let program = program::write(policy, &sources, |class| tree::whole(number(class)));
+        let program = classifier::write(policy, &sources, |class| htb_classes::whole(number(class)));
         let Some(program) = program else {
-            return Err(Error::NotByThis {
+            return Err(Error::BackendUnsupported {
                 what: "the rules make a program that is too long for the kernel".to_owned(),
             });
         };
@@ -165,21 +168,21 @@ impl Kernel {
                 remedy: "match by port, address or priority; or take a kernel of 4.19 or later".to_owned(),
             }
         })?;
-        self.site.notes.extend(tree::not_done(policy, can));
-        let now = pieces.map_or(host.link.most_at_once, SegmentSize::before);
-        let (longest, pieces) = match (is_incoming, self.tuning.longest(policy, now), pieces) {
-            (true, ..) => (incoming::MERGED, None),
-            (false, longest, Some(pieces)) => (longest, Some(pieces.but(longest))),
-            (false, longest, None) => (longest, SegmentSize::of(&host.link, longest)),
+        self.site.notes.extend(htb_classes::unsupported_notes(policy, can));
+        let now = gso_max_size.map_or(host.link.most_at_once, GsoMaxSize::before);
+        let (longest, gso_max_size) = match (is_incoming, self.tuning.longest(policy, now), gso_max_size) {
+            (true, ..) => (ingress_redirect::MAX_GRO_BYTES, None),
+            (false, longest, Some(gso_max_size)) => (longest, Some(gso_max_size.with_limit(longest))),
+            (false, longest, None) => (longest, GsoMaxSize::for_device(&host.link, longest)),
         };
-        let plan = tree::plan(policy, &numbers, longest, self.tuning);
+        let plan = htb_classes::plan(policy, &numbers, longest, self.tuning);
         let default = number(policy.default);
-        Ok(PlannedPolicy { numbers, plan, classifier, pieces, weights, default, detour })
+        Ok(PlannedPolicy { numbers, plan, classifier, gso_max_size, weights, default, ingress_redirect })
     }
 
-    fn put_weights_back(&mut self, record: &Record<BeforeKernel>) -> Result<(), Error> {
+    fn restore_weights(&mut self, record: &Record<BeforeKernel>) -> Result<(), Error> {
         for weight in &record.before.weights {
-            if !controller::put_back(weight, record.phase)? {
+            if !controller::restore(weight, record.phase)? {
                 let file = weight.file.display();
                 self.site.note(format!("somebody else has changed {file} since; it stays"));
             }
@@ -190,14 +193,14 @@ impl Kernel {
     /// The device's present discipline, if a policy may replace it.
     fn root(&self, host: &mut HostDevice, has_policy: bool) -> Result<Root, Error> {
         if self.site.side.direction == TrafficDirection::In && !has_policy {
-            incoming::is_free(host, &self.site.side)?;
+            ingress_redirect::check_free(host, &self.site.side)?;
             return Ok(Root::Theirs(None));
         }
-        root_of(&mut host.socket, &self.site.side.device, host.queue)
+        root_qdisc(&mut host.socket, &self.site.side.device, host.queue)
     }
 
     /// After a failure: restores the policy that was `held`, or the device without any policy.
-    fn undo(
+    fn roll_back(
         &mut self,
         host: &mut HostDevice,
         journal: &Journal,
@@ -205,40 +208,40 @@ impl Kernel {
         held: Option<(&Record<BeforeKernel>, PreparedFile)>,
     ) -> Result<(), Error> {
         let Some((held, as_before)) = held else {
-            self.put_back(host, changing)?;
+            self.restore(host, changing)?;
             return Ok(journal.remove()?);
         };
-        let stopped = std::mem::replace(&mut self.site.stopped, Box::new(|| None));
+        let interrupted = std::mem::replace(&mut self.site.interrupted, Box::new(|| None));
         let notes = std::mem::take(&mut self.site.notes);
         let again = Policy::parse(&held.policy).map_err(Error::from).and_then(|mut policy| {
             policy.cpu = None; // the record has the weights that it had set, if any
-            let wanted = self.wanted(host, &policy, &held.before.numbers, held.before.pieces)?;
+            let wanted = self.plan_policy(host, &policy, &held.before.numbers, held.before.gso_max_size)?;
             let steps = steps(host, &wanted, Some(&changing.before), &held.before);
-            self.carry_out(host, steps)
+            self.execute(host, steps)
         });
-        (self.site.stopped, self.site.notes) = (stopped, notes);
+        (self.site.interrupted, self.site.notes) = (interrupted, notes);
         again?;
         Ok(journal.commit(as_before)?)
     }
 }
 
-impl KernelPlace for Kernel {
-    const NAME: &'static str = NAME;
+impl KernelBackend for Kernel {
+    const BACKEND: &'static str = HTB_BACKEND;
     type Before = BeforeKernel;
 
     fn site(&mut self) -> &mut KernelSite {
         &mut self.site
     }
 
-    fn put_back(&mut self, host: &mut HostDevice, record: &Record<BeforeKernel>) -> Result<(), Error> {
+    fn restore(&mut self, host: &mut HostDevice, record: &Record<BeforeKernel>) -> Result<(), Error> {
         let device = self.site.device();
         if self.site.side.direction == TrafficDirection::In {
-            return incoming::put_back(host, &self.site.side, &mut self.site.notes);
+            return ingress_redirect::restore(host, &self.site.side, &mut self.site.notes);
         }
         let before = record.before.root.as_ref();
-        match root_of(&mut host.socket, &device, host.queue) {
+        match root_qdisc(&mut host.socket, &device, host.queue) {
             Ok(Root::Ours) => {
-                host.socket.run(&[saved::put_back(before, host.queue)])?;
+                host.socket.run(&[saved::restore(before, host.queue)])?;
                 let now = qdisc::of_device(&mut host.socket, host.queue)?;
                 let is_there = |wanted| now.contains(wanted);
                 if let Some(wanted) = before.filter(|wanted| !is_there(wanted)) {
@@ -249,31 +252,33 @@ impl KernelPlace for Kernel {
                 }
             }
             Ok(Root::Theirs(_)) | Err(Error::Occupied { .. }) if record.phase == Phase::Changing => {}
-            Ok(Root::Theirs(_)) | Err(Error::Occupied { .. }) => self.site.note(saved::stays(&device)),
+            Ok(Root::Theirs(_)) | Err(Error::Occupied { .. }) => {
+                self.site.note(saved::replaced_note(&device))
+            }
             Err(error) => return Err(error),
         }
-        if let Some(pieces) = record.before.pieces {
-            if pieces.holds(&host.link) || record.phase == Phase::Changing {
-                host.socket.run(&[pieces.put_back(host.queue)])?;
+        if let Some(gso_max_size) = record.before.gso_max_size {
+            if gso_max_size.holds(&host.link) || record.phase == Phase::Changing {
+                host.socket.run(&[gso_max_size.restore(host.queue)])?;
             } else {
                 self.site.note(format!("somebody else has changed gso_max_size of {device} since; it stays"));
             }
         }
-        self.put_weights_back(record)
+        self.restore_weights(record)
     }
 
-    fn put_back_elsewhere(&mut self, record: &Record<BeforeKernel>) -> Result<(), Error> {
+    fn restore_outside_device(&mut self, record: &Record<BeforeKernel>) -> Result<(), Error> {
         if self.site.side.direction == TrafficDirection::In {
             let mut socket =
                 NetlinkSocket::open().map_err(|source| Error::System { what: "ask the kernel", source })?;
-            return incoming::remove_block(&mut socket, Index(record.index));
+            return ingress_redirect::remove_ifb(&mut socket, Index(record.index));
         }
-        self.put_weights_back(record)
+        self.restore_weights(record)
     }
 }
 
-impl EnforcingPlace for Kernel {
-    fn kind(&self) -> &'static PlaceKind {
+impl Backend for Kernel {
+    fn kind(&self) -> &'static BackendKind {
         &HTB
     }
 
@@ -288,10 +293,10 @@ impl EnforcingPlace for Kernel {
     fn check(&mut self, policy: &Policy) -> Result<(), Error> {
         self.site.notes.clear();
         let mut host = self.site.host()?;
-        self.wanted(&mut host, policy, &ClassNumbers::new(), None)?;
+        self.plan_policy(&mut host, policy, &ClassNumbers::new(), None)?;
         let record = self.site.journal()?.read::<serde_json::Value>()?;
         // an interposed queue does not change the discipline
-        if record.is_some_and(|record| record.backend != interposed::NAME) {
+        if record.is_some_and(|record| record.backend != interposed::INTERPOSED_BACKEND) {
             return Ok(());
         }
         match self.root(&mut host, false)? {
@@ -303,7 +308,7 @@ impl EnforcingPlace for Kernel {
     fn apply(&mut self, policy: &Policy) -> Result<(), Error> {
         self.site.host()?;
         let lock = self.site.journal()?.lock()?;
-        self.begin(policy, &lock)
+        self.install(policy, &lock)
     }
 
     fn live(&mut self) -> Result<Live, Error> {
@@ -316,7 +321,7 @@ impl EnforcingPlace for Kernel {
             record
         } else {
             let _lock = journal.lock()?;
-            self.settled(&mut host, &journal)?.ok_or_else(|| self.site.no_policy())?
+            self.recovered(&mut host, &journal)?.ok_or_else(|| self.site.no_policy())?
         };
         let policy = Policy::parse(&record.policy)?;
         let statistics = htb::statistics(&mut host.socket, host.queue)?;
@@ -327,20 +332,20 @@ impl EnforcingPlace for Kernel {
         Ok(figures::live(&self.site.side, at, &policy, &record.before.numbers, &statistics))
     }
 
-    fn clear(&mut self) -> Result<(), Error> {
-        self.take_away()
+    fn remove(&mut self) -> Result<(), Error> {
+        self.remove_policy()
     }
 
-    fn mend(&mut self, journal: &Journal) -> Result<(), Error> {
-        KernelPlace::mend(self, journal)
+    fn recover(&mut self, journal: &Journal) -> Result<(), Error> {
+        KernelBackend::recover(self, journal)
     }
 
-    fn begin(&mut self, policy: &Policy, _lock: &DirectoryLock) -> Result<(), Error> {
+    fn install(&mut self, policy: &Policy, _lock: &DirectoryLock) -> Result<(), Error> {
         self.site.notes.clear();
         // another command may have changed the device until it was locked
         let journal = self.site.journal()?;
         let mut host = self.site.host()?;
-        let held = self.settled(&mut host, &journal)?;
+        let held = self.recovered(&mut host, &journal)?;
         let root = self.root(&mut host, held.is_some())?;
         let (held, root) = match (held, root) {
             (Some(held), Root::Ours) => {
@@ -350,7 +355,7 @@ impl EnforcingPlace for Kernel {
             (None, Root::Ours) => return Err(self.without_journal()),
             (None, Root::Theirs(root)) => (None, root),
             (Some(held), Root::Theirs(root)) => {
-                self.put_back(&mut host, &held)?;
+                self.restore(&mut host, &held)?;
                 journal.remove()?;
                 host = self.site.host()?;
                 (None, root)
@@ -359,10 +364,11 @@ impl EnforcingPlace for Kernel {
         let none = ClassNumbers::new();
         let before = held.as_ref().map(|held| &held.before);
         let numbers = before.map_or(&none, |before| &before.numbers);
-        let wanted = self.wanted(&mut host, policy, numbers, before.and_then(|before| before.pieces))?;
+        let wanted =
+            self.plan_policy(&mut host, policy, numbers, before.and_then(|before| before.gso_max_size))?;
         let mut then = BeforeKernel {
             root,
-            pieces: wanted.pieces,
+            gso_max_size: wanted.gso_max_size,
             weights: wanted.weights.clone(),
             numbers: wanted.numbers.clone(),
         };
@@ -373,7 +379,7 @@ impl EnforcingPlace for Kernel {
             }
         }
         let device = self.site.device();
-        let mut changing = Record::new(NAME, &device, host.link.index.0, &policy.text, then.clone());
+        let mut changing = Record::new(HTB_BACKEND, &device, host.link.index.0, &policy.text, then.clone());
         // a process that finds the unfinished change has to know the changes of both policies
         let dropped = known.filter(|weight| then.weights.iter().all(|other| other.file != weight.file));
         changing.before.weights.extend(dropped.cloned());
@@ -382,23 +388,23 @@ impl EnforcingPlace for Kernel {
             changing.before.numbers.extend(both);
         }
         // whatever happens, there is disk space for the record
-        let mut holds = changing.clone().that_holds();
+        let mut holds = changing.clone().in_force();
         holds.before.clone_from(&then);
         let as_wanted = journal.prepare(&holds)?;
         let as_before = held.as_ref().map(|held| journal.prepare(held)).transpose()?;
         journal.write(&changing)?;
         let steps = steps(&host, &wanted, held.as_ref().map(|held| &held.before), &then);
-        if let Err(error) = self.carry_out(&mut host, steps) {
-            let undone = self.undo(&mut host, &journal, &changing, held.as_ref().zip(as_before));
-            return Err(error.unless_half_way(&device, undone));
+        if let Err(error) = self.execute(&mut host, steps) {
+            let undone = self.roll_back(&mut host, &journal, &changing, held.as_ref().zip(as_before));
+            return Err(error.or_not_restored(&device, undone));
         }
         Ok(journal.commit(as_wanted)?)
     }
 
-    fn give_way(&mut self, aside: &Journal) -> Result<(), Error> {
+    fn retire(&mut self, pending: &Journal) -> Result<(), Error> {
         self.site.notes.clear();
-        let Some(record) = self.record(aside)? else { return Ok(()) };
-        self.put_back(&mut self.site.host()?, &record)?;
-        Ok(aside.remove()?)
+        let Some(record) = self.record(pending)? else { return Ok(()) };
+        self.restore(&mut self.site.host()?, &record)?;
+        Ok(pending.remove()?)
     }
 }

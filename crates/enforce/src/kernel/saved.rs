@@ -1,6 +1,6 @@
 //! The previous state of a device and of control groups, as far as it has to be restored.
 
-use super::tree::{ClassNumbers, HANDLE};
+use super::htb_classes::{ClassNumbers, HANDLE};
 use crate::cpu::controller::GroupWeight;
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use unisono_linux::netlink::qdisc::{self, Qdisc};
 use unisono_linux::netlink::{NetlinkRequest, NetlinkSocket};
 
 /// Disciplines without classes; their options describe them completely.
-const WHOLE: [&str; 15] = [
+const CLASSLESS: [&str; 15] = [
     "pfifo",
     "bfifo",
     "pfifo_head_drop",
@@ -32,7 +32,8 @@ pub(crate) struct BeforeKernel {
     /// The device's discipline before. `None`: the kernel's default.
     pub(super) root: Option<Qdisc>,
     /// The previous limit of packets passed to the device, if a limit is set now.
-    pub(super) pieces: Option<SegmentSize>,
+    #[serde(rename = "pieces")]
+    pub(super) gso_max_size: Option<GsoMaxSize>,
     pub(super) weights: Vec<GroupWeight>,
     /// The present classes.
     pub(super) numbers: ClassNumbers,
@@ -40,16 +41,16 @@ pub(crate) struct BeforeKernel {
 
 /// The longest packet that the kernel passes to a device (`gso_max_size`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct SegmentSize {
+pub(super) struct GsoMaxSize {
     before: u32,
     before_4: Option<u32>,
     /// The value that this program set. Any other value is from another program and stays.
     pub(super) ours: u32,
 }
 
-impl SegmentSize {
+impl GsoMaxSize {
     /// The limit to set on a device. `None`: its packets are not longer.
-    pub(super) fn of(link: &NetworkDevice, ours: u64) -> Option<Self> {
+    pub(super) fn for_device(link: &NetworkDevice, ours: u64) -> Option<Self> {
         let word = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         (ours < link.most_at_once).then(|| Self {
             before: word(link.most_at_once),
@@ -59,7 +60,7 @@ impl SegmentSize {
     }
 
     /// The same with another limit.
-    pub(super) fn but(self, ours: u64) -> Self {
+    pub(super) fn with_limit(self, ours: u64) -> Self {
         Self { ours: u32::try_from(ours).unwrap_or(u32::MAX).min(self.before), ..self }
     }
 
@@ -75,7 +76,7 @@ impl SegmentSize {
         link.most_at_once == u64::from(self.ours)
     }
 
-    pub(super) fn put_back(self, index: Index) -> NetlinkRequest {
+    pub(super) fn restore(self, index: Index) -> NetlinkRequest {
         link::limit(index, self.before, self.before_4)
     }
 }
@@ -89,7 +90,7 @@ pub(super) enum Root {
 
 /// The discipline of a device. Fails if the discipline could not be restored, so that it must not be
 /// replaced.
-pub(super) fn root_of(socket: &mut NetlinkSocket, device: &str, index: Index) -> Result<Root, Error> {
+pub(super) fn root_qdisc(socket: &mut NetlinkSocket, device: &str, index: Index) -> Result<Root, Error> {
     let all = qdisc::of_device(socket, index)?;
     let Some(root) = all.iter().find(|qdisc| qdisc.parent == qdisc::ROOT) else {
         return Ok(Root::Theirs(None));
@@ -101,17 +102,17 @@ pub(super) fn root_of(socket: &mut NetlinkSocket, device: &str, index: Index) ->
         return Ok(Root::Theirs(None));
     }
     let has_more = all.iter().any(|qdisc| qdisc.parent & 0xffff_0000 == root.handle && qdisc.handle != 0);
-    if has_more || !WHOLE.contains(&root.kind.as_str()) {
+    if has_more || !CLASSLESS.contains(&root.kind.as_str()) {
         return Err(Error::Occupied { device: device.to_owned(), kind: root.kind.clone() });
     }
     Ok(Root::Theirs(Some(root.clone())))
 }
 
-pub(super) fn put_back(root: Option<&Qdisc>, index: Index) -> NetlinkRequest {
+pub(super) fn restore(root: Option<&Qdisc>, index: Index) -> NetlinkRequest {
     root.map_or_else(|| qdisc::remove_root(index), |root| qdisc::make(index, root))
 }
 
 /// The note for a device whose discipline is not ours any more.
-pub(super) fn stays(device: &str) -> String {
+pub(super) fn replaced_note(device: &str) -> String {
     format!("somebody else has replaced the queueing discipline of {device} since; it stays")
 }

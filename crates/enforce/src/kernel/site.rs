@@ -14,11 +14,11 @@ use unisono_linux::netlink::link::{self, Index, NetworkDevice};
 pub(super) const FIRST_NUMBER: u32 = 1 << 30;
 
 /// The number of the IFB for a device's incoming packets.
-pub(super) fn block_of(device: Index) -> Index {
+pub(super) fn ifb_index(device: Index) -> Index {
     Index(device.0 | FIRST_NUMBER)
 }
 
-pub(super) fn name_of(device: Index) -> String {
+pub(super) fn ifb_name(device: Index) -> String {
     format!("ifb-u{}", device.0)
 }
 
@@ -34,13 +34,13 @@ pub(crate) struct HostDevice {
 /// One direction of a device, and the notes about it.
 pub(crate) struct KernelSite {
     pub(super) side: LinkSide,
-    pub(super) stopped: Box<dyn FnMut() -> Option<String> + Send>,
+    pub(super) interrupted: Box<dyn FnMut() -> Option<String> + Send>,
     pub(super) notes: Vec<String>,
 }
 
 impl KernelSite {
     pub(super) fn at(side: LinkSide) -> Self {
-        Self { side, stopped: Box::new(|| None), notes: Vec::new() }
+        Self { side, interrupted: Box::new(|| None), notes: Vec::new() }
     }
 
     pub(super) fn device(&self) -> String {
@@ -52,12 +52,12 @@ impl KernelSite {
     }
 
     pub(super) fn journal(&self) -> Result<Journal, Error> {
-        Ok(Journal::of_side(&self.side)?)
+        Ok(Journal::for_side(&self.side)?)
     }
 
     /// Fails if the change was interrupted.
-    pub(super) fn go_on(&mut self) -> Result<(), Error> {
-        match (self.stopped)() {
+    pub(super) fn check_interrupted(&mut self) -> Result<(), Error> {
+        match (self.interrupted)() {
             Some(by) => Err(Error::Stopped { by, device: self.device() }),
             None => Ok(()),
         }
@@ -73,7 +73,7 @@ impl KernelSite {
         };
         let queue = match self.side.direction {
             TrafficDirection::Out => link.index,
-            TrafficDirection::In => block_of(link.index),
+            TrafficDirection::In => ifb_index(link.index),
         };
         let has_queue = links.iter().any(|link| link.index == queue);
         Ok(HostDevice { socket, link, queue, has_queue })
@@ -95,30 +95,30 @@ impl KernelSite {
 }
 
 /// The undo operations of a kernel backend.
-pub(crate) trait KernelPlace {
-    const NAME: &'static str;
+pub(crate) trait KernelBackend {
+    const BACKEND: &'static str;
     type Before: DeserializeOwned;
 
     fn site(&mut self) -> &mut KernelSite;
 
     /// Restores the device as it was before the policy of a record.
-    fn put_back(&mut self, host: &mut HostDevice, record: &Record<Self::Before>) -> Result<(), Error>;
+    fn restore(&mut self, host: &mut HostDevice, record: &Record<Self::Before>) -> Result<(), Error>;
 
     /// Restores the changes of a policy outside its device; the device is gone.
-    fn put_back_elsewhere(&mut self, record: &Record<Self::Before>) -> Result<(), Error>;
+    fn restore_outside_device(&mut self, record: &Record<Self::Before>) -> Result<(), Error>;
 
     /// The record of a policy of this backend. A policy of another backend is an error.
     fn record(&mut self, journal: &Journal) -> Result<Option<Record<Self::Before>>, Error> {
         match journal.read::<serde_json::Value>()?.map(|record| record.backend) {
             None => Ok(None),
-            Some(backend) if backend == Self::NAME => Ok(journal.read()?),
+            Some(backend) if backend == Self::BACKEND => Ok(journal.read()?),
             Some(backend) => Err(Error::OtherBackend { device: self.site().device(), backend }),
         }
     }
 
     /// The record of a policy that holds. An unfinished change is undone first. The caller must hold the
     /// journal's lock.
-    fn settled(
+    fn recovered(
         &mut self,
         host: &mut HostDevice,
         journal: &Journal,
@@ -126,19 +126,19 @@ pub(crate) trait KernelPlace {
         let Some(record) = self.record(journal)? else { return Ok(None) };
         let device = self.site().device();
         let note = if record.index != host.link.index.0 {
-            self.put_back_elsewhere(&record)?;
+            self.restore_outside_device(&record)?;
             format!("{device} is another device than the one that had a policy")
         } else if record.phase == Phase::Changing {
-            self.put_back(host, &record)?;
+            self.restore(host, &record)?;
             let process = record.author.process;
             format!("put back what `unisono queue` (process {process}) had left half way on {device}")
         } else if host.has_queue {
             return Ok(Some(record));
         } else {
-            self.put_back(host, &record)?;
+            self.restore(host, &record)?;
             format!(
                 "somebody else has removed {}, where packets waited that {device} receives; they have no policy now",
-                name_of(host.link.index)
+                ifb_name(host.link.index)
             )
         };
         self.site().note(note);
@@ -148,9 +148,9 @@ pub(crate) trait KernelPlace {
     }
 
     /// Removes the record of a policy whose device, with its classes, is gone.
-    fn forget(&mut self, journal: &Journal) -> Result<(), Error> {
+    fn forget_device(&mut self, journal: &Journal) -> Result<(), Error> {
         if let Some(record) = self.record(journal)? {
-            self.put_back_elsewhere(&record)?;
+            self.restore_outside_device(&record)?;
         }
         let device = self.site().device();
         self.site().note(format!("the device {device} is gone, and its classes with it"));
@@ -159,20 +159,20 @@ pub(crate) trait KernelPlace {
 
     /// Undoes the unfinished change of a killed process, and removes the record of a device that is gone. The
     /// caller must hold the journal's lock.
-    fn mend(&mut self, journal: &Journal) -> Result<(), Error> {
+    fn recover(&mut self, journal: &Journal) -> Result<(), Error> {
         self.site().notes.clear();
         match self.site().host() {
-            Ok(mut host) => self.settled(&mut host, journal).map(drop),
-            Err(Error::NoDevice { .. }) => self.forget(journal),
+            Ok(mut host) => self.recovered(&mut host, journal).map(drop),
+            Err(Error::NoDevice { .. }) => self.forget_device(journal),
             Err(error) => Err(error),
         }
     }
 
     /// Restores the state before the first policy, or notes that there is nothing to restore.
-    fn take_away(&mut self) -> Result<(), Error> {
+    fn remove_policy(&mut self) -> Result<(), Error> {
         self.site().notes.clear();
         let journal = self.site().journal()?;
-        let _lock = Journal::lock_what_is_there()?;
+        let _lock = Journal::lock_if_used()?;
         let record = self.record(&journal)?;
         match self.site().host() {
             Ok(_) if record.is_none() => {
@@ -181,13 +181,13 @@ pub(crate) trait KernelPlace {
                 Ok(())
             }
             Ok(mut host) => {
-                if let Some(record) = self.settled(&mut host, &journal)? {
-                    self.put_back(&mut host, &record)?;
+                if let Some(record) = self.recovered(&mut host, &journal)? {
+                    self.restore(&mut host, &record)?;
                     journal.remove()?;
                 }
                 Ok(())
             }
-            Err(Error::NoDevice { .. }) if record.is_some() => self.forget(&journal),
+            Err(Error::NoDevice { .. }) if record.is_some() => self.forget_device(&journal),
             Err(error) => Err(error),
         }
     }

@@ -1,22 +1,22 @@
 //! One step of a change at a device in the kernel.
 
-use super::saved::SegmentSize;
+use super::saved::GsoMaxSize;
 use crate::cpu::controller::GroupWeight;
 use unisono_linux::netlink::NetlinkRequest;
 
 pub(super) enum KernelStep {
-    Ask(Box<NetlinkRequest>),
+    Request(Box<NetlinkRequest>),
     /// A missing object is no error.
     Remove(Box<NetlinkRequest>),
-    /// As `Ask`, for incoming packets.
-    Detour(Box<NetlinkRequest>),
+    /// As `Request`, for incoming packets.
+    IngressRedirect(Box<NetlinkRequest>),
     /// A refusal of the kernel is no error.
-    Try(Box<NetlinkRequest>),
+    TryRequest(Box<NetlinkRequest>),
     /// Serve classes that get no more packets until they are empty.
     Drain(Vec<u32>),
     /// A device that refuses the limit does not stop the change.
-    Limit(SegmentSize),
-    Unlimit(SegmentSize),
-    Set(GroupWeight),
-    PutBack(GroupWeight),
+    SetGsoMaxSize(GsoMaxSize),
+    RestoreGsoMaxSize(GsoMaxSize),
+    SetWeight(GroupWeight),
+    RestoreWeight(GroupWeight),
 }

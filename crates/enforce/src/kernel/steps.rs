@@ -1,10 +1,10 @@
 //! The steps from the present state to a policy. The change may be interrupted and undone after each step.
 
+use super::htb_classes::{self, HANDLE, LeafDiscipline};
 use super::saved::BeforeKernel;
 use super::site::HostDevice;
 use super::step::KernelStep;
-use super::tree::{self, HANDLE, LeafDiscipline};
-use super::{Kernel, PlannedPolicy, incoming};
+use super::{Kernel, PlannedPolicy, ingress_redirect};
 use crate::cpu::controller;
 use crate::error::Error;
 use crate::journal::Phase;
@@ -22,35 +22,39 @@ const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 impl Kernel {
     /// Executes steps until one fails or the change is interrupted.
-    pub(super) fn carry_out(&mut self, host: &mut HostDevice, steps: Vec<KernelStep>) -> Result<(), Error> {
+    pub(super) fn execute(&mut self, host: &mut HostDevice, steps: Vec<KernelStep>) -> Result<(), Error> {
         for step in steps {
-            self.site.go_on()?;
+            self.site.check_interrupted()?;
             match step {
-                KernelStep::Ask(request) => host.socket.run(&[*request]).map_err(lacking)?,
+                KernelStep::Request(request) => host.socket.run(&[*request]).map_err(htb_unsupported)?,
                 KernelStep::Remove(request) => match host.socket.run(&[*request]) {
                     Err(refused) if refused.errno != ENOENT => return Err(refused.into()),
                     _ => {}
                 },
-                KernelStep::Detour(request) => host.socket.run(&[*request]).map_err(lacking_detour)?,
-                KernelStep::Try(request) => drop(host.socket.run(&[*request])),
+                KernelStep::IngressRedirect(request) => {
+                    host.socket.run(&[*request]).map_err(ingress_unsupported)?
+                }
+                KernelStep::TryRequest(request) => drop(host.socket.run(&[*request])),
                 KernelStep::Drain(classes) => self.drain(host, &classes)?,
-                KernelStep::Limit(pieces) => {
-                    if let Err(refused) = host.socket.run(&[pieces.set(host.queue)]) {
+                KernelStep::SetGsoMaxSize(gso_max_size) => {
+                    if let Err(refused) = host.socket.run(&[gso_max_size.set(host.queue)]) {
                         self.site.note(format!(
                             "{refused}; classes that borrow take turns of one packet, so that lending is \
                              almost equal, and packets up to {} bytes hold up the others",
-                            pieces.before()
+                            gso_max_size.before()
                         ));
                     }
                 }
-                KernelStep::Unlimit(pieces) => host.socket.run(&[pieces.put_back(host.queue)])?,
-                KernelStep::Set(weight) => controller::set(&weight)?,
-                KernelStep::PutBack(weight) => {
-                    controller::put_back(&weight, Phase::Holds)?;
+                KernelStep::RestoreGsoMaxSize(gso_max_size) => {
+                    host.socket.run(&[gso_max_size.restore(host.queue)])?
+                }
+                KernelStep::SetWeight(weight) => controller::set(&weight)?,
+                KernelStep::RestoreWeight(weight) => {
+                    controller::restore(&weight, Phase::Holds)?;
                 }
             }
         }
-        self.site.go_on()
+        self.site.check_interrupted()
     }
 
     /// Waits until classes that get no more packets are empty. After [`MAX_DRAIN`] the rest is dropped with
@@ -71,14 +75,14 @@ impl Kernel {
                 ));
                 return Ok(());
             }
-            self.site.go_on()?;
+            self.site.check_interrupted()?;
             std::thread::sleep(DRAIN_POLL_INTERVAL);
         }
     }
 }
 
 /// The error if the kernel lacks a kind of discipline or classifier.
-fn lacking(refused: Refused) -> Error {
+fn htb_unsupported(refused: Refused) -> Error {
     if refused.errno != ENOENT {
         return Error::Refused(refused);
     }
@@ -89,8 +93,8 @@ fn lacking(refused: Refused) -> Error {
     }
 }
 
-/// As [`lacking`], for incoming packets.
-fn lacking_detour(refused: Refused) -> Error {
+/// As [`htb_unsupported`], for incoming packets.
+fn ingress_unsupported(refused: Refused) -> Error {
     if !matches!(refused.errno, ENOENT | EOPNOTSUPP) {
         return Error::Refused(refused);
     }
@@ -122,22 +126,24 @@ pub(super) fn steps(
         LeafDiscipline::Fair(codel) => qdisc::fq_codel(device, class, &codel),
     }));
     asked.push(traffic::classify(device, HANDLE, wanted.classifier.as_fd(), "unisono_queue"));
-    let gone = now.map(|now| tree::gone(&now.numbers, &wanted.numbers)).unwrap_or_default();
-    let drained = (!gone.is_empty()).then(|| gone.iter().map(|own| tree::whole(*own)).collect());
-    let removed = gone.into_iter().map(|own| htb::remove_class(device, tree::whole(own)));
+    let gone = now.map(|now| htb_classes::removed_numbers(&now.numbers, &wanted.numbers)).unwrap_or_default();
+    let drained = (!gone.is_empty()).then(|| gone.iter().map(|own| htb_classes::whole(*own)).collect());
+    let removed = gone.into_iter().map(|own| htb::remove_class(device, htb_classes::whole(own)));
 
-    let set = then.weights.iter().map(|weight| KernelStep::Set(weight.clone()));
+    let set = then.weights.iter().map(|weight| KernelStep::SetWeight(weight.clone()));
     let dropped = now.into_iter().flat_map(|now| &now.weights);
     let dropped = dropped.filter(|weight| then.weights.iter().all(|other| other.file != weight.file));
-    let put_back = dropped.map(|weight| KernelStep::PutBack(weight.clone()));
-    let asked = asked.into_iter().map(|request| KernelStep::Ask(Box::new(request)));
+    let restore = dropped.map(|weight| KernelStep::RestoreWeight(weight.clone()));
+    let asked = asked.into_iter().map(|request| KernelStep::Request(Box::new(request)));
     let removed = removed.map(|request| KernelStep::Remove(Box::new(request)));
-    let limit = match (then.pieces, now.and_then(|now| now.pieces)) {
-        (None, now) => now.map(KernelStep::Unlimit),
-        (then, _) => then.map(KernelStep::Limit),
+    let limit = match (then.gso_max_size, now.and_then(|now| now.gso_max_size)) {
+        (None, now) => now.map(KernelStep::RestoreGsoMaxSize),
+        (then, _) => then.map(KernelStep::SetGsoMaxSize),
     };
-    let first = wanted.detour.as_ref().filter(|_| now.is_none());
-    let (make, begin) = first.map(|detour| (incoming::make(host), incoming::begin(host, detour))).unzip();
+    let first = wanted.ingress_redirect.as_ref().filter(|_| now.is_none());
+    let (make, begin) = first
+        .map(|filter| (ingress_redirect::make_ifb(host), ingress_redirect::attach_filter(host, filter)))
+        .unzip();
     limit
         .into_iter()
         .chain(make.into_iter().flatten())
@@ -145,7 +151,7 @@ pub(super) fn steps(
         .chain(drained.map(KernelStep::Drain))
         .chain(removed)
         .chain(set)
-        .chain(put_back)
+        .chain(restore)
         .chain(begin.into_iter().flatten())
         .collect()
 }
@@ -158,9 +164,9 @@ mod tests {
     #[test]
     fn a_kernel_without_intermediate_devices_is_the_hosts_matter_and_says_what_is_missing() {
         let refused = |errno| Refused { what: "make the device ifb-u5".to_owned(), errno, explanation: None };
-        let error = lacking_detour(refused(EOPNOTSUPP));
+        let error = ingress_unsupported(refused(EOPNOTSUPP));
         assert_eq!(error.blame(), Blame::Host);
         assert!(error.to_string().contains("CONFIG_IFB"), "{error}");
-        assert_eq!(lacking_detour(refused(16)).blame(), Blame::Work, "the device is busy");
+        assert_eq!(ingress_unsupported(refused(16)).blame(), Blame::Work, "the device is busy");
     }
 }

@@ -11,9 +11,9 @@
 //! queue show`). Reference: the OpenMetrics specification 1.0,
 //! <https://prometheus.io/docs/specs/om/open_metrics_spec/>.
 
-mod serve;
+mod scrape_server;
 
-pub use serve::{ScrapeListener, serve};
+pub use scrape_server::{ScrapeListener, serve_scrapes};
 
 use crate::interposed::Counters;
 use crate::journal::LinkSide;

@@ -117,12 +117,13 @@ fn ask(address: &str, request: &str) -> String {
 
 #[test]
 fn a_client_that_says_nothing_holds_up_no_scrape() {
-    let listener = ScrapeListener::at("127.0.0.1:0").expect("loopback is there");
+    let listener = ScrapeListener::bind("127.0.0.1:0").expect("loopback is there");
     let ScrapeListener::Tcp(tcp) = &listener else { panic!("it is an address") };
     let address = tcp.local_addr().expect("it is bound").to_string();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| serve(&listener, || Ok("# EOF\n".to_owned()), || over.load(Ordering::Relaxed)));
+        scope
+            .spawn(|| serve_scrapes(&listener, || Ok("# EOF\n".to_owned()), || over.load(Ordering::Relaxed)));
         let silent = TcpStream::connect(&address).expect("somebody listens");
         let answer = ask(&address, "GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n");
         assert!(
@@ -144,8 +145,8 @@ fn a_socket_that_a_killed_program_left_is_replaced_and_one_in_use_is_not() {
     let place = path.to_str().expect("a plain name");
     drop(std::os::unix::net::UnixListener::bind(&path).expect("there is room"));
     assert!(path.exists(), "it was left");
-    let listener = ScrapeListener::at(place).expect("nobody listens there");
-    let refused = ScrapeListener::at(place).expect_err("somebody listens there");
+    let listener = ScrapeListener::bind(place).expect("nobody listens there");
+    let refused = ScrapeListener::bind(place).expect_err("somebody listens there");
     assert_eq!(refused.kind(), std::io::ErrorKind::AddrInUse);
     drop(listener);
     assert!(!path.exists());
@@ -153,12 +154,12 @@ fn a_socket_that_a_killed_program_left_is_replaced_and_one_in_use_is_not() {
 
 /// Serves this text at a loopback address while `during` runs, which gets the address.
 fn while_serving(text: &str, during: impl FnOnce(&str)) {
-    let listener = ScrapeListener::at("127.0.0.1:0").expect("loopback is there");
+    let listener = ScrapeListener::bind("127.0.0.1:0").expect("loopback is there");
     let ScrapeListener::Tcp(tcp) = &listener else { panic!("it is an address") };
     let address = tcp.local_addr().expect("it is bound").to_string();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| serve(&listener, || Ok(text.to_owned()), || over.load(Ordering::Relaxed)));
+        scope.spawn(|| serve_scrapes(&listener, || Ok(text.to_owned()), || over.load(Ordering::Relaxed)));
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| during(&address)));
         over.store(true, Ordering::Relaxed);
         done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -210,6 +211,6 @@ fn a_socket_lets_its_owner_in_and_nobody_else() {
     use std::os::unix::fs::MetadataExt;
     let directory = tempfile::tempdir().expect("there is room");
     let path = directory.path().join("metrics");
-    let _listener = ScrapeListener::at(path.to_str().expect("a plain name")).expect("room");
+    let _listener = ScrapeListener::bind(path.to_str().expect("a plain name")).expect("room");
     assert_eq!(path.metadata().expect("it is there").mode() & 0o777, 0o600);
 }

@@ -10,22 +10,22 @@ use unisono_linux::netlink::link::Carrier;
 impl Deployment<'_> {
     /// Reads the changes of cables, tells the listener, and reroutes messages. Returns whether any cable has
     /// changed.
-    pub(super) fn notice(&mut self) -> Result<bool, Error> {
-        let news = self.cables.look(&mut self.fabric)?;
+    pub(super) fn update_cables(&mut self) -> Result<bool, Error> {
+        let news = self.cables.poll_changes(&mut self.fabric)?;
         for (cable, carrier) in &news {
             let how = if *carrier == Carrier::Present { "is up again" } else { "is down" };
             let text = format!("{} {how}", cable.name(self.network));
-            self.tell(&text);
+            self.notify(&text);
         }
-        self.find_ways()?;
+        self.update_routes()?;
         Ok(!news.is_empty())
     }
 
     /// Routes messages between nodes around failed links.
-    pub(super) fn find_ways(&mut self) -> Result<(), Error> {
+    pub(super) fn update_routes(&mut self) -> Result<(), Error> {
         let failed = self.failed();
         if failed != self.avoided {
-            self.program.find_ways(&self.network.without_links(&failed))?;
+            self.program.update_routes(&self.network.without_links(&failed))?;
             self.avoided = failed;
         }
         Ok(())

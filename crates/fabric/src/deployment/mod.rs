@@ -4,21 +4,21 @@
 //! process that holds it does the same, because namespaces have no names unless the user asked for them.
 
 mod carriers;
-mod endure;
+mod endurance;
 
 use crate::cables::Cables;
-use crate::crew::{NodeNews, NodeProcesses};
 use crate::diagnose::{Suspect, suspects};
 use crate::error::Error;
 use crate::fabric::{Fabric, ProgramHook};
-use crate::homes::Homes;
+use crate::home_processors::HomeProcessors;
 use crate::job::{BarrierJob, NodeContext};
+use crate::node_processes::{NodeNews, NodeProcesses};
 use crate::orders::{BarrierRun, NodeOrder, NodeReport};
 use crate::program::SWITCH;
-use crate::program::{SwitchProgram, fits};
+use crate::program::{SwitchProgram, check_size};
 use crate::software::SoftwareAlgorithm;
 use carriers::shortened;
-pub use endure::{CHECKED, Endured};
+pub use endurance::{EnduranceResult, TRACED_BARRIERS};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ use unisono_linux::interrupt;
 /// The interval between two checks for a signal.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The most time that a node may take to carry out an order.
-const OBEDIENCE: Duration = Duration::from_secs(60);
+const ORDER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The distance between the first episodes of two lives. It is odd, so that all first episodes differ, and
 /// large, so that the episodes of one life do not reach the next life's.
@@ -52,7 +52,7 @@ pub struct BarriersRan {
 
 impl BarriersRan {
     /// Whether no member left a barrier of the trace before every member of its group had entered it.
-    pub fn nobody_left_early(&self) -> bool {
+    pub fn is_synchronized(&self) -> bool {
         self.groups.iter().all(|group| {
             let moments: Vec<&[(Nanos, Nanos)]> =
                 group.iter().filter_map(|member| self.moments.get(member)).map(Vec::as_slice).collect();
@@ -90,7 +90,7 @@ pub struct Times {
 type NewsListener<'a> = Box<dyn FnMut(&str) + 'a>;
 
 pub struct Deployment<'a> {
-    crew: NodeProcesses, // dropped first: processes end before the resources that they use
+    processes: NodeProcesses, // dropped first: processes end before the resources that they use
     cables: Cables,
     fabric: Fabric,
     hook: ProgramHook,
@@ -115,10 +115,10 @@ impl<'a> Deployment<'a> {
     /// Brings a network up and starts a process for each member of its groups. Does not set up registers.
     pub fn new(network: &'a SwitchNetwork, jobs: &'a [BarrierJob]) -> Result<Self, Error> {
         let plans = trees(network, jobs, &[]).map_err(|error| Error::Input(error.to_string()))?;
-        fits(network)?;
+        check_size(network)?;
         let members: BTreeSet<NodeId> = jobs.iter().flat_map(|job| job.group.members()).copied().collect();
         let members: Vec<NodeId> = members.into_iter().collect();
-        let homes = Homes::of(&members);
+        let homes = HomeProcessors::distribute(&members);
         let mut times = Times::default();
         let start = Instant::now();
         let compiling = Compiling::start(SWITCH)?; // runs while the kernel makes namespaces
@@ -129,9 +129,9 @@ impl<'a> Deployment<'a> {
         times.program = start.elapsed() - times.network;
         let cables = Cables::watch(network, &fabric)?;
         let start = Instant::now();
-        let crew = NodeProcesses::start(&members, NodeContext { network, jobs }, &fabric, &homes)?;
+        let processes = NodeProcesses::start(&members, NodeContext { network, jobs }, &fabric, &homes)?;
         let mut deployment = Self {
-            crew,
+            processes,
             cables,
             fabric,
             hook,
@@ -148,7 +148,9 @@ impl<'a> Deployment<'a> {
             tag: 0,
             times,
         };
-        deployment.gather(members.len(), OBEDIENCE, &[], |_, report| matches!(report, NodeReport::Ready))?;
+        deployment.collect_reports(members.len(), ORDER_TIMEOUT, &[], |_, report| {
+            matches!(report, NodeReport::Ready)
+        })?;
         deployment.times.nodes = start.elapsed();
         Ok(deployment)
     }
@@ -170,9 +172,9 @@ impl<'a> Deployment<'a> {
     }
 
     fn about_registers(&mut self, order: &NodeOrder) -> Result<usize, Error> {
-        let told = self.crew.tell(order, |_| true)?;
+        let asked = self.processes.send_order(order, |_| true)?;
         let mut registers = 0;
-        self.gather(told, OBEDIENCE, &[], |_, report| match report {
+        self.collect_reports(asked, ORDER_TIMEOUT, &[], |_, report| match report {
             NodeReport::SetUp { registers: more } => {
                 registers += *more;
                 true
@@ -186,9 +188,9 @@ impl<'a> Deployment<'a> {
     /// names the cable, if a cable has been pulled and there is a way around it; without a way around it, the
     /// cable may come back. Fails after `run.stuck_after` with [`Error::Barrier`], which names the cause: a
     /// node that ended, or the ports that the registers wait for. The members have given up by then;
-    /// [`Deployment::begin_again`] makes them usable.
+    /// [`Deployment::set_up_again`] makes them usable.
     pub fn barriers(&mut self, jobs: &[usize], run: BarrierRun) -> Result<BarriersRan, Error> {
-        self.notice()?;
+        self.update_cables()?;
         if let Some(broken) = self.broken(jobs) {
             return Err(Error::Cable(broken));
         }
@@ -209,11 +211,11 @@ impl<'a> Deployment<'a> {
     fn run(&mut self, jobs: &[usize], order: &NodeOrder, run: BarrierRun) -> Result<BarriersRan, Error> {
         let of = self.jobs;
         let takes_part = |node| jobs.iter().any(|job| of[*job].group.contains(node));
-        let told = self.crew.tell(order, takes_part)?;
+        let asked = self.processes.send_order(order, takes_part)?;
         let groups = jobs.iter().map(|job| of[*job].group.members().to_vec()).collect();
         let mut ran = BarriersRan { groups, ..BarriersRan::default() };
         let standing = if matches!(order, NodeOrder::Barriers { .. }) { jobs } else { &[] };
-        let done = self.gather(told, Duration::MAX, standing, |node, report| {
+        let done = self.collect_reports(asked, Duration::MAX, standing, |node, report| {
             let NodeReport::Done { took, repeated, moments } = report else { return false };
             ran.took = ran.took.max(*took);
             ran.repeated += *repeated;
@@ -227,7 +229,7 @@ impl<'a> Deployment<'a> {
 
     /// Waits for `expected` reports that `take` accepts. If a report cannot come, or a cable that a job in
     /// `standing` needs is pulled, it tells all nodes to stop.
-    fn gather(
+    fn collect_reports(
         &mut self,
         mut expected: usize,
         patience: Duration,
@@ -237,10 +239,10 @@ impl<'a> Deployment<'a> {
         let start = Instant::now();
         while expected > 0 {
             let mut trouble = None;
-            for (node, heard) in self.crew.hear(POLL_INTERVAL, self.cables.as_fd())? {
+            for (node, heard) in self.processes.receive_reports(POLL_INTERVAL, self.cables.as_fd())? {
                 match heard {
                     NodeNews::Report(NodeReport::Stuck { job, episode }) => {
-                        trouble.get_or_insert_with(|| self.stuck(job, episode));
+                        trouble.get_or_insert_with(|| self.describe_stuck(job, episode));
                     }
                     NodeNews::Report(NodeReport::Failed { why }) => {
                         expected -= 1;
@@ -262,7 +264,7 @@ impl<'a> Deployment<'a> {
             } else if start.elapsed() > patience {
                 trouble.get_or_insert_with(|| format!("{expected} nodes do not answer"));
             }
-            let broken = if self.notice()? { self.broken(standing) } else { None };
+            let broken = if self.update_cables()? { self.broken(standing) } else { None };
             if trouble.is_some() || broken.is_some() && expected > 0 {
                 self.stop()?;
                 let broken = broken.map(Error::Cable);
@@ -274,18 +276,18 @@ impl<'a> Deployment<'a> {
 
     /// Stops the nodes. Each node answers once, even if it was idle.
     fn stop(&mut self) -> Result<(), Error> {
-        let mut told = self.crew.tell(&NodeOrder::Stop, |_| true)?;
+        let mut asked = self.processes.send_order(&NodeOrder::Stop, |_| true)?;
         let start = Instant::now();
-        while told > 0 && start.elapsed() < OBEDIENCE {
-            for (_, heard) in self.crew.hear(POLL_INTERVAL, self.cables.as_fd())? {
-                told -=
+        while asked > 0 && start.elapsed() < ORDER_TIMEOUT {
+            for (_, heard) in self.processes.receive_reports(POLL_INTERVAL, self.cables.as_fd())? {
+                asked -=
                     usize::from(matches!(heard, NodeNews::Report(NodeReport::Stopped) | NodeNews::Ended(_)));
             }
         }
         Ok(())
     }
 
-    fn stuck(&self, job: usize, episode: u16) -> String {
+    fn describe_stuck(&self, job: usize, episode: u16) -> String {
         let group = self.jobs[job].group.id().0;
         let suspects = || self.suspects(job).iter().map(ToString::to_string).collect::<Vec<String>>();
         let named = self.needed(&[job]).unwrap_or_else(|| shortened(&suspects()));
@@ -298,7 +300,7 @@ impl<'a> Deployment<'a> {
         self.listener = Some(Box::new(listener));
     }
 
-    fn tell(&mut self, text: &str) {
+    fn notify(&mut self, text: &str) {
         self.listener.iter_mut().for_each(|listener| listener(text));
     }
 
@@ -317,8 +319,8 @@ impl<'a> Deployment<'a> {
     /// down, reroutes messages, repairs the trees and sets all registers up again. Roots stay if they can,
     /// and so do all parts of trees that were not cut off. Links whose cable is back are used again. Barriers
     /// count from 0 again. Fails if members are cut off without these links; the error names them.
-    pub fn begin_again(&mut self, blamed: &[u32]) -> Result<Repaired, Error> {
-        self.notice()?;
+    pub fn set_up_again(&mut self, blamed: &[u32]) -> Result<Repaired, Error> {
+        self.update_cables()?;
         if let Some(unreachable) = self.unreachable() {
             return Err(Error::Barrier(unreachable));
         }
@@ -333,7 +335,7 @@ impl<'a> Deployment<'a> {
                 return Err(Error::Barrier(error.to_string()));
             }
         };
-        self.find_ways()?;
+        self.update_routes()?;
         let changed = plans.iter().zip(&self.plans).map(|(now, before)| changed(now, before)).sum();
         let moved = plans.iter().zip(&self.plans);
         let roots = moved.filter(|(now, before)| now.tree.root_switch != before.tree.root_switch).count();
@@ -357,11 +359,11 @@ impl<'a> Deployment<'a> {
 
     pub fn is_complete(&self) -> bool {
         let mut members = self.jobs.iter().flat_map(|job| job.group.members());
-        members.all(|member| self.crew.process(*member).is_some())
+        members.all(|member| self.processes.process(*member).is_some())
     }
 
     pub fn process(&self, node: NodeId) -> Option<Tid> {
-        self.crew.process(node)
+        self.processes.process(node)
     }
 
     pub fn times(&self) -> Times {
@@ -402,7 +404,7 @@ mod tests {
                 ..BarriersRan::default()
             }
         };
-        assert!(groups(&[&[0], &[1, 2]]).nobody_left_early());
-        assert!(!groups(&[&[1, 2], &[0, 1]]).nobody_left_early(), "0 left before 1 had come");
+        assert!(groups(&[&[0], &[1, 2]]).is_synchronized());
+        assert!(!groups(&[&[1, 2], &[0, 1]]).is_synchronized(), "0 left before 1 had come");
     }
 }

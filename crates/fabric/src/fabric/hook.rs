@@ -2,14 +2,14 @@
 //!
 //! | | since | a hop | to attach |
 //! |---|---|---|---|
-//! | tcx: the device's own list of programs | Linux 6.6 | 0.17 us | a grace period, so with [short ones](crate::grace) |
+//! | tcx: the device's own list of programs | Linux 6.6 | 0.17 us | a grace period, so with [short ones](crate::expedited_rcu) |
 //! | clsact: a queueing discipline with a filter | 4.5 | 0.25 us | two netlink requests |
 //!
 //! Both run the program at the same point of the receive path, and its verdicts have the same meaning.
 
 use super::{Fabric, ports};
 use crate::error::Error;
-use crate::grace::Hurry;
+use crate::expedited_rcu::ExpeditedRcu;
 use crate::program::SwitchProgram;
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -46,7 +46,7 @@ pub(super) struct AttachedPorts {
 }
 
 impl AttachedPorts {
-    fn all(&mut self, network: &SwitchNetwork, switches: &[NetworkNamespace]) -> io::Result<()> {
+    fn attach_all(&mut self, network: &SwitchNetwork, switches: &[NetworkNamespace]) -> io::Result<()> {
         for (switch, namespace) in network.switches().zip(switches) {
             namespace.enter()?;
             for device in ports(network, switch) {
@@ -57,7 +57,7 @@ impl AttachedPorts {
         Ok(())
     }
 
-    fn take_back(&mut self, switches: &[NetworkNamespace]) -> io::Result<()> {
+    fn detach_all(&mut self, switches: &[NetworkNamespace]) -> io::Result<()> {
         let mut inside = None;
         for (switch, device) in self.ports.drain(..) {
             if inside != Some(switch) {
@@ -71,7 +71,7 @@ impl AttachedPorts {
 }
 
 /// Runs `work` in a thread of its own, because it changes the thread's namespace.
-fn elsewhere(work: impl FnOnce() -> io::Result<()> + Send) -> io::Result<()> {
+fn in_own_thread(work: impl FnOnce() -> io::Result<()> + Send) -> io::Result<()> {
     let done = thread::scope(|scope| scope.spawn(work).join());
     done.unwrap_or_else(|_| Err(io::Error::other("attaching panicked")))
 }
@@ -115,8 +115,8 @@ impl Fabric {
         let program = program.descriptor().try_clone_to_owned()?;
         let attached = self.attached.insert(AttachedPorts { program, ports: Vec::new() });
         let switches = &self.switches;
-        let _hurry = Hurry::begin()?;
-        elsewhere(|| attached.all(network, switches))
+        let _hurry = ExpeditedRcu::enable()?;
+        in_own_thread(|| attached.attach_all(network, switches))
     }
 
     /// Detaches the program from all devices that it was attached to by tcx.
@@ -125,8 +125,8 @@ impl Fabric {
             return;
         };
         let switches = &self.switches;
-        let _hurry = Hurry::begin(); // without short grace periods, detaching takes longer
+        let _hurry = ExpeditedRcu::enable(); // without short grace periods, detaching takes longer
         // the kernel removes remaining attachments with their device
-        let _ = elsewhere(|| attached.take_back(switches));
+        let _ = in_own_thread(|| attached.detach_all(switches));
     }
 }

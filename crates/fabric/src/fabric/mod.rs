@@ -19,7 +19,7 @@ mod hook;
 pub use hook::ProgramHook;
 
 use crate::error::Error;
-use crate::homes::Homes;
+use crate::home_processors::HomeProcessors;
 use crate::layout::{device, end_of};
 use std::fs;
 use std::net::Ipv4Addr;
@@ -54,7 +54,7 @@ pub struct Fabric {
 impl Fabric {
     /// Brings a network up. Switches forward no frames until they have a [program](Self::attach); nodes
     /// receive on their home processors.
-    pub fn new(network: &SwitchNetwork, homes: &Homes) -> Result<Self, Error> {
+    pub fn new(network: &SwitchNetwork, homes: &HomeProcessors) -> Result<Self, Error> {
         let count = network.switch_count() + network.nodes().len();
         let wanted = 3 * count as u64 + 256; // a namespace each, a socket each, a line to each node
         let allowed =
@@ -138,19 +138,19 @@ pub fn take_address(node: NodeId) -> Result<(), Error> {
     Ok(socket.run(&[address::add(NODE_DEVICE, address_of(node), 8)])?)
 }
 
-fn build(network: &SwitchNetwork, homes: &Homes) -> Result<Fabric, Error> {
+fn build(network: &SwitchNetwork, homes: &HomeProcessors) -> Result<Fabric, Error> {
     let count = network.switch_count();
     let make_one = |at: usize| {
         let namespace = namespace()?;
         if let Some(node) = at.checked_sub(count) {
-            homes.receive_at_home(NodeId(node as u32));
+            homes.steer_receive(NodeId(node as u32));
         }
         Ok(namespace)
     };
     let make = |range: Range<usize>| range.map(make_one).collect();
-    let mut switches = shared_out(count + network.nodes().len(), make)?;
+    let mut switches = in_parallel(count + network.nodes().len(), make)?;
     let nodes = switches.split_off(count);
-    let sockets = shared_out(count, |range| {
+    let sockets = in_parallel(count, |range| {
         let lay = |switch: usize| {
             switches[switch].enter().map_err(Error::io("enter a switch"))?;
             let mut socket = netlink::NetlinkSocket::open().map_err(Error::io("open a netlink socket"))?;
@@ -169,7 +169,7 @@ fn build(network: &SwitchNetwork, homes: &Homes) -> Result<Fabric, Error> {
 
 /// Divides `count` pieces of work among threads. Returns their results, in order. A thread may change its
 /// namespace.
-fn shared_out<T: Send>(
+fn in_parallel<T: Send>(
     count: usize,
     work: impl Fn(Range<usize>) -> Result<Vec<T>, Error> + Sync,
 ) -> Result<Vec<T>, Error> {

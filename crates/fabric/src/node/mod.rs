@@ -3,8 +3,8 @@
 //! Between orders it still answers: the root node of a tree answers repeated arrivals when a release was
 //! lost, and a rank of a dissemination barrier answers when a message was lost.
 
-mod patience;
 mod registers;
+mod retransmit;
 mod wait;
 
 use crate::error::Error;
@@ -13,7 +13,7 @@ use crate::job::NodeContext;
 use crate::layout::{BARRIER, REQUEST};
 use crate::orders::{BarrierRun, NodeOrder, NodeReport};
 use crate::software::{RankMessage, Software, SoftwareAlgorithm};
-use patience::BarrierPatience;
+use retransmit::RetransmitTimer;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::UdpSocket;
@@ -53,9 +53,9 @@ pub(crate) struct MemberNode<'a> {
     early: Vec<(u8, RankMessage)>,
     /// The retransmission timeout for barriers of the current kind; `learned` keeps the timeouts of earlier
     /// kinds.
-    patience: BarrierPatience,
+    retransmit: RetransmitTimer,
     kind: Option<SoftwareAlgorithm>,
-    learned: BTreeMap<Option<SoftwareAlgorithm>, BarrierPatience>,
+    learned: BTreeMap<Option<SoftwareAlgorithm>, RetransmitTimer>,
     next_request: u16,
     duties: Vec<registers::NodeDuty>,
     life: u32,
@@ -99,39 +99,39 @@ pub(crate) fn serve(id: NodeId, known: NodeContext<'_>, orders: UnixStream) -> R
         given_up: false,
         out: Vec::new(),
         early: Vec::new(),
-        patience: BarrierPatience::of(largest),
+        retransmit: RetransmitTimer::for_members(largest),
         kind: None,
         learned: BTreeMap::new(),
         next_request: 0,
         duties: Vec::new(),
         life: 0,
     };
-    node.say(&NodeReport::Ready)?;
+    node.report(&NodeReport::Ready)?;
     while let Some(order) = node.next_order()? {
-        let report = match node.obey(&order) {
+        let report = match node.execute(&order) {
             Ok(OrderDone::With(report)) => report,
             Ok(OrderDone::Stopped) => NodeReport::Stopped,
             Err(error) => NodeReport::Failed { why: error.to_string() },
         };
-        node.say(&report)?;
+        node.report(&report)?;
     }
     Ok(())
 }
 
 impl MemberNode<'_> {
-    fn obey(&mut self, order: &NodeOrder) -> Result<OrderDone, Error> {
+    fn execute(&mut self, order: &NodeOrder) -> Result<OrderDone, Error> {
         match order {
             NodeOrder::SetUp { without, first } => self.set_up(without, *first),
             NodeOrder::Release => self.release(),
-            NodeOrder::Barriers { jobs, run } => self.in_switches(jobs, *run),
+            NodeOrder::Barriers { jobs, run } => self.run_in_switches(jobs, *run),
             NodeOrder::Software { algorithm, job, tag, run } => {
-                self.in_software(*algorithm, *job, *tag, *run)
+                self.run_in_software(*algorithm, *job, *tag, *run)
             }
             NodeOrder::Stop => Ok(OrderDone::Stopped), // the node was idle
         }
     }
 
-    fn say(&mut self, report: &NodeReport) -> Result<(), Error> {
+    fn report(&mut self, report: &NodeReport) -> Result<(), Error> {
         let mut line =
             serde_json::to_vec(report).expect("serializes because it holds numbers and text alone");
         line.push(b'\n');
@@ -170,7 +170,7 @@ impl MemberNode<'_> {
     }
 
     /// Whether the deployment has told it to give up; called after a timeout.
-    fn is_told_to_stop(&mut self) -> Result<bool, Error> {
+    fn is_stop_ordered(&mut self) -> Result<bool, Error> {
         let waits = readable(&[self.orders.get_ref().as_fd()], Some(Duration::ZERO))
             .map_err(Error::io("look for orders"))?;
         // only Stop is sent to a node that has not reported yet; the end of the line ends the process
@@ -186,10 +186,10 @@ impl MemberNode<'_> {
 
     /// Stores the timeouts learned for barriers of the old kind, and continues with the timeouts of the new
     /// kind.
-    fn turn_to(&mut self, kind: Option<SoftwareAlgorithm>, members: usize) {
+    fn switch_kind(&mut self, kind: Option<SoftwareAlgorithm>, members: usize) {
         if kind != self.kind {
-            let now = self.learned.remove(&kind).unwrap_or_else(|| BarrierPatience::of(members));
-            let before = std::mem::replace(&mut self.patience, now);
+            let now = self.learned.remove(&kind).unwrap_or_else(|| RetransmitTimer::for_members(members));
+            let before = std::mem::replace(&mut self.retransmit, now);
             self.learned.insert(std::mem::replace(&mut self.kind, kind), before);
         }
     }

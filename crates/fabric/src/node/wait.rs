@@ -15,12 +15,12 @@ const MAX_EARLY: usize = 8192;
 
 impl MemberNode<'_> {
     /// Runs barriers of several groups at once.
-    pub(super) fn in_switches(&mut self, jobs: &[usize], run: BarrierRun) -> Result<OrderDone, Error> {
+    pub(super) fn run_in_switches(&mut self, jobs: &[usize], run: BarrierRun) -> Result<OrderDone, Error> {
         let mine: Vec<usize> =
             jobs.iter().copied().filter(|job| self.members.get(*job).is_some_and(Option::is_some)).collect();
         let mut waiting: Vec<usize> = Vec::with_capacity(mine.len());
         let largest = mine.iter().map(|job| self.known.jobs[*job].group.members().len()).max();
-        self.turn_to(None, largest.unwrap_or(0));
+        self.switch_kind(None, largest.unwrap_or(0));
         self.set_frame_timer()?;
         self.repeat(run, |node, repeated| {
             waiting.clone_from(&mine);
@@ -35,7 +35,7 @@ impl MemberNode<'_> {
         run: BarrierRun,
     ) -> Result<bool, Error> {
         let before = *repeated;
-        let start = self.patience.looks().then(Instant::now);
+        let start = self.retransmit.time_next().then(Instant::now);
         let mut waits_since = None;
         let mut reported = false;
         self.given_up = false;
@@ -54,22 +54,22 @@ impl MemberNode<'_> {
             if self.take_frame(waiting)? {
                 continue;
             }
-            if self.is_told_to_stop()? {
+            if self.is_stop_ordered()? {
                 return Ok(true);
             }
-            let since = *waits_since.get_or_insert_with(|| Instant::now() - self.patience.now());
+            let since = *waits_since.get_or_insert_with(|| Instant::now() - self.retransmit.timeout());
             *repeated += 1;
             let left = Duration::from_millis(run.stuck_after).saturating_sub(since.elapsed());
             if self.given_up || left.is_zero() {
-                self.patience.hurry(); // the order to stop will come soon
+                self.retransmit.shorten(); // the order to stop will come soon
             } else {
-                self.patience.lost(left);
+                self.retransmit.back_off(left);
             }
             self.set_frame_timer()?;
             let mut out = Vec::new();
             for job in waiting.iter() {
                 if let Some(member) = &self.members[*job] {
-                    member.again(&mut out);
+                    member.retransmit(&mut out);
                 }
             }
             if !reported && left.is_zero() {
@@ -79,13 +79,13 @@ impl MemberNode<'_> {
                     .filter_map(|job| self.members[*job].as_ref())
                     .for_each(|member| member.give_up(&mut out));
                 let episode = self.members[waiting[0]].as_ref().map_or(0, |member| member.episode());
-                self.say(&NodeReport::Stuck { job: waiting[0], episode })?;
+                self.report(&NodeReport::Stuck { job: waiting[0], episode })?;
             }
             out.drain(..).try_for_each(|frame| self.send(frame))?;
         }
         let repeated = *repeated - before;
         if (start.is_some() || repeated > 0)
-            && self.patience.ended(start.map(|start| start.elapsed()), repeated)
+            && self.retransmit.sample(start.map(|start| start.elapsed()), repeated)
         {
             self.set_frame_timer()?;
         }
@@ -128,11 +128,11 @@ impl MemberNode<'_> {
     }
 
     fn set_frame_timer(&self) -> Result<(), Error> {
-        self.barriers.set_patience(self.patience.now()).map_err(Error::io("set a timer"))
+        self.barriers.set_patience(self.retransmit.timeout()).map_err(Error::io("set a timer"))
     }
 
     /// Runs barriers in software among a group's members.
-    pub(super) fn in_software(
+    pub(super) fn run_in_software(
         &mut self,
         algorithm: SoftwareAlgorithm,
         job: usize,
@@ -154,14 +154,14 @@ impl MemberNode<'_> {
         }
         self.software = Some(SoftwarePart { part, job, tag });
         self.send_all(&mut out)?;
-        self.turn_to(Some(algorithm), members.len());
+        self.switch_kind(Some(algorithm), members.len());
         self.set_datagram_timer()?;
         self.repeat(run, |node, repeated| node.barrier_in_software(repeated))
     }
 
     fn barrier_in_software(&mut self, repeated: &mut u64) -> Result<bool, Error> {
         let before = *repeated;
-        let start = self.patience.looks().then(Instant::now);
+        let start = self.retransmit.time_next().then(Instant::now);
         let mut out = Vec::new();
         let mut released = self.software.as_mut().is_none_or(|ranks| ranks.part.arrive(&mut out));
         self.send_all(&mut out)?;
@@ -170,20 +170,20 @@ impl MemberNode<'_> {
                 released = now;
                 continue;
             }
-            if self.is_told_to_stop()? {
+            if self.is_stop_ordered()? {
                 return Ok(true);
             }
             *repeated += 1;
-            self.patience.lost(Duration::MAX);
+            self.retransmit.back_off(Duration::MAX);
             self.set_datagram_timer()?;
             if let Some(ranks) = &self.software {
-                ranks.part.again(&mut out);
+                ranks.part.retransmit(&mut out);
             }
             self.send_all(&mut out)?;
         }
         let repeated = *repeated - before;
         if (start.is_some() || repeated > 0)
-            && self.patience.ended(start.map(|start| start.elapsed()), repeated)
+            && self.retransmit.sample(start.map(|start| start.elapsed()), repeated)
         {
             self.set_datagram_timer()?;
         }
@@ -234,7 +234,7 @@ impl MemberNode<'_> {
     }
 
     fn set_datagram_timer(&self) -> Result<(), Error> {
-        self.datagrams.set_read_timeout(Some(self.patience.now())).map_err(Error::io("set a timer"))
+        self.datagrams.set_read_timeout(Some(self.retransmit.timeout())).map_err(Error::io("set a timer"))
     }
 }
 

@@ -31,7 +31,7 @@ impl DisseminationRank {
 
     pub(super) fn arrive(&mut self, out: &mut RankMessages) -> bool {
         self.round = Some(0);
-        self.tell(0, self.episode, out);
+        self.signal(0, self.episode, out);
         self.proceed(out)
     }
 
@@ -44,7 +44,7 @@ impl DisseminationRank {
                 _ => false,
             };
             if told {
-                self.tell(round, message.episode, out);
+                self.signal(round, message.episode, out);
             }
             return false;
         }
@@ -55,7 +55,7 @@ impl DisseminationRank {
         self.proceed(out)
     }
 
-    pub(super) fn again(&self, out: &mut RankMessages) {
+    pub(super) fn retransmit(&self, out: &mut RankMessages) {
         if let Some(round) = self.round {
             let whom = (self.rank + self.ranks - (1 << round) % self.ranks) % self.ranks;
             out.push((whom, RankMessage { episode: self.episode, round: round | ASK, from: self.rank }));
@@ -66,7 +66,7 @@ impl DisseminationRank {
         let Some(mut round) = self.round else { return false };
         while round < self.rounds && self.heard[0] & 1 << round != 0 {
             round += 1;
-            self.tell(round, self.episode, out);
+            self.signal(round, self.episode, out);
         }
         let released = round >= self.rounds;
         self.round = (!released).then_some(round);
@@ -77,7 +77,7 @@ impl DisseminationRank {
         released
     }
 
-    fn tell(&self, round: u8, episode: u32, out: &mut RankMessages) {
+    fn signal(&self, round: u8, episode: u32, out: &mut RankMessages) {
         if round < self.rounds {
             let to = (self.rank + (1 << round)) % self.ranks;
             out.push((to, RankMessage { episode, round, from: self.rank }));

@@ -1,7 +1,7 @@
 //! Software barriers over datagrams, for comparison: central, tree and dissemination.
 //!
 //! They have no I/O and no clock, like [`unisono_btin::GroupMember`]: messages in, messages out, and
-//! [`Software::again`] after a timeout of the caller. They survive loss and repetition, too, so that all
+//! [`Software::retransmit`] after a timeout of the caller. They survive loss and repetition, too, so that all
 //! compared barriers give the same guarantees.
 //!
 //! | | messages a barrier | longest chain | the busiest member handles |
@@ -109,10 +109,10 @@ impl Software {
     }
 
     /// Repeats the messages that may have been lost; called after a timeout.
-    pub fn again(&self, out: &mut RankMessages) {
+    pub fn retransmit(&self, out: &mut RankMessages) {
         match self {
-            Self::Tree(node) => node.again(out),
-            Self::Dissemination(rank) => rank.again(out),
+            Self::Tree(node) => node.retransmit(out),
+            Self::Dissemination(rank) => rank.retransmit(out),
         }
     }
 }
@@ -148,7 +148,7 @@ mod tests {
                 while !wire.is_empty() || all_arrived && waiting.contains(&true) {
                     if wire.is_empty() {
                         for (rank, _) in waiting.iter().enumerate().filter(|(_, waiting)| **waiting) {
-                            all[rank].again(&mut wire);
+                            all[rank].retransmit(&mut wire);
                         }
                         continue;
                     }

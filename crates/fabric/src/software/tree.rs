@@ -52,7 +52,7 @@ impl TreeRank {
         false
     }
 
-    pub(super) fn again(&self, out: &mut RankMessages) {
+    pub(super) fn retransmit(&self, out: &mut RankMessages) {
         if let (true, 0, Some(parent)) = (self.here, self.missing, self.parent) {
             out.push((parent, self.message(ARRIVAL)));
         }

@@ -108,7 +108,7 @@ fn names<'a>(text: &str, classes: &'a [WrittenClass]) -> Result<HashMap<&'a str,
                 first.max(second),
                 format!(
                     "class `{name}` is there twice, first at {}; names are unique in the whole tree: rename one",
-                    Position::of(text, first.min(second))
+                    Position::at_offset(text, first.min(second))
                 ),
             );
         }
@@ -240,7 +240,7 @@ fn ceilings_fit(
                         "the ceiling {} is over that of `{}` above it (at {}); write at most \"{}\", or leave it out",
                         ceiling.value,
                         classes[parent].name.value,
-                        Position::of(text, above.at),
+                        Position::at_offset(text, above.at),
                         above.value
                     ),
                 );
@@ -307,7 +307,7 @@ fn rules(
                 ),
             );
         }
-        rules.push(Rule { class: id(class), matcher: matcher.clone(), at: Position::of(text, at) });
+        rules.push(Rule { class: id(class), matcher: matcher.clone(), at: Position::at_offset(text, at) });
     }
     Ok(rules)
 }

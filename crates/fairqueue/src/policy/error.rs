@@ -15,7 +15,7 @@ pub struct Position {
 impl Position {
     /// The position of the byte at offset `at` of a text.
     #[must_use]
-    pub fn of(text: &str, at: usize) -> Self {
+    pub fn at_offset(text: &str, at: usize) -> Self {
         let before = text.get(..at).unwrap_or(text);
         let start = before.rfind('\n').map_or(0, |end| end + 1);
         let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn a_place_counts_lines_and_characters_from_one() {
         let text = "a\nbé = 1";
-        let place = |at| Position::of(text, at).to_string();
+        let place = |at| Position::at_offset(text, at).to_string();
         assert_eq!([place(0), place(2), place(6), place(99)], ["1:1", "2:1", "2:4", "2:7"]);
     }
 

@@ -13,8 +13,8 @@
 use super::class::Leaf;
 use super::{INNER, MAX_NOW, NONE, Scheduler, Sibling};
 use crate::discipline::Discipline;
-use crate::few::TaggedSlot;
 use crate::hierarchy::ClassId;
+use crate::packed_queue::TaggedSlot;
 use crate::packet::Packet;
 use unisono_linux::clock::Nanos;
 
@@ -62,13 +62,13 @@ impl<T> Scheduler<T> {
     /// Ends the service of a packet and serves the next one of the same leaf. That packet has just arrived,
     /// has `length` bytes and is not stored here. The state is then as after [`enqueue`](Discipline::enqueue)
     /// and [`dequeue`](Discipline::dequeue). Returns false and changes nothing if other packets wait, a class
-    /// is held or limited, or a class has too many children for `few.rs`.
+    /// is held or limited, or a class has too many children for `packed_queue.rs`.
     #[inline]
     pub fn serve_again(&mut self, length: u32) -> bool {
         let Some(slot) = self.in_service else { return false };
         let due = u64::from(self.charged).wrapping_sub(u64::from(self.paid));
-        let Leaf { child, line, .. } = &self.leaves[slot as usize];
-        if !line.is_empty() || !self.limits.is_empty() {
+        let Leaf { child, queue, .. } = &self.leaves[slot as usize];
+        if !queue.is_empty() || !self.limits.is_empty() {
             return false;
         }
         let mut child = *child;

@@ -13,8 +13,8 @@
 
 use super::{INNER, Inner, MAX_NOW, NONE, ROOT, Scheduler, Served, Sibling, number};
 use crate::calendar::Calendar;
-use crate::few::TaggedSlot;
 use crate::hierarchy::{ClassId, Hierarchy};
+use crate::packed_queue::TaggedSlot;
 use crate::weight::Weight;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -81,8 +81,8 @@ impl<T> Scheduler<T> {
             let calendar = &mut self.calendars[*queue as usize];
             std::iter::from_fn(|| calendar.take()).map(|entry| entry.slot).collect()
         } else {
-            let few = &mut self.fews[*queue as usize];
-            std::iter::from_fn(|| few.take()).map(|entry| entry.slot).collect()
+            let packed = &mut self.packed[*queue as usize];
+            std::iter::from_fn(|| packed.take()).map(|entry| entry.slot).collect()
         }
     }
 
@@ -106,9 +106,9 @@ impl<T> Scheduler<T> {
     /// arriving packet is dropped, or pushes out as many bytes as it adds. The packet in service stays in
     /// service. Fails if packets wait in a class that is gone, and the new hierarchy has no default class.
     pub fn apply(&mut self, hierarchy: Hierarchy) -> Result<Changes, ChangeError> {
-        let places = NewSlots::of(&self.hierarchy, &hierarchy);
+        let places = NewSlots::new(&self.hierarchy, &hierarchy);
         for (at, class) in self.named_leaves() {
-            let packets = self.lines.waiting(&self.leaves[at].line).packets;
+            let packets = self.queues.waiting(&self.leaves[at].queue).packets;
             if packets > 0 && places.home(at).is_none() {
                 return Err(ChangeError::NoDefault { class: class.to_owned(), packets });
             }
@@ -186,7 +186,7 @@ impl<T> Scheduler<T> {
         }
         self.waiting = old.waiting;
         for (at, leaf) in self.leaves.iter().enumerate() {
-            self.limits.start(at, self.lines.waiting(&leaf.line));
+            self.limits.start(at, self.queues.waiting(&leaf.queue));
         }
         let class = |id: ClassId| places.same[id.index()].or(places.default).unwrap_or(ClassId::ROOT.0);
         self.dropped = old.dropped.drain(..).map(|(id, packet)| (ClassId(class(id)), packet)).collect();
@@ -196,8 +196,8 @@ impl<T> Scheduler<T> {
     fn take_line(&mut self, old: &mut Self, at: usize, places: &NewSlots) -> u64 {
         let Some(home) = places.home(at) else { return 0 };
         let mut packets = 0;
-        while let Some(packet) = old.lines.pop(&mut old.leaves[at].line) {
-            self.lines.push(&mut self.leaves[home as usize].line, packet);
+        while let Some(packet) = old.queues.pop(&mut old.leaves[at].queue) {
+            self.queues.push(&mut self.leaves[home as usize].queue, packet);
             packets += 1;
         }
         packets
@@ -256,7 +256,7 @@ struct NewSlots {
 }
 
 impl NewSlots {
-    fn of(old: &Hierarchy, new: &Hierarchy) -> Self {
+    fn new(old: &Hierarchy, new: &Hierarchy) -> Self {
         let same = old.classes().map(|(id, class)| match id {
             ClassId::ROOT => Some(0),
             _ => new.find(&class.name).filter(|id| *id != ClassId::ROOT).map(|id| id.0),

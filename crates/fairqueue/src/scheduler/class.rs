@@ -1,7 +1,7 @@
 //! The state of each class in the scheduler. A decision touches one cache line a level.
 
 use super::{NONE, Served};
-use crate::lines::PacketLine;
+use crate::packet_queues::PacketQueue;
 
 /// The data of a class that its parent's queue needs.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Sibling {
     pub(super) busy: bool,
     /// Whether the class is held: it does not wait among its siblings even if it has packets.
     pub(super) held: bool,
-    /// Its place among its siblings, if they are in a `Few`.
+    /// Its place among its siblings, if they are in a `PackedQueue`.
     pub(super) place: u8,
     /// For an inner class: whether its own children are in a `Calendar`.
     pub(super) many: bool,
@@ -28,7 +28,7 @@ pub(super) struct Sibling {
 #[repr(align(64))]
 pub(super) struct Leaf {
     pub(super) child: Sibling,
-    pub(super) line: PacketLine,
+    pub(super) queue: PacketQueue,
     pub(super) served: Served,
     /// Whether the class is an inner class, so that this entry is unused.
     pub(super) inner: bool,
@@ -47,7 +47,7 @@ pub(super) struct Inner {
     pub(super) last_tag: u64,
     /// The child in service, or `NONE`.
     pub(super) last: u32,
-    /// The index of the children's queue in `fews` or `calendars`.
+    /// The index of the children's queue in `packed` or `calendars`.
     pub(super) queue: u32,
     /// The number of levels below the class.
     pub(super) height: u32,

@@ -36,10 +36,10 @@ impl<T> Scheduler<T> {
     #[inline]
     fn next_below(&self, root: usize, after: u32, height: u32) -> Option<u32> {
         let mut inner = &self.inner[root];
-        let mut slot = self.fews.get(inner.queue as usize)?.peek(after)?;
+        let mut slot = self.packed.get(inner.queue as usize)?.peek(after)?;
         while inner.height > height {
             inner = self.inner.get((slot & !INNER) as usize)?;
-            slot = self.fews.get(inner.queue as usize)?.peek(0)?;
+            slot = self.packed.get(inner.queue as usize)?.peek(0)?;
         }
         Some(slot)
     }
@@ -47,9 +47,9 @@ impl<T> Scheduler<T> {
     #[inline]
     fn fetch_inner(&self, slot: Option<u32>) {
         let at = slot.map_or(usize::MAX, |slot| (slot ^ INNER) as usize);
-        if let (Some(inner), Some(few)) = (self.inner.get(at), self.fews.get(at)) {
+        if let (Some(inner), Some(packed)) = (self.inner.get(at), self.packed.get(at)) {
             prefetch(inner);
-            few.fetch(); // right if there are no calendars, which are rare
+            packed.fetch(); // right if there are no calendars, which are rare
         }
     }
 
@@ -63,7 +63,7 @@ impl<T> Scheduler<T> {
     #[inline]
     fn fetch_packets(&self, slot: Option<u32>) {
         if let Some(leaf) = slot.and_then(|slot| self.leaves.get(slot as usize)) {
-            self.lines.fetch(&leaf.line);
+            self.queues.fetch(&leaf.queue);
         }
     }
 }

@@ -10,8 +10,8 @@
 //! Why start tags: the order does not depend on the speed of the link; on a shared machine that speed is
 //! unknown. And a class is never punished for bandwidth that it used while its siblings were idle.
 //!
-//! Cost: on each level a packet inserts one child and takes one, among few siblings (`few.rs`) or in a
-//! calendar of many (`calendar.rs`). Neither allocates. When the service of a packet ends, its classes are
+//! Cost: on each level a packet inserts one child and takes one, among few siblings (`packed_queue.rs`) or in
+//! a calendar of many (`calendar.rs`). Neither allocates. When the service of a packet ends, its classes are
 //! inserted again on every level. A processor executes this for all levels in parallel; only the choices on
 //! the way down depend on each other. Tags are exact: whole numbers in a unit that all siblings share
 //! (`weight.rs`). Among equal tags the child that has waited longest is served first.
@@ -31,13 +31,13 @@ mod hold;
 
 pub use change::{ChangeError, Changes, Closed};
 
+use crate::buffer_limits::BufferLimits;
 use crate::calendar::Calendar;
 use crate::discipline::{Backlog, Discipline, EnqueueError};
-use crate::few::{FEW, Few, TaggedSlot};
 use crate::hierarchy::{ClassId, Hierarchy};
-use crate::limits::RoomLimits;
-use crate::lines::{NONE, PacketLines};
+use crate::packed_queue::{MAX_PACKED, PackedQueue, TaggedSlot};
 use crate::packet::Packet;
+use crate::packet_queues::{NONE, PacketQueues};
 use class::{Inner, Leaf, Sibling};
 use std::collections::VecDeque;
 use unisono_linux::clock::Nanos;
@@ -73,10 +73,10 @@ pub struct Scheduler<T> {
     /// The slot of each class.
     slots: Vec<u32>,
     numbers: Vec<ClassId>,
-    fews: Vec<Few>,
+    packed: Vec<PackedQueue>,
     calendars: Vec<Calendar>,
-    lines: PacketLines<T>,
-    limits: RoomLimits,
+    queues: PacketQueues<T>,
+    limits: BufferLimits,
     dropped: VecDeque<(ClassId, Packet<T>)>,
     in_service: Option<u32>,
     /// The bytes that the packet in service will be charged when its service ends.
@@ -100,10 +100,10 @@ impl<T> Scheduler<T> {
             inner: Vec::new(),
             slots,
             numbers: Vec::new(),
-            fews: Vec::new(),
+            packed: Vec::new(),
             calendars: Vec::new(),
-            lines: PacketLines::new(),
-            limits: RoomLimits::of(&hierarchy),
+            queues: PacketQueues::new(),
+            limits: BufferLimits::new(&hierarchy),
             dropped: VecDeque::new(),
             in_service: None,
             charged: 0,
@@ -120,25 +120,25 @@ impl<T> Scheduler<T> {
                 _ => this.slots[class.parent.index()] & !INNER,
             };
             let cost = costs[id.index()];
-            let many = class.children.len() > FEW;
+            let many = class.children.len() > MAX_PACKED;
             let place = places[id.index()];
             let child = Sibling { tag: 0, cost, parent, busy: false, held: false, place, many };
-            let line = this.lines.line(class.order);
+            let queue = this.queues.queue(class.order);
             let is_inner = !this.hierarchy.is_leaf(id);
-            this.leaves.push(Leaf { child, line, served: Served::default(), inner: is_inner });
+            this.leaves.push(Leaf { child, queue, served: Served::default(), inner: is_inner });
             if !is_inner {
                 continue;
             }
             this.numbers.push(id);
             let scale = this.hierarchy.scale(id);
             this.exact &= scale.exact;
-            let queue = number(if many { this.calendars.len() } else { this.fews.len() });
+            let queue = number(if many { this.calendars.len() } else { this.packed.len() });
             if many {
                 this.calendars.push(Calendar::new(class.children.len(), scale.span()));
             } else {
                 let children: Vec<u32> =
                     class.children.iter().map(|child| this.slots[child.index()]).collect();
-                this.fews.push(Few::new(&children));
+                this.packed.push(PackedQueue::new(&children));
             }
             // children come after their parents
             for (place, (child, cost)) in class.children.iter().zip(scale.costs).enumerate() {
@@ -180,7 +180,7 @@ impl<T> Scheduler<T> {
 
     /// The backlog of a class and all classes below it. Visits every packet.
     pub fn waiting(&self, class: ClassId) -> Backlog {
-        self.sum(class, |leaf| self.lines.waiting(&leaf.line))
+        self.sum(class, |leaf| self.queues.waiting(&leaf.queue))
     }
 
     fn sum<S: Default + std::ops::AddAssign>(&self, class: ClassId, of: impl Fn(&Leaf) -> S) -> S {
@@ -206,7 +206,7 @@ impl<T> Scheduler<T> {
     #[inline]
     fn has_more(&self, slot: u32) -> bool {
         match slot & INNER {
-            0 => !self.leaves[slot as usize].line.is_empty(),
+            0 => !self.leaves[slot as usize].queue.is_empty(),
             _ => {
                 let inner = &self.inner[(slot & !INNER) as usize];
                 inner.last != NONE || !self.nobody_waits(inner)
@@ -218,7 +218,7 @@ impl<T> Scheduler<T> {
     fn nobody_waits(&self, inner: &Inner) -> bool {
         match inner.child.many {
             true => self.calendars[inner.queue as usize].is_empty(),
-            false => self.fews[inner.queue as usize].is_empty(),
+            false => self.packed[inner.queue as usize].is_empty(),
         }
     }
 
@@ -228,7 +228,7 @@ impl<T> Scheduler<T> {
         let inner = &self.inner[parent as usize];
         match inner.child.many {
             true => self.calendars[inner.queue as usize].insert(entry),
-            false => self.fews[inner.queue as usize].insert(place, entry.tag),
+            false => self.packed[inner.queue as usize].insert(place, entry.tag),
         }
     }
 
@@ -237,7 +237,7 @@ impl<T> Scheduler<T> {
         let inner = &self.inner[parent as usize];
         match inner.child.many {
             true => self.calendars[inner.queue as usize].remove(entry),
-            false => self.fews[inner.queue as usize].remove(place),
+            false => self.packed[inner.queue as usize].remove(place),
         }
     }
 
@@ -246,7 +246,7 @@ impl<T> Scheduler<T> {
         let inner = &mut self.inner[at as usize];
         let next = match inner.child.many {
             true => self.calendars[inner.queue as usize].take()?,
-            false => self.fews[inner.queue as usize].take()?,
+            false => self.packed[inner.queue as usize].take()?,
         };
         (inner.last, inner.last_tag, inner.now) = (next.slot, next.tag, next.tag);
         if next.tag > MAX_NOW {
@@ -265,7 +265,7 @@ impl<T> Scheduler<T> {
         inner.last_finish = tag(inner.last_finish);
         match inner.child.many {
             true => self.calendars[inner.queue as usize].rebuild(tag),
-            false => self.fews[inner.queue as usize].change(tag),
+            false => self.packed[inner.queue as usize].change(tag),
         }
         for child in self.hierarchy.class(self.numbers[at as usize]).children.clone() {
             let child = self.child(self.slots[child.index()]);
@@ -334,12 +334,12 @@ impl<T> Scheduler<T> {
     #[inline]
     fn settle(&mut self, leaf: u32) {
         let due = u64::from(self.charged).wrapping_sub(u64::from(self.paid));
-        let Leaf { child, line, .. } = &mut self.leaves[leaf as usize];
+        let Leaf { child, queue, .. } = &mut self.leaves[leaf as usize];
         let mut at = child.parent;
         if at == NONE {
             return;
         }
-        let mut more = !child.held && !line.is_empty();
+        let mut more = !child.held && !queue.is_empty();
         let (mut slot, mut place) = (leaf, child.place);
         let mut tag = self.inner[at as usize].end(due.wrapping_mul(child.cost));
         (child.tag, child.busy) = (tag, more);
@@ -364,19 +364,19 @@ impl<T> Scheduler<T> {
 
     fn drop_last(&mut self, at: usize) {
         let leaf = &mut self.leaves[at];
-        let packet = self.lines.pop_last(&mut leaf.line).expect("present because it was counted");
+        let packet = self.queues.pop_last(&mut leaf.queue).expect("present because it was counted");
         leaf.served.dropped += 1;
-        self.left(at, packet.length);
+        self.dequeued(at, packet.length);
         self.dropped.push_back((ClassId(number(at)), packet));
         self.give_up(number(at));
     }
 
     #[inline]
-    fn left(&mut self, at: usize, length: u32) {
+    fn dequeued(&mut self, at: usize, length: u32) {
         self.waiting.packets -= 1;
         self.waiting.bytes -= u64::from(length);
         if !self.limits.is_empty() {
-            self.limits.left(at, length);
+            self.limits.dequeued(at, length);
         }
     }
 
@@ -385,16 +385,16 @@ impl<T> Scheduler<T> {
     fn serve(&mut self, slot: u32) -> Option<(ClassId, Packet<T>)> {
         let at = slot as usize;
         let leaf = &mut self.leaves[at];
-        let packet = self.lines.detach(&mut leaf.line)?;
-        let bytes = self.lines.length(packet);
+        let packet = self.queues.detach(&mut leaf.queue)?;
+        let bytes = self.queues.length(packet);
         let length = u64::from(bytes);
         leaf.served.packets += 1;
         leaf.served.bytes += length;
-        self.left(at, bytes);
+        self.dequeued(at, bytes);
         self.in_service = Some(slot);
         (self.charged, self.paid) = (bytes, 0);
         self.fetch_next();
-        Some((ClassId(slot), self.lines.take(packet)))
+        Some((ClassId(slot), self.queues.take(packet)))
     }
 }
 
@@ -410,17 +410,17 @@ impl<T> Discipline<T> for Scheduler<T> {
             return Err(EnqueueError::TooLong { length, most: Packet::<T>::MAX_LENGTH });
         }
         if !self.limits.is_empty() {
-            if self.limits.refuse(at, length) {
+            if self.limits.refuses(at, length) {
                 self.leaves[at].served.dropped += 1;
                 self.dropped.push_back((class, packet));
                 return Ok(());
             }
-            self.limits.came(at, length);
+            self.limits.enqueued(at, length);
         }
         self.waiting.packets += 1;
         self.waiting.bytes += u64::from(length);
         let leaf = &mut self.leaves[at];
-        self.lines.push(&mut leaf.line, packet);
+        self.queues.push(&mut leaf.queue, packet);
         if !leaf.child.busy {
             self.wake(class.0);
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use unisono_enforce::EnforcingPlace as _;
+use unisono_enforce::Backend as _;
 use unisono_enforce::interposed::{Counters, Interposed};
 use unisono_fairqueue::{Live, LiveClass};
 use unisono_host_tests::hosts::{Hosts, ip};
@@ -76,7 +76,7 @@ impl QueueUnderTest {
     /// The processes of the queue: the one that looks after it, and the one that frames pass through.
     pub(crate) fn processes(&self) -> (u32, u32) {
         self.enter(0);
-        let journal = unisono_enforce::journal::Journal::of(DEVICE).expect("proc is mounted");
+        let journal = unisono_enforce::journal::Journal::for_device(DEVICE).expect("proc is mounted");
         let record = journal.read::<serde_json::Value>().expect("sound").expect("a policy holds");
         let children = format!("/proc/{0}/task/{0}/children", record.author.process);
         let worker = fs::read_to_string(children).expect("it runs").trim().parse().expect("it has one child");

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 use unisono_enforce::journal::Journal;
 use unisono_enforce::kernel::Kernel;
-use unisono_enforce::{EnforcingPlace as _, Error};
+use unisono_enforce::{Backend as _, Error};
 use unisono_fairqueue::{Live, LiveClass, Policy};
 use unisono_host_tests::hosts::Hosts;
 use unisono_host_tests::processes::{text, words};
@@ -92,7 +92,7 @@ fn is_automatic(word: &str) -> bool {
 }
 
 pub(crate) fn journal() -> PathBuf {
-    Journal::of(DEVICE).expect("/proc is there").path().to_owned()
+    Journal::for_device(DEVICE).expect("/proc is there").path().to_owned()
 }
 
 pub(crate) fn class<'a>(live: &'a Live, name: &str) -> &'a LiveClass {

@@ -234,7 +234,7 @@ fn keeper(unisono: &Path, groups: &Groups, weights: &[u32], quantum_ms: f64) -> 
     let mut guard = Command::new(unisono);
     guard.args(["queue", "guard"]);
     let options = Options { quantum: Duration::from_secs_f64(quantum_ms / 1e3), ..Options::default() };
-    Keeper::begin(&policy, &options, guard).map_err(|error| failed(error.to_string()))
+    Keeper::start(&policy, &options, guard).map_err(|error| failed(error.to_string()))
 }
 
 #[cfg(test)]

@@ -22,15 +22,15 @@
 //! way to split the numbers into digits.
 
 mod numbers;
-mod ways;
+mod shortest_paths;
 
 use super::Scan;
-use super::crew::{Workers, unwatched};
 use super::graph::Graph;
+use super::workers::{Workers, unwatched};
 use numbers::SymmetricDigits;
+use shortest_paths::{ShortestPathTables, ShortestPaths, Slots};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use ways::{AllWays, OriginWays, Slots};
 
 /// With more kinds than this, one search for each kind costs more than symmetries save.
 const MAX_KINDS: u32 = 64;
@@ -43,51 +43,53 @@ const MAX_LEFT_OUT: usize = 4;
 const HOPELESS: usize = 32;
 
 /// The effect of symmetries on trees of groups with members at every switch.
-pub(super) struct Alike {
+pub(super) struct Symmetries {
     lowest: Vec<u32>,
     kind: Vec<u8>,
     /// By kind and depth: a lower bound of a tree's leaves at that depth and below.
     leaves_at_least: Vec<Vec<u32>>,
 }
 
-impl Alike {
+impl Symmetries {
     /// `None`: the network has no symmetries that help.
-    pub(super) fn find(graph: &Graph, scan: Scan, crew: Workers) -> Option<Self> {
+    pub(super) fn find(graph: &Graph, scan: Scan, workers: Workers) -> Option<Self> {
         let numbers = SymmetricDigits::guess(graph)?;
         if numbers.kinds() > MAX_KINDS {
             return None;
         }
         let count = graph.len() as u32;
         let moves = &numbers.moves;
-        let crew = crew.for_steps(graph.looks() * moves.len());
+        let workers = workers.for_steps(graph.edge_ends() * moves.len());
         let sound = AtomicBool::new(true);
         let prove = |(): &mut (), at: usize| {
-            if sound.load(Ordering::Relaxed) && !SymmetricDigits::keeps(graph, &moves[at].images(count)) {
+            if sound.load(Ordering::Relaxed)
+                && !SymmetricDigits::is_automorphism(graph, &moves[at].images(count))
+            {
                 sound.store(false, Ordering::Relaxed);
             }
         };
-        crew.each(moves.len(), &mut unwatched, || (), prove);
+        workers.run_pieces(moves.len(), &mut unwatched, || (), prove);
         if !sound.into_inner() {
             return None;
         }
-        let kinds: Option<Vec<OriginWays>> =
-            numbers.origins().map(|origin| OriginWays::new(graph, origin)).collect();
-        let ways = AllWays { graph, numbers: &numbers, kinds: &kinds? };
-        let places = NeighbourOrder::new(&ways);
+        let kinds: Option<Vec<ShortestPaths>> =
+            numbers.origins().map(|origin| ShortestPaths::new(graph, origin)).collect();
+        let paths = ShortestPathTables { graph, numbers: &numbers, kinds: &kinds? };
+        let places = NeighbourOrder::new(&paths);
         let judge = |found: &mut Vec<(Vec<u32>, Vec<bool>)>, at: usize| {
             let images = moves[at].images(count);
             found.extend(
-                SymmetryJudge::new(&ways, &places, scan).fails_for(&images).map(|fails| (images, fails)),
+                SymmetryJudge::new(&paths, &places, scan).fails_for(&images).map(|fails| (images, fails)),
             );
         };
-        let judged = crew.each(moves.len(), &mut unwatched, Vec::new, judge);
+        let judged = workers.run_pieces(moves.len(), &mut unwatched, Vec::new, judge);
         let mut classes = Classes((0..count).collect());
         for (images, fails) in judged.into_iter().flatten() {
             let kept = (0..).zip(&images).filter(|&(root, &image)| root != image && !fails[root as usize]);
             kept.for_each(|(root, &image)| classes.join(root, image));
         }
         let lowest = (0..count).map(|root| classes.lowest(root)).collect();
-        let leaves_at_least = ways.kinds.iter().map(OriginWays::leaves_at_least).collect();
+        let leaves_at_least = paths.kinds.iter().map(ShortestPaths::leaves_at_least).collect();
         Some(Self { lowest, kind: places.kind, leaves_at_least })
     }
 
@@ -108,30 +110,30 @@ impl Alike {
 pub(super) fn orbits(
     graph: &Graph,
     is_member: &[bool],
-    crew: Workers,
+    workers: Workers,
     most: usize,
 ) -> Option<(Vec<u32>, usize)> {
     let moves = SymmetricDigits::guess(graph)?.moves;
     let count = graph.len() as u32;
     let degree = (0..count).map(|switch| graph.near(switch).len()).max().unwrap_or(0);
-    let looks = graph.looks() * moves.len() * degree;
-    if looks > most {
+    let edges_visited = graph.edge_ends() * moves.len() * degree;
+    if edges_visited > most {
         return None;
     }
     let proved = |found: &mut Vec<Vec<u32>>, at: usize| {
         let images = moves[at].images(count);
         let keeps_members =
             (0..).zip(&images).all(|(from, &to): (usize, _)| is_member[from] == is_member[to as usize]);
-        if keeps_members && SymmetricDigits::keeps(graph, &images) {
+        if keeps_members && SymmetricDigits::is_automorphism(graph, &images) {
             found.push(images);
         }
     };
-    let proved = crew.for_steps(looks).each(moves.len(), &mut unwatched, Vec::new, proved);
+    let proved = workers.for_steps(edges_visited).run_pieces(moves.len(), &mut unwatched, Vec::new, proved);
     let mut classes = Classes((0..count).collect());
     for images in proved.into_iter().flatten() {
         (0..).zip(images).for_each(|(switch, image)| classes.join(switch, image));
     }
-    Some(((0..count).map(|switch| classes.lowest(switch)).collect(), looks))
+    Some(((0..count).map(|switch| classes.lowest(switch)).collect(), edges_visited))
 }
 
 /// By switch and slot: the place of that neighbor among the switch's own neighbors, in order of id.
@@ -142,12 +144,13 @@ struct NeighbourOrder {
 }
 
 impl NeighbourOrder {
-    fn new(ways: &AllWays) -> Self {
-        let AllWays { graph, numbers, kinds } = *ways;
-        let (mut first, mut place, mut kind) = (Vec::new(), Vec::with_capacity(graph.looks()), Vec::new());
+    fn new(paths: &ShortestPathTables) -> Self {
+        let ShortestPathTables { graph, numbers, kinds } = *paths;
+        let (mut first, mut place, mut kind) =
+            (Vec::new(), Vec::with_capacity(graph.edge_ends()), Vec::new());
         for switch in 0..graph.len() as u32 {
             first.push(place.len());
-            let here = ways.kind(switch);
+            let here = paths.kind(switch);
             kind.push(here as u8);
             let own = graph.near(switch);
             for &near in graph.near(kinds[here].origin) {
@@ -160,13 +163,13 @@ impl NeighbourOrder {
         Self { first, place, kind }
     }
 
-    fn of(&self, switch: u32) -> &[u8] {
+    fn neighbours(&self, switch: u32) -> &[u8] {
         &self.place[self.first[switch as usize]..self.first[switch as usize + 1]]
     }
 }
 
 struct SymmetryJudge<'a> {
-    ways: &'a AllWays<'a>,
+    paths: &'a ShortestPathTables<'a>,
     places: &'a NeighbourOrder,
     scan: Scan,
     /// By kind, places of neighbors and places of their images: sets of directions whose choice the symmetry
@@ -177,13 +180,13 @@ struct SymmetryJudge<'a> {
 }
 
 impl<'a> SymmetryJudge<'a> {
-    fn new(ways: &'a AllWays<'a>, places: &'a NeighbourOrder, scan: Scan) -> Self {
-        Self { ways, places, scan, broken: HashMap::new(), concerned: HashMap::new() }
+    fn new(paths: &'a ShortestPathTables<'a>, places: &'a NeighbourOrder, scan: Scan) -> Self {
+        Self { paths, places, scan, broken: HashMap::new(), concerned: HashMap::new() }
     }
 
     /// The roots for which a symmetry may not map tree onto tree. `None`: there are too many.
     fn fails_for(mut self, images: &[u32]) -> Option<Vec<bool>> {
-        let AllWays { graph, numbers, kinds } = *self.ways;
+        let ShortestPathTables { graph, numbers, kinds } = *self.paths;
         let mut fails = vec![false; graph.len()];
         let mut left = MAX_LEFT_OUT * graph.len();
         let mut key = Vec::new();
@@ -193,7 +196,7 @@ impl<'a> SymmetryJudge<'a> {
                 continue;
             }
             let (kind, here, there) =
-                (self.places.kind[switch as usize], self.places.of(switch), graph.near(image));
+                (self.places.kind[switch as usize], self.places.neighbours(switch), graph.near(image));
             key.clear();
             key.push(kind);
             key.extend(here);
@@ -204,14 +207,16 @@ impl<'a> SymmetryJudge<'a> {
             }
             if !self.broken.contains_key(&key) {
                 let (before, after) = key[1..].split_at(here.len());
-                let keeps = |ways: &&Slots| lowest(before, **ways) != lowest(after, **ways);
+                let keeps = |paths: &&Slots| lowest(before, **paths) != lowest(after, **paths);
                 let broken = kinds[usize::from(kind)].firsts.iter().filter(keeps).copied().collect();
                 self.broken.insert(key.clone(), broken);
             }
             for &first in &self.broken[&key] {
-                let (ways, scan) = (self.ways, self.scan);
-                let concerned =
-                    self.concerned.entry((kind, first)).or_insert_with(|| concerned(ways, scan, kind, first));
+                let (paths, scan) = (self.paths, self.scan);
+                let concerned = self
+                    .concerned
+                    .entry((kind, first))
+                    .or_insert_with(|| concerned(paths, scan, kind, first));
                 let concerned = concerned.as_ref()?;
                 left = left.checked_sub(concerned.len())?;
                 concerned.iter().for_each(|&root| fails[numbers.shifted(root, switch) as usize] = true);
@@ -227,16 +232,16 @@ fn lowest(places: &[u8], slots: Slots) -> Option<usize> {
 }
 
 /// The roots in whose trees the origin of a kind chooses among exactly these directions.
-fn concerned(ways: &AllWays, scan: Scan, kind: u8, first: Slots) -> Option<Vec<u32>> {
+fn concerned(paths: &ShortestPathTables, scan: Scan, kind: u8, first: Slots) -> Option<Vec<u32>> {
     let kind = usize::from(kind);
-    let targets = ways.kinds[kind].towards(first);
+    let targets = paths.kinds[kind].towards(first);
     // With more roots for each switch that breaks the order, soon all roots would be listed.
-    if targets.len() > (ways.graph.len() / HOPELESS).max(HOPELESS) {
+    if targets.len() > (paths.graph.len() / HOPELESS).max(HOPELESS) {
         return None;
     }
     match scan {
         Scan::Level => Some(targets),
-        Scan::Queue => ways.over(kind, targets, MAX_LEFT_OUT * ways.graph.len()),
+        Scan::Queue => paths.over(kind, targets, MAX_LEFT_OUT * paths.graph.len()),
     }
 }
 

@@ -4,7 +4,7 @@
 //! its row and its level. A symmetric network stays the same when one digit of all numbers is increased by
 //! one, modulo its radix (a torus), or when two values of a digit are exchanged (a fat tree). The divisors of
 //! the number of switches give guesses of the digits; a few switches are tested; and then
-//! [`SymmetricDigits::keeps`] checks every link. A symmetry maps each link onto a link.
+//! [`SymmetricDigits::is_automorphism`] checks every link. A symmetry maps each link onto a link.
 
 use super::super::graph::Graph;
 
@@ -44,7 +44,7 @@ const TRIED: u32 = 128;
 const MAX_SWAPPED: u32 = 64;
 
 impl Digit {
-    fn of(self, switch: u32) -> u32 {
+    fn value_of(self, switch: u32) -> u32 {
         switch / self.stride % self.radix
     }
 }
@@ -60,7 +60,7 @@ impl Move {
     }
 
     fn image(self, switch: u32) -> u32 {
-        let value = self.digit.of(switch);
+        let value = self.digit.value_of(switch);
         switch - value * self.digit.stride + self.value(value) * self.digit.stride
     }
 
@@ -79,7 +79,7 @@ impl Move {
 }
 
 impl SymmetricDigits {
-    /// Guesses symmetries. [`keeps`](Self::keeps) has to prove each move.
+    /// Guesses symmetries. [`is_automorphism`](Self::is_automorphism) has to prove each move.
     pub(super) fn guess(graph: &Graph) -> Option<Self> {
         let count = u32::try_from(graph.len()).ok()?;
         let divisors: Vec<u32> = divisors(count);
@@ -112,7 +112,7 @@ impl SymmetricDigits {
     }
 
     /// Whether every link is mapped onto a link.
-    pub(super) fn keeps(graph: &Graph, images: &[u32]) -> bool {
+    pub(super) fn is_automorphism(graph: &Graph, images: &[u32]) -> bool {
         (0..).zip(images).filter(|&(switch, &image)| switch != image).all(|(switch, &image)| {
             let there = graph.near(image);
             let near = graph.near(switch);
@@ -131,14 +131,14 @@ impl SymmetricDigits {
 
     /// The switch of the same kind whose digits are all 0.
     pub(super) fn origin(&self, switch: u32) -> u32 {
-        self.digits.iter().fold(switch, |rest, digit| rest - digit.of(switch) * digit.stride)
+        self.digits.iter().fold(switch, |rest, digit| rest - digit.value_of(switch) * digit.stride)
     }
 
     /// The image of a switch under the turns that map the origin of its kind onto `by`.
     pub(super) fn shifted(&self, switch: u32, by: u32) -> u32 {
         self.digits.iter().fold(switch, |shifted, digit| {
-            let before = digit.of(switch);
-            let after = before + digit.of(by);
+            let before = digit.value_of(switch);
+            let after = before + digit.value_of(by);
             let after = if after >= digit.radix { after - digit.radix } else { after };
             shifted - before * digit.stride + after * digit.stride
         })
@@ -147,7 +147,7 @@ impl SymmetricDigits {
     /// The image of a switch under the turns that map `from` onto the origin of its kind.
     pub(super) fn relative(&self, switch: u32, from: u32) -> u32 {
         self.digits.iter().fold(switch, |relative, digit| {
-            let (before, from) = (digit.of(switch), digit.of(from));
+            let (before, from) = (digit.value_of(switch), digit.value_of(from));
             let after = if before >= from { before - from } else { before + digit.radix - from };
             relative - before * digit.stride + after * digit.stride
         })

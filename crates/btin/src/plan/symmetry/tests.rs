@@ -14,9 +14,9 @@ fn graph((n, links): &Links) -> Graph {
 /// The number of classes. Checks that each root's tree has the height and leaves of the lowest in its class.
 fn classes(graph: &Graph, scan: Scan) -> usize {
     let count = graph.len();
-    let Some(alike) = Alike::find(graph, scan, Workers::new(None)) else { return count };
-    let Alike { lowest: classes, leaves_at_least, .. } = &alike;
-    let lowest_bound = |root| alike.leaves_at_least(root)[0];
+    let Some(symmetries) = Symmetries::find(graph, scan, Workers::new(None)) else { return count };
+    let Symmetries { lowest: classes, leaves_at_least, .. } = &symmetries;
+    let lowest_bound = |root| symmetries.leaves_at_least(root)[0];
     assert!(leaves_at_least.iter().all(|rest| rest.windows(2).all(|pair| pair[0] >= pair[1])));
     let mut search = Search::new(graph);
     let shapes: Vec<_> = (0..count as u32)
@@ -26,7 +26,7 @@ fn classes(graph: &Graph, scan: Scan) -> usize {
         })
         .collect();
     for (root, &lowest) in (0..).zip(classes) {
-        assert!(lowest <= root && alike.lowest(lowest) == lowest && alike.lowest(root) == lowest);
+        assert!(lowest <= root && symmetries.lowest(lowest) == lowest && symmetries.lowest(root) == lowest);
         assert!(lowest_bound(root) <= shapes[root as usize].leaves);
         assert_eq!(shapes[root as usize], shapes[lowest as usize], "{scan:?}: {root} and {lowest}");
     }

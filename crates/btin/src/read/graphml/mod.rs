@@ -27,8 +27,8 @@ pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError>
             return ReadError::at(text, 0, "", problem);
         }
         let place = error.pos();
-        let said = error.to_string();
-        let problem = said.rsplit_once(" at ").map_or(said.as_str(), |(before, _)| before).to_owned();
+        let stated = error.to_string();
+        let problem = stated.rsplit_once(" at ").map_or(stated.as_str(), |(before, _)| before).to_owned();
         let (line, column) = (place.row as usize, place.col as usize);
         ReadError { line, column, element: String::new(), problem }
     })?;
@@ -37,7 +37,8 @@ pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError>
         let problem = format!("the root element is <{}>, expected <graphml>", root.tag_name().name());
         return Err(ReadError::at(text, root.range().start, "", problem));
     }
-    let mut reader = GraphmlReader { text, draft: Draft::new(roles), keys: HashMap::new(), said: Vec::new() };
+    let mut reader =
+        GraphmlReader { text, draft: Draft::new(roles), keys: HashMap::new(), stated: Vec::new() };
     for element in root.descendants().filter(Node::is_element) {
         match element.tag_name().name() {
             "key" => {
@@ -75,7 +76,7 @@ struct GraphmlReader<'a> {
     draft: Draft,
     /// By id of a data key: the attribute's name.
     keys: HashMap<&'a str, &'a str>,
-    said: Vec<(&'a str, &'a str)>,
+    stated: Vec<(&'a str, &'a str)>,
 }
 
 impl<'a> GraphmlReader<'a> {
@@ -87,11 +88,11 @@ impl<'a> GraphmlReader<'a> {
 
     /// Reads the data of an element, by the names of their keys.
     fn data(&mut self, element: Node<'a, 'a>) {
-        self.said.clear();
+        self.stated.clear();
         for data in element.children().filter(|inner| is_named(inner, "data")) {
             let id = data.attribute("key").unwrap_or_default();
             let name = self.keys.get(id).copied().unwrap_or(id);
-            self.said.push((name, data.text().unwrap_or_default().trim()));
+            self.stated.push((name, data.text().unwrap_or_default().trim()));
         }
     }
 
@@ -105,9 +106,9 @@ impl<'a> GraphmlReader<'a> {
         let vertex = self.draft.vertex(id, element.range().start);
         self.data(element);
         let attributes = element.attributes().map(|attribute| (attribute.name(), attribute.value()));
-        let said: Vec<_> =
-            self.said.iter().copied().chain(attributes.filter(|(name, _)| *name != "id")).collect();
-        for (name, value) in said {
+        let stated: Vec<_> =
+            self.stated.iter().copied().chain(attributes.filter(|(name, _)| *name != "id")).collect();
+        for (name, value) in stated {
             let known = self.draft.attribute(vertex, name, value);
             if !known.map_err(|problem| self.wrong(element, problem))? {
                 self.draft.unknown("node attribute", name);
@@ -120,8 +121,8 @@ impl<'a> GraphmlReader<'a> {
         self.data(element);
         let (mut ports, mut ends) = ([None, None], [None, None]);
         let attributes = element.attributes().map(|attribute| (attribute.name(), attribute.value()));
-        let said: Vec<_> = attributes.chain(self.said.iter().copied()).collect();
-        for (name, value) in said {
+        let stated: Vec<_> = attributes.chain(self.stated.iter().copied()).collect();
+        for (name, value) in stated {
             match name.to_ascii_lowercase().replace(['_', '-'], "").as_str() {
                 "source" => ends[0] = Some(value),
                 "target" => ends[1] = Some(value),

@@ -27,14 +27,14 @@ use unisono_measure::Histogram;
 const LATE: Nanos = Nanos(5_000_000);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub enum Choice {
+pub enum EngineDiscipline {
     #[default]
     Fair,
     /// For comparison: counts classes, but ignores weights, ceilings and limits.
     Fifo,
 }
 
-impl Choice {
+impl EngineDiscipline {
     /// Each with its name and its description on the command line.
     pub const ALL: [(Self, &str, &str); 2] = [
         (Self::Fair, "hsfq", "Hierarchical start-time fair queuing"),
@@ -96,14 +96,14 @@ pub struct Engine<F> {
 
 impl<F> Engine<F> {
     /// An empty queue. Does not fail for a policy that was parsed.
-    pub fn new(policy: Policy, choice: Choice) -> Result<Self, HierarchyError> {
+    pub fn new(policy: Policy, choice: EngineDiscipline) -> Result<Self, HierarchyError> {
         let (queue, layout) = match choice {
-            Choice::Fair => {
+            EngineDiscipline::Fair => {
                 let tree = flows::tree(&policy)?;
-                let layout = FlowTree::of(&policy, &tree);
+                let layout = FlowTree::new(&policy, &tree);
                 (EngineQueue::Fair(Box::new(Scheduler::new(tree))), layout)
             }
-            Choice::Fifo => (EngineQueue::Fifo(Fifo::default()), FlowTree::plain(&policy)),
+            EngineDiscipline::Fifo => (EngineQueue::Fifo(Fifo::default()), FlowTree::plain(&policy)),
         };
         let classes = policy.hierarchy.classes().count();
         Ok(Self {
@@ -132,7 +132,7 @@ impl<F> Engine<F> {
             scheduler.release(self.layout.place(class));
         }
         let tree = flows::tree(&policy)?;
-        let layout = FlowTree::of(&policy, &tree);
+        let layout = FlowTree::new(&policy, &tree);
         scheduler.apply(tree)?;
         self.layout = layout;
         let old = &self.policy.hierarchy;
@@ -144,7 +144,7 @@ impl<F> Engine<F> {
         }
         (self.served, self.delays) = (served, delays);
         self.link.set_rate(policy.rate);
-        self.ceilings = ceilings(&policy, Choice::Fair);
+        self.ceilings = ceilings(&policy, EngineDiscipline::Fair);
         self.policy = policy;
         Ok(())
     }
@@ -325,10 +325,10 @@ fn is_below(hierarchy: &Hierarchy, mut class: ClassId, above: ClassId) -> bool {
     false
 }
 
-fn ceilings(policy: &Policy, choice: Choice) -> Vec<Option<LinkPace>> {
+fn ceilings(policy: &Policy, choice: EngineDiscipline) -> Vec<Option<LinkPace>> {
     let pacer = |(id, _): (ClassId, _)| {
         let ceiling = policy.ceilings.get(id.index()).copied().flatten()?;
-        (choice == Choice::Fair).then(|| LinkPace::new(ceiling, LATE))
+        (choice == EngineDiscipline::Fair).then(|| LinkPace::new(ceiling, LATE))
     };
     policy.hierarchy.classes().map(pacer).collect()
 }

@@ -37,13 +37,13 @@ fn busy(engine: &mut Engine<u32>, names: &[&str], length: u32, seconds: f64, lat
 #[test]
 fn busy_classes_share_the_rate_by_weight_and_an_idle_ones_part_goes_to_the_others_by_weight() {
     let text = "rate = \"100mbit\"\n[class.a]\nweight = 6\n[class.b]\nweight = 3\n[class.c]\nweight = 1\n";
-    let mut engine = Engine::new(policy(text), Choice::Fair).expect("sound");
+    let mut engine = Engine::new(policy(text), EngineDiscipline::Fair).expect("sound");
     let got = busy(&mut engine, &["a", "b", "c"], 1514, 2.0, Nanos(30_000));
     for (got, share) in got.iter().zip([0.6, 0.3, 0.1]) {
         let exact = 25e6 * share;
         assert!((*got as f64 - exact).abs() < 0.005 * exact, "{got} instead of {exact}");
     }
-    let mut engine = Engine::new(policy(text), Choice::Fair).expect("sound");
+    let mut engine = Engine::new(policy(text), EngineDiscipline::Fair).expect("sound");
     let got = busy(&mut engine, &["b", "c"], 1514, 2.0, Nanos(30_000));
     assert!((got[0] as f64 / got[1] as f64 - 3.0).abs() < 0.01, "{got:?}");
     assert!(((got[0] + got[1]) as f64 - 25e6).abs() < 0.002 * 25e6, "{got:?}");
@@ -53,21 +53,23 @@ fn busy_classes_share_the_rate_by_weight_and_an_idle_ones_part_goes_to_the_other
 fn a_ceiling_holds_exactly_alone_and_beside_others_and_the_rest_is_lent() {
     let text = "rate = \"100mbit\"\n[class.a]\nweight = 9\nceiling = \"20mbit\"\n[class.b]\n[class.a.x]\nweight = 3\n\
                 [class.a.y]\n";
-    let mut engine = Engine::new(policy(text), Choice::Fair).expect("sound");
+    let mut engine = Engine::new(policy(text), EngineDiscipline::Fair).expect("sound");
     let got = busy(&mut engine, &["x", "y", "b"], 1000, 2.0, Nanos(10_000));
     for (got, exact) in got.iter().zip([3.75e6, 1.25e6, 20e6]) {
         assert!((*got as f64 - exact).abs() < 0.01 * exact, "{got} instead of {exact}");
     }
-    let mut engine = Engine::new(policy(text), Choice::Fair).expect("sound");
+    let mut engine = Engine::new(policy(text), EngineDiscipline::Fair).expect("sound");
     let got = busy(&mut engine, &["x"], 1000, 2.0, Nanos(10_000));
     assert!((got[0] as f64 - 5e6).abs() < 0.005 * 5e6, "{got:?}");
 }
 
 #[test]
 fn a_change_loses_nothing_and_weights_hold_from_then_on() {
-    let mut engine =
-        Engine::new(policy("rate = \"10mbit\"\ndefault = \"a\"\n[class.a]\n[class.b]\n"), Choice::Fair)
-            .expect("sound");
+    let mut engine = Engine::new(
+        policy("rate = \"10mbit\"\ndefault = \"a\"\n[class.a]\n[class.b]\n"),
+        EngineDiscipline::Fair,
+    )
+    .expect("sound");
     busy(&mut engine, &["a", "b"], 1000, 0.5, Nanos::ZERO);
     let waiting = engine.waiting();
     engine
@@ -91,7 +93,8 @@ fn a_change_loses_nothing_and_weights_hold_from_then_on() {
 
 #[test]
 fn a_class_without_a_limit_is_kept_short_and_says_what_it_dropped() {
-    let mut engine = Engine::new(policy("rate = \"10mbit\"\n[class.a]\n"), Choice::Fair).expect("sound");
+    let mut engine =
+        Engine::new(policy("rate = \"10mbit\"\n[class.a]\n"), EngineDiscipline::Fair).expect("sound");
     let a = class(&engine, "a");
     for frame in 0..100 {
         engine.accept(Nanos::ZERO, a, FlowNumber::default(), 1000, frame);
@@ -104,8 +107,8 @@ fn a_class_without_a_limit_is_kept_short_and_says_what_it_dropped() {
 
 #[test]
 fn first_in_first_out_keeps_the_order_of_arrival() {
-    let mut engine =
-        Engine::new(policy("rate = \"10mbit\"\n[class.a]\n[class.b]\n"), Choice::Fifo).expect("sound");
+    let mut engine = Engine::new(policy("rate = \"10mbit\"\n[class.a]\n[class.b]\n"), EngineDiscipline::Fifo)
+        .expect("sound");
     let classes = ["a", "b"].map(|name| class(&engine, name));
     for frame in 0..10 {
         engine.accept(Nanos::ZERO, classes[frame as usize % 2], FlowNumber::default(), 1000, frame);
@@ -124,7 +127,7 @@ proptest! {
         arrivals in prop::collection::vec((0_u64..300_000, 0_usize..3, 60_u32..1514), 1..300),
     ) {
         let text = "rate = \"100mbit\"\n[class.a]\nlimit = \"8KiB\"\n[class.b]\nceiling = \"30mbit\"\nweight = 5\n[class.c]\n";
-        let mut engine = Engine::new(policy(text), Choice::Fair).expect("sound");
+        let mut engine = Engine::new(policy(text), EngineDiscipline::Fair).expect("sound");
         let classes = ["a", "b", "c"].map(|name| class(&engine, name));
         let mut seen = vec![false; arrivals.len()];
         let (mut now, mut first, mut bits) = (Nanos::ZERO, None, 0);
@@ -167,7 +170,8 @@ proptest! {
 #[test]
 fn a_class_is_sure_of_no_more_than_its_ceiling() {
     let text = "rate = \"100mbit\"\ndefault = \"rest\"\n[class.low]\nceiling = \"10mbit\"\n[class.other]\n";
-    let engine = Engine::<()>::new(Policy::parse(text).expect("it is sound"), Choice::Fair).expect("sound");
+    let engine =
+        Engine::<()>::new(Policy::parse(text).expect("it is sound"), EngineDiscipline::Fair).expect("sound");
     let sure: Vec<(String, f64)> =
         engine.live().into_iter().map(|class| (class.name, class.guarantee.round())).collect();
     let third = (1e8_f64 / 3.0).round();

@@ -38,7 +38,7 @@ pub(super) struct FlowHash(RandomState);
 
 impl FlowHash {
     /// The flow of a packet. Fragments are distinguished without ports, because later fragments carry none.
-    pub(super) fn of(&self, packet: &ParsedPacket) -> FlowNumber {
+    pub(super) fn flow(&self, packet: &ParsedPacket) -> FlowNumber {
         let ports = packet.ports.filter(|_| packet.fragment.is_none());
         FlowNumber(self.0.hash_one((packet.source, packet.destination, packet.protocol, ports)))
     }
@@ -59,7 +59,7 @@ impl FlowTree {
     }
 
     /// `tree` is from [`tree`].
-    pub(super) fn of(policy: &Policy, tree: &Hierarchy) -> Self {
+    pub(super) fn new(policy: &Policy, tree: &Hierarchy) -> Self {
         let mut owners = vec![ClassId::ROOT; tree.classes().count()];
         let place = |(id, class): (ClassId, &unisono_fairqueue::Class)| {
             let place =

@@ -1,4 +1,4 @@
-use super::super::engine::{Choice, Engine, NextFrame};
+use super::super::engine::{Engine, EngineDiscipline, NextFrame};
 use super::*;
 use proptest::prelude::*;
 use unisono_linux::clock::Nanos;
@@ -6,7 +6,7 @@ use unisono_linux::clock::Nanos;
 const FAIR: &str = "rate = \"100mbit\"\ndefault = \"a\"\n[class.a]\nweight = 3\nflows = \"fair\"\n[class.b]\nflows = \"fair\"\n";
 
 fn engine(text: &str) -> Engine<u32> {
-    Engine::new(Policy::parse(text).expect("it is sound"), Choice::Fair).expect("it is sound")
+    Engine::new(Policy::parse(text).expect("it is sound"), EngineDiscipline::Fair).expect("it is sound")
 }
 
 fn class(engine: &Engine<u32>, name: &str) -> ClassId {

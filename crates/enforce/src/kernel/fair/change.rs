@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::journal::{Journal, Record};
 use crate::kernel::discipline::layout::GENERATIONS;
 use crate::kernel::discipline::{self, Attached};
-use crate::kernel::site::{HostDevice, KernelPlace};
+use crate::kernel::site::{HostDevice, KernelBackend};
 use std::os::fd::AsFd;
 use unisono_fairqueue::Policy;
 use unisono_linux::bpf::ClassifierProgram;
@@ -24,7 +24,7 @@ const TYPE: u16 = 0x88b5;
 const FRAME: [u8; 60] = [0; 60];
 
 /// The device's discipline, and its major number.
-struct There {
+struct AttachedDiscipline {
     maps: Attached,
     major: u16,
 }
@@ -42,19 +42,20 @@ impl FairQueue {
         let now = qdisc::of_device(&mut host.socket, host.link.index)?;
         let Some(root) = now.iter().find(|qdisc| qdisc.parent == qdisc::ROOT) else { return Ok(false) };
         let Some(Ok(maps)) = Attached::open(&root.kind) else { return Ok(false) };
-        let there = There { maps, major: (root.handle >> 16) as u16 };
+        let there = AttachedDiscipline { maps, major: (root.handle >> 16) as u16 };
         let old = Policy::parse(&held.policy)?;
         // check first, before any change, for everything that can be refused
         let generation = there.maps.generation()?;
         let later = |generations: u32| (generation + generations) % GENERATIONS;
         let new_classes = classifier(policy, there.major, later(1))?;
         let old_classes = classifier(&old, there.major, later(2));
-        self.site.go_on()?;
+        self.site.check_interrupted()?;
 
         let device = self.site.device();
-        let record = Record::new(Self::NAME, &device, host.link.index.0, &policy.text, held.before.clone());
+        let record =
+            Record::new(Self::BPF_BACKEND, &device, host.link.index.0, &policy.text, held.before.clone());
         // whatever happens, there is disk space for the record
-        let as_wanted = journal.prepare(&record.clone().that_holds())?;
+        let as_wanted = journal.prepare(&record.clone().in_force())?;
         let as_before = journal.prepare(held)?;
         journal.write(&record)?;
         match there.put(host, &old, policy) {
@@ -65,23 +66,23 @@ impl FairQueue {
                 return not_yet;
             }
         }
-        if let Err(error) = attach(host, &new_classes).and_then(|()| self.site.go_on()) {
+        if let Err(error) = attach(host, &new_classes).and_then(|()| self.site.check_interrupted()) {
             let back = there.put(host, policy, &old).and_then(|_| attach(host, &old_classes?));
             let undone = match back {
                 Ok(()) => journal.commit(as_before).map_err(Error::from),
                 Err(_) => {
                     self.site.note(format!("{device} has no policy now"));
-                    self.put_back(host, held).and_then(|()| Ok(journal.remove()?))
+                    self.restore(host, held).and_then(|()| Ok(journal.remove()?))
                 }
             };
-            return Err(error.unless_half_way(&device, undone));
+            return Err(error.or_not_restored(&device, undone));
         }
         journal.commit(as_wanted)?;
         Ok(true)
     }
 }
 
-impl There {
+impl AttachedDiscipline {
     /// Replaces the classes; returns whether this was done. A device that is down gets no packets, so nothing
     /// is done there.
     fn put(&self, host: &HostDevice, old: &Policy, new: &Policy) -> Result<bool, Error> {

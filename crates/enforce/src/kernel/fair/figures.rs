@@ -34,7 +34,7 @@ pub(super) fn live(device: &str, policy: &Policy, figures: DisciplineFigures) ->
         }
     };
     Live {
-        backend: FairQueue::NAME.to_owned(),
+        backend: FairQueue::BPF_BACKEND.to_owned(),
         device: device.to_owned(),
         direction: TrafficDirection::Out,
         at_ns: unisono_linux::clock::now().0,

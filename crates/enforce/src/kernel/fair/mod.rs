@@ -16,13 +16,13 @@ mod change;
 mod figures;
 
 use super::discipline::{self, Attached, KIND, LoadedDiscipline, PRIORITIES, Setup};
-use super::saved::{self, Root, root_of};
-use super::site::{HostDevice, KernelPlace, KernelSite};
-use super::{incoming, program};
+use super::saved::{self, Root, root_qdisc};
+use super::site::{HostDevice, KernelBackend, KernelSite};
+use super::{classifier, ingress_redirect};
+use crate::backend::{Backend, BackendKind, BackendName, DeviceHook, KernelQueueName};
 use crate::error::Error;
 use crate::interposed;
 use crate::journal::{Journal, LinkSide, Phase, Record};
-use crate::place::{BackendName, DeviceHook, EnforcingPlace, KernelQueueName, PlaceKind};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::os::fd::AsFd;
@@ -37,18 +37,18 @@ use unisono_linux::undo::DirectoryLock;
 const MAJORS: [u16; 2] = [0x556e, 0x556f];
 const CLSACT: &str = "clsact";
 /// The backlog of a class, unless the policy limits it, as time at the class's guaranteed rate (ns).
-const WAIT_NS: f64 = 20e6;
+const QUEUE_NS: f64 = 20e6;
 /// A class has room for at least two of the longest packets.
 const MIN_ROOM: u64 = 2 * (65_536 + 1514);
 
-pub static BPF: PlaceKind = PlaceKind {
-    name: FairQueue::NAME,
+pub static BPF: BackendKind = BackendKind {
+    name: FairQueue::BPF_BACKEND,
     backend: BackendName::Kernel,
     kernel_queue: Some(KernelQueueName::Bpf),
     directions: &[TrafficDirection::Out],
     // its classifier runs at the egress
     hooks: &[DeviceHook::Discipline, DeviceHook::Egress],
-    at: |side, stopped| Box::new(FairQueue::new(&side.device).until(stopped)),
+    at: |side, interrupted| Box::new(FairQueue::new(&side.device).with_interrupt_check(interrupted)),
 };
 
 pub struct FairQueue {
@@ -76,45 +76,48 @@ struct LoadedPolicy {
 }
 
 impl FairQueue {
-    pub const NAME: &str = "kernel-bpf";
+    pub const BPF_BACKEND: &str = "kernel-bpf";
 
     /// A device of this thread's network namespace.
     pub fn new(device: &str) -> Self {
         Self { site: KernelSite::at(LinkSide::out(device)) }
     }
 
-    /// Sets the check for interruptions. `stopped` is called before each change of the device and returns the
-    /// cause of an interruption.
-    pub fn until(mut self, stopped: impl FnMut() -> Option<String> + Send + 'static) -> Self {
-        self.site.stopped = Box::new(stopped);
+    /// Sets the check for interruptions. `interrupted` is called before each change of the device and returns
+    /// the cause of an interruption.
+    pub fn with_interrupt_check(
+        mut self,
+        interrupted: impl FnMut() -> Option<String> + Send + 'static,
+    ) -> Self {
+        self.site.interrupted = Box::new(interrupted);
         self
     }
 
     /// The present discipline of a device without a policy.
-    fn theirs(&self, host: &mut HostDevice) -> Result<Option<Qdisc>, Error> {
+    fn root_before(&self, host: &mut HostDevice) -> Result<Option<Qdisc>, Error> {
         let device = self.site.device();
-        match root_of(&mut host.socket, &device, host.queue)? {
+        match root_qdisc(&mut host.socket, &device, host.queue)? {
             Root::Ours => Err(Error::Occupied { device, kind: "htb".to_owned() }),
             Root::Theirs(root) => Ok(root),
         }
     }
 
     /// Checks whether this backend can enforce a policy. Adds notes about the parts that it ignores.
-    fn suits(&mut self, policy: &Policy) -> Result<(), Error> {
+    fn check_policy(&mut self, policy: &Policy) -> Result<(), Error> {
         let tree = &policy.hierarchy;
         if policy.cpu.is_some() {
             let what = "[cpu]: weights of control groups come with --kernel-queue htb only; or have the core keep the shares: \
                         --cpu-shares core".to_owned();
-            return Err(Error::NotByThis { what });
+            return Err(Error::BackendUnsupported { what });
         }
-        self.site.notes.extend(super::tree::not_in_classes(policy));
+        self.site.notes.extend(super::htb_classes::ignored_notes(policy));
         for (id, class) in tree.classes() {
             if policy.ceiling(id) != policy.rate {
                 let what = format!(
                     "class `{}`: ceilings are kept by --kernel-queue htb and by the interposed backend only",
                     class.name
                 );
-                return Err(Error::NotByThis { what });
+                return Err(Error::BackendUnsupported { what });
             }
             if class.order == Order::Deadline {
                 self.site.note(format!(
@@ -145,24 +148,24 @@ impl FairQueue {
     }
 }
 
-impl KernelPlace for FairQueue {
-    const NAME: &'static str = Self::NAME;
+impl KernelBackend for FairQueue {
+    const BACKEND: &'static str = Self::BPF_BACKEND;
     type Before = BeforeFair;
 
     fn site(&mut self) -> &mut KernelSite {
         &mut self.site
     }
 
-    fn put_back(&mut self, host: &mut HostDevice, record: &Record<BeforeFair>) -> Result<(), Error> {
+    fn restore(&mut self, host: &mut HostDevice, record: &Record<BeforeFair>) -> Result<(), Error> {
         let (device, before) = (host.link.index, &record.before);
         let now = qdisc::of_device(&mut host.socket, device)?;
         match now.iter().find(|qdisc| qdisc.parent == qdisc::ROOT) {
             Some(root) if root.kind.starts_with(KIND) => {
-                host.socket.run(&[saved::put_back(before.root.as_ref(), device)])?;
+                host.socket.run(&[saved::restore(before.root.as_ref(), device)])?;
             }
             // a policy that was given up earlier has changed nothing here
             Some(root) if root.handle != 0 && Some(root) != before.root.as_ref() => {
-                self.site.note(saved::stays(&self.site.side.device));
+                self.site.note(saved::replaced_note(&self.site.side.device));
             }
             _ => {}
         }
@@ -170,13 +173,13 @@ impl KernelPlace for FairQueue {
             // a program that was never attached cannot be detached
             let _ = host.socket.run(&[egress::detach(device)]);
             if !before.clsact {
-                incoming::remove_clsact(host, &self.site.side, &mut self.site.notes)?;
+                ingress_redirect::remove_clsact(host, &self.site.side, &mut self.site.notes)?;
             }
         }
         Ok(())
     }
 
-    fn put_back_elsewhere(&mut self, _record: &Record<BeforeFair>) -> Result<(), Error> {
+    fn restore_outside_device(&mut self, _record: &Record<BeforeFair>) -> Result<(), Error> {
         Ok(())
     }
 }
@@ -184,7 +187,7 @@ impl KernelPlace for FairQueue {
 impl From<discipline::Error> for Error {
     fn from(error: discipline::Error) -> Self {
         match error {
-            discipline::Error::Classes(error) => Self::NotByThis { what: error.to_string() },
+            discipline::Error::Classes(error) => Self::BackendUnsupported { what: error.to_string() },
             discipline::Error::Program(error) => error.into(),
         }
     }
@@ -202,8 +205,8 @@ impl From<ProgramError> for Error {
     }
 }
 
-impl EnforcingPlace for FairQueue {
-    fn kind(&self) -> &'static PlaceKind {
+impl Backend for FairQueue {
+    fn kind(&self) -> &'static BackendKind {
         &BPF
     }
 
@@ -220,27 +223,27 @@ impl EnforcingPlace for FairQueue {
         let mut host = self.site.host()?;
         let record = self.site.journal()?.read::<serde_json::Value>()?;
         // an interposed queue does not change the discipline
-        if record.is_none_or(|record| record.backend == interposed::NAME) {
-            self.theirs(&mut host)?;
+        if record.is_none_or(|record| record.backend == interposed::INTERPOSED_BACKEND) {
+            self.root_before(&mut host)?;
         }
-        self.suits(policy)?;
+        self.check_policy(policy)?;
         wanted(policy, MAJORS[0]).map(drop)
     }
 
     fn apply(&mut self, policy: &Policy) -> Result<(), Error> {
         self.site.host()?;
         let lock = self.site.journal()?.lock()?;
-        self.begin(policy, &lock)
+        self.install(policy, &lock)
     }
 
-    fn begin(&mut self, policy: &Policy, _lock: &DirectoryLock) -> Result<(), Error> {
+    fn install(&mut self, policy: &Policy, _lock: &DirectoryLock) -> Result<(), Error> {
         self.site.notes.clear();
         let journal = self.site.journal()?;
         // another command may have changed the device until now
         let mut host = self.site.host()?;
-        let held = self.settled(&mut host, &journal)?;
+        let held = self.recovered(&mut host, &journal)?;
         if let Some(held) = &held {
-            self.suits(policy)?;
+            self.check_policy(policy)?;
             if self.change(&mut host, &journal, held, policy)? {
                 return Ok(());
             }
@@ -252,27 +255,28 @@ impl EnforcingPlace for FairQueue {
         let before = match &held {
             Some(held) => held.before.clone(),
             None => {
-                let root = self.theirs(&mut host)?;
-                self.suits(policy)?;
+                let root = self.root_before(&mut host)?;
+                self.check_policy(policy)?;
                 // a clsact made by the policy of incoming packets is removed with the last of both policies
-                let is_theirs = journal.of_other_direction().read::<serde_json::Value>()?.is_none();
+                let is_theirs = journal.for_other_direction().read::<serde_json::Value>()?.is_none();
                 BeforeFair { root, clsact: has_clsact && is_theirs }
             }
         };
         let wanted = wanted(policy, major)?;
-        self.site.go_on()?;
+        self.site.check_interrupted()?;
         let device = self.site.device();
         let waiting = held.as_ref().map_or(0, |held| waiting(&held.policy, &now));
-        let record = Record::new(Self::NAME, &device, host.link.index.0, &policy.text, before);
-        let as_wanted = journal.prepare(&record.clone().that_holds())?;
+        let record = Record::new(Self::BPF_BACKEND, &device, host.link.index.0, &policy.text, before);
+        let as_wanted = journal.prepare(&record.clone().in_force())?;
         journal.write(&record)?;
-        let done = self.replace(&mut host, &wanted, major, has_clsact).and_then(|()| self.site.go_on());
+        let done =
+            self.replace(&mut host, &wanted, major, has_clsact).and_then(|()| self.site.check_interrupted());
         if let Err(error) = done {
             if held.is_some() {
                 self.site.note(format!("{device} has no policy now"));
             }
-            let undone = self.put_back(&mut host, &record).and_then(|()| Ok(journal.remove()?));
-            return Err(error.unless_half_way(&device, undone));
+            let undone = self.restore(&mut host, &record).and_then(|()| Ok(journal.remove()?));
+            return Err(error.or_not_restored(&device, undone));
         }
         if waiting > 0 {
             self.site.note(format!(
@@ -291,7 +295,7 @@ impl EnforcingPlace for FairQueue {
             let mut record = self.record(&journal)?;
             if record.as_ref().is_some_and(|record| record.phase == Phase::Changing) {
                 let _lock = journal.lock()?; // when the changing command is done
-                record = self.settled(&mut host, &journal)?;
+                record = self.recovered(&mut host, &journal)?;
             }
             let record = record.ok_or_else(|| self.site.no_policy())?;
             let now = qdisc::of_device(&mut host.socket, host.link.index)?;
@@ -307,16 +311,16 @@ impl EnforcingPlace for FairQueue {
         }
     }
 
-    fn clear(&mut self) -> Result<(), Error> {
-        self.take_away()
+    fn remove(&mut self) -> Result<(), Error> {
+        self.remove_policy()
     }
 
-    fn mend(&mut self, journal: &Journal) -> Result<(), Error> {
-        KernelPlace::mend(self, journal)
+    fn recover(&mut self, journal: &Journal) -> Result<(), Error> {
+        KernelBackend::recover(self, journal)
     }
 
-    /// Its journal is never put aside, because no other backend can be in force beside it.
-    fn give_way(&mut self, _aside: &Journal) -> Result<(), Error> {
+    /// Its journal is never pending, because no other backend can be in force beside it.
+    fn retire(&mut self, _pending: &Journal) -> Result<(), Error> {
         Ok(())
     }
 }
@@ -334,7 +338,7 @@ fn setup<'a>(policy: &'a Policy, room: &'a [u64]) -> Setup<'a> {
 /// The most bytes in each class, unless the policy limits them.
 fn rooms(policy: &Policy) -> Vec<u64> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; `as` saturates")]
-    let room = |class| ((policy.guarantee(class) / 8.0 * WAIT_NS / 1e9) as u64).max(MIN_ROOM);
+    let room = |class| ((policy.guarantee(class) / 8.0 * QUEUE_NS / 1e9) as u64).max(MIN_ROOM);
     policy.hierarchy.classes().map(|(id, _)| room(id)).collect()
 }
 
@@ -346,8 +350,8 @@ fn wanted(policy: &Policy, major: u16) -> Result<LoadedPolicy, Error> {
 fn classifier(policy: &Policy, major: u16, generation: u32) -> Result<ClassifierProgram, Error> {
     let number = |class: ClassId| discipline::priority(major, generation, class);
     let sources = super::sources(policy)?;
-    let program = program::write_marking(policy, &sources, discipline::kick(major), number);
-    let program = program.ok_or_else(|| Error::NotByThis {
+    let program = classifier::write_marking(policy, &sources, discipline::kick(major), number);
+    let program = program.ok_or_else(|| Error::BackendUnsupported {
         what: "the rules make a program that is too long for the kernel".to_owned(),
     })?;
     Ok(ClassifierProgram::load("unisono_queue", &program)?)

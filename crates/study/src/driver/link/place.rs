@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::process::Command;
 use std::time::Duration;
 use unisono_enforce::kernel::{Kernel, Tuning};
-use unisono_enforce::{Blame, EnforcingPlace as _};
+use unisono_enforce::{Backend as _, Blame};
 use unisono_fairqueue::Policy;
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -69,7 +69,7 @@ impl EnforcedAt {
 /// Applies HTB to the cable, with the defaults of `tc`.
 pub(super) fn apply_plain(policy: &str) -> Result<(), NoResult> {
     let policy = Policy::parse(policy).map_err(|error| NoResult::Failed(error.to_string()))?;
-    let mut kernel = Kernel::new(CABLE).tuned(Tuning::Plain);
+    let mut kernel = Kernel::new(CABLE).with_tuning(Tuning::Plain);
     kernel.apply(&policy).map_err(|error| match error.blame() {
         Blame::Host => NoResult::Skipped(error.to_string()),
         _ => NoResult::Failed(error.to_string()),

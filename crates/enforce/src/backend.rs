@@ -1,0 +1,166 @@
+//! The trait of all backends that enforce a policy on a device.
+//!
+//! The verbs of this crate; each has one meaning, from the command to the system call:
+//!
+//! | verb | meaning | of what |
+//! |---|---|---|
+//! | `apply` | bring a policy into force, whatever is in force now (`queue apply`) | policy |
+//! | `install` | bring a policy into force where no policy of this backend is | policy |
+//! | `remove` | end the policy in force, and restore the previous state (`queue clear`) | policy |
+//! | `recover` | undo or finish the change of a killed process | one device; `recover_all`: all |
+//! | `retire` | end the policy of the old backend once a new one is in force | pending journal |
+//! | `restore` | set an object back to its recorded state | qdisc, weight, `gso_max_size`, device |
+//! | `roll_back` | return to the previous policy after a failed change | policy, shares |
+//! | `rename_to` | rename a journal: it is *pending* while another backend comes into force | journal |
+//! | `prepare`, `commit` | write the next record beside the journal; replace the journal by it | journal |
+
+use crate::error::Error;
+use crate::journal::{Journal, LinkSide, Record};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::fmt;
+use unisono_fairqueue::{Live, Policy, TrafficDirection};
+use unisono_linux::undo::DirectoryLock;
+
+/// One backend, on one device.
+///
+/// ```text
+///             apply(A)        apply(B)
+///   as it was ------> A holds ------> B holds
+///       ^ ^              | clear         | clear
+///       | +--------------+               |
+///       +--------------------------------+      also by a signal during apply, and after kill -9
+/// ```
+pub trait Backend: fmt::Debug {
+    fn kind(&self) -> &'static BackendKind;
+
+    fn side(&self) -> LinkSide;
+
+    /// Messages of the last call besides its result.
+    fn notes(&self) -> &[String];
+
+    /// Checks whether a policy can be enforced here, and changes nothing.
+    fn check(&mut self, policy: &Policy) -> Result<(), Error>;
+
+    /// Enforces a policy: all of it, or nothing and the previous state is restored. An existing policy is
+    /// replaced, without losing packets if possible. If the host does not support it, or has no such device,
+    /// nothing has changed.
+    fn apply(&mut self, policy: &Policy) -> Result<(), Error>;
+
+    /// The counters of each class. Fails if no policy is enforced there, or if the host does not answer.
+    fn live(&mut self) -> Result<Live, Error>;
+
+    /// As [`live`](Self::live), with the backend's own counters besides the classes, if it has any.
+    fn figures(&mut self) -> Result<(Live, Option<Counters>), Error> {
+        Ok((self.live()?, None))
+    }
+
+    /// Restores the state before the first policy. It is no error if there is no policy.
+    fn remove(&mut self) -> Result<(), Error>;
+
+    /// Restores the state that killed processes have changed. The caller must hold the journal's lock.
+    fn recover(&mut self, journal: &Journal) -> Result<(), Error>;
+
+    /// Enforces a policy while no policy of this backend is in force. The caller must hold the journal's
+    /// lock.
+    fn install(&mut self, policy: &Policy, lock: &DirectoryLock) -> Result<(), Error>;
+
+    /// Whether the backend in force has to end before this one can begin.
+    fn conflicts_with(&mut self, in_force: &Record<Value>) -> bool {
+        in_force.backend != self.kind().name
+    }
+
+    /// Ends the policy of a pending journal, because another backend is in force now. The caller must
+    /// hold the journal's lock.
+    fn retire(&mut self, pending: &Journal) -> Result<(), Error>;
+}
+
+/// The hooks of a device that a backend occupies. Two backends without a common hook can be in force at the
+/// same time, so one can begin before the other ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeviceHook {
+    /// The queueing discipline of the device.
+    Discipline,
+    /// The program that processes each packet before that discipline.
+    Egress,
+}
+
+/// The value of `--backend`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BackendName {
+    Kernel,
+    Interposed,
+}
+
+impl BackendName {
+    /// Each with its name and its description on the command line.
+    pub const ALL: [(Self, &str, &str); 2] = [
+        (Self::Kernel, "kernel", "The kernel's own classes (HTB)"),
+        (
+            Self::Interposed,
+            "interposed",
+            "A queue of Unisono's, between programs and the device; divides what is left by weight",
+        ),
+    ];
+}
+
+/// The value of `--kernel-queue`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KernelQueueName {
+    Htb,
+    Bpf,
+}
+
+impl KernelQueueName {
+    /// Each with its name and its description on the command line.
+    pub const ALL: [(Self, &str, &str); 2] = [
+        (Self::Htb, "htb", "The kernel's token buckets"),
+        (
+            Self::Bpf,
+            "bpf",
+            "Unisono's scheduler as a BPF program (Linux 6.16 and later); divides what is left by weight, has no ceilings",
+        ),
+    ];
+}
+
+/// Called before every step of a change; returns the cause of an interruption.
+pub type InterruptCheck = Box<dyn FnMut() -> Option<String> + Send>;
+
+/// A kind of backend, and the options that select it.
+pub struct BackendKind {
+    /// Its name in journals and answers.
+    pub name: &'static str,
+    pub backend: BackendName,
+    pub kernel_queue: Option<KernelQueueName>,
+    pub directions: &'static [TrafficDirection],
+    pub hooks: &'static [DeviceHook],
+    /// Makes the backend for one direction of a device.
+    pub at: fn(&LinkSide, InterruptCheck) -> Box<dyn Backend>,
+}
+
+impl fmt::Debug for BackendKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// Counters of an interposed queue besides its classes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Counters {
+    /// Frames that the queue received.
+    pub received: u64,
+    /// Dropped because they are malformed.
+    pub malformed: u64,
+    /// Dropped because they did not come from the device.
+    pub strangers: u64,
+    /// Dropped because there was no room for them.
+    pub overrun: u64,
+    /// Lost because the device did not take them.
+    pub unsent: u64,
+    /// Sent to the device as parts of larger frames; the device segments them again.
+    #[serde(default)]
+    pub merged: u64,
+    /// Longer than the queue's maximum, so they passed unscheduled.
+    #[serde(default)]
+    pub too_long: u64,
+}

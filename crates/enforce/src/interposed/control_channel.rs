@@ -1,0 +1,195 @@
+//! The connection between the guard and the worker. Questions are numbered, and an answer has its question's
+//! number.
+//!
+//! A worker that was stopped answers when it is continued. By then the guard may have given up and asked
+//! another question. So the guard accepts only the answer with the number of its last question, and drops
+//! earlier ones.
+//!
+//! Each message is one JSON object a line. If the time limit ends in the middle of a line, the received or
+//! sent part is kept here and completed later. Cost: one or two system calls for each message.
+
+use super::control::{MAX_LINE_BYTES, QueueReply, QueueRequest};
+use serde::{Deserialize, Serialize};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+use unisono_linux::{poll, socket};
+
+#[derive(Serialize, Deserialize)]
+struct Numbered<T> {
+    number: u64,
+    what: T,
+}
+
+#[derive(Debug)]
+pub(super) struct ControlChannel {
+    stream: UnixStream,
+    /// Received bytes that were not taken yet.
+    received: Vec<u8>,
+    /// The rest of a message that the other end did not take in time.
+    unsent: Vec<u8>,
+    /// The number of the last question; 0 before the first one.
+    number: u64,
+}
+
+impl ControlChannel {
+    /// The answering end. Its writes wait without a time limit.
+    pub(super) fn new_server(stream: UnixStream) -> Self {
+        Self { stream, received: Vec::new(), unsent: Vec::new(), number: 0 }
+    }
+
+    /// The asking end. Its writes wait at most this long for the other end; zero is refused.
+    pub(super) fn new_client(stream: UnixStream, patience: Duration) -> io::Result<Self> {
+        stream.set_write_timeout(Some(patience))?;
+        Ok(Self::new_server(stream))
+    }
+
+    /// Asks, and waits for the answer. After `TimedOut` or `WouldBlock` the other end may still execute the
+    /// request.
+    pub(super) fn request(&mut self, question: &QueueRequest, patience: Duration) -> io::Result<QueueReply> {
+        self.send_request(question)?;
+        self.last_reply(Some(patience))
+    }
+
+    /// Asks without waiting for the answer.
+    pub(super) fn send_request(&mut self, question: &QueueRequest) -> io::Result<()> {
+        self.number += 1;
+        self.send(question)
+    }
+
+    /// Waits for the answer to the last question. Before the first question it waits for the other end's
+    /// unsolicited message.
+    pub(super) fn last_reply(&mut self, patience: Option<Duration>) -> io::Result<QueueReply> {
+        let until = patience.map(|patience| Instant::now() + patience);
+        loop {
+            while let Some(Numbered { number, what }) = self.receive()? {
+                if number == self.number {
+                    return Ok(what);
+                }
+            }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            poll::readable([self.stream.as_fd()], left)?;
+        }
+    }
+
+    /// The next question, if it has arrived completely. Never waits.
+    pub(super) fn next_request(&mut self) -> io::Result<Option<QueueRequest>> {
+        let Some(Numbered { number, what }) = self.receive()? else { return Ok(None) };
+        self.number = number;
+        Ok(Some(what))
+    }
+
+    pub(super) fn send_reply(&mut self, answer: &QueueReply) -> io::Result<()> {
+        self.send(answer)
+    }
+
+    fn send(&mut self, what: &impl Serialize) -> io::Result<()> {
+        // the rest of an earlier message first, so that memory does not grow if the other end never reads
+        self.flush()?;
+        serde_json::to_writer(&mut self.unsent, &Numbered { number: self.number, what })?;
+        self.unsent.push(b'\n');
+        self.flush()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        while !self.unsent.is_empty() {
+            match self.stream.write(&self.unsent) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(said) => _ = self.unsent.drain(..said),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn receive<T: for<'a> Deserialize<'a>>(&mut self) -> io::Result<Option<T>> {
+        let mut piece = [0; 4096];
+        loop {
+            if let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
+                let message = serde_json::from_slice(&self.received[..end]).map_err(io::Error::other);
+                self.received.drain(..=end);
+                return message.map(Some);
+            }
+            if self.received.len() as u64 > MAX_LINE_BYTES {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            match socket::receive_now(&self.stream, &mut piece) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(length) => self.received.extend_from_slice(&piece[..length]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl AsFd for ControlChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    const SHORT: Duration = Duration::from_millis(20);
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn pair() -> (ControlChannel, ControlChannel) {
+        let (near, far) = UnixStream::pair().expect("descriptors are left");
+        (ControlChannel::new_client(near, SHORT).expect("a time"), ControlChannel::new_server(far))
+    }
+
+    fn refused(why: &str) -> QueueReply {
+        QueueReply::Refused { why: why.to_owned() }
+    }
+
+    #[test]
+    fn an_answer_that_comes_too_late_is_not_taken_for_that_to_the_next_question() {
+        let (mut guard, mut worker) = pair();
+        worker.send_reply(&QueueReply::Done).expect("room");
+        assert_eq!(guard.last_reply(None).expect("it came"), QueueReply::Done, "what it says by itself");
+        let policy = |text: &str| QueueRequest::Apply { policy: text.to_owned() };
+        for text in ["one", "two"] {
+            guard.request(&policy(text), SHORT).expect_err("nobody answers");
+        }
+        guard.send_request(&policy("three")).expect("room");
+        for text in ["one", "two", "three"] {
+            assert_eq!(worker.next_request().expect("it is there"), Some(policy(text)));
+            worker.send_reply(&refused(text)).expect("room");
+        }
+        assert_eq!(worker.next_request().expect("it is there"), None);
+        assert_eq!(guard.last_reply(Some(LONG)).expect("it came"), refused("three"));
+    }
+
+    #[test]
+    fn a_message_that_came_in_part_is_heard_when_the_rest_has_come() {
+        let (mut guard, mut worker) = pair();
+        // more than a socket buffers
+        let long = QueueRequest::Apply { policy: "x".repeat(1 << 20) };
+        let gave_up = guard.request(&long, SHORT).expect_err("nobody listens").kind();
+        assert!(matches!(gave_up, io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut), "{gave_up}");
+        let listener = thread::spawn(move || {
+            let mut received = Vec::new();
+            while received.len() < 2 {
+                received.extend(worker.next_request().expect("it is there"));
+                thread::yield_now();
+            }
+            worker.send_reply(&QueueReply::Done).expect("room");
+            (received, worker)
+        });
+        while guard.request(&QueueRequest::Live, LONG).is_err() {}
+        let (received, worker) = listener.join().expect("it does not panic");
+        assert!(received == [long, QueueRequest::Live]);
+        drop(worker);
+        guard.request(&QueueRequest::Live, LONG).expect_err("the other end is gone");
+    }
+}

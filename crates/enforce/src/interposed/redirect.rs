@@ -1,0 +1,181 @@
+//! The two programs in the kernel, a few dozen instructions each.
+//!
+//! *At the device's egress*: if the queue is alive and its own device exists, the program writes a VLAN tag
+//! that encodes the sender's control group, priority and mark as far as the policy names them
+//! ([`super::classify`]), and redirects the frame to that device. Otherwise it lets the frame pass. So the
+//! traffic flows on unscheduled when the queue's process dies, stops or is killed. The queue proves that it
+//! is alive by writing, into a shared word, the time until which it counts as alive. Frames longer than the
+//! maximum of the queue's device also pass, because they would be lost there; another shared word counts
+//! them.
+//!
+//! *At the ingress of the queue's device* (`AF_XDP` only): the program puts the frame into the socket of its
+//! receive queue, or drops it.
+//!
+//! Reference: bpf-helpers(7); include/uapi/linux/bpf.h.
+
+use super::classify::{Named, TAG_TYPE};
+use std::os::fd::BorrowedFd;
+use unisono_linux::bpf::assembler::{
+    AluOperation, Assembler, BpfRegister, JumpWhen, LoadSize, R0, R1, R2, R3, R4, R5, STACK,
+};
+use unisono_linux::netlink::link::Index;
+
+const KTIME_GET_NS: i32 = 5;
+const SKB_VLAN_PUSH: i32 = 18;
+const REDIRECT: i32 = 23;
+const REDIRECT_MAP: i32 = 51;
+const SKB_ANCESTOR_CGROUP_ID: i32 = 83;
+const CHECK_MTU: i32 = 163;
+/// `BPF_MTU_CHK_SEGS`: for a large segment, check the frames that it will be cut into.
+const EACH_SEGMENT: i32 = 1;
+/// Leave the decision to the next program, and at last to the device.
+const PASS: i32 = -1;
+const DROP: i32 = 1;
+/// Offsets in `struct __sk_buff` and `struct xdp_md`.
+const MARK: i16 = 8;
+const PRIORITY: i16 = 32;
+const QUEUE: i16 = 16;
+
+const CONTEXT: BpfRegister = BpfRegister(6);
+const LIMIT: BpfRegister = BpfRegister(7);
+const NUMBER: BpfRegister = BpfRegister(8);
+
+/// Shared word: the time until which the queue counts as alive.
+pub(super) const ALIVE: usize = 0;
+/// Shared word: the number of frames that were longer than the queue's maximum (a segment that is to be cut
+/// counts once). Processors that count at the same moment may count one frame less.
+pub(super) const TOO_LONG: usize = 1;
+/// Number of shared words.
+pub(super) const WORDS: u32 = 2;
+const BYTES: i16 = 8;
+
+/// A control group by the kernel's number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct GroupTag {
+    /// Depth; the root has 0.
+    pub(super) level: u32,
+    pub(super) id: u64,
+    /// Its summand in the tag's number.
+    pub(super) number: u16,
+}
+
+/// The program at the device's egress. `alive` is the array of shared words; `groups` are ordered with the
+/// deepest first.
+pub(super) fn egress_redirect(
+    alive: BorrowedFd<'_>,
+    queue: Index,
+    groups: &[GroupTag],
+    named: &Named,
+) -> Vec<u64> {
+    let mut program = Assembler::default();
+    let (pass, too_long) = (program.label(), program.label());
+    let device = queue.0 as i32;
+
+    program.copy(CONTEXT, R1).array(R1, alive).load(LoadSize::Eight, LIMIT, R1, ALIVE as i16 * BYTES);
+    program.call(KTIME_GET_NS).jump_if_registers(JumpWhen::Above, R0, LIMIT, pass);
+    // notices at once if the queue's device has gone with its process
+    program.store_number(STACK, -4, 0).copy(R1, CONTEXT).set(R2, device);
+    program.copy(R3, STACK).number(AluOperation::Add, R3, -4).set(R4, 0);
+    program.set(R5, EACH_SEGMENT).call(CHECK_MTU);
+    program.jump_if(JumpWhen::SignedBelow, R0, 0, pass).jump_if(JumpWhen::Not, R0, 0, too_long);
+
+    program.set(NUMBER, 0);
+    let priority = program.label();
+    let mut asked = None;
+    for group in groups {
+        if asked.replace(group.level) != Some(group.level) {
+            program.copy(R1, CONTEXT).set(R2, group.level as i32).call(SKB_ANCESTOR_CGROUP_ID);
+        }
+        let next = program.label();
+        program.set_long(R1, group.id).jump_if_registers(JumpWhen::Not, R0, R1, next);
+        program.set(NUMBER, group.number.into()).jump(priority).here(next);
+    }
+    program.here(priority);
+    add(&mut program, PRIORITY, named.priorities());
+    add(&mut program, MARK, named.marks());
+
+    program.copy(R1, CONTEXT).set(R2, TAG_TYPE.to_be().into()).copy(R3, NUMBER);
+    program.call(SKB_VLAN_PUSH).jump_if(JumpWhen::SignedBelow, R0, 0, pass);
+    program.set(R1, device).set(R2, 0).call(REDIRECT).exit();
+    let place = TOO_LONG as i16 * BYTES;
+    program.here(too_long).array(R1, alive).load(LoadSize::Eight, R2, R1, place);
+    program.number(AluOperation::Add, R2, 1).store(R1, place, R2);
+    program.here(pass).set(R0, PASS).exit();
+    program.finish().expect("short because a tag names a few hundred groups and priorities")
+}
+
+/// Adds to the tag's number the summand of the context's value, if it is named.
+fn add(program: &mut Assembler, place: i16, named: impl Iterator<Item = (u32, u16)>) {
+    let mut named = named.peekable();
+    let done = program.label();
+    if named.peek().is_some() {
+        program.load(LoadSize::Four, R0, CONTEXT, place);
+    }
+    for (value, number) in named {
+        let next = program.label();
+        program.set_long(R1, value.into()).jump_if_registers(JumpWhen::Not, R0, R1, next);
+        program.number(AluOperation::Add, NUMBER, number.into()).jump(done).here(next);
+    }
+    program.here(done);
+}
+
+/// The program at the ingress of the queue's device.
+pub(super) fn xdp_redirect(sockets: BorrowedFd<'_>) -> Vec<u64> {
+    let mut program = Assembler::default();
+    program.load(LoadSize::Four, R2, R1, QUEUE).map(R1, sockets).set(R3, DROP).call(REDIRECT_MAP).exit();
+    program.finish().expect("short because it is six instructions")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::sync::atomic::Ordering;
+    use unisono_fairqueue::Policy;
+    use unisono_linux::bpf::{ClassifierProgram, Redirector, SocketMap, Words};
+    use unisono_linux::process::is_root;
+
+    #[test]
+    fn the_verifier_takes_both_programs_and_a_queue_that_is_not_alive_is_passed_by() {
+        if !is_root() {
+            eprintln!("skipped: it needs root");
+            return;
+        }
+        let words = match Words::new("unisono_test", WORDS) {
+            Ok(words) => words,
+            Err(error) => {
+                eprintln!("skipped: no BPF maps here: {error}");
+                return;
+            }
+        };
+        let rules: String = (0..30)
+            .map(|at| {
+                format!("{{ cgroup = \"/{at}/a\" }}, {{ priority = {} }}, {{ mark = {at} }},", u32::MAX - at)
+            })
+            .collect();
+        let policy =
+            Policy::parse(&format!("rate = \"1mbit\"\n[class.a]\nmatch = [{rules}]")).expect("sound");
+        let named = Named::from_policy(&policy).expect("a few");
+        let groups: Vec<GroupTag> = named
+            .cgroups()
+            .zip(0..)
+            .map(|((_, number), at)| GroupTag { level: 2, id: 1 << 40 | at, number })
+            .collect();
+        let program = egress_redirect(words.as_fd(), Index(1 << 20), &groups, &named);
+        let program = ClassifierProgram::load("unisono_test", &program).expect("the verifier takes it");
+        let frame = [0; 64];
+        assert_eq!(program.test(&frame).expect("a frame"), PASS as u32, "not alive");
+        words.all()[ALIVE].store(u64::MAX, Ordering::Relaxed);
+        assert_eq!(program.test(&frame).expect("a frame"), PASS as u32, "no such device");
+        let here = ClassifierProgram::load(
+            "unisono_test",
+            &egress_redirect(words.as_fd(), Index::LOOPBACK, &groups, &named),
+        );
+        let here = here.expect("the verifier takes it");
+        assert_eq!(here.test(&frame).expect("a frame"), 7, "handed over");
+        assert_eq!(words.all()[TOO_LONG].load(Ordering::Relaxed), 0);
+
+        let sockets = SocketMap::new("unisono_test", 1).expect("AF_XDP is here");
+        Redirector::load("unisono_test", &xdp_redirect(sockets.as_fd())).expect("the verifier takes it");
+    }
+}

@@ -1,0 +1,298 @@
+//! Answers monitoring programs over HTTP: only `GET /metrics`.
+//!
+//! Each connection has a thread, at most [`MAX_CONNECTIONS`] at a time. A request may take [`TIMEOUT`] and
+//! [`MAX_REQUEST`] bytes, its answer may take [`TIMEOUT`] again however slowly it is read, and each connection
+//! is closed after one answer. When all places are taken, the connection that has waited longest without a
+//! whole request loses its place. So clients that are silent or slow delay no other one, hold no memory, and
+//! keep nobody out. There is no password: whoever can connect can read. Listen at a loopback address or a
+//! Unix socket, to which the owner and root alone can connect.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use unisono_linux::{local_socket, poll};
+
+/// The type that the specification requires.
+const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Connections at the same time; a monitoring program opens one.
+const MAX_CONNECTIONS: usize = 16;
+/// For a request to come, and for its answer to go. Monitoring programs give up after 10 s by default.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// A request of a monitoring program has some hundred bytes.
+const MAX_REQUEST: usize = 8192;
+/// How often `is_over` is asked.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// The mode of a Unix socket.
+const OWNER: u32 = 0o600;
+
+/// The address for monitoring programs. Dropping it removes a Unix socket.
+#[derive(Debug)]
+pub enum ScrapeListener {
+    Tcp(TcpListener),
+    /// Its owner and root may connect; chmod(1) lets others in.
+    Unix(UnixListener, PathBuf),
+}
+
+impl ScrapeListener {
+    /// Listens at `ADDRESS:PORT`, or at a Unix socket if the text has a slash in it.
+    pub fn bind(address: &str) -> io::Result<Self> {
+        if !address.contains('/') {
+            let listener = TcpListener::bind(address)?;
+            listener.set_nonblocking(true)?;
+            return Ok(Self::Tcp(listener));
+        }
+        let path = PathBuf::from(address);
+        let is_socket = path.symlink_metadata().is_ok_and(|facts| facts.file_type().is_socket());
+        let is_left = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+        if is_socket && UnixStream::connect(&path).as_ref().is_err_and(is_left) {
+            std::fs::remove_file(&path)?;
+        }
+        let listener = local_socket::listen(&path, OWNER)?;
+        listener.set_nonblocking(true)?;
+        Ok(Self::Unix(listener, path))
+    }
+
+    /// The connection that waits. `None`: it has gone again.
+    fn accept(&self) -> io::Result<Option<ScrapeConnection>> {
+        let accepted = match self {
+            Self::Tcp(listener) => listener.accept().map(|(stream, _)| ScrapeConnection::Tcp(stream)),
+            Self::Unix(listener, _) => listener.accept().map(|(stream, _)| ScrapeConnection::Unix(stream)),
+        };
+        match accepted {
+            Ok(scraper) => Ok(Some(scraper)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl AsFd for ScrapeListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(listener) => listener.as_fd(),
+            Self::Unix(listener, _) => listener.as_fd(),
+        }
+    }
+}
+
+impl fmt::Display for ScrapeListener {
+    /// The address to connect to, with the port that the system chose for port 0.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(listener) => match listener.local_addr() {
+                Ok(address) => write!(f, "http://{address}/metrics"),
+                Err(_) => f.write_str("an address that the system does not tell"),
+            },
+            Self::Unix(_, path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+impl Drop for ScrapeListener {
+    fn drop(&mut self) {
+        if let Self::Unix(_, path) = self {
+            // another process may have removed it
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Answers until `is_over` returns true. `text` makes an answer, or returns the reason why there is none.
+pub fn serve_scrapes(
+    listener: &ScrapeListener,
+    text: impl Fn() -> Result<String, String> + Sync,
+    is_over: impl Fn() -> bool,
+) -> io::Result<()> {
+    let open = OpenConnections::default();
+    std::thread::scope(|scope| {
+        while !is_over() {
+            let [asked] = poll::readable([listener.as_fd()], Some(POLL_INTERVAL))?;
+            let accepted = if asked { listener.accept() } else { Ok(None) };
+            let Ok(accepted) = accepted else {
+                // Without descriptors or memory the connection stays where it is, and the listener stays
+                // readable: asking again at once would take a processor.
+                std::thread::sleep(POLL_INTERVAL);
+                continue;
+            };
+            let Some(mut stream) = accepted else { continue };
+            let Some(number) = open.begin(&stream) else { continue };
+            let (text, open) = (&text, &open);
+            scope.spawn(move || {
+                // the client alone is hurt by what goes wrong here
+                let _ = reply(&mut stream, text, || open.has_asked(number));
+                open.end(number);
+            });
+        }
+        open.end_silent();
+        Ok(())
+    })
+}
+
+/// The connections that have a thread.
+#[derive(Debug, Default)]
+struct OpenConnections(Mutex<ConnectionTable>);
+
+#[derive(Debug, Default)]
+struct ConnectionTable {
+    /// The number given last.
+    last: u64,
+    /// By number, which is their order: those whose request has not come as a whole have a handle.
+    all: BTreeMap<u64, Option<ScrapeConnection>>,
+}
+
+impl OpenConnections {
+    fn lock(&self) -> MutexGuard<'_, ConnectionTable> {
+        // no panic can leave it half changed
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new connection. `None`: all others are being answered, so this one has to come again.
+    fn begin(&self, stream: &ScrapeConnection) -> Option<u64> {
+        let mut table = self.lock();
+        if table.all.len() >= MAX_CONNECTIONS {
+            let silent = table.all.iter().find(|(_, waits)| waits.is_some()).map(|(number, _)| *number)?;
+            // its thread finds out, and has no entry to remove any more
+            if let Some(Some(longest)) = table.all.remove(&silent) {
+                longest.shut_down();
+            }
+        }
+        let handle = stream.try_clone().ok()?;
+        table.last += 1;
+        let number = table.last;
+        table.all.insert(number, Some(handle));
+        Some(number)
+    }
+
+    /// Its request has come as a whole; whether it still has its place.
+    fn has_asked(&self, number: u64) -> bool {
+        self.lock().all.get_mut(&number).map(|waits| *waits = None).is_some()
+    }
+
+    fn end(&self, number: u64) {
+        self.lock().all.remove(&number);
+    }
+
+    fn end_silent(&self) {
+        self.lock().all.values().flatten().for_each(ScrapeConnection::shut_down);
+    }
+}
+
+#[derive(Debug)]
+enum ScrapeConnection {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl ScrapeConnection {
+    fn try_clone(&self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Tcp(stream) => Self::Tcp(stream.try_clone()?),
+            Self::Unix(stream) => Self::Unix(stream.try_clone()?),
+        })
+    }
+
+    fn shut_down(&self) {
+        // one that has gone by itself needs no end
+        let _ = match self {
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Self::Unix(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
+
+    /// The next call waits until then at most. Fails if that time has passed.
+    fn set_deadline(&self, until: Instant) -> io::Result<()> {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        // zero would mean for ever
+        let left = Some(left.max(Duration::from_millis(1)));
+        match self {
+            Self::Tcp(stream) => stream.set_read_timeout(left).and_then(|()| stream.set_write_timeout(left)),
+            Self::Unix(stream) => stream.set_read_timeout(left).and_then(|()| stream.set_write_timeout(left)),
+        }
+    }
+
+    fn reader(&mut self) -> &mut dyn Read {
+        match self {
+            Self::Tcp(stream) => stream,
+            Self::Unix(stream) => stream,
+        }
+    }
+
+    fn writer(&mut self) -> &mut dyn Write {
+        match self {
+            Self::Tcp(stream) => stream,
+            Self::Unix(stream) => stream,
+        }
+    }
+
+    /// Writes all of it until then. A time limit for each call would let a client that takes a byte now and
+    /// then stay for ever.
+    fn write_until(&mut self, mut bytes: &[u8], until: Instant) -> io::Result<()> {
+        while !bytes.is_empty() {
+            self.set_deadline(until)?;
+            match self.writer().write(bytes) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Answers a request, if its connection still `has_place` when the request has come.
+fn reply(
+    stream: &mut ScrapeConnection,
+    text: &impl Fn() -> Result<String, String>,
+    has_place: impl FnOnce() -> bool,
+) -> io::Result<()> {
+    let request = request_line(stream, Instant::now() + TIMEOUT)?;
+    if !has_place() {
+        return Err(io::ErrorKind::ConnectionAborted.into());
+    }
+    let mut words = request.split(' ');
+    let (status, kind, body) = match (words.next(), words.next()) {
+        (Some("GET" | "HEAD"), Some(path)) if path.split('?').next() == Some("/metrics") => match text() {
+            Ok(text) => ("200 OK", TYPE, text),
+            Err(why) => ("500 Internal Server Error", "text/plain; charset=utf-8", format!("{why}\n")),
+        },
+        (Some("GET" | "HEAD"), Some(_)) => {
+            ("404 Not Found", "text/plain; charset=utf-8", "here is /metrics alone\n".to_owned())
+        }
+        _ => ("405 Method Not Allowed", "text/plain; charset=utf-8", "GET /metrics\n".to_owned()),
+    };
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    let body = if request.starts_with("HEAD ") { "" } else { &body };
+    stream.write_until([head.as_str(), body].concat().as_bytes(), Instant::now() + TIMEOUT)
+}
+
+/// The request's first line, once the whole head has arrived.
+fn request_line(stream: &mut ScrapeConnection, until: Instant) -> io::Result<String> {
+    let (mut read, mut piece) = (Vec::new(), [0; 1024]);
+    while !read.windows(4).any(|end| end == b"\r\n\r\n") {
+        if read.len() > MAX_REQUEST {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        stream.set_deadline(until)?;
+        let more = stream.reader().read(&mut piece)?;
+        if more == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        read.extend_from_slice(&piece[..more]);
+    }
+    let line = read.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(line).into_owned())
+}

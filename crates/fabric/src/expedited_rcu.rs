@@ -1,0 +1,102 @@
+//! Shortens the kernel's RCU grace periods while programs are attached and detached.
+//!
+//! Attaching a program to a device (tcx) waits until no processor uses the previous list of programs. This
+//! RCU grace period takes 10 ms and more, while the kernel holds the lock of all network settings, and a
+//! network has hundreds of ports. The kernel can shorten grace periods at the price of an interrupt at each
+//! processor (50 us), but only for the whole host: by `/sys/kernel/rcu_expedited`. This module sets it for
+//! the fraction of a second that attaching takes, and then restores it.
+//!
+//! The old value is first written to a journal, so that the next deployment can restore it if this process is
+//! killed. Reference: Documentation/RCU/, Documentation/ABI/testing/sysfs-kernel-rcu (rcu_expedited).
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::path::Path;
+use unisono_linux::undo::UndoDirectory;
+
+const EXPEDITED_FILE: &str = "/sys/kernel/rcu_expedited";
+/// The journal's file with the old value of the knob.
+const JOURNAL_FILE: &str = "rcu_expedited";
+
+/// The directory in which deployments record the settings to restore if they are killed.
+pub(crate) fn journal() -> UndoDirectory {
+    UndoDirectory::at(Path::new("/run/unisono/tree"))
+}
+
+/// Grace periods are short as long as this value lives.
+#[derive(Debug)]
+pub(crate) struct ExpeditedRcu {
+    /// Locked: a second process would otherwise read the changed value and restore that.
+    knob: File,
+    before: String,
+}
+
+impl ExpeditedRcu {
+    /// Sets the knob. Waits until no other process has set it.
+    pub(crate) fn enable() -> io::Result<Self> {
+        let mut knob = OpenOptions::new().read(true).write(true).open(EXPEDITED_FILE)?;
+        knob.lock()?;
+        let before = if let Some(left) = journal().read(JOURNAL_FILE)? {
+            left // from a killed process, which also left the knob's present value
+        } else {
+            let mut now = String::new();
+            knob.read_to_string(&mut now)?;
+            journal().create(JOURNAL_FILE)?.write_all(now.trim().as_bytes())?;
+            now.trim().to_owned()
+        };
+        let mut expedited = Self { knob, before };
+        expedited.write("1")?;
+        Ok(expedited)
+    }
+
+    fn write(&mut self, to: &str) -> io::Result<()> {
+        self.knob.rewind()?;
+        self.knob.write_all(to.as_bytes())
+    }
+}
+
+impl Drop for ExpeditedRcu {
+    fn drop(&mut self) {
+        let before = std::mem::take(&mut self.before);
+        if self.write(&before).is_ok() {
+            let _ = journal().remove(JOURNAL_FILE);
+        }
+        journal().remove_if_empty();
+        let _ = self.knob.unlock(); // closing it does the same
+    }
+}
+
+/// Restores the knob if a process was killed before it could do so.
+pub(crate) fn restore_expedited() -> io::Result<()> {
+    if journal().read(JOURNAL_FILE)?.is_some() {
+        drop(ExpeditedRcu::enable()?);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_knob_is_turned_back_also_after_somebody_was_killed() {
+        let read = || std::fs::read_to_string(EXPEDITED_FILE).map(|text| text.trim().to_owned());
+        let expedited = match ExpeditedRcu::enable() {
+            Ok(expedited) => expedited,
+            Err(error) => return eprintln!("skipped: {EXPEDITED_FILE}: {error}"),
+        };
+        let before = expedited.before.clone();
+        assert_eq!(read().expect("it is there"), "1");
+        // killed: the lock is released, but the knob is not restored
+        expedited.knob.unlock().expect("it is locked");
+        std::mem::forget(expedited);
+        restore_expedited().expect("root may");
+        // other processes may have set the knob at this moment, with journal files of their own
+        let seen = (0..5000).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            read().is_ok_and(|now| now == before)
+                && journal().read(JOURNAL_FILE).is_ok_and(|note| note.is_none())
+        });
+        assert!(seen, "the knob stays turned");
+    }
+}
