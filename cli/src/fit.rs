@@ -80,13 +80,13 @@ pub(crate) fn programs(
         return Err(Failure::Usage(text).into());
     }
     let mpi = MpiNames { is_launcher, is_library: |name| HostMpi::of_library(name).is_some() };
-    let one = |command: &[OsString]| {
+    let read_program = |command: &[OsString]| {
         let name = Path::new(&command[0]);
-        let traits = ProgramTraits::of_command(command, mpi)
+        let traits = ProgramTraits::from_command(command, mpi)
             .map_err(|error| worded(Error::start(name, format!("find {}", name.display()))(error)))?;
         Ok((command.to_vec(), traits))
     };
-    commands.into_iter().map(one).collect()
+    commands.into_iter().map(read_program).collect()
 }
 
 /// The value of an environment variable, if it is set.
@@ -181,7 +181,7 @@ fn described(host: &FitHost, fitted: &[FittedProgram]) -> Value {
     };
     let quota = limits.quota.as_ref();
     json!({
-        "effective_processors": there.processors, "because": there.bound.to_string(),
+        "effective_processors": there.processors, "because": there.limited_by.to_string(),
         "limits": {
             "affinity": limits.affinity.len(),
             "cpuset": limits.cpuset.as_ref().map(CpuSet::len),

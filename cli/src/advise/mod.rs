@@ -154,7 +154,7 @@ fn parts(programs: usize) -> anyhow::Result<Vec<CpuSet>> {
         return Ok(Vec::new());
     }
     let effective = unisono_fit::effective(&limits).processors;
-    let all = unisono_fit::parts(&Topology::read(), &limits.affinity, effective, programs);
+    let all = unisono_fit::partition(&Topology::read(), &limits.affinity, effective, programs);
     Ok(all.into_iter().map(|part| part.cpus).collect())
 }
 

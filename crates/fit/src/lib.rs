@@ -3,7 +3,7 @@
 //!
 //! A program counts processors when it starts. Most runtimes count the processors of the affinity, some those
 //! of the machine; few see the quota of a control group. With a quota of one processor, a team of eight
-//! threads spends its time waiting for threads that the kernel stopped. [`decide`](fn@decide) answers with
+//! threads spends its time waiting for threads that the kernel stopped. [`decide`](fn decide) answers with
 //! environment variables, because they reach a program without changing it:
 //!
 //! ```text
@@ -11,8 +11,8 @@
 //!   the program's file (Go, Java, libraries) -------+--> decide --> settings, each with its reason
 //!   the user's variables ---------------------------+               remarks: what was left alone
 //! ```
-//! Read [`effective`](mod@effective) first, then [`decide`](mod@decide). Both are pure. [`program`] reads a
-//! program's file, and [`together`] asks [`unisono_linux::quota`] for the limits of this host.
+//! Read [`effective`](mod effective) first, then [`decide`](mod decide). Both are pure. [`program`] reads a
+//! program's file, and [`fit_host`] asks [`unisono_linux::quota`] for the limits of this host.
 //!
 //! Cost: microseconds, and a pass over the program's bytes. When not to use it: a program that asks for eight
 //! threads in its code (`num_threads(8)`, `-t 8`) gets them. No variable takes them away without changing the
@@ -24,12 +24,12 @@
 
 pub mod decide;
 pub mod effective;
-pub mod parts;
+pub mod fit_host;
+pub mod partition;
 pub mod program;
-pub mod together;
 
-pub use decide::{Observed, Plan, Setting, decide};
-pub use effective::{Bound, Effective, effective};
-pub use parts::{ProcessorPart, parts};
+pub use decide::{HostState, Plan, Setting, decide};
+pub use effective::{Effective, LimitedBy, effective};
+pub use fit_host::{FitHost, FittedProgram};
+pub use partition::{ProcessorPart, partition};
 pub use program::{MpiNames, ProgramTraits};
-pub use together::{FitHost, FittedProgram};

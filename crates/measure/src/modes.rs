@@ -32,8 +32,8 @@ pub struct RunCluster {
 }
 
 impl RunCluster {
-    fn of(sorted: &[f64]) -> Option<Self> {
-        let median = quantile::of_sorted(sorted, 0.5)?;
+    fn from_sorted(sorted: &[f64]) -> Option<Self> {
+        let median = quantile::sorted_quantile(sorted, 0.5)?;
         Some(Self { n: sorted.len(), median, min: *sorted.first()?, max: *sorted.last()? })
     }
 }
@@ -68,7 +68,10 @@ pub fn two_modes(values: &[f64]) -> Option<TwoModes> {
     }
     let zeros = sorted.iter().filter(|v| **v == 0.0).count();
     let split = if zeros > 0 { (zeros < sorted.len()).then_some(zeros) } else { dominant_gap(&sorted) }?;
-    Some(TwoModes { low: RunCluster::of(&sorted[..split])?, high: RunCluster::of(&sorted[split..])? })
+    Some(TwoModes {
+        low: RunCluster::from_sorted(&sorted[..split])?,
+        high: RunCluster::from_sorted(&sorted[split..])?,
+    })
 }
 
 /// The index of the first value after the largest gap of logarithms, if that gap stands out.

@@ -62,7 +62,8 @@ impl AnswerPicture {
         first: &[&str],
         place_in_words: &str,
     ) -> Option<Self> {
-        let here = || study.runs.iter().filter(|run| run.outcome == Outcome::Measured && run.has(place));
+        let here =
+            || study.runs.iter().filter(|run| run.outcome == Outcome::Measured && run.has_parameters(place));
         let mut variants = first.to_vec();
         for run in here() {
             if !variants.contains(&run.variant.as_str()) {

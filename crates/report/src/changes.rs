@@ -113,10 +113,10 @@ fn change(
         study.label(figure),
         number::quantity(one.value, &unit),
         number::quantity(other.value, &unit),
-        verdict::ratio(shown.value),
+        verdict::format_ratio(shown.value),
         if is_less { "lower" } else { "as high" },
-        verdict::ratio(shown.low),
-        verdict::ratio(shown.high),
+        verdict::format_ratio(shown.low),
+        verdict::format_ratio(shown.high),
         one.n,
         other.n,
         finding.word()

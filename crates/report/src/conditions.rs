@@ -138,7 +138,7 @@ fn compared(study: &Study<'_>) -> (Tone, (&'static str, String)) {
         .flat_map(|(verdict, judged)| {
             judged.iter().filter_map(move |j| {
                 let c = said::comparison(j)?;
-                verdict::met(verdict, c)
+                verdict::meets_expectation(verdict, c)
                     .map(|met| met || verdict.expected.is_some_and(|e| c.ratio.contains(e)))
             })
         })

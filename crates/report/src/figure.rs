@@ -331,7 +331,7 @@ impl Drawn<'_> {
         let ours: Vec<f64> = study
             .runs
             .iter()
-            .filter(|run| run.has(&chart.only))
+            .filter(|run| run.has_parameters(&chart.only))
             .filter_map(|run| run.parameters.get(x)?.as_f64())
             .collect();
         let note =

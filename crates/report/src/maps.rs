@@ -37,11 +37,12 @@ fn of_study(study: &Study<'_>, figure: &str) -> Option<String> {
     let ((least, low), (most, high)) = (places.first()?, places.last()?);
     let mut text = format!("Gangs gain in {gains} of {}", counted(places.len(), "situation"));
     if gains > 0 {
-        text += &format!(", at most {} times ({})", verdict::ratio(*high), study.circumstances(most));
+        text += &format!(", at most {} times ({})", verdict::format_ratio(*high), study.circumstances(most));
     }
     text += &format!(". They lose in {losses}");
     if losses > 0 {
-        text += &format!(", at most {} times ({})", verdict::ratio(1.0 / low), study.circumstances(least));
+        text +=
+            &format!(", at most {} times ({})", verdict::format_ratio(1.0 / low), study.circumstances(least));
     }
     Some(text + ".")
 }

@@ -123,7 +123,9 @@ fn notices(runs: &[&RunLine], cut_off: Option<usize>) -> Vec<String> {
     }
     let disturbed = runs
         .iter()
-        .filter(|run| run.host.foreign_load.is_some_and(|load| load >= unisono_measure::noise::FOREIGN_LOAD))
+        .filter(|run| {
+            run.host.foreign_load.is_some_and(|load| load >= unisono_measure::noise::FOREIGN_LOAD_LIMIT)
+        })
         .count();
     if disturbed * 5 > runs.len() {
         notices.push(format!(

@@ -51,7 +51,8 @@ mod tests {
         let head = StudyLine { study: "s".into(), charts: vec![chart.clone()], ..StudyLine::default() };
         let mut lines = vec![Line::Study(Box::new(head))];
         lines.extend([(1.0, 10.0), (3.0, 10.0), (2.0, 16.0)].map(|point| {
-            let figure = Figure::new("received_mb", 35.0, "MB").along("elapsed_s", vec![(0.0, 0.0), point]);
+            let figure =
+                Figure::new("received_mb", 35.0, "MB").with_curve("elapsed_s", vec![(0.0, 0.0), point]);
             let run = RunLine { study: "s".into(), variant: "tcp".into(), ..RunLine::default() };
             Line::Run(Box::new(RunLine { figures: vec![figure], ..run }))
         }));

@@ -103,7 +103,7 @@ fn of_open_mp(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
     let found = in_order(found.collect());
     let named = found.iter().enumerate().map(|(at, remedy)| {
         let unit = if at == 0 { " times the work of plain Linux" } else { "" };
-        format!("{} ({}{unit})", remedy.what, verdict::ratio(remedy.gain))
+        format!("{} ({}{unit})", remedy.what, verdict::format_ratio(remedy.gain))
     });
     let words = format!("Two OpenMP programs at once: {}.", alternatives(&named.collect::<Vec<_>>()));
     let has_gangs = found.iter().any(|remedy| remedy.variant == "gang");
@@ -204,7 +204,7 @@ mod tests {
             variant: variant.into(),
             against: against.into(),
             figure: "work".into(),
-            per: Some("processors".into()),
+            divisor: Some("processors".into()),
             by: Some("program".into()),
             words: format!("{variant} against {against}"),
             answers,
@@ -231,7 +231,7 @@ mod tests {
                 repetition,
                 parameters: BTreeMap::from([("program".to_owned(), (*program).into())]),
                 figures: vec![Figure::new("work", *work, "1/s"), Figure::new("processors", 2.0, "1")],
-                host: HostFacts { cpus: 2, strangers: Some(0.0), ..HostFacts::default() },
+                host: HostFacts { cpus: 2, foreign_load_during: Some(0.0), ..HostFacts::default() },
                 ..RunLine::default()
             })));
         }

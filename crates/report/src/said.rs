@@ -95,7 +95,7 @@ pub(crate) fn sides(study: &Study<'_>, verdict: &Verdict) -> (String, String) {
 /// For example `2.45×` in a cell of a table, with as many digits as the ends of its interval; with fewer
 /// digits it could seem to lie outside.
 pub(crate) fn times(ratio: f64) -> String {
-    format!("{}\u{d7}", verdict::ratio(ratio))
+    format!("{}\u{d7}", verdict::format_ratio(ratio))
 }
 
 /// A ratio below this is stated as `N times less`. Closer to one, `0.95 times` is easier to compare.
@@ -104,14 +104,14 @@ pub(crate) const LITTLE: f64 = 0.9;
 /// A ratio in a sentence: `2.45 times`, `12.0 times less`.
 pub(crate) fn multiple(ratio: f64) -> String {
     if ratio > 0.0 && ratio < LITTLE {
-        return format!("{} times less", verdict::ratio(1.0 / ratio));
+        return format!("{} times less", verdict::format_ratio(1.0 / ratio));
     }
-    format!("{} times", verdict::ratio(ratio))
+    format!("{} times", verdict::format_ratio(ratio))
 }
 
 /// The quantity that a verdict compares: `total iterations/s per processor obtained`.
 pub(crate) fn figure(study: &Study<'_>, verdict: &Verdict) -> String {
-    let per = if verdict.per.is_some() { " per processor obtained" } else { "" };
+    let per = if verdict.divisor.is_some() { " per processor obtained" } else { "" };
     format!("{}{per}", study.label(&verdict.figure))
 }
 
@@ -122,9 +122,9 @@ pub(crate) fn factor(study: &Study<'_>, of: &Verdict, ratio: f64) -> String {
         return format!("none of the {figure}");
     }
     if ratio >= 1.0 {
-        return format!("{} times the {figure}", verdict::ratio(ratio));
+        return format!("{} times the {figure}", verdict::format_ratio(ratio));
     }
-    format!("{} times {} {figure}", verdict::ratio(1.0 / ratio), lower(of))
+    format!("{} times {} {figure}", verdict::format_ratio(1.0 / ratio), lower(of))
 }
 
 /// The word for a smaller value of a figure: a latency is lower, work is less.
@@ -147,7 +147,7 @@ pub(crate) fn sureness(c: &Comparison) -> String {
 /// As [`sureness`], for the factor that [`multiple`] shows.
 pub(crate) fn shown(c: &Comparison) -> String {
     let is_less = c.ratio.value > 0.0 && c.ratio.value < LITTLE;
-    sureness(&if is_less { verdict::upright(c) } else { *c })
+    sureness(&if is_less { verdict::at_least_one(c) } else { *c })
 }
 
 /// For example ` at interval 10 us, threads 2`; may be empty.
@@ -196,8 +196,10 @@ fn in_words(study: &Study<'_>, asked: &Verdict, judgement: &Judgement) -> String
         Answer::Compared { comparison, .. } => comparison,
     };
     let (many, sure) = match tone(judgement) {
-        Tone::Better | Tone::Worse => (factor(study, asked, c.ratio.value), sureness(&verdict::upright(c))),
-        _ => (format!("{} times the {figure}", verdict::ratio(c.ratio.value)), sureness(c)),
+        Tone::Better | Tone::Worse => {
+            (factor(study, asked, c.ratio.value), sureness(&verdict::at_least_one(c)))
+        }
+        _ => (format!("{} times the {figure}", verdict::format_ratio(c.ratio.value)), sureness(c)),
     };
     let claim = format!("{ours} against {theirs}{place}: {many}");
     let mut text = match tone(judgement) {
@@ -242,7 +244,7 @@ fn two_modes(study: &Study<'_>, verdict: &Verdict, side: &str, modes: &TwoModes)
 pub(crate) fn expectation(verdict: &Verdict, c: &Comparison) -> Option<String> {
     let expected = verdict.expected?;
     let from = verdict.expected_from.as_deref().map(|from| format!(" ({from})")).unwrap_or_default();
-    let is_met = verdict::met(verdict, c)?;
+    let is_met = verdict::meets_expectation(verdict, c)?;
     let met = match (verdict.expected_kind, is_met) {
         (ExpectedKind::Bound, true) if c.ratio.contains(expected) => "met, within the interval",
         (ExpectedKind::Bound, true) => "met",
@@ -306,7 +308,7 @@ impl<'j> ToneRun<'j> {
     pub(crate) fn ratios(&self) -> String {
         let ratios = || self.judgements.iter().filter_map(|j| comparison(j)).map(|c| c.ratio.value);
         let (least, greatest) = (ratios().fold(f64::INFINITY, f64::min), ratios().fold(0.0, f64::max));
-        let said = verdict::ratio;
+        let said = verdict::format_ratio;
         match (said(least) == said(greatest), least > 0.0 && greatest < LITTLE) {
             (true, _) => multiple(least),
             (false, true) => format!("{} to {} times less", said(1.0 / greatest), said(1.0 / least)),
@@ -462,7 +464,7 @@ mod tests {
             variant: "gang".into(),
             against: "spread".into(),
             figure: "latency".into(),
-            per: per.then(|| "processors".to_owned()),
+            divisor: per.then(|| "processors".to_owned()),
             better,
             by: Some("interval_us".into()),
             words: "gangs against pinned threads".into(),

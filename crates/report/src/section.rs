@@ -134,7 +134,7 @@ fn doubts(study: &Study<'_>) -> Vec<String> {
     }
     figures.dedup();
     for figure in figures.into_iter().take(4) {
-        for doubt in noise::warnings(&study.runs, figure, &|run| study.circumstances(run)) {
+        for doubt in noise::study_warnings(&study.runs, figure, &|run| study.circumstances(run)) {
             let doubt = said::capital(&doubt);
             if !doubts.contains(&doubt) {
                 doubts.push(doubt);
@@ -143,7 +143,7 @@ fn doubts(study: &Study<'_>) -> Vec<String> {
     }
     let mut warned: Vec<(&str, usize)> = Vec::new();
     // load and steal are summed up above, over the whole study
-    let own = |run: &&RunLine| noise::of_run(run.host.foreign_load, run.host.steal);
+    let own = |run: &&RunLine| noise::run_warnings(run.host.foreign_load, run.host.steal);
     let others = study.runs.iter().flat_map(|run| {
         let summed = own(run);
         run.warnings.iter().filter(move |warning| !summed.contains(warning))

@@ -260,7 +260,7 @@ impl<'a> Study<'a> {
     pub(crate) fn rows(&'a self, chart: &Chart, without: Option<&str>) -> Vec<ChartRow<'a>> {
         let drawn = |run: &&&RunLine| {
             // a run that was not made has no parameters and cannot be filtered by them
-            run.has(&chart.only) || (run.outcome != Outcome::Measured && run.parameters.is_empty())
+            run.has_parameters(&chart.only) || (run.outcome != Outcome::Measured && run.parameters.is_empty())
         };
         let mut variants: Vec<&str> = chart.variants.iter().map(String::as_str).collect();
         if variants.is_empty() {

@@ -213,7 +213,7 @@ impl Cell<'_> {
             }
             (false, Tone::Better | Tone::Worse) => format!("{factor}{place} ({})", said::shown(most)),
             (false, _) => {
-                let ratio = unisono_measure::verdict::ratio(most.ratio.value);
+                let ratio = unisono_measure::verdict::format_ratio(most.ratio.value);
                 let figure = said::figure(study, verdict);
                 format!("{ratio} times the {figure}{place} ({})", said::sureness(most))
             }

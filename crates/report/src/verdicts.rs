@@ -81,7 +81,8 @@ pub(crate) fn summary(studies: &[Study<'_>], cut_off_line: Option<usize>) -> Rec
                     level: comparison.filter(|c| c.ratio.n > 1).map(|c| c.ratio.honest_level()),
                     pairs: comparison.map_or(0, |c| c.ratio.n),
                     expected: verdict.expected,
-                    expected_met: comparison.and_then(|c| unisono_measure::verdict::met(verdict, c)),
+                    expected_met: comparison
+                        .and_then(|c| unisono_measure::verdict::meets_expectation(verdict, c)),
                     answers: question(verdict),
                     words: said::sentence(study, verdict, judgement),
                 });

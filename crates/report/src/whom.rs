@@ -172,7 +172,7 @@ pub(crate) fn cell(judged: Option<JudgedPlace<'_>>) -> String {
     let Some(c) = comparison(judgement) else {
         return format!("{sign} <small>not measured</small>");
     };
-    let reach = format!("{} to {}", verdict::ratio(c.ratio.low), verdict::ratio(c.ratio.high));
+    let reach = format!("{} to {}", verdict::format_ratio(c.ratio.low), verdict::format_ratio(c.ratio.high));
     let modes = judgement.against_modes.or(judgement.variant_modes).is_some();
     let text = if tone == Tone::Undecided {
         // a number in bold would look like an answer

@@ -35,7 +35,7 @@ pub fn facts() -> HostFacts {
         virtualization: virtualization(&cpuinfo),
         root: unisono_linux::process::is_root(),
         foreign_load: None,
-        strangers: None,
+        foreign_load_during: None,
         steal: None,
     }
 }

@@ -12,11 +12,11 @@
 
 use crate::driver::{Context, NoResult};
 use crate::file::StudyFile;
+use crate::foreign_load::ForeignLoadWatch;
 use crate::host::LoadWatch;
 use crate::plan::{PlannedRun, RunPlan};
 use crate::profile::Profile;
 use crate::record_file::{RecordError, RecordFile};
-use crate::strangers::StrangersWatch;
 use crate::time_table::TimeTable;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -194,7 +194,7 @@ impl Runner<'_> {
     /// Executes a run and records it. Returns why it is no data, if it was disturbed.
     fn attempt(&mut self, file: &StudyFile, planned: &PlannedRun) -> Result<Option<String>, RecordError> {
         let timed = !file.driver.is_simulated;
-        let strangers = (timed && self.profile != Profile::Smoke).then(StrangersWatch::begin);
+        let foreign_load_during = (timed && self.profile != Profile::Smoke).then(ForeignLoadWatch::start);
         let foreign_load = if timed { self.load.before_run() } else { None };
         let mut line = self.line(file, planned);
         let clock = Instant::now();
@@ -203,17 +203,18 @@ impl Runner<'_> {
         let during = if timed { self.load.during_run() } else { None };
         let share = |ticks: u64| during.map(|during| ticks as f64 / during.all() as f64);
         let steal = share(during.and_then(|during| during.steal).unwrap_or(0));
-        let strangers = strangers.and_then(|watch| share(watch.ticks()));
+        let foreign_load_during = foreign_load_during.and_then(|watch| share(watch.used_ticks()));
         // a smoke run shows that the study works, even on a busy machine
-        let disturbance = noise::disturbance(strangers, steal).filter(|_| self.profile != Profile::Smoke);
-        line.host = HostFacts { foreign_load, strangers, steal, ..self.host.clone() };
+        let disturbance =
+            noise::disturbance(foreign_load_during, steal).filter(|_| self.profile != Profile::Smoke);
+        line.host = HostFacts { foreign_load, foreign_load_during, steal, ..self.host.clone() };
         let names = || planned.driver.recorded_as(&planned.variant);
         match result {
             Ok(measured) => {
                 let chosen = planned.driver.chosen(self.context);
                 line.parameters.extend(chosen.map(|(name, value)| (name.to_owned(), value)));
                 line.warnings = measured.warnings;
-                line.warnings.extend(noise::of_run(foreign_load, steal));
+                line.warnings.extend(noise::run_warnings(foreign_load, steal));
                 if self.profile == Profile::Smoke {
                     line.warnings.push(SMOKE_WARNING.to_owned());
                 }
@@ -222,7 +223,7 @@ impl Runner<'_> {
                 }
                 if measured.parts.is_empty() && measured.missing.is_empty() {
                     line.figures = measured.figures;
-                    let taken = strangers.unwrap_or(0.0) + steal.unwrap_or(0.0);
+                    let taken = foreign_load_during.unwrap_or(0.0) + steal.unwrap_or(0.0);
                     line.figures.extend(obtained(&line.figures, taken, line.host.cpus));
                     self.keep(line)?;
                     return Ok(disturbance);

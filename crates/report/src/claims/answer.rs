@@ -64,7 +64,7 @@ impl PaperClaim {
         match (self.near, self.least, self.most) {
             (Some(near), ..) => {
                 let is_near = if is_ratio {
-                    verdict::is_same(found, near)
+                    verdict::is_as_expected(found, near)
                 } else {
                     found.contains(near) || (found.value / near).ln().abs() <= VALUE_TOLERANCE
                 };
@@ -146,8 +146,9 @@ impl PaperClaim {
 
     /// A figure, or the quotient of two figures, over all runs.
     fn value(&self, study: &Study<'_>, variant: &str, only: &Place) -> Result<FoundFigure, String> {
-        let is_asked =
-            |run: &&&RunLine| run.variant == variant && run.outcome == Outcome::Measured && run.has(only);
+        let is_asked = |run: &&&RunLine| {
+            run.variant == variant && run.outcome == Outcome::Measured && run.has_parameters(only)
+        };
         let value = |run: &RunLine| {
             let value = run.value(&self.figure)?;
             let value = match &self.of_figure {
@@ -195,7 +196,7 @@ fn distance(of_paper: f64) -> String {
     }
     format!(
         "{} times {} than in the paper",
-        verdict::ratio(factor),
+        verdict::format_ratio(factor),
         if word == "more" { "as much" } else { "less" }
     )
     .replace("as much than", "as much as")

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use unisono_measure::paired::Comparison;
 use unisono_measure::quantile;
 use unisono_measure::record::{Better, RunLine, Verdict};
-use unisono_measure::verdict::ratio;
+use unisono_measure::verdict::format_ratio;
 
 pub(crate) const TOPIC: &str = "middleware";
 
@@ -181,7 +181,7 @@ fn headline(studies: &[Study<'_>]) -> String {
         return "Not answered: these records compare no application over both.".to_owned();
     };
     if most / least < 1.005 {
-        let (what, times) = (lower(most_of.measure), ratio(most));
+        let (what, times) = (lower(most_of.measure), format_ratio(most));
         return format!(
             "The event channel takes {times} times as long as sockets for {what}; TAO in the paper {} times. It is worth \
              that for deadlines, shares and subscriptions, not for speed.",
@@ -191,8 +191,8 @@ fn headline(studies: &[Study<'_>]) -> String {
     format!(
         "The event channel takes {} to {} times as long as sockets, the most for {}; TAO in the paper 0.95 to 5 times. It \
          is worth that for deadlines, shares and subscriptions, not for speed.",
-        ratio(least),
-        ratio(most),
+        format_ratio(least),
+        format_ratio(most),
         lower(most_of.measure)
     )
 }
@@ -210,7 +210,7 @@ fn overheads(studies: &[Study<'_>]) -> Vec<String> {
         Some(format!(
             "{}: {} times as long ({}); the paper {}.",
             said::capital(&lower(line.measure)),
-            ratio(found.ratio.value),
+            format_ratio(found.ratio.value),
             said::sureness(found),
             line.paper.2
         ))

@@ -113,7 +113,7 @@ fn latencies(measured: &[Measurement]) -> Result<RunResult, NoResult> {
     };
     let mut result = RunResult {
         figures: vec![
-            Figure::median("latency_ms", "ms", distribution),
+            Figure::from_distribution("latency_ms", "ms", distribution),
             Figure::new("latency_p99_ms", distribution.p99, "ms"),
             Figure::new("served", served as f64, "1"),
             Figure::new("unfinished", unfinished as f64, "1"),

@@ -89,7 +89,7 @@ fn result(got: &[Got; 3]) -> RunResult {
             figures.push(Figure::new(format!("{name}_late_percent"), late, "%"));
         }
         let Some(took) = got.took_ms else { continue };
-        figures.push(Figure::median(format!("{name}_ms"), "ms", took));
+        figures.push(Figure::from_distribution(format!("{name}_ms"), "ms", took));
         figures.push(Figure::new(format!("{name}_p99_ms"), took.p99, "ms"));
     }
     RunResult { figures, ..RunResult::default() }

@@ -13,7 +13,7 @@ pub(super) fn of_program(prefix: &str, m: &Measurement) -> Vec<Figure> {
         Figure::new(name("cpu_share"), m.cpu_share(), "1"),
     ];
     if d.n > 0 {
-        figures.push(Figure::median(name("ns_per_barrier"), "ns", d.distribution()));
+        figures.push(Figure::from_distribution(name("ns_per_barrier"), "ns", d.distribution()));
         figures.push(Figure::new(name("mean_ns_per_barrier"), d.mean, "ns"));
         figures.push(Figure::new(name("longest_barrier_us"), d.max / 1e3, "us"));
     }

@@ -314,7 +314,7 @@ fn figures(m: &Measured) -> Vec<Figure> {
         max: m.max_ns,
     };
     let mut figures =
-        vec![Figure::median("step_ns", "ns", step), Figure::new("worst_step_ns", m.max_ns, "ns")];
+        vec![Figure::from_distribution("step_ns", "ns", step), Figure::new("worst_step_ns", m.max_ns, "ns")];
     if m.bytes > 0 {
         figures.push(Figure::new("mb_per_s", m.median_mb_s, "MB/s"));
     }

@@ -136,7 +136,7 @@ fn of_streams(measured: &[Measurement]) -> Result<RunResult, NoResult> {
     };
     let mut result = RunResult {
         figures: vec![
-            Figure::median("latency_ms", "ms", distribution),
+            Figure::from_distribution("latency_ms", "ms", distribution),
             Figure::new("latency_max_ms", distribution.max, "ms"),
             Figure::new("latency_spread_ms", distribution.max - distribution.min, "ms"),
             Figure::new("updates", updates as f64, "1"),

@@ -211,7 +211,7 @@ fn fit(context: Context, apps: &mut [App]) -> Result<(), NoResult> {
     let limits = limits.map_err(|error| NoResult::Skipped(format!("cannot read the processors: {error}")))?;
     let allowed = context.cpus.iter().copied().collect();
     let threads = unisono_fit::effective(&limits).processors;
-    let parts = unisono_fit::parts(&Topology::read(), &allowed, threads, apps.len());
+    let parts = unisono_fit::partition(&Topology::read(), &allowed, threads, apps.len());
     for (app, part) in apps.iter_mut().zip(parts) {
         app.options.threads = part.threads;
         app.options.pin = Pin::List(part.cpus.iter().collect());

@@ -258,7 +258,8 @@ impl StudyFile {
         let names: Vec<&str> = recorded.iter().map(String::as_str).collect();
         let asked = self.verdicts.iter().flat_map(|v| [&v.variant, &v.against]);
         let drawn = self.charts.iter().flat_map(|c| &c.variants);
-        let limited = self.budgets.iter().flat_map(|b| [Some(&b.variant), b.of.as_ref(), b.over.as_ref()]);
+        let limited =
+            self.budgets.iter().flat_map(|b| [Some(&b.variant), b.divisor.as_ref(), b.subtrahend.as_ref()]);
         let limited = limited.flatten();
         for name in asked.chain(drawn).chain(limited) {
             if !names.contains(&name.as_str()) {

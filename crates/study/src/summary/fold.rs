@@ -7,7 +7,9 @@
 use std::collections::VecDeque;
 use std::fmt::Write;
 use unisono_measure::record::{Better, RunLine, StudyLine, Verdict};
-use unisono_measure::verdict::{Answer, Judgement, confidence, factor, finding_in_words, judge, shown};
+use unisono_measure::verdict::{
+    Answer, Judgement, confidence, factor_in_words, finding_in_words, for_display, judge,
+};
 
 /// The least number of comparisons of one variant in one situation that are folded.
 const MANY: usize = 3;
@@ -16,7 +18,7 @@ type Judged<'a> = (&'a Verdict, Judgement);
 
 /// The lines in the study's order; a folded line has the place of its first verdict.
 pub(super) fn lines(study: &StudyLine, runs: &[&RunLine]) -> Vec<String> {
-    let asked = study.verdicts.iter().filter(|v| runs.iter().any(|r| r.has(&v.only)));
+    let asked = study.verdicts.iter().filter(|v| runs.iter().any(|r| r.has_parameters(&v.only)));
     let mut rest: VecDeque<Judged<'_>> =
         asked.flat_map(|v| judge(v, runs).into_iter().map(move |judgement| (v, judgement))).collect();
     let mut lines = Vec::new();
@@ -74,8 +76,8 @@ fn folded(study: &StudyLine, group: &[Judged<'_>]) -> String {
             label(against),
             if ahead == 0 { "next best" } else { "best" },
             finding_in_words(*finding),
-            factor(comparison, *finding),
-            confidence(&shown(comparison, *finding)),
+            factor_in_words(comparison, *finding),
+            confidence(&for_display(comparison, *finding)),
         ),
     };
     if let Some(modes) = first.variant_modes {

@@ -33,7 +33,8 @@ pub fn text(lines: &[Line]) -> String {
 fn of_study(study: &StudyLine, runs: &[&RunLine]) -> String {
     let mut out = format!("\n{}\n  {}\n", study.title, study.question);
     // the first chart that has runs, because a smoke run has few of the parameters
-    let has_runs = |c: &&Chart| runs.iter().any(|r| r.outcome == Outcome::Measured && r.has(&c.only));
+    let has_runs =
+        |c: &&Chart| runs.iter().any(|r| r.outcome == Outcome::Measured && r.has_parameters(&c.only));
     let chart = study.charts.iter().find(has_runs).or(study.charts.first());
     let figure = chart.and_then(|c| c.y.first()).map_or("barriers_per_s", String::as_str);
     out.push_str(&table(study, figure, runs));
@@ -43,7 +44,7 @@ fn of_study(study: &StudyLine, runs: &[&RunLine]) -> String {
     }
     let differs = varying(runs);
     let place = |run: &RunLine| circumstances(study, &differs, run);
-    for warning in noise::warnings(runs, figure, &place) {
+    for warning in noise::study_warnings(runs, figure, &place) {
         let _infallible = writeln!(out, "  ! {warning}");
     }
     out

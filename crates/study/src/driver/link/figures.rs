@@ -94,7 +94,7 @@ fn messages(result: &mut RunResult, source: &TrafficSource, sent: SentBy, receiv
         result.figures.push(Figure::new(format!("{class}_missed_percent"), missed, "%"));
     }
     if let Some(delay) = received.delay_us {
-        result.figures.push(Figure::median(format!("{class}_delay_us"), "us", delay));
+        result.figures.push(Figure::from_distribution(format!("{class}_delay_us"), "us", delay));
         result.figures.push(Figure::new(format!("{class}_delay_p99_us"), delay.p99, "us"));
     }
     if (received.messages as f64) < MOSTLY * sent.messages as f64 {

@@ -71,7 +71,7 @@ pub(super) fn measure(
     let Some(delay) = delays.distribution(1e3) else {
         return Err(NoResult::Failed(format!("of {sent} messages none arrived")));
     };
-    result.figures.push(Figure::median("delay_us", "us", delay));
+    result.figures.push(Figure::from_distribution("delay_us", "us", delay));
     result.figures.push(Figure::new("delay_p99_us", delay.p99, "us"));
     if lost > 0 {
         result.warnings.push(format!("{lost} of {sent} messages did not arrive"));

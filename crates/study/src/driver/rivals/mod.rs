@@ -364,7 +364,7 @@ fn delays(stream: &RivalStream) -> Vec<Figure> {
     let mut histogram = Histogram::new();
     stream.delays_ns.iter().for_each(|delay| histogram.record_nanos(*delay));
     let us: Vec<f64> = stream.delays_ns.iter().map(|delay| *delay as f64 / 1e3).collect();
-    let median = histogram.distribution(1e3).map(|all| Figure::median("one_way_us", "us", all));
+    let median = histogram.distribution(1e3).map(|all| Figure::from_distribution("one_way_us", "us", all));
     let tail = |name: &str, part| quantile::quantile(&us, part).map(|value| Figure::new(name, value, "us"));
     [median, tail("one_way_p99_us", 0.99), tail("one_way_p999_us", 0.999)].into_iter().flatten().collect()
 }

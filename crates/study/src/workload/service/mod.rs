@@ -256,7 +256,7 @@ impl ServiceScene {
 
 /// A figure with its distribution; `None` if no value was counted.
 fn distributed(name: &str, distribution: Option<Distribution>, unit: &str) -> Option<Figure> {
-    distribution.map(|distribution| Figure::median(name, unit, distribution))
+    distribution.map(|distribution| Figure::from_distribution(name, unit, distribution))
 }
 
 #[cfg(test)]

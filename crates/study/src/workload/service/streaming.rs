@@ -176,9 +176,9 @@ fn figures(scene: &ServiceScene, seen: &[Viewing]) -> Vec<Figure> {
     ];
     figures.extend(distributed("round_ms", delivery.distribution(1e6), "ms"));
     figures.extend(distributed("frame_ms", arrivals.distribution(1e6), "ms"));
-    let in_time = percent(arrivals.up_to(scene.round.into()), frames);
+    let in_time = percent(arrivals.count_up_to(scene.round.into()), frames);
     let bins = bins(&arrivals).map(|(after_ms, count)| (after_ms, percent(count, frames))).collect();
-    figures.push(Figure::new("arrivals_percent", in_time, "%").along("after_ms", bins));
+    figures.push(Figure::new("arrivals_percent", in_time, "%").with_curve("after_ms", bins));
     figures
 }
 
@@ -190,7 +190,7 @@ fn bins(arrivals: &Histogram) -> impl Iterator<Item = (f64, u64)> {
     (0..=BINS).map(move |bin| {
         let end_ms = 10_f64.powf(f64::from(bin) / 10.0);
         let end = Duration::from_secs_f64(end_ms / 1e3);
-        let by_then = if bin < BINS { arrivals.up_to(end) } else { arrivals.len() };
+        let by_then = if bin < BINS { arrivals.count_up_to(end) } else { arrivals.len() };
         let count = by_then - before;
         before = by_then;
         (end_ms, count)
