@@ -3,7 +3,7 @@
 //!
 //! A program counts processors when it starts. Most runtimes count the processors of the affinity, some those
 //! of the machine; few see the quota of a control group. With a quota of one processor, a team of eight
-//! threads spends its time waiting for threads that the kernel stopped. [`decide`](fn decide) answers with
+//! threads spends its time waiting for threads that the kernel stopped. [`decide`](fn@decide) answers with
 //! environment variables, because they reach a program without changing it:
 //!
 //! ```text
@@ -11,7 +11,7 @@
 //!   the program's file (Go, Java, libraries) -------+--> decide --> settings, each with its reason
 //!   the user's variables ---------------------------+               remarks: what was left alone
 //! ```
-//! Read [`effective`](mod effective) first, then [`decide`](mod decide). Both are pure. [`program`] reads a
+//! Read [`effective`](mod@effective) first, then [`decide`](mod decide). Both are pure. [`program`] reads a
 //! program's file, and [`fit_host`] asks [`unisono_linux::quota`] for the limits of this host.
 //!
 //! Cost: microseconds, and a pass over the program's bytes. When not to use it: a program that asks for eight

@@ -46,7 +46,7 @@ impl<'a> BudgetRow<'a> {
         });
         let why = || {
             let variants = [Some(&budget.variant), budget.divisor.as_ref(), budget.subtrahend.as_ref()];
-            let why = variants.into_iter().flatten().find_map(|variant| study.why_never(variant));
+            let why = variants.into_iter().flatten().find_map(|variant| study.never_measured_reason(variant));
             why.unwrap_or_else(|| "not measured".to_owned())
         };
         Self { label: &budget.label, wanted: wanted(budget, says), measured: kept.ok_or_else(why) }

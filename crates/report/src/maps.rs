@@ -1,7 +1,7 @@
 //! Puts a map of ratios into a sentence: where there is a gain, where a loss, and how large.
 
-use crate::answered::AnsweredTopic;
 use crate::study::Study;
+use crate::topic_answer::TopicAnswer;
 use std::collections::BTreeMap;
 use unisono_linux::counted::counted;
 use unisono_measure::quantile;
@@ -12,13 +12,13 @@ use unisono_measure::verdict;
 const EVEN: f64 = 0.05;
 
 /// The answer of the first map that has runs.
-pub(crate) fn answer(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
+pub(crate) fn topic_answer(studies: &[Study<'_>]) -> Option<TopicAnswer> {
     let words = studies.iter().find_map(|study| {
         let chart = study.head.charts.iter().find(|chart| chart.kind == ChartKind::Map)?;
         of_study(study, chart.y.first()?)
     })?;
     // the study's section starts with the map itself; two bars would show less than the sentence
-    Some(AnsweredTopic::new(words, None))
+    Some(TopicAnswer::new(words, None))
 }
 
 fn of_study(study: &Study<'_>, figure: &str) -> Option<String> {
@@ -70,7 +70,7 @@ mod tests {
             let lines: Vec<Line> = std::iter::once(Line::Study(Box::new(head.clone())))
                 .chain(gains.iter().copied().map(run))
                 .collect();
-            answer(&studies(&lines)).map(|said| said.words.replace('\u{a0}', " "))
+            topic_answer(&studies(&lines)).map(|said| said.words.replace('\u{a0}', " "))
         };
         assert_eq!(
             said(&[(64, 4.0), (128, 1.01), (256, 0.5), (512, 8.0)]).as_deref(),

@@ -63,7 +63,8 @@ mod tests {
             points.iter().map(|point| (point.x, point.runs.as_slice())).collect();
         assert_eq!(points, [(0.0, &[0.0; 3][..]), (2.0, &[10.0, 10.0, 16.0])]);
         assert!(curve(&rows[0], "after_ms", "received_mb").is_empty(), "another axis");
-        let page = crate::figure::figure(&studies[0], &chart, 0, crate::figure::FigurePlace::Seen);
+        let page =
+            crate::chart_figure::html(&studies[0], &chart, 0, crate::chart_figure::ChartVisibility::Open);
         assert_eq!(page.matches("</td></tr>").count(), 2, "a row of numbers for each point: {page}");
     }
 }

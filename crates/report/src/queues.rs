@@ -4,14 +4,14 @@
 //! Uses the studies of topic `queue`.
 
 use crate::number;
-use crate::sentences::{Middle, TopicFigures, TopicQuestion, list};
+use crate::sentences::{Average, TopicFigures, TopicQuestion, list};
 
 /// More missed messages than this spoil a stream.
 const SPOILT_PERCENT: f64 = 5.0;
 
 pub(crate) const QUESTION: TopicQuestion = TopicQuestion {
     topic: "queue",
-    middle: Middle::Median,
+    average: Average::Median,
     places: &[
         ("kernel", "the kernel (HTB)"),
         ("tun", "the interposed place over TUN"),
@@ -19,7 +19,7 @@ pub(crate) const QUESTION: TopicQuestion = TopicQuestion {
         ("middleware", "the middleware"),
     ],
     sentences: include_str!("../templates/queue.txt"),
-    worked: |figures, _| headline(figures),
+    computed: |figures, _| headline(figures),
 };
 
 fn headline(figures: TopicFigures<'_>) -> Option<String> {

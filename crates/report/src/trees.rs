@@ -4,7 +4,7 @@
 //! Uses the simulated studies of topic `tree`.
 
 use crate::number;
-use crate::sentences::{Middle, TopicFigures, TopicQuestion};
+use crate::sentences::{Average, TopicFigures, TopicQuestion};
 
 /// A barrier that is faster by this factor is worth registers in switches.
 const WORTH_IT: f64 = 1.5;
@@ -14,10 +14,10 @@ const WORTH_SAYING: f64 = 5.0;
 
 pub(crate) const QUESTION: TopicQuestion = TopicQuestion {
     topic: "tree",
-    middle: Middle::Mean,
+    average: Average::Mean,
     places: &[],
     sentences: include_str!("../templates/tree.txt"),
-    worked: |figures, what| if what == "roots" { rooted(figures) } else { headline(figures) },
+    computed: |figures, what| if what == "roots" { rooted(figures) } else { headline(figures) },
 };
 
 fn headline(figures: TopicFigures<'_>) -> Option<String> {

@@ -41,7 +41,7 @@ impl ViewPort {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Anchor {
     Start,
-    Middle,
+    Average,
     End,
 }
 
@@ -49,7 +49,7 @@ impl Anchor {
     fn attribute(self) -> &'static str {
         match self {
             Anchor::Start => "",
-            Anchor::Middle => r#" text-anchor="middle""#,
+            Anchor::Average => r#" text-anchor="middle""#,
             Anchor::End => r#" text-anchor="end""#,
         }
     }
