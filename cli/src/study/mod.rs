@@ -23,7 +23,7 @@ use unisono_study::peer::{self, Bench, PeerBuilds};
 use unisono_study::plan::{RunPlan, plan};
 use unisono_study::profile::Profile;
 use unisono_study::record_file::{RecordError, RecordFile};
-use unisono_study::runner::{self, Ran};
+use unisono_study::runner::{self, StudyOutcome};
 use unisono_study::{host, library, summary};
 
 /// A preparation that takes longer than this is announced.
@@ -163,7 +163,7 @@ fn studies(args: &Args) -> anyhow::Result<Vec<StudyFile>> {
 }
 
 fn show(id: &str) -> anyhow::Result<ExitCode> {
-    let Some(text) = library::text(id) else {
+    let Some(text) = library::study_text(id) else {
         return Err(
             Failure::Usage(format!("there is no study {id:?}; `unisono study --list` shows all")).into()
         );
@@ -261,7 +261,8 @@ fn measure(args: &Args, profile: Profile, planned: &[(StudyFile, RunPlan)]) -> a
 
 /// Enters a user namespace, in which an ordinary user can create networks. Returns the reason if that fails.
 fn own_networks(planned: &[(StudyFile, RunPlan)]) -> Option<String> {
-    let wanted = planned.iter().flat_map(|(_, plan)| &plan.runs).any(|run| run.driver.makes_networks());
+    let wanted =
+        planned.iter().flat_map(|(_, plan)| &plan.runs).any(|run| run.driver.needs_network_namespaces());
     if !wanted || is_root() {
         return None;
     }
@@ -271,7 +272,7 @@ fn own_networks(planned: &[(StudyFile, RunPlan)]) -> Option<String> {
     ))
 }
 
-fn conclude(args: &Args, profile: Profile, ran: &Ran, out: &Path) -> anyhow::Result<ExitCode> {
+fn conclude(args: &Args, profile: Profile, ran: &StudyOutcome, out: &Path) -> anyhow::Result<ExitCode> {
     let mut to: Box<dyn Write> =
         if args.json { Box::new(std::io::stderr()) } else { Box::new(std::io::stdout()) };
     if args.tables {
@@ -325,7 +326,7 @@ fn conclude(args: &Args, profile: Profile, ran: &Ran, out: &Path) -> anyhow::Res
 
 /// The figures and verdicts of every study, and the lessons of middleware studies.
 pub(crate) fn tables(lines: &[Line]) -> String {
-    let mut text = summary::text(lines);
+    let mut text = summary::summary_text(lines);
     for lesson in unisono_report::lessons(lines) {
         let found = if lesson.found.is_empty() { " not answered by these runs" } else { "" };
         text += &format!("\n{}:{found}\n", lesson.name);

@@ -60,7 +60,7 @@ fn style() -> ProgressStyle {
 }
 
 impl Observer for Progress {
-    fn begins(&mut self, file: &StudyFile, run: &PlannedRun, left: Duration) {
+    fn run_begins(&mut self, file: &StudyFile, run: &PlannedRun, left: Duration) {
         let left = time(left);
         let here = format!("{}: {} (repetition {})", file.id, run.variant, run.repetition + 1);
         self.bar.set_message(format!("{left} left  {here}"));
@@ -77,13 +77,13 @@ impl Observer for Progress {
         self.begun += 1;
     }
 
-    fn repeats(&mut self, file: &StudyFile, run: &PlannedRun, why: &str) {
+    fn run_repeats(&mut self, file: &StudyFile, run: &PlannedRun, why: &str) {
         if self.is_terminal {
             self.bar.set_message(format!("again  {}: {} ({why})", file.id, run.variant));
         }
     }
 
-    fn recorded(&mut self, _: &Line, json: &str) {
+    fn line_recorded(&mut self, _: &Line, json: &str) {
         if self.json {
             let mut out = std::io::stdout().lock();
             // measuring continues after the reader has gone, because the records are kept in the file

@@ -43,10 +43,10 @@ pub struct RunPlan {
 /// parsed.
 pub fn plan(file: &StudyFile, profile: Profile, seed: u64) -> Result<RunPlan, String> {
     let mut random = Pcg64Mcg::seed_from_u64(seed ^ hash(&file.id));
-    let seconds = *file.seconds.of(profile);
+    let seconds = *file.seconds.value_for(profile);
     let points = points(file, profile);
     let mut runs = Vec::new();
-    for repetition in 0..*file.repetitions.of(profile) {
+    for repetition in 0..*file.repetitions.value_for(profile) {
         let mut order: Vec<&Settings> = points.iter().collect();
         order.shuffle(&mut random);
         for point in order {
@@ -81,7 +81,7 @@ pub fn plan(file: &StudyFile, profile: Profile, seed: u64) -> Result<RunPlan, St
 }
 
 fn estimate(file: &StudyFile, driver: &dyn Driver, seconds: f64) -> Duration {
-    let around = driver.around(seconds);
+    let around = driver.estimated_overhead(seconds);
     if file.driver.is_simulated {
         return around;
     }
@@ -95,7 +95,7 @@ fn points(file: &StudyFile, profile: Profile) -> Vec<Settings> {
         points = points
             .iter()
             .flat_map(|point| {
-                sweep.values.of(profile).iter().map(|value| {
+                sweep.values.value_for(profile).iter().map(|value| {
                     let mut point = point.clone();
                     point.insert(sweep.parameter.clone(), value.clone());
                     point

@@ -14,7 +14,7 @@ use serde_json::Value;
 use std::time::Duration;
 use unisono_measure::record::{Distribution, Figure};
 
-pub const BURST: DriverKind = DriverKind::of::<BurstDriver>("burst");
+pub const BURST: DriverKind = DriverKind::new::<BurstDriver>("burst");
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -34,8 +34,8 @@ pub struct BurstDriver {
 }
 
 impl Driver for BurstDriver {
-    fn around(&self, _: f64) -> Duration {
-        self.regime.around()
+    fn estimated_overhead(&self, _: f64) -> Duration {
+        self.regime.estimated_overhead()
     }
 
     fn run(&self, context: Context, seconds: f64, seed: u64) -> Result<RunResult, NoResult> {
@@ -67,7 +67,7 @@ impl Driver for BurstDriver {
         Ok(result)
     }
 
-    fn chosen(&self, context: Context) -> Option<(&'static str, Value)> {
+    fn chosen_parameter(&self, context: Context) -> Option<(&'static str, Value)> {
         launch::chosen_threads(self.threads, context)
     }
 }

@@ -4,7 +4,7 @@ use crate::workload::Measurement;
 use unisono_measure::record::Figure;
 
 /// The figures of one program. `prefix` is empty, or for example `app1_`.
-pub(super) fn of_program(prefix: &str, m: &Measurement) -> Vec<Figure> {
+pub(super) fn program_figures(prefix: &str, m: &Measurement) -> Vec<Figure> {
     let d = &m.ns_per_barrier;
     let name = |name: &str| format!("{prefix}{name}");
     let mut figures = vec![

@@ -68,7 +68,7 @@ pub struct RegimeSettings {
 
 impl RegimeSettings {
     /// The estimated time in addition to the measured seconds.
-    pub fn around(&self) -> Duration {
+    pub fn estimated_overhead(&self) -> Duration {
         let around = match self.regime {
             SharingRegime::Gang => GANG_LEAD + Duration::from_millis(20),
             SharingRegime::Batch => (WARM_UP + Duration::from_millis(15)) * 2,

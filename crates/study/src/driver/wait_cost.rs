@@ -10,7 +10,7 @@ use unisono_measure::record::Figure;
 
 const WARM_UP: Duration = Duration::from_millis(15);
 
-pub const WAIT_COST: DriverKind = DriverKind::of::<WaitCostDriver>("wait-cost");
+pub const WAIT_COST: DriverKind = DriverKind::new::<WaitCostDriver>("wait-cost");
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -34,7 +34,7 @@ pub enum HandOffPlacement {
 }
 
 impl Driver for WaitCostDriver {
-    fn around(&self, _: f64) -> Duration {
+    fn estimated_overhead(&self, _: f64) -> Duration {
         Duration::from_millis(25)
     }
 

@@ -5,7 +5,7 @@ use crate::workload::traffic::{SentBy, SourceReceived, TrafficSource};
 use unisono_measure::record::Figure;
 
 /// If a smaller share of a source's messages arrived, its delays are not reported.
-const MOSTLY: f64 = 0.5;
+const MIN_ARRIVED_SHARE: f64 = 0.5;
 
 pub(super) fn result(
     weights: &[u32],
@@ -97,7 +97,7 @@ fn messages(result: &mut RunResult, source: &TrafficSource, sent: SentBy, receiv
         result.figures.push(Figure::from_distribution(format!("{class}_delay_us"), "us", delay));
         result.figures.push(Figure::new(format!("{class}_delay_p99_us"), delay.p99, "us"));
     }
-    if (received.messages as f64) < MOSTLY * sent.messages as f64 {
+    if (received.messages as f64) < MIN_ARRIVED_SHARE * sent.messages as f64 {
         let text = format!("of {} messages of class {class} {} arrived", sent.messages, received.messages);
         result.warnings.push(text);
     }

@@ -172,7 +172,7 @@ fn serve(
         latency_us: quantile::distribution(&latencies),
         requests: Some(updates),
         unfinished: arrivals.map(|arrivals| arrivals.len() as u64 - updates),
-        ..together(&meters, measured).over(origin, clock::now())
+        ..together(&meters, measured).with_interval(origin, clock::now())
     };
     Ok(place.label(barrier, measured))
 }

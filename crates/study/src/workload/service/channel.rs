@@ -2,7 +2,7 @@
 
 use super::{Conversation, NextMessage, ServiceCarrier, ServiceEnd, ServiceScene};
 use crate::workload::Error;
-use crate::workload::patience::patiently;
+use crate::workload::retry::retry;
 use std::io;
 use std::time::Duration;
 use unisono_broker::{
@@ -31,8 +31,8 @@ pub(super) fn channel(
     number: u16,
 ) -> Result<Box<dyn Conversation>, Error> {
     let failed = |error: unisono_broker::Error| Error::Exchange(error.to_string());
-    let until = Nanos::from(scene.patience).after(clock::now());
-    let mut client = patiently(scene.patience, || Client::at(address)).map_err(failed)?;
+    let until = Nanos::from(scene.timeout).after(clock::now());
+    let mut client = retry(scene.timeout, || Client::at(address)).map_err(failed)?;
     client.set_wait(scene.wait);
     let (own, other) = match end {
         ServiceEnd::Server => ("server", "client"),

@@ -2,7 +2,7 @@
 
 use super::{Scene, TrafficSource};
 use crate::workload::Error;
-use crate::workload::patience::patiently;
+use crate::workload::retry::retry;
 use crate::workload::stamp::{STAMP, stamp};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -78,7 +78,7 @@ fn bulk(scene: &Scene, source: &TrafficSource) -> Result<(), Error> {
 fn bulk_by_socket(scene: &Scene, source: &TrafficSource) -> Result<(), Error> {
     let to = source.receiver(scene);
     let congestion = scene.congestion.as_deref();
-    let mut stream = patiently(CONNECT_TIMEOUT, || connect(to, congestion))
+    let mut stream = retry(CONNECT_TIMEOUT, || connect(to, congestion))
         .map_err(|error| failed("connect", source, error))?;
     let chunk = vec![0; CHUNK];
     while clock::now() < scene.until {
@@ -106,7 +106,7 @@ fn channel(
     destination: &Destination,
 ) -> Result<(Client, PathHandle), Error> {
     let path = scene.broker.as_deref().unwrap_or(std::path::Path::new("broker"));
-    let mut client = patiently(CONNECT_TIMEOUT, || Client::connect_unix(path))
+    let mut client = retry(CONNECT_TIMEOUT, || Client::connect_unix(path))
         .map_err(|error| failed("broker", source, error))?;
     let channel =
         client.open(&source.class, destination.clone()).map_err(|error| failed("broker", source, error))?;
@@ -118,7 +118,7 @@ fn bulk_by_broker(scene: &Scene, source: &TrafficSource) -> Result<(), Error> {
         Destination { congestion: scene.congestion.clone(), ..Destination::tcp(source.receiver(scene)) };
     // the broker connects at once, so the receiver must be there before
     drop(
-        patiently(CONNECT_TIMEOUT, || TcpStream::connect(source.receiver(scene)))
+        retry(CONNECT_TIMEOUT, || TcpStream::connect(source.receiver(scene)))
             .map_err(|error| failed("connect", source, error))?,
     );
     let (mut client, channel) = channel(scene, source, &destination)?;
