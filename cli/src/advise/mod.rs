@@ -96,12 +96,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return process::run(pid, args.time.unwrap_or(Duration::from_secs(5)), args.json);
     }
     // a program that cannot be started is refused before any program runs
-    let files = fit::programs(&args.command, "advise")?;
+    let files = fit::parse_programs(&args.command, "advise")?;
     let programs = Programs {
         commands: files.iter().map(|(command, _)| command.clone()).collect(),
         unisono: std::env::current_exe()?,
         root: own::is_root(),
-        parts: parts(files.len())?,
+        parts: processor_parts(files.len())?,
     };
     // an existing directory is refused before the programs run in vain
     let mut records =
@@ -111,7 +111,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         })?;
     let host = FitHost::read()?;
     let count = files.len();
-    let plan = FitPlan::from_programs(&host.fit(files, fit::user));
+    let plan = FitPlan::from_programs(&host.fit(files, fit::environment_value));
     let circumstances = |trials: &TrialRuns| Circumstances {
         programs: count,
         processors: host.effective.processors,
@@ -148,7 +148,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Processors for each program alone, if there are enough of them.
-fn parts(programs: usize) -> anyhow::Result<Vec<CpuSet>> {
+fn processor_parts(programs: usize) -> anyhow::Result<Vec<CpuSet>> {
     let limits = quota::limits()?;
     if !(2..=limits.affinity.len()).contains(&programs) {
         return Ok(Vec::new());
