@@ -19,7 +19,7 @@ use unisono_linux::user_namespace;
 use unisono_measure::record::{Line, Outcome};
 use unisono_study::driver::Context;
 use unisono_study::file::StudyFile;
-use unisono_study::peer::{self, Bench, PeerBuilds};
+use unisono_study::peer::{self, PeerBench, PeerBuilds};
 use unisono_study::plan::{RunPlan, plan};
 use unisono_study::profile::Profile;
 use unisono_study::record_file::{RecordError, RecordFile};
@@ -231,7 +231,7 @@ fn measure(args: &Args, profile: Profile, planned: &[(StudyFile, RunPlan)]) -> a
         .collect();
     let preparing = Instant::now();
     let builds = if profile == Profile::Smoke { PeerBuilds::Short } else { PeerBuilds::All };
-    let bench = Bench::prepare(
+    let bench = PeerBench::prepare(
         &peer::default_cache()?,
         builds,
         &unisono,

@@ -5,7 +5,7 @@
 //! lower end is the lower end of one over the upper end of the other. Only figures that the studies judge are
 //! compared.
 
-use crate::number::{self, THIN};
+use crate::number::{self, NO_BREAK_SPACE};
 use crate::study::Study;
 use crate::wording::{self, Tone};
 use serde::Serialize;
@@ -196,7 +196,7 @@ pub(crate) fn in_words(changes: &[RecordsChange], first: &[Study<'_>], second: &
     if let Some(least) = changes.iter().map(|change| change.runs[0].min(change.runs[1])).min() {
         text += &expected_by_chance(least);
     }
-    text.replace(THIN, " ")
+    text.replace(NO_BREAK_SPACE, " ")
 }
 
 /// The share of unchanged figures that seem to have changed, because by chance all runs of one side exceed
@@ -246,7 +246,10 @@ mod tests {
     fn found(first: &[(&str, u32, f64)], second: &[(&str, u32, f64)]) -> Vec<(Tone, String)> {
         let (first, second) = (records(first), records(second));
         let changes = changes(&studies(&first), &studies(&second));
-        changes.into_iter().map(|change| (change.finding, change.words.replace(THIN, " "))).collect()
+        changes
+            .into_iter()
+            .map(|change| (change.finding, change.words.replace(NO_BREAK_SPACE, " ")))
+            .collect()
     }
 
     fn thrice(variant: &'static str, threads: u32, value: f64) -> Vec<(&'static str, u32, f64)> {

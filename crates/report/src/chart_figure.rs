@@ -56,7 +56,7 @@ impl ChartVisibility {
     /// The drawings of a chart in this place.
     fn drawings(self, draw: impl Fn(ViewPort) -> String) -> String {
         match self {
-            ChartVisibility::Open => ViewPort::OF_SEEN.into_iter().map(draw).collect(),
+            ChartVisibility::Open => ViewPort::OF_OPEN.into_iter().map(draw).collect(),
             ChartVisibility::Folded => draw(ViewPort::Folded),
         }
     }

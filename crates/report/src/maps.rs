@@ -9,19 +9,19 @@ use unisono_measure::record::{ChartKind, Outcome, RunLine};
 use unisono_measure::verdict;
 
 /// Ratios closer to one than this are neither a gain nor a loss.
-const EVEN: f64 = 0.05;
+const MIN_GAIN: f64 = 0.05;
 
 /// The answer of the first map that has runs.
 pub(crate) fn topic_answer(studies: &[Study<'_>]) -> Option<TopicAnswer> {
     let words = studies.iter().find_map(|study| {
         let chart = study.head.charts.iter().find(|chart| chart.kind == ChartKind::Map)?;
-        of_study(study, chart.y.first()?)
+        gains_in_words(study, chart.y.first()?)
     })?;
     // the study's section starts with the map itself; two bars would show less than the sentence
     Some(TopicAnswer::new(words, None))
 }
 
-fn of_study(study: &Study<'_>, figure: &str) -> Option<String> {
+fn gains_in_words(study: &Study<'_>, figure: &str) -> Option<String> {
     let mut places: BTreeMap<String, (&RunLine, Vec<f64>)> = BTreeMap::new();
     for run in study.runs.iter().filter(|run| run.outcome == Outcome::Measured) {
         if let Some(value) = run.value(figure).filter(|value| value.is_finite() && *value > 0.0) {
@@ -32,8 +32,8 @@ fn of_study(study: &Study<'_>, figure: &str) -> Option<String> {
     let medians = places.into_values().filter_map(|(run, values)| Some((run, quantile::median(&values)?)));
     let mut places: Vec<(&RunLine, f64)> = medians.collect();
     places.sort_by(|a, b| a.1.total_cmp(&b.1));
-    let gains = places.iter().filter(|(_, ratio)| *ratio > 1.0 + EVEN).count();
-    let losses = places.iter().filter(|(_, ratio)| *ratio < 1.0 - EVEN).count();
+    let gains = places.iter().filter(|(_, ratio)| *ratio > 1.0 + MIN_GAIN).count();
+    let losses = places.iter().filter(|(_, ratio)| *ratio < 1.0 - MIN_GAIN).count();
     let ((least, low), (most, high)) = (places.first()?, places.last()?);
     let mut text = format!("Gangs gain in {gains} of {}", counted(places.len(), "situation"));
     if gains > 0 {

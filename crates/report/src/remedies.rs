@@ -245,13 +245,13 @@ mod tests {
         lines
     }
 
-    fn said(of: &[(&str, &str, f64)]) -> Option<TopicAnswer> {
-        topic_answer(&studies(&records(of)))
+    fn answer_words(records_of: &[(&str, &str, f64)]) -> Option<TopicAnswer> {
+        topic_answer(&studies(&records(records_of)))
     }
 
     #[test]
     fn the_least_effort_comes_first_among_remedies_that_gain_alike() {
-        let found = said(&[
+        let found = answer_words(&[
             ("linux", "omp", 1.0),
             ("passive", "omp", 1000.0),
             ("linux", "stencil", 1.0),
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_remedy_that_does_much_more_comes_first() {
-        let found = said(&[("linux", "omp", 1.0), ("passive", "omp", 10.0), ("gang", "omp", 70.0)]);
+        let found = answer_words(&[("linux", "omp", 1.0), ("passive", "omp", 10.0), ("gang", "omp", 70.0)]);
         let found = found.expect("it was compared");
         assert!(
             found.words.contains("run them as gangs (70.0 times the work of plain Linux), or set"),
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn without_passive_waiting_the_greatest_gains_are_named() {
-        let found = said(&[("linux", "omp", 1.0), ("spread", "omp", 10.0), ("gang", "omp", 10.0)]);
+        let found = answer_words(&[("linux", "omp", 1.0), ("spread", "omp", 10.0), ("gang", "omp", 10.0)]);
         let words = found.expect("it was compared").words;
         assert!(words.starts_with("A core for each thread: up to 10.0 times the work"), "{words}");
         assert!(words.ends_with("in 0 of 1 comparison."), "nothing was gained, so nobody paid: {words}");

@@ -49,7 +49,7 @@ pub(crate) fn studies(lines: &[Line]) -> Vec<Study<'_>> {
     studies.sort_by_key(|study| study.head.order);
     let mut styles = ReportStyles::default();
     for study in &mut studies {
-        study.styles = styles.of_study(&study.head.topic, &study.variants());
+        study.styles = styles.assign_study(&study.head.topic, &study.variants());
     }
     studies
 }

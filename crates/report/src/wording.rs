@@ -4,7 +4,7 @@
 //! [`unisono_measure::verdict`] computes the numbers and their finding. This module adds units and readable
 //! names. Losses are stated in the same words as wins.
 
-use crate::number::{self, THIN};
+use crate::number::{self, NO_BREAK_SPACE};
 use crate::study::Study;
 use serde::Serialize;
 use unisono_measure::modes::TwoModes;
@@ -134,14 +134,16 @@ fn lower_or_less(of: &Verdict) -> &'static str {
 
 /// The number of pairs: `n = 10`.
 pub(crate) fn pair_count(c: &Comparison) -> String {
-    format!("n{THIN}={THIN}{}", c.ratio.n)
+    format!("n{NO_BREAK_SPACE}={NO_BREAK_SPACE}{}", c.ratio.n)
 }
 
 /// For example `95 % interval 2.41 to 2.62, n = 10`, or how many of a few pairs agree, in the words of the
 /// terminal output.
 pub(crate) fn interval_in_words(c: &Comparison) -> String {
     // no line break between a number and its unit
-    verdict::confidence(c).replace(" %", &format!("{THIN}%")).replace(" = ", &format!("{THIN}={THIN}"))
+    verdict::confidence(c)
+        .replace(" %", &format!("{NO_BREAK_SPACE}%"))
+        .replace(" = ", &format!("{NO_BREAK_SPACE}={NO_BREAK_SPACE}"))
 }
 
 /// As [`interval_in_words`], for the factor that [`multiple`] shows.
@@ -211,7 +213,10 @@ fn in_words(study: &Study<'_>, asked: &Verdict, judgement: &Judgement) -> String
         Tone::Same => format!("{claim} ({sure}): no difference."),
         _ if c.ratio.n < MIN_PAIRS => {
             let pairs = if c.ratio.n == 1 { "one pair of runs is" } else { "two pairs of runs are" };
-            format!("{claim} (n{THIN}={THIN}{}), but {pairs} too few for a verdict.", c.ratio.n)
+            format!(
+                "{claim} (n{NO_BREAK_SPACE}={NO_BREAK_SPACE}{}), but {pairs} too few for a verdict.",
+                c.ratio.n
+            )
         }
         _ => format!("{claim} ({sure}): not decided."),
     };
@@ -451,7 +456,10 @@ mod tests {
         }
         let studies = studies(&lines);
         let (verdict, judged) = studies[0].verdicts().next().expect("one verdict");
-        segments(judged).iter().map(|s| s.parameter_range(&studies[0], verdict).replace(THIN, " ")).collect()
+        segments(judged)
+            .iter()
+            .map(|s| s.parameter_range(&studies[0], verdict).replace(NO_BREAK_SPACE, " "))
+            .collect()
     }
 
     #[test]
@@ -500,7 +508,7 @@ mod tests {
         let (verdict, judged) = studies[0].verdicts().next().expect("one verdict");
         let of_stretches = segments(judged).into_iter().map(|s| segment_sentence(&studies[0], verdict, &s));
         let each = judged.iter().map(|judgement| sentence(&studies[0], verdict, judgement));
-        of_stretches.chain(each).map(|said| said.replace(THIN, " ")).collect()
+        of_stretches.chain(each).map(|said| said.replace(NO_BREAK_SPACE, " ")).collect()
     }
 
     #[test]

@@ -370,7 +370,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let mut records = RecordFile::create(&directory.path().join("out")).expect("a file");
         let context = Context {
-            bench: &crate::peer::Bench::default(),
+            bench: &crate::peer::PeerBench::default(),
             unisono: std::path::Path::new("unisono"),
             directory: directory.path(),
             cpus: &[0],

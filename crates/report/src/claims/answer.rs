@@ -1,7 +1,7 @@
 //! Whether a claim holds in the records of its study.
 
 use super::{ClaimResult, PaperClaim};
-use crate::number::{self, THIN};
+use crate::number::{self, NO_BREAK_SPACE};
 use crate::study::Study;
 use crate::wording::{self, multiple};
 use serde_json::Value;
@@ -175,7 +175,12 @@ impl PaperClaim {
         };
         let words = match n {
             1 => said(middle),
-            _ => format!("{} ({} to {}, n{THIN}={THIN}{n})", said(middle), said(low), said(high)),
+            _ => format!(
+                "{} ({} to {}, n{NO_BREAK_SPACE}={NO_BREAK_SPACE}{n})",
+                said(middle),
+                said(low),
+                said(high)
+            ),
         };
         let found = Estimate { value: middle, low, high, n, level: 1.0 };
         Ok(MeasuredFigure { found, words, is_ratio: self.of_figure.is_some() })
@@ -196,7 +201,7 @@ fn distance_in_words(of_paper: f64) -> String {
     if factor < 2.0 {
         let percent = (factor - 1.0) * 100.0;
         let percent = if word == "less" { (1.0 - of_paper) * 100.0 } else { percent };
-        return format!("{percent:.0}{THIN}% {word} than in the paper");
+        return format!("{percent:.0}{NO_BREAK_SPACE}% {word} than in the paper");
     }
     format!(
         "{} times {} than in the paper",
@@ -260,7 +265,9 @@ mod tests {
     fn answered(claim: &PaperClaim, of: &[(&str, u32, f64)]) -> (ClaimResult, String, Option<String>) {
         let lines = records(of);
         match claim.evaluate(&studies(&lines)[0]) {
-            ClaimAnswer::Found { result, here, distance, .. } => (result, here.replace(THIN, " "), distance),
+            ClaimAnswer::Found { result, here, distance, .. } => {
+                (result, here.replace(NO_BREAK_SPACE, " "), distance)
+            }
             ClaimAnswer::Missing(reason) => panic!("{reason}"),
         }
     }

@@ -78,7 +78,7 @@ pub(crate) struct ReportStyles {
 
 impl ReportStyles {
     /// `variants`: pairs of the name in the records and the name that readers see.
-    pub(crate) fn of_study(&mut self, topic: &str, variants: &[(&str, String)]) -> VariantStyles {
+    pub(crate) fn assign_study(&mut self, topic: &str, variants: &[(&str, String)]) -> VariantStyles {
         if self.topic != topic {
             (self.topic, self.taken) = (topic.to_owned(), BTreeMap::new());
         }
@@ -113,13 +113,13 @@ impl ReportStyles {
 
     /// A style that is free in the topic, with the color that the study uses least.
     fn free_style(&self, styles: &VariantStyles) -> usize {
-        let of_study = |style: usize| styles.by_name.values().any(|used| *used == style);
+        let assign_study = |style: usize| styles.by_name.values().any(|used| *used == style);
         let times = |style: usize| {
             styles.by_name.values().filter(|used| *used % COLOURS.len() == style % COLOURS.len()).count()
         };
-        let free = (0..STYLES).filter(|style| !self.taken.contains_key(style) && !of_study(*style));
+        let free = (0..STYLES).filter(|style| !self.taken.contains_key(style) && !assign_study(*style));
         let least = free.min_by_key(|style| times(*style));
-        let again = || (0..STYLES).filter(|style| !of_study(*style)).min_by_key(|style| times(*style));
+        let again = || (0..STYLES).filter(|style| !assign_study(*style)).min_by_key(|style| times(*style));
         least.or_else(again).unwrap_or(styles.by_name.len() % STYLES)
     }
 }
@@ -138,7 +138,8 @@ mod tests {
         let mut of_report = ReportStyles::default();
         let mut seen: Vec<VariantStyle> = Vec::new();
         for study in names.chunks(8) {
-            let styles = of_report.of_study("topic", &named(&study.iter().map(|n| &**n).collect::<Vec<_>>()));
+            let styles =
+                of_report.assign_study("topic", &named(&study.iter().map(|n| &**n).collect::<Vec<_>>()));
             let own: Vec<VariantStyle> = study.iter().map(|name| styles.style(name)).collect();
             for (i, style) in own.iter().enumerate() {
                 assert!(own[..i].iter().all(|other| other.class != style.class), "{style:?} {own:?}");
@@ -146,16 +147,16 @@ mod tests {
             }
             seen.extend(own);
         }
-        let more = of_report.of_study("topic", &named(&["one", "more"]));
+        let more = of_report.assign_study("topic", &named(&["one", "more"]));
         assert_ne!(more.style("one"), more.style("more"), "looks repeat, but not within a study");
     }
 
     #[test]
     fn a_name_keeps_its_look_in_every_study_and_topic() {
         let mut of_report = ReportStyles::default();
-        let first = of_report.of_study("gang", &named(&["other", "gang", "few-spins"]));
-        let second = of_report.of_study("gang", &named(&["gang", "batch", "more", "few-spins"]));
-        let third = of_report.of_study("monitor", &named(&["more", "gang", "other"]));
+        let first = of_report.assign_study("gang", &named(&["other", "gang", "few-spins"]));
+        let second = of_report.assign_study("gang", &named(&["gang", "batch", "more", "few-spins"]));
+        let third = of_report.assign_study("monitor", &named(&["more", "gang", "other"]));
         for name in ["gang", "few-spins"] {
             assert_eq!(first.style(name), second.style(name), "{name}");
         }
@@ -167,7 +168,7 @@ mod tests {
 
     #[test]
     fn what_is_no_variant_looks_like_none() {
-        let styles = ReportStyles::default().of_study("t", &named(&["gang", "spread", "c"]));
+        let styles = ReportStyles::default().assign_study("t", &named(&["gang", "spread", "c"]));
         for index in 0..20 {
             assert!(["gang", "spread", "c"].iter().all(|name| styles.style(name) != styles.spare(index)));
         }

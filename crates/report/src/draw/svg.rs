@@ -20,7 +20,7 @@ pub(crate) enum ViewPort {
 
 impl ViewPort {
     /// The drawings of a chart that is visible at once, in their order in the page.
-    pub(crate) const OF_SEEN: [ViewPort; 2] = [ViewPort::Phone, ViewPort::Wide];
+    pub(crate) const OF_OPEN: [ViewPort; 2] = [ViewPort::Phone, ViewPort::Wide];
 
     pub(crate) fn width(self) -> f64 {
         match self {

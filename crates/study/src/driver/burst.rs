@@ -61,7 +61,7 @@ impl Driver for BurstDriver {
             },
         };
         let apps = (0..streams).map(app).collect();
-        let (measured, figures) = regime::under(context, &self.regime, apps, seconds)?;
+        let (measured, figures) = regime::run_under(context, &self.regime, apps, seconds)?;
         let mut result = latencies(&measured)?;
         result.figures.extend(figures);
         Ok(result)

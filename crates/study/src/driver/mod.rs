@@ -42,7 +42,7 @@ pub mod wait_cost;
 mod web;
 
 use crate::child::{ChildError, Interrupted};
-use crate::peer::{self, Bench};
+use crate::peer::{self, PeerBench};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
@@ -184,7 +184,7 @@ impl<'de> Deserialize<'de> for &'static DriverKind {
 
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
-    pub bench: &'a Bench,
+    pub bench: &'a PeerBench,
     /// The `unisono` program.
     pub unisono: &'a Path,
     /// Directory for results; removed with the study.

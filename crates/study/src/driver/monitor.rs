@@ -66,7 +66,7 @@ impl Driver for MonitorDriver {
             options: Options { threads, seed, ..Options::default() },
         };
         let apps = (0..streams).map(app).collect();
-        let (measured, figures) = regime::under(context, &self.regime, apps, seconds)?;
+        let (measured, figures) = regime::run_under(context, &self.regime, apps, seconds)?;
         let mut result = stream_figures(&measured)?;
         result.figures.extend(figures);
         result.warnings.extend(launch::late_warning(&measured));

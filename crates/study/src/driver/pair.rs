@@ -63,7 +63,7 @@ impl Driver for PairDriver {
         for other in 1..=others as u64 {
             apps.push(App::new(context, &self.other(), seed.wrapping_add(other))?);
         }
-        let (measured, mut more) = regime::under(context, &self.regime, apps, seconds)?;
+        let (measured, mut more) = regime::run_under(context, &self.regime, apps, seconds)?;
         let mut result = RunResult { figures: together(&measured), ..RunResult::default() };
         result.figures.append(&mut more);
         result.warnings.extend(launch::late_warning(&measured));

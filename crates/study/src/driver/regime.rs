@@ -82,7 +82,7 @@ impl RegimeSettings {
     }
 
     /// Options of `unisono gang run`.
-    fn of_scheduler(&self) -> Vec<String> {
+    fn scheduler_arguments(&self) -> Vec<String> {
         let mut options = vec!["--slice".to_owned(), format!("{}ms", self.slice_ms())];
         if let Some(weights) = &self.weights {
             let weights: Vec<String> = weights.iter().map(ToString::to_string).collect();
@@ -101,7 +101,7 @@ impl RegimeSettings {
 
 /// Runs the programs under the settings' regime. Returns each program's measurement and the regime's own
 /// figures.
-pub fn under(
+pub fn run_under(
     context: Context,
     settings: &RegimeSettings,
     mut apps: Vec<App>,
@@ -115,7 +115,7 @@ pub fn under(
         SharingRegime::Batch => return Ok((batch(context, apps, seconds)?, Vec::new())),
         SharingRegime::Gang => {
             let lead = GANG_LEAD + settings.preparation();
-            return gang_run::run(context, &settings.of_scheduler(), apps, seconds, lead);
+            return gang_run::run(context, &settings.scheduler_arguments(), apps, seconds, lead);
         }
         SharingRegime::Spread | SharingRegime::Slices => {
             apps.iter_mut().for_each(|app| app.options.pin = Pin::Spread);

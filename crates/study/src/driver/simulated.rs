@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     fn run(settings: &SimulatedDriver) -> RunResult {
-        let (bench, nowhere) = (crate::peer::Bench::default(), std::path::Path::new("/"));
+        let (bench, nowhere) = (crate::peer::PeerBench::default(), std::path::Path::new("/"));
         let never = || None;
         let context =
             Context { bench: &bench, unisono: nowhere, directory: nowhere, cpus: &[], interrupted: &never };

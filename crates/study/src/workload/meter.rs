@@ -18,8 +18,8 @@ use unisono_linux::clock::{self, Nanos};
 use unisono_linux::usage::{self, Usage};
 use unisono_measure::record::Distribution;
 
-const SHORT: Nanos = Nanos(4_000);
-const LONG: Nanos = Nanos(10_000);
+const MIN_SAMPLE_TIME: Nanos = Nanos(4_000);
+const MAX_SAMPLE_TIME: Nanos = Nanos(10_000);
 const MAX_THREADS: u64 = 4096;
 
 #[derive(Debug)]
@@ -107,8 +107,8 @@ impl LeaderMeter {
         }
         self.batch = match self.batch {
             _ if self.iterations.is_some() => 1,
-            batch if took < SHORT && batch < MAX_THREADS => batch * 2,
-            batch if took > LONG && batch > 1 => batch / 2,
+            batch if took < MIN_SAMPLE_TIME && batch < MAX_THREADS => batch * 2,
+            batch if took > MAX_SAMPLE_TIME && batch > 1 => batch / 2,
             batch => batch,
         };
         self.last = last;

@@ -17,7 +17,7 @@ use super::run_host::{RunHost, run_in_thread};
 use super::stage::{Cable, LinkStage, RECEIVER};
 use super::{Context, Driver, DriverKind, NoResult, RunResult};
 use crate::child::{self, StudyChild};
-use crate::workload::traffic::{Scene, SentBy, SourceReceived, TrafficSource};
+use crate::workload::traffic::{Scene, SentCount, SourceReceived, TrafficSource};
 use backend::{AppliedPolicy, PolicyBackend};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
@@ -234,7 +234,7 @@ fn traffic(
     ended?;
     let received: Vec<SourceReceived> = files.read("received")?;
     let sent = (0..wanted.sources.len()).map(|at| files.read(&format!("sent-{at}")));
-    let sent: Vec<SentBy> = sent.collect::<Result<_, _>>()?;
+    let sent: Vec<SentCount> = sent.collect::<Result<_, _>>()?;
     Ok(figures::result(&wanted.weights, &wanted.sources, &sent, &received, seconds))
 }
 

@@ -310,7 +310,7 @@ mod tests {
     use super::*;
 
     fn run(settings: &TreePlansDriver) -> Result<RunResult, NoResult> {
-        let (bench, nowhere) = (crate::peer::Bench::default(), std::path::Path::new("/"));
+        let (bench, nowhere) = (crate::peer::PeerBench::default(), std::path::Path::new("/"));
         let never = || None;
         let context =
             Context { bench: &bench, unisono: nowhere, directory: nowhere, cpus: &[], interrupted: &never };

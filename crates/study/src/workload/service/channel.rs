@@ -12,7 +12,7 @@ use unisono_broker::{
 use unisono_linux::clock::{self, Nanos};
 
 /// An end announces itself and then listens for this time, repeatedly.
-const TURN: Duration = Duration::from_millis(20);
+const HELLO_INTERVAL: Duration = Duration::from_millis(20);
 /// The key of an announcement; announcements are no messages.
 const HELLO: &str = "hello";
 /// Bytes that may wait at the broker for one end: as many as the kernel lets wait at a TCP connection.
@@ -51,7 +51,7 @@ pub(super) fn channel(
     loop {
         let hello = EventDraft::new(&[]).keyed(HELLO);
         client.publish(outlet, &hello).map_err(failed)?;
-        match client.receive(Some(TURN)).map_err(failed)? {
+        match client.receive(Some(HELLO_INTERVAL)).map_err(failed)? {
             Some(Reception::Event(_)) => {
                 client.publish(outlet, &hello).map_err(failed)?;
                 return Ok(Box::new(ChannelConversation { client, topic: outlet }));
