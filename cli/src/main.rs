@@ -42,6 +42,7 @@ mod run;
 mod service;
 mod study;
 mod tree;
+mod user;
 mod workload;
 
 use clap::{CommandFactory, Parser, Subcommand};

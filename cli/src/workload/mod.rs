@@ -20,7 +20,7 @@ use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::parent_death::die_with_parent;
 use unisono_measure::units;
 use unisono_study::compare::read_choice;
-use unisono_study::program::{hand_off, tight_loop};
+use unisono_study::microbenchmark::{hand_off, tight_loop};
 use unisono_study::workload::bursts::{self, BurstLoad};
 use unisono_study::workload::kernel::{clustering, stencil};
 use unisono_study::workload::options::write_result;

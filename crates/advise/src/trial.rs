@@ -202,14 +202,14 @@ fn quota_periods() -> Option<QuotaPeriods> {
 }
 
 /// A running process. Dropping it kills its process group.
-struct StartedProgram {
+struct TrialProcess {
     child: Child,
     process: PidFd,
     group: Option<ProcessGroup>,
     ended: bool,
 }
 
-impl StartedProgram {
+impl TrialProcess {
     fn signal(&self, signal: Signal) {
         if let Some(group) = self.group {
             // the group may be gone already
@@ -218,7 +218,7 @@ impl StartedProgram {
     }
 }
 
-impl Drop for StartedProgram {
+impl Drop for TrialProcess {
     fn drop(&mut self) {
         // also kills processes that it left behind
         self.signal(Signal::Kill);
@@ -282,7 +282,7 @@ enum StageEnd {
 }
 
 struct RunningStage {
-    started: Vec<StartedProgram>,
+    started: Vec<TrialProcess>,
     /// The processes' standard error.
     errors: std::fs::File,
 }
@@ -307,7 +307,7 @@ impl RunningStage {
             let child = process::start(&mut command, Vec::new(), Family::OwnGroup).map_err(failed)?;
             let process = PidFd::open(child.id())?;
             let group = ProcessGroup::of_child(child.id());
-            started.push(StartedProgram { child, process, group, ended: false });
+            started.push(TrialProcess { child, process, group, ended: false });
         }
         Ok(Self { started, errors })
     }

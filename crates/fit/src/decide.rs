@@ -23,7 +23,7 @@
 //! A variable that the user set is never changed. A variable that would override the user's is not set.
 
 use crate::effective::{Effective, LimitedBy};
-use crate::program::ProgramTraits;
+use crate::program_traits::ProgramTraits;
 use unisono_linux::counted::counted;
 use unisono_linux::quota::{ProcessorLimits, Quota};
 
@@ -292,7 +292,7 @@ impl Decision<'_> {
 mod tests {
     use super::*;
     use crate::effective::effective;
-    use crate::program::{Go, Java};
+    use crate::program_traits::{Go, Java};
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
     use unisono_linux::affinity::CpuSet;

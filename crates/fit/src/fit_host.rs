@@ -3,7 +3,7 @@
 use crate::decide::{HostState, Plan, decide};
 use crate::effective::{Effective, LimitedBy, effective};
 use crate::partition::{ProcessorPart, partition};
-use crate::program::ProgramTraits;
+use crate::program_traits::ProgramTraits;
 use std::ffi::OsString;
 use std::io;
 use unisono_linux::load;
@@ -72,10 +72,10 @@ mod tests {
         let affinity: CpuSet = (0..4).collect();
         let limits = ProcessorLimits { affinity: affinity.clone(), ..ProcessorLimits::default() };
         let host = FitHost { effective: effective(&limits), limits, others: Some(3) };
-        let fit_one = || (vec!["a".into()], ProgramTraits { name: "a".into(), ..ProgramTraits::default() });
-        let alone = host.fit(vec![one()], |_| None);
+        let program = || (vec!["a".into()], ProgramTraits { name: "a".into(), ..ProgramTraits::default() });
+        let alone = host.fit(vec![program()], |_| None);
         assert_eq!((alone.len(), &alone[0].part.cpus), (1, &affinity));
-        let two = host.fit(vec![one(), one()], |_| None);
+        let two = host.fit(vec![program(), program()], |_| None);
         assert_eq!(two.len(), 2);
         for fitted in &two {
             assert_eq!((fitted.part.cpus.len(), fitted.part.threads), (2, 2), "{fitted:?}");

@@ -3,8 +3,8 @@
 //! The idea: on plain Linux the same pair of spinning programs runs at 37,000 or at millions of barriers a
 //! second, different from one start to the next. The median of such runs describes no run at all. So the
 //! values are sorted, their logarithms taken, and the largest gap found. Two modes are reported if that gap
-//! stands out: a factor of at least [`MIN_FACTOR`] between the neighbors, and at least [`MIN_GAP_RATIO`] times
-//! the mean gap within the two sides. Each mode comes with its number of runs.
+//! stands out: a factor of at least [`MIN_FACTOR`] between the neighbors, and at least [`MIN_GAP_RATIO`]
+//! times the mean gap within the two sides. Each mode comes with its number of runs.
 //!
 //! Deliberately simpler than a dip test: with five to ten runs a dip test has no power, and the gaps that
 //! matter here are factors, not per cents. A single run far from the others is reported as a mode of one run:

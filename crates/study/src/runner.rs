@@ -5,8 +5,8 @@
 //! with the reason and then left out.
 //!
 //! A run is no data if other programs or the hypervisor took processors during it. It is recorded as
-//! disturbed and repeated, up to [`MAX_REPEATS`] times, as far as there is time. A study with a time limit leaves
-//! out runs that would exceed it, and records each as cut (`time_table.rs` chooses them).
+//! disturbed and repeated, up to [`MAX_REPEATS`] times, as far as there is time. A study with a time limit
+//! leaves out runs that would exceed it, and records each as cut (`time_table.rs` chooses them).
 //!
 //! Cost: see [`crate::host`] and [`crate::record_file`]; only between runs.
 

@@ -44,8 +44,8 @@ pub(super) fn width(sources: &Sources) -> Vec<String> {
 /// usual screen, and longer lines are hard to follow. Wider than code, because sentences have no indentation.
 const MAX_DOCUMENT_WIDTH: usize = 120;
 
-/// Finds lines of documents that are wider than [`MAX_DOCUMENT_WIDTH`] and could be broken: not table rows, code, headings
-/// or long addresses.
+/// Finds lines of documents that are wider than [`MAX_DOCUMENT_WIDTH`] and could be broken: not table rows,
+/// code, headings or long addresses.
 pub(super) fn prose(sources: &Sources) -> Vec<String> {
     let mut problems = Vec::new();
     for file in sources.files.iter().filter(|file| file.has_ending(".md") && !file.is_generated()) {

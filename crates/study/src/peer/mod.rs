@@ -7,7 +7,7 @@
 //! treats all alike:
 //!
 //! ```text
-//!   PeerBench::prepare(cache, unisono, ...) -> PeerBench { programs: [PeerFile], unavailable: [Unavailable] }
+//!   PeerBench::prepare(cache, ...) -> PeerBench { programs: [PeerFile], unavailable: [Unavailable] }
 //!   program.command(&options)      -> std::process::Command, to be run alone, in pairs or as gangs
 //!   program.measure(&options)      -> Measurement, run alone and waited for
 //! ```

@@ -78,7 +78,7 @@ mod tests {
                 let found = team.update(0, || Ok(()), || Some(Arc::new(points)));
                 let found = found.expect("no barrier fails").expect("not the end");
                 let alerts = alerts(&known, &found.of_chunk);
-                known = found.stream_alerts;
+                known = found.of_stream;
                 alerts
             })
             .collect()

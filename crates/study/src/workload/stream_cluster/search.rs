@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering::Relaxed};
 /// Effort of a search: evaluations and candidates are this times k ln k, as in streamcluster.
 const EFFORT_FACTOR: f64 = 3.0;
 
-/// A pass that lowers the cost by less than this share is the last one. `FINE_IMPROVEMENT` is for a number of centers
-/// that is nearly right. Both as in streamcluster.
+/// A pass that lowers the cost by less than this share is the last one. `FINE_IMPROVEMENT` is for a number of
+/// centers that is nearly right. Both as in streamcluster.
 const COARSE_IMPROVEMENT: f64 = 0.1;
 const FINE_IMPROVEMENT: f64 = 0.001;
 
