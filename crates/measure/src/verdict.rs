@@ -464,7 +464,11 @@ mod tests {
                 let asked = Verdict { expected: Some(expected), expected_kind, ..verdict(None) };
                 let judged = judge(&asked, &runs);
                 let Answer::Compared { comparison, .. } = &judged[0].answer else { panic!("compared") };
-                assert_eq!(met(&asked, comparison), Some(wanted), "{found} {expected} {expected_kind:?}");
+                assert_eq!(
+                    meets_expectation(&asked, comparison),
+                    Some(wanted),
+                    "{found} {expected} {expected_kind:?}"
+                );
             }
         }
     }
