@@ -130,11 +130,11 @@ impl Args {
     fn place(&self, has_shares: bool) -> Result<&'static PlaceKind, Failure> {
         let side = self.side();
         let chosen = places::choose(side.as_ref(), self.backend, self.kernel_queue);
-        self.restrict_backend(chosen, has_shares)
+        self.fit_the_place(chosen, has_shares)
     }
 
     /// Refuses options of another backend than the chosen one, because they would be ignored.
-    fn restrict_backend(
+    fn fit_the_place(
         &self,
         chosen: Option<&'static PlaceKind>,
         has_shares: bool,

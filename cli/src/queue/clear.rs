@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     // this also waits for commands that are still running
     for settled in failure::settle()? {
         notes.extend(settled.notes);
-        if settled.is_as_before && args.sides.selects(&settled.side).map_err(failure::of)? {
+        if settled.is_as_before && args.sides.mean(&settled.side).map_err(failure::of)? {
             cleared.push(settled.side);
         }
     }

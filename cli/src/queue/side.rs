@@ -44,7 +44,7 @@ impl WantedSides {
     }
 
     /// Whether the options select this policy. `side` has the device's present name.
-    pub(super) fn selects(&self, side: &LinkSide) -> Result<bool, Error> {
+    pub(super) fn mean(&self, side: &LinkSide) -> Result<bool, Error> {
         let is_meant = self.direction.is_none_or(|wanted| wanted == side.direction);
         let Some(device) = &self.dev else { return Ok(is_meant) };
         Ok(is_meant && Journal::find(&side.at(device))?.0 == *side)

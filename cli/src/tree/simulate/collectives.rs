@@ -21,7 +21,7 @@ pub(super) struct CollectiveRow {
     btin_turn: Option<SimulatedTime>,
     messages: Option<SimulatedTime>,
     /// The value that all members got in each round, in both modes. `None` if they got different ones.
-    received: Vec<Option<u8>>,
+    told: Vec<Option<u8>>,
 }
 
 pub(super) fn run(
@@ -40,8 +40,8 @@ pub(super) fn run(
     let value = |node: NodeId| (node.0 * 37 % 64) as u8;
     let row = |name, messages, one: &dyn Fn(Scheme) -> Collective| {
         let (btin, turn) = (one(Scheme::Btin), one(Scheme::BtinTurn));
-        let received = btin.results.iter().zip(&turn.results).map(|(a, b)| a.filter(|_| a == b)).collect();
-        CollectiveRow { name, btin: btin.latency, btin_turn: turn.latency, messages, received }
+        let told = btin.results.iter().zip(&turn.results).map(|(a, b)| a.filter(|_| a == b)).collect();
+        CollectiveRow { name, btin: btin.latency, btin_turn: turn.latency, messages, told }
     };
     let by_messages = simulator.run(std::slice::from_ref(barrier), Scheme::Unicast, conditions).latency();
     let allreduce = |operation| {
@@ -71,8 +71,8 @@ fn name(operation: ReductionOperator) -> &'static str {
 }
 
 /// The result in words: `63`, `5 values`, or that members got different ones.
-fn results_in_words(row: &CollectiveRow) -> String {
-    match row.received[..] {
+fn told(row: &CollectiveRow) -> String {
+    match row.told[..] {
         [] => "nothing".to_owned(),
         [one] => one.map_or_else(|| "not the same".to_owned(), |value| value.to_string()),
         ref each if each.contains(&None) => "not the same".to_owned(),
@@ -90,7 +90,7 @@ pub(super) fn text(rows: &[CollectiveRow]) -> String {
     );
     for row in rows {
         let (a, b, c) = (us(row.btin), us(row.btin_turn), us(row.messages));
-        let _ = write!(out, "\n{:<16} {a:>12} {b:>14} {c:>16}  {}", row.name, results_in_words(row));
+        let _ = write!(out, "\n{:<16} {a:>12} {b:>14} {c:>16}  {}", row.name, told(row));
     }
     out
 }
@@ -100,7 +100,7 @@ pub(super) fn json(rows: &[CollectiveRow]) -> Value {
     let one = |row: &CollectiveRow| {
         let value = json!({
             "btin_us": us(row.btin), "btin_turn_us": us(row.btin_turn), "by_messages_us": us(row.messages),
-            "told": row.received,
+            "told": row.told,
         });
         (row.name.to_owned(), value)
     };

@@ -78,7 +78,7 @@ pub(super) fn text(run: &SimulationRun<'_>) -> String {
         out.push_str(&collectives::text(&run.collectives));
     }
     for (simulated, _) in &run.schemes {
-        out.push_str(&problems_in_words(run, simulated));
+        out.push_str(&troubles(run, simulated));
     }
     out
 }
@@ -112,7 +112,7 @@ fn busiest(busiest: Option<Busiest>, topology: &NetworkFile) -> String {
 }
 
 /// Lost messages and, if a barrier did not end, the waiting members and the ports that they wait for.
-fn problems_in_words(run: &SimulationRun<'_>, simulated: &Simulated) -> String {
+fn troubles(run: &SimulationRun<'_>, simulated: &Simulated) -> String {
     let topology = &run.trees.topology;
     let mut out = String::new();
     let name = simulated.scheme.name();
