@@ -27,7 +27,7 @@ pub(crate) fn code(result: anyhow::Result<ExitCode>) -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            say(&in_words(&error));
+            say(&error_in_words(&error));
             code_of(&error)
         }
     }
@@ -49,7 +49,7 @@ pub(crate) fn say(text: &str) {
 }
 
 /// The error and its causes, each once: many messages already contain their cause.
-fn in_words(error: &anyhow::Error) -> String {
+fn error_in_words(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
         if text.is_empty() {
@@ -58,12 +58,12 @@ fn in_words(error: &anyhow::Error) -> String {
             text = format!("{text}: {cause}");
         }
     }
-    in_lower_case(&text)
+    lower_case_reason(&text)
 }
 
 /// Converts an error of the standard library (`Permission denied (os error 13)`) to the style of other
 /// messages.
-fn in_lower_case(text: &str) -> String {
+fn lower_case_reason(text: &str) -> String {
     let Some((before, after)) = text.split_once(" (os error ") else { return text.to_owned() };
     let Some((_, rest)) = after.split_once(')') else { return text.to_owned() };
     let start = before.rfind(": ").map_or(0, |colon| colon + 2);
@@ -71,7 +71,7 @@ fn in_lower_case(text: &str) -> String {
         .char_indices()
         .map(|(i, c)| if i == 0 { c.to_ascii_lowercase() } else { c })
         .collect();
-    format!("{}{reason}{}", &before[..start], in_lower_case(rest))
+    format!("{}{reason}{}", &before[..start], lower_case_reason(rest))
 }
 
 #[cfg(test)]
@@ -84,19 +84,19 @@ mod tests {
     fn a_cause_that_a_message_names_already_is_not_said_twice() {
         let named = anyhow::Error::new(io::Error::from_raw_os_error(13));
         assert_eq!(
-            in_words(&named.context("cannot write x: Permission denied (os error 13)")),
+            error_in_words(&named.context("cannot write x: Permission denied (os error 13)")),
             "cannot write x: permission denied"
         );
         let unnamed =
             Err::<(), _>(io::Error::from_raw_os_error(2)).context("cannot read x").expect_err("an error");
-        assert_eq!(in_words(&unnamed), "cannot read x: no such file or directory");
+        assert_eq!(error_in_words(&unnamed), "cannot read x: no such file or directory");
     }
 
     #[test]
     fn what_is_no_system_error_stays_as_it_is() {
         for text in ["no colon", "a: B", "a: B (os error", ": "] {
-            assert_eq!(in_lower_case(text), text);
+            assert_eq!(lower_case_reason(text), text);
         }
-        assert_eq!(in_lower_case("a: B c (os error 1); D: E (os error 2)"), "a: b c; D: e");
+        assert_eq!(lower_case_reason("a: B c (os error 1); D: E (os error 2)"), "a: b c; D: e");
     }
 }

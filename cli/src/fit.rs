@@ -69,7 +69,7 @@ pub(crate) struct Args {
 
 /// The programs of `CMD ARGS ::: CMD ARGS`, each with the traits of its file; `command` is the subcommand for
 /// error messages. Fails if a program could not be started.
-pub(crate) fn programs(
+pub(crate) fn parse_programs(
     words: &[OsString],
     command: &str,
 ) -> anyhow::Result<Vec<(Vec<OsString>, ProgramTraits)>> {
@@ -80,17 +80,17 @@ pub(crate) fn programs(
         return Err(Failure::Usage(text).into());
     }
     let mpi = MpiNames { is_launcher, is_library: |name| HostMpi::of_library(name).is_some() };
-    let one = |command: &[OsString]| {
+    let read_program = |command: &[OsString]| {
         let name = Path::new(&command[0]);
-        let traits = ProgramTraits::of_command(command, mpi)
-            .map_err(|error| worded(Error::start(name, format!("find {}", name.display()))(error)))?;
+        let traits = ProgramTraits::from_command(command, mpi)
+            .map_err(|error| usage_error(Error::start(name, format!("find {}", name.display()))(error)))?;
         Ok((command.to_vec(), traits))
     };
-    commands.into_iter().map(one).collect()
+    commands.into_iter().map(read_program).collect()
 }
 
 /// The value of an environment variable, if it is set.
-pub(crate) fn user(name: &str) -> Option<String> {
+pub(crate) fn environment_value(name: &str) -> Option<String> {
     std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
 
@@ -103,15 +103,15 @@ fn companion(fitted: &FittedProgram) -> Companion {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let programs = programs(&args.command, "fit")?;
+    let programs = parse_programs(&args.command, "fit")?;
     let host = FitHost::read()?;
-    let fitted = host.fit(programs, user);
+    let fitted = host.fit(programs, environment_value);
     if args.json {
-        output::answer(&described(&host, &fitted).to_string())?;
+        output::answer(&fit_json(&host, &fitted).to_string())?;
     }
     let says = !(args.quiet || args.dry_run && args.json);
     if says {
-        for line in lines(&host, &fitted, args.dry_run) {
+        for line in output_lines(&host, &fitted, args.dry_run) {
             if args.dry_run { output::answer(&line)? } else { exit::say(&line) }
         }
     }
@@ -119,12 +119,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     match &fitted.iter().map(companion).collect::<Vec<_>>()[..] {
-        [one] => Err(worded(side_by_side::exec(one))),
-        several => stay_beside(several),
+        [one] => Err(usage_error(side_by_side::exec(one))),
+        several => run_side_by_side(several),
     }
 }
 
-fn worded(error: Error) -> anyhow::Error {
+fn usage_error(error: Error) -> anyhow::Error {
     match error {
         Error::Input(_) | Error::Program { .. } => Failure::Usage(error.to_string()).into(),
         error => error.into(),
@@ -132,7 +132,7 @@ fn worded(error: Error) -> anyhow::Error {
 }
 
 /// The command's output: one line for all settings with the same reason, then the settings left alone.
-fn lines(host: &FitHost, fitted: &[FittedProgram], dry_run: bool) -> Vec<String> {
+fn output_lines(host: &FitHost, fitted: &[FittedProgram], dry_run: bool) -> Vec<String> {
     let mut lines: Vec<String> = host
         .limits
         .unread
@@ -144,7 +144,7 @@ fn lines(host: &FitHost, fitted: &[FittedProgram], dry_run: bool) -> Vec<String>
         let who = if fitted.len() == 1 { String::new() } else { format!("{name}: ") };
         if fitted.len() > 1 {
             let threads = counted(one.part.threads, "thread");
-            lines.push(format!("{who}{threads} on {}", processors(&one.part.cpus)));
+            lines.push(format!("{who}{threads} on {}", processors_in_words(&one.part.cpus)));
         }
         let mut rest = &one.plan.set[..];
         while let [first, ..] = rest {
@@ -162,11 +162,11 @@ fn lines(host: &FitHost, fitted: &[FittedProgram], dry_run: bool) -> Vec<String>
     lines
 }
 
-fn processors(cpus: &CpuSet) -> String {
+fn processors_in_words(cpus: &CpuSet) -> String {
     format!("processor{} {cpus}", if cpus.len() == 1 { "" } else { "s" })
 }
 
-fn described(host: &FitHost, fitted: &[FittedProgram]) -> Value {
+fn fit_json(host: &FitHost, fitted: &[FittedProgram]) -> Value {
     let FitHost { limits, effective: there, .. } = host;
     let set = |one: &FittedProgram| -> Vec<Value> {
         let setting = |setting: &unisono_fit::Setting| json!({ "name": setting.name, "value": setting.value, "why": setting.why });
@@ -181,7 +181,7 @@ fn described(host: &FitHost, fitted: &[FittedProgram]) -> Value {
     };
     let quota = limits.quota.as_ref();
     json!({
-        "effective_processors": there.processors, "because": there.bound.to_string(),
+        "effective_processors": there.processors, "because": there.limited_by.to_string(),
         "limits": {
             "affinity": limits.affinity.len(),
             "cpuset": limits.cpuset.as_ref().map(CpuSet::len),
@@ -193,8 +193,8 @@ fn described(host: &FitHost, fitted: &[FittedProgram]) -> Value {
     })
 }
 
-fn stay_beside(several: &[Companion]) -> anyhow::Result<ExitCode> {
-    let ended = side_by_side::run(several, exit::say).map_err(worded)?;
+fn run_side_by_side(several: &[Companion]) -> anyhow::Result<ExitCode> {
+    let ended = side_by_side::run(several, exit::say).map_err(usage_error)?;
     let failed = ended.iter().find(|(_, how)| how.is_failure());
     Ok(failed.map_or(ExitCode::SUCCESS, |(_, how)| ExitCode::from(how.code())))
 }

@@ -1,11 +1,11 @@
 //! `unisono gang daemon` and the commands that talk to it.
 
-use crate::events::access::user;
 use crate::exit::Failure;
 use crate::gang_table;
 use crate::live_view::{LiveOutput, LiveViewFlags};
 use crate::output;
 use crate::service::{ServiceNotices, utf8};
+use crate::user::user_id;
 use anyhow::Context;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -265,7 +265,7 @@ pub(crate) fn daemon(args: DaemonArgs) -> anyhow::Result<ExitCode> {
         spread: !args.no_spread,
         guardian: Some(guardian),
         trace: args.trace,
-        rules: args.rules.map(|path| RulesFile { path, user }),
+        rules: args.rules.map(|path| RulesFile { path, user: user_id }),
     };
     server::serve(options, &mut |notice| match notice {
         DaemonNotice::Ready => {

@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 
 /// Adds the next step to an error, if clap does not name it.
-pub(crate) fn explained(error: Error, program: &Command) -> Error {
+pub(crate) fn with_explanation(error: Error, program: &Command) -> Error {
     match error.kind() {
         ErrorKind::InvalidSubcommand => with_groups(error, program),
         ErrorKind::ValueValidation => with_expected_number(error, program),
@@ -107,11 +107,11 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
 
-    /// Calls `look` with each command that is not hidden, and its path.
-    fn each_command(command: &Command, path: &str, look: &mut impl FnMut(&Command, &str)) {
-        look(command, path);
+    /// Calls `visit` with each command that is not hidden, and its path.
+    fn visit_commands(command: &Command, path: &str, visit: &mut impl FnMut(&Command, &str)) {
+        visit(command, path);
         for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
-            each_command(inner, &format!("{path} {}", inner.get_name()), look);
+            visit_commands(inner, &format!("{path} {}", inner.get_name()), visit);
         }
     }
 
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn paragraphs_of_help_are_one_line_in_the_source_so_that_they_wrap_evenly() {
         let mut broken = Vec::new();
-        each_command(&crate::Cli::command(), "unisono", &mut |command, path| {
+        visit_commands(&crate::Cli::command(), "unisono", &mut |command, path| {
             for text in texts_behind_options(command) {
                 let prose =
                     |line: &str| !line.is_empty() && !line.starts_with(' ') && !line.ends_with([':', '.']);
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn every_command_shows_examples() {
         let mut missing = Vec::new();
-        each_command(&crate::Cli::command(), "unisono", &mut |command, path| {
+        visit_commands(&crate::Cli::command(), "unisono", &mut |command, path| {
             if !texts_behind_options(command).any(|text| text.contains("unisono ")) {
                 missing.push(path.to_owned());
             }
@@ -182,7 +182,7 @@ mod tests {
         ] {
             let typed: Vec<&str> = ["unisono"].into_iter().chain(typed.iter().copied()).collect();
             let error = crate::Cli::command().try_get_matches_from(&typed).expect_err("no number");
-            let words = explained(error, &crate::Cli::command()).to_string();
+            let words = with_explanation(error, &crate::Cli::command()).to_string();
             assert!(
                 words.contains(expected) && words.starts_with("error: invalid value"),
                 "{typed:?}: {words}"
@@ -195,7 +195,7 @@ mod tests {
         let error = || crate::Cli::command().try_get_matches_from(["unisono", "run", "--bind", "lam"]);
         let words = error().expect_err("no such way to bind").to_string();
         assert_eq!(
-            explained(error().expect_err("no such way to bind"), &crate::Cli::command()).to_string(),
+            with_explanation(error().expect_err("no such way to bind"), &crate::Cli::command()).to_string(),
             words
         );
     }
@@ -206,7 +206,7 @@ mod tests {
         for (typed, meant) in [("undeploy", "tree undeploy"), ("restore", "gang restore")] {
             let error =
                 crate::Cli::command().try_get_matches_from(["unisono", typed]).expect_err("it is in a group");
-            let words = explained(error, &crate::Cli::command()).to_string();
+            let words = with_explanation(error, &crate::Cli::command()).to_string();
             assert!(words.contains(&format!("'unisono {meant}'")), "{words}");
         }
     }

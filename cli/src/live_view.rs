@@ -30,22 +30,22 @@ pub(crate) enum LiveOutput {
 }
 
 impl LiveViewFlags {
-    /// Prints the results of `text`, first after one interval, until the user ends the view or the reader
-    /// closes the output. `text` gets the maximum number of characters in a line.
+    /// Prints the results of `table`, first after one interval, until the user ends the view or the reader
+    /// closes the output. `table` gets the maximum number of characters in a line.
     pub(crate) fn show(
         &self,
         output: LiveOutput,
-        mut text: impl FnMut(usize) -> anyhow::Result<String>,
+        mut table: impl FnMut(usize) -> anyhow::Result<String>,
     ) -> anyhow::Result<ExitCode> {
         let redraw = output == LiveOutput::Table && !self.once && std::io::stdout().is_terminal();
         // signals are caught before the terminal is changed, so that no signal ends the program in between
-        let keys = if redraw { interrupt::catch().map(|()| Keys::begin())? } else { None };
-        while !is_enough(keys.as_ref(), self.interval) {
-            let text = text(columns().filter(|_| redraw).unwrap_or(usize::MAX))?;
+        let keys = if redraw { interrupt::catch().map(|()| KeyInput::start())? } else { None };
+        while !wait_for_end(keys.as_ref(), self.interval) {
+            let table = table(terminal_columns().filter(|_| redraw).unwrap_or(usize::MAX))?;
             if redraw {
-                output::start_again()?;
+                output::clear_screen()?;
             }
-            if !output::is_read(&text)? || self.once {
+            if !output::is_read(&table)? || self.once {
                 break;
             }
         }
@@ -57,13 +57,13 @@ const ESCAPE: u8 = 0x1b;
 
 /// Until this is dropped, keys reach the program at once and are not echoed. Ctrl-C stays a signal. The
 /// caller must catch it first, because it would end the program and leave the terminal changed.
-struct Keys {
+struct KeyInput {
     before: Termios,
 }
 
-impl Keys {
+impl KeyInput {
     /// `None` if standard input is no terminal, or if this process is not in the terminal's foreground.
-    fn begin() -> Option<Self> {
+    fn start() -> Option<Self> {
         let before = tcgetattr(stdin()).ok().filter(|_| terminal::is_foreground(stdin()))?;
         let mut single = before.clone();
         single.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
@@ -76,16 +76,16 @@ impl Keys {
     }
 }
 
-impl Drop for Keys {
+impl Drop for KeyInput {
     fn drop(&mut self) {
         let _ = tcsetattr(stdin(), OptionalActions::Now, &self.before); // the terminal may be gone
     }
 }
 
 /// Waits until the next reading is due. Returns true if the view was ended meanwhile.
-fn is_enough(keys: Option<&Keys>, interval: Duration) -> bool {
+fn wait_for_end(keys: Option<&KeyInput>, interval: Duration) -> bool {
     let until = Instant::now() + interval;
-    let mut in_vain = false;
+    let mut was_empty = false;
     loop {
         let left = until.saturating_duration_since(Instant::now());
         if interrupt::caught().is_some() {
@@ -101,20 +101,20 @@ fn is_enough(keys: Option<&Keys>, interval: Duration) -> bool {
             let mut pressed = [0; 16];
             match rustix::io::read(stdin(), &mut pressed) {
                 // a closed terminal is readable again and again, but has no bytes
-                Ok(0) if !in_vain => in_vain = true,
+                Ok(0) if !was_empty => was_empty = true,
                 Ok(0) | Err(_) => return true,
                 // sequences of other keys begin with an Escape, too
                 Ok(length) if pressed[..length].ends_with(&[ESCAPE]) || pressed[..length].contains(&b'q') => {
                     return true;
                 }
-                Ok(_) => in_vain = false,
+                Ok(_) => was_empty = false,
             }
         }
     }
 }
 
 /// The width of the terminal in characters.
-fn columns() -> Option<usize> {
+fn terminal_columns() -> Option<usize> {
     let size = tcgetwinsize(stdout()).ok()?;
-    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+    Some(usize::from(size.ws_col)).filter(|terminal_columns| *terminal_columns > 0)
 }

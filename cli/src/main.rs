@@ -42,6 +42,7 @@ mod run;
 mod service;
 mod study;
 mod tree;
+mod user;
 mod workload;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -111,25 +112,26 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result =
-        match Cli::try_parse().unwrap_or_else(|error| help::explained(error, &Cli::command()).exit()).command
-        {
-            Command::Doctor(args) => doctor::run(args),
-            Command::Study(args) => study::run(args),
-            Command::Report(args) => report::run(args),
-            Command::Barrier(args) => barrier::run(*args),
-            Command::Gang(args) => gang::run(args),
-            Command::Fit(args) => fit::run(&args),
-            Command::Advise(args) => advise::run(&args),
-            Command::Run(args) => run::run(&args),
-            Command::Mpi(args) => mpi::run(args),
-            Command::Tree(args) => guarded(|| tree::run(args)),
-            Command::Queue(args) => guarded(|| queue::run(args)),
-            Command::Events(args) => guarded(|| events::run(args)),
-            Command::Completions(args) => completions::run(&args, &mut Cli::command()),
-            Command::Man(args) => man::run(&args, Cli::command()),
-            Command::Workload(args) => workload::run(*args),
-        };
+    let result = match Cli::try_parse()
+        .unwrap_or_else(|error| help::with_explanation(error, &Cli::command()).exit())
+        .command
+    {
+        Command::Doctor(args) => doctor::run(args),
+        Command::Study(args) => study::run(args),
+        Command::Report(args) => report::run(args),
+        Command::Barrier(args) => barrier::run(*args),
+        Command::Gang(args) => gang::run(args),
+        Command::Fit(args) => fit::run(&args),
+        Command::Advise(args) => advise::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Mpi(args) => mpi::run(args),
+        Command::Tree(args) => guarded(|| tree::run(args)),
+        Command::Queue(args) => guarded(|| queue::run(args)),
+        Command::Events(args) => guarded(|| events::run(args)),
+        Command::Completions(args) => completions::run(&args, &mut Cli::command()),
+        Command::Man(args) => man::run(&args, Cli::command()),
+        Command::Workload(args) => workload::run(*args),
+    };
     exit::code(result)
 }
 

@@ -34,7 +34,7 @@ pub(crate) fn answer_to(file: Option<&Path>, text: &str) -> anyhow::Result<()> {
 }
 
 /// Moves to the upper left corner of the terminal and erases the screen.
-pub(crate) fn start_again() -> io::Result<()> {
+pub(crate) fn clear_screen() -> io::Result<()> {
     io::stdout().lock().write_all(b"\x1b[H\x1b[J")
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn start_again() -> io::Result<()> {
 pub(crate) fn remark(what: fmt::Arguments<'_>) {
     let text = what.to_string();
     // a failed write to standard error cannot be reported anywhere
-    let _ = io::stderr().lock().write_all(plain(&shortened(&text)).as_bytes());
+    let _ = io::stderr().lock().write_all(plain(&cut_long_words(&text)).as_bytes());
 }
 
 /// A text that cannot control a terminal: control characters, and characters that change the direction of
@@ -66,11 +66,11 @@ pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-fn shortened(text: &str) -> Cow<'_, str> {
+fn cut_long_words(text: &str) -> Cow<'_, str> {
     /// The most bytes of a word that is printed whole: a path that people still read.
     const MAX_WORD_LENGTH: usize = 512;
     /// The number of characters that are printed of a longer word.
-    const SHOWN: usize = 64;
+    const SHOWN_CHARACTERS: usize = 64;
     if text.split_whitespace().all(|word| word.len() <= MAX_WORD_LENGTH) {
         return Cow::Borrowed(text);
     }
@@ -80,8 +80,8 @@ fn shortened(text: &str) -> Cow<'_, str> {
         if count <= MAX_WORD_LENGTH {
             return word.to_owned();
         }
-        let start: String = letters.chars().take(SHOWN).collect();
-        format!("{start}... ({} more characters){}", count - SHOWN, &word[letters.len()..])
+        let start: String = letters.chars().take(SHOWN_CHARACTERS).collect();
+        format!("{start}... ({} more characters){}", count - SHOWN_CHARACTERS, &word[letters.len()..])
     });
     Cow::Owned(words.collect())
 }
@@ -108,8 +108,8 @@ mod tests {
     #[test]
     fn words_that_nobody_reads_are_cut_short() {
         let text = format!("no class `{}`; write another\n", "x".repeat(100_000));
-        let short = shortened(&text);
+        let short = cut_long_words(&text);
         assert!(short.len() < 200 && short.ends_with("(99939 more characters) write another\n"), "{short}");
-        assert!(matches!(shortened("a short one"), Cow::Borrowed(_)));
+        assert!(matches!(cut_long_words("a short one"), Cow::Borrowed(_)));
     }
 }

@@ -43,32 +43,32 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let records = args.dir.join("records.jsonl");
-    let lines = unisono_report::lines(&records).map_err(refused)?;
+    let lines = unisono_report::lines(&records).map_err(usage_error)?;
     if let Some(later) = &args.later {
-        let later = unisono_report::lines(&later.join("records.jsonl")).map_err(refused)?;
-        return changes(&lines, &later, args.json);
+        let later = unisono_report::lines(&later.join("records.jsonl")).map_err(usage_error)?;
+        return print_changes(&lines, &later, args.json);
     }
     if let Some(wanted) = &args.text {
-        return text(&lines, wanted);
+        return print_text(&lines, wanted);
     }
     if args.claims {
-        return claims(&lines, args.json);
+        return print_claims(&lines, args.json);
     }
     let page = args.dir.join("report.html");
-    let summary = unisono_report::render(&records, &page).map_err(refused)?;
+    let summary = unisono_report::render(&records, &page).map_err(usage_error)?;
     if let Some(line) = summary.cut_off_line {
         eprintln!(
             "unisono: the records end in the middle of line {line}, as after a crash; that line was left out"
         );
     }
-    match say(&args, &lines, &summary, &page) {
+    match print_summary(&args, &lines, &summary, &page) {
         // the reader has closed the output, but the page is written
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         said => Ok(said.map(|()| ExitCode::SUCCESS)?),
     }
 }
 
-fn changes(first: &[Line], second: &[Line], json: bool) -> anyhow::Result<ExitCode> {
+fn print_changes(first: &[Line], second: &[Line], json: bool) -> anyhow::Result<ExitCode> {
     let changes = unisono_report::changes(first, second);
     if changes.is_empty() {
         let text = "the two have no figure in common; compare two runs of the same study: unisono report A B";
@@ -82,7 +82,7 @@ fn changes(first: &[Line], second: &[Line], json: bool) -> anyhow::Result<ExitCo
     Ok(ExitCode::SUCCESS)
 }
 
-fn claims(lines: &[Line], json: bool) -> anyhow::Result<ExitCode> {
+fn print_claims(lines: &[Line], json: bool) -> anyhow::Result<ExitCode> {
     let text = match json {
         true => serde_json::to_string(&unisono_report::claims(lines))?,
         false => unisono_report::claims_in_markdown(lines),
@@ -91,7 +91,7 @@ fn claims(lines: &[Line], json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn refused(error: Error) -> anyhow::Error {
+fn usage_error(error: Error) -> anyhow::Error {
     match error {
         Error::Missing { .. } | Error::Bad { .. } | Error::Format { .. } | Error::Empty { .. } => {
             Failure::Usage(error.to_string()).into()
@@ -101,7 +101,7 @@ fn refused(error: Error) -> anyhow::Error {
 }
 
 /// Prints the figures and verdicts of a topic or a study.
-fn text(lines: &[Line], wanted: &str) -> anyhow::Result<ExitCode> {
+fn print_text(lines: &[Line], wanted: &str) -> anyhow::Result<ExitCode> {
     let names = |line: &Line| match line {
         Line::Study(study) => [study.topic.clone(), study.study.clone()],
         Line::Run(run) => [run.topic.clone(), run.study.clone()],
@@ -117,11 +117,11 @@ fn text(lines: &[Line], wanted: &str) -> anyhow::Result<ExitCode> {
         ))
         .into());
     }
-    output::answer(output::plain(&study::tables(&found)).trim())?;
+    output::answer(output::plain(&study::tables_text(&found)).trim())?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn say(args: &Args, lines: &[Line], summary: &RecordsSummary, page: &Path) -> std::io::Result<()> {
+fn print_summary(args: &Args, lines: &[Line], summary: &RecordsSummary, page: &Path) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     if args.json {
         return writeln!(out, "{}", serde_json::to_string(summary)?);

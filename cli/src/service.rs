@@ -19,33 +19,36 @@ pub(crate) struct ServiceNotices {
     /// Connected when the service began: a broker that has become another user may not reach it any more.
     manager: Option<UnixDatagram>,
     /// Interval of the watchdog's notifications, if there is a watchdog.
-    every: Option<Duration>,
-    last: Cell<Instant>,
+    watchdog_interval: Option<Duration>,
+    last_notified: Cell<Instant>,
 }
 
 impl ServiceNotices {
     /// Connects to the service manager, if there is one; sends nothing yet.
     pub(crate) fn connect() -> Self {
         // half of the time, as sd_watchdog_enabled(3) asks
-        let every = sd_notify::watchdog_enabled().map(|patience| patience / 2);
-        let manager = std::env::var_os("NOTIFY_SOCKET").and_then(|place| manager(&place).ok());
-        Self { manager, every, last: Cell::new(Instant::now()) }
+        let watchdog_interval = sd_notify::watchdog_enabled().map(|timeout| timeout / 2);
+        let manager = std::env::var_os("NOTIFY_SOCKET").and_then(|address| connect_manager(&address).ok());
+        Self { manager, watchdog_interval, last_notified: Cell::new(Instant::now()) }
     }
 
     /// Announces that the service can be used.
     pub(crate) fn ready(&self) {
-        self.tell(&NotifyState::Ready);
+        self.notify(&NotifyState::Ready);
     }
 
     /// Announces that the service is alive. Called in every turn; sends only once per interval.
     pub(crate) fn alive(&self) {
-        if self.every.is_some_and(|every| self.last.get().elapsed() >= every) {
-            self.last.set(Instant::now());
-            self.tell(&NotifyState::Watchdog);
+        if self
+            .watchdog_interval
+            .is_some_and(|watchdog_interval| self.last_notified.get().elapsed() >= watchdog_interval)
+        {
+            self.last_notified.set(Instant::now());
+            self.notify(&NotifyState::Watchdog);
         }
     }
 
-    fn tell(&self, state: &NotifyState<'_>) {
+    fn notify(&self, state: &NotifyState<'_>) {
         if let Some(manager) = &self.manager {
             // if the service manager does not listen, it ends the service by its own rules
             let _ = manager.send(format!("{state}\n").as_bytes());
@@ -55,15 +58,15 @@ impl ServiceNotices {
 
 impl Drop for ServiceNotices {
     fn drop(&mut self) {
-        self.tell(&NotifyState::Stopping);
+        self.notify(&NotifyState::Stopping);
     }
 }
 
 /// Connects to a socket by its path, or by its abstract name behind an `@`.
-fn manager(place: &OsStr) -> io::Result<UnixDatagram> {
-    let address = match place.as_bytes().strip_prefix(b"@") {
+fn connect_manager(name: &OsStr) -> io::Result<UnixDatagram> {
+    let address = match name.as_bytes().strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name)?,
-        None => SocketAddr::from_pathname(place)?,
+        None => SocketAddr::from_pathname(name)?,
     };
     let manager = UnixDatagram::unbound()?;
     manager.connect_addr(&address)?;
@@ -71,12 +74,12 @@ fn manager(place: &OsStr) -> io::Result<UnixDatagram> {
 }
 
 /// This directory exists if the host was started by systemd.
-const SYSTEMD: &str = "/run/systemd/system";
+const SYSTEMD_DIRECTORY: &str = "/run/systemd/system";
 
 /// The root directory for units: the given directory for another host, or this host's root if systemd runs
 /// it.
 pub(crate) fn root_of(root: Option<&Path>) -> anyhow::Result<&Path> {
-    if root.is_none() && !Path::new(SYSTEMD).exists() {
+    if root.is_none() && !Path::new(SYSTEMD_DIRECTORY).exists() {
         return Err(Failure::Host(
             "this host was not started by systemd; --print shows the unit, and --root DIR writes it for another host"
                 .to_owned(),

@@ -57,7 +57,7 @@ impl InstallPrefix {
     }
 
     /// Replaces a file in one step, so that a running program keeps the old file.
-    fn put(&self, below: &str, mode: u32, bytes: &[u8]) -> anyhow::Result<()> {
+    fn install_file(&self, below: &str, mode: u32, bytes: &[u8]) -> anyhow::Result<()> {
         let path = self.path(below);
         let new = path.with_extension("unisono-new");
         let write = || -> std::io::Result<()> {
@@ -74,8 +74,8 @@ impl InstallPrefix {
     }
 
     /// Installs a program or library without its debug information.
-    fn put_stripped(&self, below: &str, built: &[u8]) -> anyhow::Result<()> {
-        self.put(below, 0o755, built)?;
+    fn install_stripped(&self, below: &str, built: &[u8]) -> anyhow::Result<()> {
+        self.install_file(below, 0o755, built)?;
         run(Command::new("strip").arg("--strip-debug").arg(self.path(below)))
     }
 
@@ -102,30 +102,42 @@ pub(crate) fn run_with(prefix: &InstallPrefix) -> anyhow::Result<bool> {
     // programs in the source tree look for the library under its file's name
     build(None)?;
     let program = release.join("unisono");
-    prefix.put_stripped("bin/unisono", &built("unisono")?)?;
+    prefix.install_stripped("bin/unisono", &built("unisono")?)?;
     let version = env!("CARGO_PKG_VERSION");
     let library = format!("libunisono.so.{version}");
-    prefix.put_stripped(&format!("lib/{library}"), &named?)?;
+    prefix.install_stripped(&format!("lib/{library}"), &named?)?;
     prefix.link(&format!("lib/{SONAME}"), &library)?;
     prefix.link("lib/libunisono.so", SONAME)?;
     let header = workspace().join("abi/c/include/unisono.h");
-    prefix.put("include/unisono.h", 0o644, &fs::read(&header).context("the header cannot be read")?)?;
-    prefix.put("lib/pkgconfig/unisono.pc", 0o644, description(&prefix.prefix, version)?.as_bytes())?;
+    prefix.install_file(
+        "include/unisono.h",
+        0o644,
+        &fs::read(&header).context("the header cannot be read")?,
+    )?;
+    prefix.install_file(
+        "lib/pkgconfig/unisono.pc",
+        0o644,
+        description(&prefix.prefix, version)?.as_bytes(),
+    )?;
     let python = python_packages(&prefix.prefix);
     for entry in fs::read_dir(workspace().join("python/unisono")).context("the Python package")? {
         let file = entry.context("the Python package")?.path();
         if let Some(name) = file.file_name().filter(|_| file.is_file()) {
             let below = python.join("unisono").join(name);
-            prefix.put(&below.to_string_lossy(), 0o644, &fs::read(&file).context("the Python package")?)?;
+            prefix.install_file(
+                &below.to_string_lossy(),
+                0o644,
+                &fs::read(&file).context("the Python package")?,
+            )?;
         }
     }
     for unit in EVENT_UNITS {
         let text = unit_text(unit, &prefix.prefix)?;
-        prefix.put(&format!("lib/systemd/system/{unit}"), 0o644, text.as_bytes())?;
+        prefix.install_file(&format!("lib/systemd/system/{unit}"), 0o644, text.as_bytes())?;
     }
     for script in SLURM_SCRIPTS {
         let text = template(&format!("xtask/slurm/{script}.in"), &prefix.prefix)?;
-        prefix.put(&format!("share/unisono/slurm/{script}"), 0o755, text.as_bytes())?;
+        prefix.install_file(&format!("share/unisono/slurm/{script}"), 0o755, text.as_bytes())?;
     }
     let pages = prefix.path("share/man/man1");
     run(Command::new(&program).arg("man").arg(&pages))?;
@@ -136,7 +148,7 @@ pub(crate) fn run_with(prefix: &InstallPrefix) -> anyhow::Result<bool> {
     ];
     for (shell, file) in completions {
         let script = Command::new(&program).args(["completions", shell]).output();
-        prefix.put(file, 0o644, &script.context("the program does not start")?.stdout)?;
+        prefix.install_file(file, 0o644, &script.context("the program does not start")?.stdout)?;
     }
     if prefix.staging.is_none() {
         let python = prefix.path(&python.to_string_lossy());

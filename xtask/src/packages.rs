@@ -181,7 +181,7 @@ pub(crate) fn print() {
 
 /// Installs missing packages; otherwise prints why not and which tests will be skipped.
 pub(crate) fn provide(install: Install) -> StepVerdict {
-    if !answers("dpkg-query", &["--version"]) {
+    if !responds("dpkg-query", &["--version"]) {
         return StepVerdict::skipped(format!(
             "this is no Debian; have the like of {} at hand",
             names(&all())
@@ -196,7 +196,7 @@ pub(crate) fn provide(install: Install) -> StepVerdict {
         Some("--no-install")
     } else if !rustix::process::geteuid().is_root() {
         Some("only root may install")
-    } else if !answers("apt-get", &["--version"]) {
+    } else if !responds("apt-get", &["--version"]) {
         Some("there is no apt-get")
     } else {
         None
@@ -265,7 +265,7 @@ fn names(packages: &[&Package]) -> String {
     packages.iter().map(|package| package.name).collect::<Vec<_>>().join(" ")
 }
 
-fn answers(program: &str, arguments: &[&str]) -> bool {
+fn responds(program: &str, arguments: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())

@@ -26,7 +26,7 @@ pub(crate) struct StepVerdict {
     /// The names of failed tests.
     pub(crate) failed_tests: Vec<String>,
     /// A line for each test that failed at first and passed when it ran again.
-    pub(crate) unsteady: Vec<String>,
+    pub(crate) flaky: Vec<String>,
     /// The duration of each test, if the harness reports it.
     pub(crate) times_ms: Vec<(u64, String)>,
 }
@@ -46,13 +46,13 @@ impl StepVerdict {
 
     /// Adds another part of the same step.
     pub(crate) fn add(&mut self, other: Self) {
-        let Self { passed, failed, skipped, failures, failed_tests, unsteady, times_ms } = other;
+        let Self { passed, failed, skipped, failures, failed_tests, flaky, times_ms } = other;
         self.passed += passed;
         self.failed += failed;
         self.skipped.extend(skipped);
         self.failures.extend(failures);
         self.failed_tests.extend(failed_tests);
-        self.unsteady.extend(unsteady);
+        self.flaky.extend(flaky);
         self.times_ms.extend(times_ms);
     }
 }
@@ -76,7 +76,7 @@ pub(crate) struct TimedStep {
 
 /// Limits that apply from the first line for which `begun` returns true.
 struct TestLimits {
-    begun: fn(&str) -> bool,
+    has_started: fn(&str) -> bool,
     deadline: Duration,
     silence: Duration,
 }
@@ -102,17 +102,17 @@ impl TimedStep {
     /// Sets limits for tests: forty minutes in all, ten without a line of output. They are generous, because
     /// only a test that hangs should reach them. They apply from the first line for which `begun` returns
     /// true, so compiling the tests does not count.
-    pub(crate) fn testing(self, begun: fn(&str) -> bool) -> Self {
-        self.testing_within(begun, Duration::from_secs(40 * 60), Duration::from_secs(10 * 60))
+    pub(crate) fn testing(self, has_started: fn(&str) -> bool) -> Self {
+        self.testing_within(has_started, Duration::from_secs(40 * 60), Duration::from_secs(10 * 60))
     }
 
     pub(crate) fn testing_within(
         mut self,
-        begun: fn(&str) -> bool,
+        has_started: fn(&str) -> bool,
         deadline: Duration,
         silence: Duration,
     ) -> Self {
-        self.tests = Some(TestLimits { begun, deadline, silence });
+        self.tests = Some(TestLimits { has_started, deadline, silence });
         self
     }
 
@@ -177,7 +177,7 @@ impl TimedStep {
                 last_line = Instant::now();
                 if let Some(tests) = &self.tests
                     && tests_begun.is_none()
-                    && (tests.begun)(&line)
+                    && (tests.has_started)(&line)
                 {
                     tests_begun = Some(last_line);
                 }
@@ -185,8 +185,8 @@ impl TimedStep {
             }
             if start.elapsed() >= self.deadline {
                 hung = Some(format!("it did not end within {} s", self.deadline.as_secs()));
-            } else if let (Some(tests), Some(begun)) = (&self.tests, tests_begun) {
-                if begun.elapsed() >= tests.deadline {
+            } else if let (Some(tests), Some(has_started)) = (&self.tests, tests_begun) {
+                if has_started.elapsed() >= tests.deadline {
                     hung = Some(format!("its tests did not end within {} s", tests.deadline.as_secs()));
                 } else if last_line.elapsed() >= tests.silence {
                     hung = Some(format!("a test was silent for {} s", tests.silence.as_secs()));
@@ -252,12 +252,12 @@ mod tests {
     #[test]
     fn silence_counts_only_while_tests_run() {
         let second = Duration::from_secs(1);
-        let begun = |line: &str| line == "running";
+        let has_started = |line: &str| line == "running";
         let compiling = shell("echo compiling; sleep 3; echo running; echo ok");
-        let done = compiling.testing_within(begun, 60 * second, second).run().expect("it starts");
+        let done = compiling.testing_within(has_started, 60 * second, second).run().expect("it starts");
         assert_eq!(done.hung, None);
         let hanging = shell("echo compiling; echo running; sleep 3600");
-        let done = hanging.testing_within(begun, 60 * second, second).run().expect("it starts");
+        let done = hanging.testing_within(has_started, 60 * second, second).run().expect("it starts");
         assert_eq!(done.hung.as_deref(), Some("a test was silent for 1 s"));
     }
 

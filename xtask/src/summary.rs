@@ -44,7 +44,7 @@ impl StepSummary {
         }
         self.slowest();
         self.list("skipped", |verdict| &verdict.skipped);
-        self.list("failed once, passed when tried again", |verdict| &verdict.unsteady);
+        self.list("failed once, passed when tried again", |verdict| &verdict.flaky);
         self.list("failed", |verdict| &verdict.failures);
         println!("\n{passed} passed, {failed} failed, {skipped} skipped");
         failed == 0
@@ -52,13 +52,13 @@ impl StepSummary {
 
     /// Prints the slowest tests.
     fn slowest(&self) {
-        const SHOWN: usize = 10;
+        const MAX_SLOWEST: usize = 10;
         let mut times: Vec<_> = self.rows.iter().flat_map(|(_, verdict, _)| &verdict.times_ms).collect();
         times.sort_unstable_by(|a, b| b.cmp(a));
         if !times.is_empty() {
             println!("\nslowest:");
         }
-        for (ms, test) in times.into_iter().take(SHOWN) {
+        for (ms, test) in times.into_iter().take(MAX_SLOWEST) {
             println!("  {:6.1} s  {test}", *ms as f64 / 1e3);
         }
     }

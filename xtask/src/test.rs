@@ -21,7 +21,7 @@ pub(crate) fn run(install: Install, cases: Cases) -> anyhow::Result<bool> {
     // that idle time the thread then runs the models, which take minutes of a processor. Their output is
     // printed afterwards.
     let (built, program) = mpsc::channel();
-    let models = thread::spawn(|| beside_tests(built));
+    let models = thread::spawn(|| build_and_run_models(built));
     // in one command: for a single package, cargo would build its dependencies again with fewer features
     summary.step("unit, property, doc and command line tests", || {
         tests(&["--workspace", "--exclude", "unisono-host-tests"], |_| ())
@@ -58,43 +58,43 @@ pub(crate) fn miri() -> anyhow::Result<bool> {
             "unisono-barrier",
         ]);
         command.env("MIRIFLAGS", "-Zmiri-disable-isolation");
-        verdict(TimedStep::new("miri", command).testing(test_output::runs_a_program)).0
+        verdict(TimedStep::new("miri", command).testing(test_output::is_test_start)).0
     });
     Ok(summary.conclude())
 }
 
 /// The maximum number of failed tests that run again. If more tests fail, the change is to blame and not
 /// chance.
-const TRIED_AGAIN: usize = 3;
+const MAX_RETRIED_TESTS: usize = 3;
 
 /// Runs tests. If only a few fail, runs them once more, without other tests at the same time.
 fn tests(arguments: &[&str], prepare: impl Fn(&mut Command)) -> StepVerdict {
     let run = |names: &[&str]| {
         let mut command = unisono_host_tests::program::cargo();
         prepare(&mut command);
-        verdict(testing(command, arguments, names).showing(test_output::filter()))
+        verdict(test_step(command, arguments, names).showing(test_output::filter()))
     };
     let (first, _) = run(&[]);
     let names: Vec<&str> = first.failed_tests.iter().map(String::as_str).collect();
     // a test that hung or a crate that did not build is a failure without a test's name
-    if names.is_empty() || names.len() > TRIED_AGAIN || first.failures.len() > names.len() {
+    if names.is_empty() || names.len() > MAX_RETRIED_TESTS || first.failures.len() > names.len() {
         return first;
     }
     println!("\nonce more: {}", names.join(", "));
     let (_, second) = run(&names);
-    test_output::after_second_try(first, &second)
+    test_output::after_retry(first, &second)
 }
 
 /// `cargo test ARGUMENTS`, by a command that begins with cargo: runs all tests, or the tests with exactly
 /// these names.
-fn testing(mut cargo: Command, arguments: &[&str], names: &[&str]) -> TimedStep {
+fn test_step(mut cargo: Command, arguments: &[&str], names: &[&str]) -> TimedStep {
     cargo.args(["test", "--locked", "--no-fail-fast"]).args(arguments).args(["--", "--show-output"]);
     if !names.is_empty() {
         cargo.arg("--exact").args(names);
     }
     cargo.current_dir(workspace());
     let step = TimedStep::new(format!("cargo test {}", arguments.join(" ")), cargo);
-    step.testing(test_output::runs_a_program)
+    step.testing(test_output::is_test_start)
 }
 
 /// The verdict, and the output.
@@ -132,7 +132,7 @@ fn host_tests(cases: Cases, program: &Receiver<Result<(), String>>) -> StepVerdi
 
 /// Builds the program, reports to `built`, and runs the models in idle time. Returns the result of [`loom`].
 /// The build has the priority of the tests, because host tests wait for it.
-fn beside_tests(built: Sender<Result<(), String>>) -> (StepVerdict, Vec<String>) {
+fn build_and_run_models(built: Sender<Result<(), String>>) -> (StepVerdict, Vec<String>) {
     let _ = built.send(build_program()); // the receiver is gone if earlier tests panicked
     drop(built);
     // what this thread starts is of its class
@@ -163,7 +163,7 @@ fn loom() -> (StepVerdict, Vec<String>) {
     let mut arguments = vec!["--release".to_owned()];
     let mut models = 0;
     for name in CRATES {
-        let found = models_of(&workspace().join("crates").join(name).join("tests"));
+        let found = loom_models(&workspace().join("crates").join(name).join("tests"));
         if !found.is_empty() {
             arguments.extend(["--package".to_owned(), format!("unisono-{name}")]);
         }
@@ -178,14 +178,14 @@ fn loom() -> (StepVerdict, Vec<String>) {
     command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom"));
     // they may have to wait for the end of the host tests
     let hour = Duration::from_secs(60 * 60);
-    let step = testing(command, &arguments, &[]).testing_within(test_output::runs_a_program, hour, hour);
+    let step = test_step(command, &arguments, &[]).testing_within(test_output::is_test_start, hour, hour);
     let (verdict, mut lines) = verdict(step.within(2 * hour).showing(|_| false));
     let mut is_shown = test_output::filter();
     lines.retain(|line| is_shown(line));
     (verdict, lines)
 }
 
-fn models_of(tests: &Path) -> Vec<String> {
+fn loom_models(tests: &Path) -> Vec<String> {
     let mut models = tests_in(tests).unwrap_or_default();
     models.retain(|name| name.starts_with("loom"));
     models

@@ -11,19 +11,19 @@ pub(crate) fn read(lines: &[String]) -> StepVerdict {
     let mut program = String::new();
     let mut test = None;
     for line in lines {
-        if let Some(begun) = test_program(line) {
-            program = begun.split(" (").next().unwrap_or(begun).to_owned();
+        if let Some(started) = test_program(line) {
+            program = started.split(" (").next().unwrap_or(started).to_owned();
         } else if let Some(name) =
             line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"))
         {
             test = Some(name.to_owned());
         } else if line.starts_with("test result: ") {
-            count(line, &mut verdict);
+            read_summary_line(line, &mut verdict);
             test = None;
         } else if let Some((name, result)) =
             line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "))
         {
-            single(name, result, &program, &mut verdict);
+            read_test_line(name, result, &program, &mut verdict);
         } else if let (Some(test), Some(what)) = (&test, line.strip_prefix("skipped")) {
             let what = what.trim_start_matches([':', ' ']);
             verdict.skipped.push(format!("{program} {test}: {what}"));
@@ -39,10 +39,10 @@ pub(crate) fn read(lines: &[String]) -> StepVerdict {
 /// The verdict on a run in which some tests failed, after these tests ran once more and printed `second`. A
 /// test counts as passed if it passed the second time. A test that was skipped the second time still counts
 /// as failed.
-pub(crate) fn after_second_try(mut first: StepVerdict, second: &[String]) -> StepVerdict {
+pub(crate) fn after_retry(mut first: StepVerdict, second: &[String]) -> StepVerdict {
     let has = |name: &str, result: &str| {
-        let told = format!("test {name} ... {result}");
-        second.iter().any(|line| line.starts_with(&told))
+        let expected = format!("test {name} ... {result}");
+        second.iter().any(|line| line.starts_with(&expected))
     };
     let failures = std::mem::take(&mut first.failures);
     let failed_tests = std::mem::take(&mut first.failed_tests);
@@ -50,7 +50,7 @@ pub(crate) fn after_second_try(mut first: StepVerdict, second: &[String]) -> Ste
         if has(&name, "ok") && !has(&name, "FAILED") {
             first.passed += 1;
             first.failed -= 1;
-            first.unsteady.push(failure);
+            first.flaky.push(failure);
         } else {
             first.failures.push(failure);
             first.failed_tests.push(name);
@@ -66,11 +66,11 @@ fn test_program(line: &str) -> Option<&str> {
 }
 
 /// Whether this line of cargo's output shows that compilation is over and a test program runs.
-pub(crate) fn runs_a_program(line: &str) -> bool {
+pub(crate) fn is_test_start(line: &str) -> bool {
     test_program(line).is_some()
 }
 
-fn single(name: &str, result: &str, program: &str, verdict: &mut StepVerdict) {
+fn read_test_line(name: &str, result: &str, program: &str, verdict: &mut StepVerdict) {
     if let Some(reason) = result.strip_prefix("skipped: ") {
         verdict.skipped.push(format!("{program} {name}: {reason}"));
     } else if let Some(reason) = result.strip_prefix("ignored") {
@@ -87,7 +87,7 @@ fn single(name: &str, result: &str, program: &str, verdict: &mut StepVerdict) {
 }
 
 /// Parses `test result: ok. 3 passed; 0 failed; ...`
-fn count(line: &str, verdict: &mut StepVerdict) {
+fn read_summary_line(line: &str, verdict: &mut StepVerdict) {
     let number = |word: &str| {
         line.split([';', '.']).find_map(|part| part.trim().strip_suffix(word)?.trim().parse::<u64>().ok())
     };
@@ -166,9 +166,9 @@ test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; fini
              test c ... FAILED\ntest d ... ok\ntest result: FAILED. 1 passed; 3 failed; 0 ignored\n",
         ));
         let second = "test a ... ok (0.1 s)\ntest b ... FAILED\ntest c ... skipped: no processor\n";
-        let verdict = after_second_try(first, &lines(second));
+        let verdict = after_retry(first, &lines(second));
         assert_eq!((verdict.passed, verdict.failed), (2, 2));
-        assert_eq!(verdict.unsteady, ["tests/log.rs a"]);
+        assert_eq!(verdict.flaky, ["tests/log.rs a"]);
         assert_eq!(verdict.failures, ["tests/log.rs b", "tests/log.rs c"]);
     }
 

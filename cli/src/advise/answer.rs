@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
-use unisono_advise::judge::{against_plain, times};
+use unisono_advise::judge::{against_plain, run_seconds};
 use unisono_advise::remedy::Programs;
 use unisono_advise::{
     Advice, AdviceVerdict, GangCondition, Observation, Prediction, RunEnd, TrialRuns, TriedRemedy,
@@ -41,19 +41,19 @@ fn words(answer: &AdviceAnswer<'_>, prediction: Option<&Prediction>) -> String {
     }
     let _ = writeln!(text, "\n{}", sentence(trials, advice));
     if !matches!(advice.verdict, AdviceVerdict::Nothing | AdviceVerdict::Undecided) {
-        let _ = writeln!(text, "\n  {}", programs.command(advice.way));
+        let _ = writeln!(text, "\n  {}", programs.command(advice.remedy));
     }
     text.push('\n');
-    text.push_str(&conditions(&advice.conditions));
+    text.push_str(&conditions_text(&advice.conditions));
     text.trim_end().to_owned()
 }
 
 /// Larger predicted gains are shown as `> 100`: if plain Linux hardly advances in the simulation, the ratio
 /// depends only on the simulator's constants.
-const FAR: f64 = 100.0;
+const MAX_SHOWN_GAIN: f64 = 100.0;
 
 fn expected(gain: f64) -> String {
-    if gain > FAR { format!("> {}", number(FAR)) } else { number(gain) }
+    if gain > MAX_SHOWN_GAIN { format!("> {}", number(MAX_SHOWN_GAIN)) } else { number(gain) }
 }
 
 fn simulated(Prediction { shape, .. }: &Prediction) -> String {
@@ -70,7 +70,7 @@ pub(super) fn method(answer: &AdviceAnswer<'_>, prediction: Option<&Prediction>)
     let AdviceAnswer { trials, programs, there, advice } = *answer;
     let mut text = format!("{} There is room for {there}{}.", sentence(trials, advice), runtimes(trials));
     if !matches!(advice.verdict, AdviceVerdict::Nothing | AdviceVerdict::Undecided) {
-        let _ = write!(text, " The command: {}.", programs.command(advice.way));
+        let _ = write!(text, " The command: {}.", programs.command(advice.remedy));
     }
     if let Some(prediction) = prediction {
         let _ = write!(text, " Simulated are {}.", simulated(prediction));
@@ -91,25 +91,25 @@ fn runtimes(trials: &TrialRuns) -> String {
     if names.is_empty() { String::new() } else { format!("; the programs use {}", names.join(", ")) }
 }
 
-/// A line for each way: seconds, ratio to plain Linux, processor time, processors used by others.
+/// A line for each remedy: seconds, ratio to plain Linux, processor time, processors used by others.
 fn table(trials: &TrialRuns, prediction: Option<&Prediction>) -> String {
     let mut text = format!(
         "  {:<30} {:>3} {:>9} {:>23} {:>9} {:>7} {:>7}\n",
         "way", "n", "seconds", "plain / this way", "simulated", "cpu s", "others"
     );
-    let simulated = |way: TriedRemedy| {
-        let ways = prediction.map_or(&[][..], |prediction| &prediction.ways);
-        ways.iter().find(|(one, _)| *one == way).map_or_else(String::new, |(_, gain)| expected(*gain))
+    let simulated = |remedy: TriedRemedy| {
+        let remedies = prediction.map_or(&[][..], |prediction| &prediction.remedies);
+        remedies.iter().find(|(one, _)| *one == remedy).map_or_else(String::new, |(_, gain)| expected(*gain))
     };
-    for way in TriedRemedy::ALL {
-        let runs: Vec<_> = trials.runs.iter().filter(|run| run.way == way).collect();
+    for remedy in TriedRemedy::ALL {
+        let runs: Vec<_> = trials.runs.iter().filter(|run| run.remedy == remedy).collect();
         let Some(first) = runs.first() else { continue };
-        let ended = times(trials, way);
+        let ended = run_seconds(trials, remedy);
         let middle = |of: fn(&unisono_advise::Observation) -> f64| {
             median(&runs.iter().map(|run| of(&run.observation)).collect::<Vec<_>>()).unwrap_or(0.0)
         };
         let failed = runs.iter().find_map(|run| match &run.ended {
-            RunEnd::Badly { code, said } => Some((*code, said.clone())),
+            RunEnd::Failed { code, last_line: said } => Some((*code, said.clone())),
             _ => None,
         });
         let seconds = match (median(&ended), &failed) {
@@ -117,21 +117,21 @@ fn table(trials: &TrialRuns, prediction: Option<&Prediction>) -> String {
             (Some(seconds), None) => number(seconds),
             (None, None) => format!("> {}", number(first.seconds)),
         };
-        let against = against_plain(trials, way).filter(|_| way != TriedRemedy::Plain);
+        let against = against_plain(trials, remedy).filter(|_| remedy != TriedRemedy::Plain);
         let against = against.map_or_else(String::new, |comparison| interval(&comparison.ratio.inverse()));
         let _ = writeln!(
             text,
             "  {:<30} {:>3} {seconds:>9} {against:>23} {:>9} {:>7} {:>7}",
-            way.words(),
+            remedy.words(),
             runs.len(),
-            simulated(way),
+            simulated(remedy),
             number(middle(|seen| seen.ran_s)),
             number(middle(|seen| seen.others)),
         );
         if let Some((code, said)) = failed {
             let said = if said.is_empty() { String::new() } else { format!(": {said}") };
             let _ = writeln!(text, "      exit code {code}{said}");
-        } else if !way.is_known_to_act(&trials.runtimes) {
+        } else if !remedy.is_known_to_act(&trials.runtimes) {
             text.push_str("      no runtime that reads these variables was seen in the programs\n");
         }
     }
@@ -150,14 +150,14 @@ fn sentence(trials: &TrialRuns, advice: &Advice) -> String {
     let failed = trials
         .runs
         .iter()
-        .any(|run| run.way == TriedRemedy::Plain && matches!(run.ended, RunEnd::Badly { .. }));
+        .any(|run| run.remedy == TriedRemedy::Plain && matches!(run.ended, RunEnd::Failed { .. }));
     if failed {
         return "Undecided: the programs fail as they are.".into();
     }
     if trials.runs.iter().all(|run| run.ended == RunEnd::Stopped) {
         return "Undecided: no run ended. Give a longer --limit or a smaller problem.".into();
     }
-    let remedy = match advice.verdict {
+    let action = match advice.verdict {
         AdviceVerdict::Nothing => {
             return "Nothing to do: no remedy is clearly faster than the programs as they are.".into();
         }
@@ -176,14 +176,14 @@ fn sentence(trials: &TrialRuns, advice: &Advice) -> String {
     };
     match (advice.gain, advice.at_least) {
         (Some(gain), _) => {
-            format!("{remedy}: {} times as fast (n = {}).", interval(&gain), gain.n)
+            format!("{action}: {} times as fast (n = {}).", interval(&gain), gain.n)
         }
-        (None, Some(least)) => format!("{remedy}: at least {} times as fast.", number(least)),
-        (None, None) => format!("{remedy}."),
+        (None, Some(least)) => format!("{action}: at least {} times as fast.", number(least)),
+        (None, None) => format!("{action}."),
     }
 }
 
-pub(super) fn conditions(all: &[GangCondition]) -> String {
+pub(super) fn conditions_text(all: &[GangCondition]) -> String {
     let mut text = "Conditions under which gangs can pay (all of them are needed):\n".to_owned();
     for condition in all {
         let holds = match condition.holds {
@@ -208,9 +208,9 @@ pub(super) fn between_sleeps(seen: &Observation) -> Option<Value> {
 
 fn json(answer: &AdviceAnswer<'_>, prediction: Option<&Prediction>) -> Value {
     let AdviceAnswer { trials, programs, there, advice } = *answer;
-    let predicted = prediction.map(|Prediction { shape, ways }| {
+    let predicted = prediction.map(|Prediction { shape, remedies }| {
         let gains: Map<String, Value> =
-            ways.iter().map(|(way, gain)| (way.name().to_owned(), json!(gain))).collect();
+            remedies.iter().map(|(remedy, gain)| (remedy.name().to_owned(), json!(gain))).collect();
         json!({
             "programs": shape.programs, "threads": shape.threads, "interval_ns": shape.interval.0,
             "variance_ns": shape.variance.0, "gain": gains,
@@ -221,22 +221,22 @@ fn json(answer: &AdviceAnswer<'_>, prediction: Option<&Prediction>) -> Value {
         .map(|gain| json!({ "median": gain.value, "low": gain.low, "high": gain.high, "n": gain.n }));
     let run = |run: &unisono_advise::TrialRun| {
         let (ended, code, said) = match &run.ended {
-            RunEnd::Well => ("well", Some(0), None),
-            RunEnd::Badly { code, said } => ("failed", Some(*code), Some(said)),
+            RunEnd::Succeeded => ("well", Some(0), None),
+            RunEnd::Failed { code, last_line: said } => ("failed", Some(*code), Some(said)),
             RunEnd::Stopped => ("stopped", None, None),
         };
         let seen = &run.observation;
         json!({
-            "way": run.way.name(), "round": run.round, "ended": ended, "exit_code": code, "said": said,
+            "way": run.remedy.name(), "round": run.round, "ended": ended, "exit_code": code, "said": said,
             "seconds": run.seconds, "threads": seen.threads, "cpu_s": seen.ran_s, "waited_s": seen.waited_s,
-            "sleeps_per_cpu_s": seen.sleeps_per_s, "imbalance": seen.imbalance, "change": seen.change,
+            "sleeps_per_cpu_s": seen.sleeps_per_s, "imbalance": seen.imbalance, "change": seen.load_variation,
             "others": seen.others, "between_sleeps_ns": between_sleeps(seen),
         })
     };
     let advised = !matches!(advice.verdict, AdviceVerdict::Nothing | AdviceVerdict::Undecided);
     json!({
-        "verdict": advice.verdict.name(), "command": advised.then(|| programs.command(advice.way)),
-        "way": advice.way.name(), "simulated": predicted, "gain": gain, "gain_at_least": advice.at_least,
+        "verdict": advice.verdict.name(), "command": advised.then(|| programs.command(advice.remedy)),
+        "way": advice.remedy.name(), "simulated": predicted, "gain": gain, "gain_at_least": advice.at_least,
         "conditions": conditions_json(&advice.conditions), "effective_processors": there.processors,
         "runtimes": trials.runtimes, "runs": trials.runs.iter().map(run).collect::<Vec<_>>(),
         "ended_because": trials.stopped_early, "unrecorded": trials.unrecorded,

@@ -96,12 +96,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return process::run(pid, args.time.unwrap_or(Duration::from_secs(5)), args.json);
     }
     // a program that cannot be started is refused before any program runs
-    let files = fit::programs(&args.command, "advise")?;
+    let files = fit::parse_programs(&args.command, "advise")?;
     let programs = Programs {
         commands: files.iter().map(|(command, _)| command.clone()).collect(),
         unisono: std::env::current_exe()?,
         root: own::is_root(),
-        parts: parts(files.len())?,
+        parts: processor_parts(files.len())?,
     };
     // an existing directory is refused before the programs run in vain
     let mut records =
@@ -111,20 +111,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         })?;
     let host = FitHost::read()?;
     let count = files.len();
-    let plan = FitPlan::of(&host.fit(files, fit::user));
+    let plan = FitPlan::from_programs(&host.fit(files, fit::environment_value));
     let circumstances = |trials: &TrialRuns| Circumstances {
         programs: count,
         processors: host.effective.processors,
         fit: plan.clone().for_runtimes(&trials.runtimes),
     };
-    let can_tell =
+    let is_decided =
         |trials: &TrialRuns| judge(trials, &circumstances(trials)).verdict != AdviceVerdict::Undecided;
-    let trials = tried(args, &programs, &can_tell)?;
+    let trials = run_trial(args, &programs, &is_decided)?;
     let circumstances = circumstances(&trials);
     let processors = &host.effective;
     let advice = judge(&trials, &circumstances);
-    let prediction = predict::shape(&trials, &circumstances)
-        .and_then(|shape| predict::predict(&shape, &circumstances, &programs.ways()));
+    let prediction = predict::team_shape(&trials, &circumstances)
+        .and_then(|shape| predict::predict(&shape, &circumstances, &programs.remedies()));
     let answer =
         answer::AdviceAnswer { trials: &trials, programs: &programs, there: processors, advice: &advice };
     let text = if args.json {
@@ -141,51 +141,51 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     }
     match advice.verdict {
-        _ if args.apply => apply(&programs, advice.way),
+        _ if args.apply => apply(&programs, advice.remedy),
         AdviceVerdict::Undecided => Ok(ExitCode::from(1)),
         _ => Ok(ExitCode::SUCCESS),
     }
 }
 
 /// Processors for each program alone, if there are enough of them.
-fn parts(programs: usize) -> anyhow::Result<Vec<CpuSet>> {
+fn processor_parts(programs: usize) -> anyhow::Result<Vec<CpuSet>> {
     let limits = quota::limits()?;
     if !(2..=limits.affinity.len()).contains(&programs) {
         return Ok(Vec::new());
     }
     let effective = unisono_fit::effective(&limits).processors;
-    let all = unisono_fit::parts(&Topology::read(), &limits.affinity, effective, programs);
+    let all = unisono_fit::partition(&Topology::read(), &limits.affinity, effective, programs);
     Ok(all.into_iter().map(|part| part.cpus).collect())
 }
 
-fn tried(
+fn run_trial(
     args: &Args,
     programs: &Programs,
-    can_tell: &dyn Fn(&TrialRuns) -> bool,
+    is_decided: &dyn Fn(&TrialRuns) -> bool,
 ) -> anyhow::Result<TrialRuns> {
     let budget = TrialBudget { total: args.time.unwrap_or(Duration::from_secs(60)), run: args.limit };
-    let mut say = |round: usize, way: TriedRemedy| {
+    let mut say = |round: usize, remedy: TriedRemedy| {
         if !args.quiet {
             eprintln!(
                 "round {} of at most {}: {} ({})",
                 round + 1,
                 trial::MAX_ROUNDS,
-                way.name(),
-                way.words()
+                remedy.name(),
+                remedy.words()
             );
         }
     };
-    let trials = trial::run(programs, &programs.ways(), budget, &mut say, can_tell, &interrupt::caught);
+    let trials = trial::run(programs, &programs.remedies(), budget, &mut say, is_decided, &interrupt::caught);
     trials.map_err(|error| match error {
         trial::Error::Start { .. } => Failure::Usage(error.to_string()).into(),
         error => error.into(),
     })
 }
 
-/// Runs the programs in the advised way. Returns early only if a program cannot be started.
-fn apply(programs: &Programs, way: TriedRemedy) -> anyhow::Result<ExitCode> {
+/// Runs the programs with the advised remedy. Returns early only if a program cannot be started.
+fn apply(programs: &Programs, remedy: TriedRemedy) -> anyhow::Result<ExitCode> {
     interrupt::usual()?;
-    let stages = programs.stages(way);
+    let stages = programs.stages(remedy);
     if let [stage] = &stages[..]
         && let [one] = &companions(stage)?[..]
     {

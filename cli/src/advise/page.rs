@@ -1,6 +1,6 @@
 //! `unisono advise --out DIR`: writes the trial as records, and draws the report from them.
 //!
-//! A way becomes a variant of one study, a round a repetition. The observations of the programs and the
+//! A remedy becomes a variant of one study, a round a repetition. The observations of the programs and the
 //! simulator's predictions become the study's method, because a report is drawn from its records alone.
 
 use super::answer::{self, AdviceAnswer};
@@ -47,18 +47,18 @@ fn study(answer: &AdviceAnswer<'_>, prediction: Option<&Prediction>) -> StudyLin
     if prediction.is_some() {
         charts.push(chart("What the simulator expects", "simulated_gain", "plain Linux / this way"));
     }
-    let against = |way: TriedRemedy| Verdict {
-        variant: way.name().to_owned(),
+    let against = |remedy: TriedRemedy| Verdict {
+        variant: remedy.name().to_owned(),
         against: TriedRemedy::Plain.name().to_owned(),
         figure: "seconds".to_owned(),
         better: Better::Lower,
-        words: format!("{} against the programs as they are", way.words()),
+        words: format!("{} against the programs as they are", remedy.words()),
         ..Verdict::default()
     };
-    let tried = |way: &TriedRemedy| answer.trials.runs.iter().any(|run| run.way == *way);
-    let ways = TriedRemedy::ALL.into_iter().filter(tried);
+    let tried = |remedy: &TriedRemedy| answer.trials.runs.iter().any(|run| run.remedy == *remedy);
+    let remedies = TriedRemedy::ALL.into_iter().filter(tried);
     let mut labels: BTreeMap<String, String> =
-        ways.clone().map(|way| (way.name().to_owned(), way.words().to_owned())).collect();
+        remedies.clone().map(|remedy| (remedy.name().to_owned(), remedy.words().to_owned())).collect();
     labels.insert("seconds".into(), "time".into());
     labels.insert("simulated_gain".into(), "times as fast as plain Linux, simulated".into());
     StudyLine {
@@ -69,7 +69,7 @@ fn study(answer: &AdviceAnswer<'_>, prediction: Option<&Prediction>) -> StudyLin
         question: format!("Which setting makes {} fast here?", answer.programs.command(TriedRemedy::Plain)),
         method: answer::method(answer, prediction),
         charts,
-        verdicts: ways.filter(|way| *way != TriedRemedy::Plain).map(against).collect(),
+        verdicts: remedies.filter(|remedy| *remedy != TriedRemedy::Plain).map(against).collect(),
         labels,
         ..StudyLine::default()
     }
@@ -77,24 +77,26 @@ fn study(answer: &AdviceAnswer<'_>, prediction: Option<&Prediction>) -> StudyLin
 
 fn line(run: &TrialRun, sequence: u32, prediction: Option<&Prediction>, host: &HostFacts) -> RunLine {
     let (outcome, reason) = match &run.ended {
-        RunEnd::Well => (Outcome::Measured, None),
+        RunEnd::Succeeded => (Outcome::Measured, None),
         RunEnd::Stopped => (Outcome::Failed, Some(format!("stopped after {:.1} s", run.seconds))),
-        RunEnd::Badly { code, said } => (Outcome::Failed, Some(format!("exit code {code}: {said}"))),
+        RunEnd::Failed { code, last_line: said } => {
+            (Outcome::Failed, Some(format!("exit code {code}: {said}")))
+        }
     };
     let mut figures = Vec::new();
     if outcome == Outcome::Measured {
         figures.push(Figure::new("seconds", run.seconds, "s"));
         figures.push(Figure::new("cpu_s", run.observation.ran_s, "s"));
         figures.push(Figure::new("waited_s", run.observation.waited_s, "s"));
-        let ways = prediction.map_or(&[][..], |prediction| &prediction.ways);
-        let gain = ways.iter().find(|(way, _)| *way == run.way).map(|(_, gain)| *gain);
+        let remedies = prediction.map_or(&[][..], |prediction| &prediction.remedies);
+        let gain = remedies.iter().find(|(remedy, _)| *remedy == run.remedy).map(|(_, gain)| *gain);
         figures.extend(gain.map(|gain| Figure::new("simulated_gain", gain, "1")));
     }
     RunLine {
         format: FORMAT.to_owned(),
         study: STUDY.to_owned(),
         topic: STUDY.to_owned(),
-        variant: run.way.name().to_owned(),
+        variant: run.remedy.name().to_owned(),
         repetition: u32::try_from(run.round).unwrap_or(u32::MAX),
         sequence,
         outcome,

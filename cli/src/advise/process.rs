@@ -6,15 +6,15 @@ use crate::output;
 use serde_json::json;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use unisono_advise::judge::{Circumstances, seen_only};
+use unisono_advise::judge::{Circumstances, conditions_of_one_run};
 use unisono_advise::switches::SwitchWatch;
 use unisono_advise::tree;
-use unisono_advise::trial::look;
+use unisono_advise::trial::take_reading;
 use unisono_advise::watch::RunWatch;
 use unisono_linux::affinity::Tid;
 use unisono_linux::{clock, interrupt, quota};
 
-const OFTEN: Duration = Duration::from_millis(200);
+const READ_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(super) fn run(pid: i32, time: Duration, as_json: bool) -> anyhow::Result<ExitCode> {
     if tree::read(&[pid], clock::now()).threads.is_empty() {
@@ -28,16 +28,16 @@ pub(super) fn run(pid: i32, time: Duration, as_json: bool) -> anyhow::Result<Exi
     let before = periods();
     let (begin, mut watch, mut switches) = (Instant::now(), RunWatch::default(), SwitchWatch::start());
     while begin.elapsed() < time && interrupt::caught().is_none() {
-        look(&[pid], &mut watch, &mut switches);
-        std::thread::sleep(OFTEN.min(time));
+        take_reading(&[pid], &mut watch, &mut switches);
+        std::thread::sleep(READ_INTERVAL.min(time));
     }
-    look(&[pid], &mut watch, &mut switches);
+    take_reading(&[pid], &mut watch, &mut switches);
     let periods = periods().zip(before).map(|(after, before)| after.since(before));
     let circumstances =
         Circumstances { programs: 1, processors: there.processors, ..Circumstances::default() };
     let seen = watch.since_first();
-    let conditions = seen_only(&seen, periods, &circumstances);
-    let runtimes = tree::runtimes(&[pid]);
+    let conditions = conditions_of_one_run(&seen, periods, &circumstances);
+    let runtimes = tree::loaded_runtimes(&[pid]);
     if as_json {
         let object = json!({
             "verdict": "undecided", "command": null, "gain": null, "conditions": answer::conditions_json(&conditions),
@@ -57,7 +57,7 @@ pub(super) fn run(pid: i32, time: Duration, as_json: bool) -> anyhow::Result<Exi
         seen.threads,
         seen.ran_s,
         seen.waited_s,
-        answer::conditions(&conditions)
+        answer::conditions_text(&conditions)
     ))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -78,7 +78,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let total = rows.len() * args.runs;
     let seconds = (options.warm_up.as_secs_f64() + options.seconds) * total as f64;
     let bar = (!args.json && seconds > 2.0).then(|| progress(total));
-    let measured = compare::in_turns(&rows, args.runs, &options, &unisono, |done, name| {
+    let measured = compare::measure_interleaved(&rows, args.runs, &options, &unisono, |done, name| {
         if let Some(bar) = &bar {
             bar.set_position(done as u64);
             bar.set_message(name.to_owned());

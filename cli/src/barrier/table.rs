@@ -30,17 +30,17 @@ impl VariantRuns {
         }
     }
 
-    fn each(&self, figure: impl Fn(&Measurement) -> f64) -> Vec<f64> {
+    fn values(&self, figure: impl Fn(&Measurement) -> f64) -> Vec<f64> {
         self.runs.iter().map(figure).collect()
     }
 
     fn median(&self, figure: impl Fn(&Measurement) -> f64) -> f64 {
-        quantile::median(&self.each(figure)).unwrap_or(0.0)
+        quantile::median(&self.values(figure)).unwrap_or(0.0)
     }
 
     /// The mean time of a barrier in each run, ascending.
     fn means(&self) -> Vec<f64> {
-        quantile::sorted(&self.each(|run| run.ns_per_barrier.mean))
+        quantile::sorted(&self.values(|run| run.ns_per_barrier.mean))
     }
 
     fn worst_run(&self) -> f64 {
@@ -66,7 +66,7 @@ impl VariantRuns {
                     "max": self.worst_run(),
                 },
                 "typical_ns_per_barrier": self.median(|run| run.ns_per_barrier.median),
-                "longest_ns": self.each(|run| run.ns_per_barrier.max).into_iter().fold(0.0, f64::max),
+                "longest_ns": self.values(|run| run.ns_per_barrier.max).into_iter().fold(0.0, f64::max),
                 "barriers_per_s": self.median(|run| run.barriers_per_s),
                 "blocks_per_s": self.median(|run| run.blocks_per_s),
                 "runs": self.runs.iter().map(serde_json::to_value).collect::<serde_json::Result<Vec<Value>>>()?,
@@ -80,27 +80,27 @@ impl VariantRuns {
 pub(super) fn render(results: &[VariantRuns], options: &Options) -> String {
     let mut text = String::new();
     let drawn = match results {
-        [result] if result.runs.len() == 1 => sheet(&mut text, result.first()),
+        [result] if result.runs.len() == 1 => run_sheet(&mut text, result.first()),
         results => table(&mut text, results, options),
     };
     drawn.expect("writing to a string cannot fail because it only allocates");
     text
 }
 
-fn sheet(text: &mut String, run: &Measurement) -> std::fmt::Result {
+fn run_sheet(text: &mut String, run: &Measurement) -> std::fmt::Result {
     let ns = &run.ns_per_barrier;
     writeln!(text, "{}", headline(run))?;
     writeln!(
         text,
         "  per barrier   {} median, {} mean; least {}, 99 % below {}, longest {}",
-        time(ns.median),
-        time(ns.mean),
-        time(ns.min),
-        time(ns.p99),
-        time(ns.max)
+        time_in_words(ns.median),
+        time_in_words(ns.mean),
+        time_in_words(ns.min),
+        time_in_words(ns.p99),
+        time_in_words(ns.max)
     )?;
-    writeln!(text, "  barriers/s    {}", count(run.barriers_per_s))?;
-    writeln!(text, "  blocks/s      {}: {}", count(run.blocks_per_s), meaning(run, cpus()))?;
+    writeln!(text, "  barriers/s    {}", count_in_words(run.barriers_per_s))?;
+    writeln!(text, "  blocks/s      {}: {}", count_in_words(run.blocks_per_s), meaning(run, cpus()))?;
     writeln!(text, "  processors    {:.2} busy of {}", cpu_use(run), cpus())?;
     if let Some(why) = &run.chosen_because {
         writeln!(text, "  why this one  {why}")?;
@@ -114,7 +114,7 @@ fn headline(run: &Measurement) -> String {
         name => format!("{} ({})", run.algorithm, if name == run.algorithm { &run.version } else { name }),
     };
     if let Some(budget) = run.spin_budget_ns.filter(|_| run.wait == "spin-block") {
-        line += &format!(" ({} to spin)", time(budget as f64));
+        line += &format!(" ({} to spin)", time_in_words(budget as f64));
     }
     line += &format!(", {}", counted(run.threads, "thread"));
     match run.pin.as_str() {
@@ -125,8 +125,8 @@ fn headline(run: &Measurement) -> String {
     if run.interval_ns + run.variance_ns > 0 {
         line += &format!(
             ", computing {} + up to {} before each",
-            time(run.interval_ns as f64),
-            time(run.variance_ns as f64)
+            time_in_words(run.interval_ns as f64),
+            time_in_words(run.variance_ns as f64)
         );
     }
     match run.competitors {
@@ -194,13 +194,13 @@ fn table(text: &mut String, results: &[VariantRuns], options: &Options) -> std::
         writeln!(
             text,
             "  {name:width$}  {:>10} {:>10} {:>10}  {:>10} {:>10}  {:>9} {:>9} {:>5.2}  {against:>8}",
-            time(middle),
-            time(result.best_run()),
-            time(result.worst_run()),
-            time(result.median(|run| run.ns_per_barrier.median)),
-            time(result.each(|run| run.ns_per_barrier.max).into_iter().fold(0.0, f64::max)),
-            count(result.median(|run| run.barriers_per_s)),
-            count(result.median(|run| run.blocks_per_s)),
+            time_in_words(middle),
+            time_in_words(result.best_run()),
+            time_in_words(result.worst_run()),
+            time_in_words(result.median(|run| run.ns_per_barrier.median)),
+            time_in_words(result.values(|run| run.ns_per_barrier.max).into_iter().fold(0.0, f64::max)),
+            count_in_words(result.median(|run| run.barriers_per_s)),
+            count_in_words(result.median(|run| run.blocks_per_s)),
             result.median(cpu_use),
         )?;
     }
@@ -244,14 +244,14 @@ fn cpus() -> usize {
     affinity::allowed(Tid::SELF).map_or(1, |allowed| allowed.len())
 }
 
-fn time(ns: f64) -> String {
+fn time_in_words(ns: f64) -> String {
     if ns < 100.0 {
         return format!("{ns:.1} ns");
     }
     Readable(Duration::from_nanos(ns.round() as u64)).to_string()
 }
 
-fn count(value: f64) -> String {
+fn count_in_words(value: f64) -> String {
     match value {
         v if v >= 1e7 => format!("{:.1} M", v / 1e6),
         v if v >= 1e6 => format!("{:.2} M", v / 1e6),

@@ -1,6 +1,7 @@
 //! Reads the files of a broker's permissions and tokens.
 
 use crate::exit::Failure;
+use crate::user::user_id;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use unisono_broker::{Broker, Permissions, PermissionsError, Tokens};
@@ -14,7 +15,7 @@ pub(super) fn guarded(
 ) -> anyhow::Result<Broker> {
     if let Some(path) = permissions {
         let permissions = parsed(path, |text| {
-            let permissions = Permissions::parse(text, &user)?;
+            let permissions = Permissions::parse(text, &user_id)?;
             permissions.check_classes(|name| broker.has_class(name))?;
             Ok(permissions)
         });
@@ -33,18 +34,4 @@ fn parsed<T>(path: &Path, parse: impl Fn(&str) -> Result<T, PermissionsError>) -
     let text = read::text(path, read::HAND_WRITTEN)
         .map_err(|error| Failure::Usage(format!("cannot read {place}: {error}")))?;
     Ok(parse(&text).map_err(|error| Failure::Usage(format!("{place}:{error}")))?)
-}
-
-pub(crate) fn user(name: &str) -> Option<u32> {
-    user_and_group(name).map(|(user, _)| user)
-}
-
-/// The numbers of a user of this host and of its group.
-pub(super) fn user_and_group(name: &str) -> Option<(u32, u32)> {
-    let users = read::text("/etc/passwd".as_ref(), read::HAND_WRITTEN).ok()?;
-    users.lines().find_map(|line| {
-        let parts: Vec<&str> = line.split(':').collect();
-        let [found, _, user, group, ..] = parts[..] else { return None };
-        (found == name).then(|| Some((user.parse().ok()?, group.parse().ok()?)))?
-    })
 }

@@ -1,6 +1,6 @@
 //! `unisono events`: the real-time event channel. Each subcommand is one file.
 
-pub(crate) mod access;
+mod access;
 mod bench;
 mod flags;
 mod hz;

@@ -1,8 +1,8 @@
 //! The user that the broker becomes if root has started it.
 
-use super::access::user_and_group;
 use super::sweep::SocketSweeper;
 use crate::exit::Failure;
+use crate::user::user_and_group;
 use anyhow::Context as _;
 use std::path::{Path, PathBuf};
 use unisono_broker::Server;

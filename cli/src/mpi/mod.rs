@@ -1,6 +1,6 @@
 //! `unisono mpi`: runs an MPI program with Unisono's windows and waits.
 
-mod company;
+mod first_rank;
 
 use crate::exit::{self, Failure};
 use std::os::unix::process::CommandExt;
@@ -75,21 +75,21 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match start(args) {
-        Err(error) if company::first_rank_says_it() => Ok(exit::code_of(&error)),
+        Err(error) if first_rank::first_rank_reports() => Ok(exit::code_of(&error)),
         result => result,
     }
 }
 
 fn start(args: Args) -> anyhow::Result<ExitCode> {
     if args.print {
-        let (library, _) = libraries(args.mpicc.as_deref()).map_err(worded)?;
+        let (library, _) = find_libraries(args.mpicc.as_deref()).map_err(usage_error)?;
         crate::output::answer(&library.display().to_string())?;
         return Ok(ExitCode::SUCCESS);
     }
     let (name, arguments) = args.program.split_first().expect("clap requires one unless --print is given");
-    let program = preload::find(name).map_err(worded)?;
-    preload::in_company(name, |variable| std::env::var(variable).ok()).map_err(worded)?;
-    let (mpi, linking) = preload::linking_of(&program).map_err(worded)?;
+    let program = preload::find(name).map_err(usage_error)?;
+    preload::in_company(name, |variable| std::env::var(variable).ok()).map_err(usage_error)?;
+    let (mpi, linking) = preload::linking_of(&program).map_err(usage_error)?;
     if let Some(mpi) = mpi
         && let Some(launcher) = preload::other_launcher(mpi)
         && !args.singleton
@@ -104,18 +104,18 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
         .into());
     }
     if linking == Linking::Inside {
-        if company::is_first_rank() {
+        if first_rank::is_first_rank() {
             exit::say(&format!(
                 "{name} has its MPI linked in statically, where nothing can be preloaded; it runs without \
                  Unisono's windows (link it to the MPI's shared library to have them)"
             ));
         }
         let mut command = Command::new(&program);
-        return Err(started(command.arg0(name).args(arguments), &program));
+        return Err(start_error(command.arg0(name).args(arguments), &program));
     }
     // an error about the program is reported before any library is built for it
-    let (library, bridge) = libraries(args.mpicc.as_deref()).map_err(worded)?;
-    if linking == Linking::Static && company::is_first_rank() {
+    let (library, bridge) = find_libraries(args.mpicc.as_deref()).map_err(usage_error)?;
+    if linking == Linking::Static && first_rank::is_first_rank() {
         exit::say(&format!(
             "{name} has no MPI, and is linked statically: 'unisono mpi' serves the programs that it starts, not itself"
         ));
@@ -141,17 +141,17 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
     }
     // the launcher knows this process: the program replaces it, and reports at its end if it used no MPI
     command.env("UNISONO_MPI_PROCESS", std::process::id().to_string());
-    Err(started(&mut command, &program))
+    Err(start_error(&mut command, &program))
 }
 
 /// Turns this process into the program. Returns only if that fails, with the reason.
-fn started(command: &mut Command, program: &Path) -> anyhow::Error {
+fn start_error(command: &mut Command, program: &Path) -> anyhow::Error {
     let error = command.exec();
     Failure::Usage(format!("{} cannot be started: {error}", program.display())).into()
 }
 
 /// The library to preload, and the bridge compiled by `mpicc`, if one is given.
-fn libraries(mpicc: Option<&str>) -> Result<(PathBuf, Option<PathBuf>), Error> {
+fn find_libraries(mpicc: Option<&str>) -> Result<(PathBuf, Option<PathBuf>), Error> {
     let unisono = std::env::current_exe()
         .map_err(|source| Error::Io { what: "find this program's own path".to_owned(), source })?;
     let core = libraries::core(&unisono)?;
@@ -162,7 +162,7 @@ fn libraries(mpicc: Option<&str>) -> Result<(PathBuf, Option<PathBuf>), Error> {
     Ok((libraries::preload(&core, &cache)?, bridge))
 }
 
-fn worded(error: Error) -> anyhow::Error {
+fn usage_error(error: Error) -> anyhow::Error {
     match error {
         error if error.is_of_host() => Failure::Host(error.to_string()).into(),
         Error::NoProgram { .. } | Error::Launcher { .. } | Error::Alone { .. } => {

@@ -19,15 +19,15 @@ use unisono_linux::user_namespace;
 use unisono_measure::record::{Line, Outcome};
 use unisono_study::driver::Context;
 use unisono_study::file::StudyFile;
-use unisono_study::peer::{self, Bench, PeerBuilds};
+use unisono_study::peer::{self, PeerBench, PeerBuilds};
 use unisono_study::plan::{RunPlan, plan};
 use unisono_study::profile::Profile;
 use unisono_study::record_file::{RecordError, RecordFile};
-use unisono_study::runner::{self, Ran};
+use unisono_study::runner::{self, StudyOutcome};
 use unisono_study::{host, library, summary};
 
 /// A preparation that takes longer than this is announced.
-const NOTABLE: Duration = Duration::from_secs(2);
+const MIN_REPORTED_PREPARATION: Duration = Duration::from_secs(2);
 
 /// Measure what waiting costs here and which mechanism is worth it
 ///
@@ -64,7 +64,7 @@ pub(crate) struct Args {
     /// Topics (barrier, gang, gang-map, monitor, rma, tree, queue, middleware) or ids of single studies.
     /// Without one, a default set of studies runs in two minutes. The studies that --list marks with * run
     /// only when they, or their topic, are named
-    #[arg(value_name = "TOPIC", value_parser = Completed::new(names, StringValueParser::new()), hide_possible_values = true)]
+    #[arg(value_name = "TOPIC", value_parser = Completed::new(topic_completions, StringValueParser::new()), hide_possible_values = true)]
     topics: Vec<String>,
     /// Few repetitions (the default): two minutes for the default set of studies
     #[arg(long, conflicts_with_all = ["paper", "smoke"])]
@@ -100,7 +100,7 @@ pub(crate) struct Args {
 }
 
 /// Completions for TOPIC: the topics, then the ids.
-fn names() -> Vec<String> {
+fn topic_completions() -> Vec<String> {
     let all = library::studies().unwrap_or_default();
     let topics: BTreeSet<String> = all.iter().map(|file| file.topic.clone()).collect();
     topics.into_iter().chain(all.into_iter().map(|file| file.id)).collect()
@@ -115,7 +115,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         (_, true) => Profile::Paper,
         _ => Profile::Quick,
     };
-    let planned = studies(&args)?
+    let planned = chosen_studies(&args)?
         .into_iter()
         .map(|file| {
             let plan = plan(&file, profile, args.seed).map_err(Failure::Usage)?;
@@ -129,7 +129,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// The chosen studies, in the order of the report.
-fn studies(args: &Args) -> anyhow::Result<Vec<StudyFile>> {
+fn chosen_studies(args: &Args) -> anyhow::Result<Vec<StudyFile>> {
     if !args.file.is_empty() {
         let read = |path: &PathBuf| StudyFile::read(path).map_err(|error| Failure::Usage(error.to_string()));
         let files = args.file.iter().map(read).collect::<Result<Vec<_>, _>>()?;
@@ -163,7 +163,7 @@ fn studies(args: &Args) -> anyhow::Result<Vec<StudyFile>> {
 }
 
 fn show(id: &str) -> anyhow::Result<ExitCode> {
-    let Some(text) = library::text(id) else {
+    let Some(text) = library::study_text(id) else {
         return Err(
             Failure::Usage(format!("there is no study {id:?}; `unisono study --list` shows all")).into()
         );
@@ -218,10 +218,10 @@ fn measure(args: &Args, profile: Profile, planned: &[(StudyFile, RunPlan)]) -> a
         other => other.into(),
     })?;
     // before any thread starts, because a process with threads cannot enter a user namespace
-    let refused = own_networks(planned);
-    let mut say = Progress::start(planned, profile, args.json);
+    let refused = enter_user_namespace(planned);
+    let mut progress = Progress::start(planned, profile, args.json);
     if let Some(why) = refused {
-        say.note(&why);
+        progress.print_line(&why);
     }
     let wanted: BTreeSet<&str> = planned
         .iter()
@@ -231,37 +231,41 @@ fn measure(args: &Args, profile: Profile, planned: &[(StudyFile, RunPlan)]) -> a
         .collect();
     let preparing = Instant::now();
     let builds = if profile == Profile::Smoke { PeerBuilds::Short } else { PeerBuilds::All };
-    let bench =
-        Bench::prepare(&peer::default_cache()?, builds, &unisono, &mut |text| say.note(text), |name| {
-            wanted.contains(name)
-        })?;
+    let bench = PeerBench::prepare(
+        &peer::default_cache()?,
+        builds,
+        &unisono,
+        &mut |text| progress.print_line(text),
+        |name| wanted.contains(name),
+    )?;
     let mut began = preparing;
-    if preparing.elapsed() >= NOTABLE {
+    if preparing.elapsed() >= MIN_REPORTED_PREPARATION {
         began = Instant::now();
         let (took, left) =
             (progress::time(preparing.elapsed()), planned.iter().map(|(_, plan)| plan.estimate));
-        say.note(&format!(
+        progress.print_line(&format!(
             "programs built in {took}, once; about {} of runs follow",
             progress::time(left.sum())
         ));
     }
-    let scratch = Scratch::create()?;
+    let temporary = TemporaryDirectory::create()?;
     let context = Context {
         bench: &bench,
         unisono: &unisono,
-        directory: &scratch.0,
+        directory: &temporary.0,
         cpus: &host::cpus(),
         interrupted: &interrupt::caught,
     };
-    let ran = runner::run(planned, profile, began, context, &mut records, &mut say)?;
-    say.end();
-    drop(scratch);
-    conclude(args, profile, &ran, &out)
+    let study_outcome = runner::run(planned, profile, began, context, &mut records, &mut progress)?;
+    progress.end();
+    drop(temporary);
+    report_outcome(args, profile, &study_outcome, &out)
 }
 
 /// Enters a user namespace, in which an ordinary user can create networks. Returns the reason if that fails.
-fn own_networks(planned: &[(StudyFile, RunPlan)]) -> Option<String> {
-    let wanted = planned.iter().flat_map(|(_, plan)| &plan.runs).any(|run| run.driver.makes_networks());
+fn enter_user_namespace(planned: &[(StudyFile, RunPlan)]) -> Option<String> {
+    let wanted =
+        planned.iter().flat_map(|(_, plan)| &plan.runs).any(|run| run.driver.needs_network_namespaces());
     if !wanted || is_root() {
         return None;
     }
@@ -271,17 +275,22 @@ fn own_networks(planned: &[(StudyFile, RunPlan)]) -> Option<String> {
     ))
 }
 
-fn conclude(args: &Args, profile: Profile, ran: &Ran, out: &Path) -> anyhow::Result<ExitCode> {
+fn report_outcome(
+    args: &Args,
+    profile: Profile,
+    study_outcome: &StudyOutcome,
+    out: &Path,
+) -> anyhow::Result<ExitCode> {
     let mut to: Box<dyn Write> =
         if args.json { Box::new(std::io::stderr()) } else { Box::new(std::io::stdout()) };
     if args.tables {
-        write!(to, "{}", tables(&ran.lines))?;
+        write!(to, "{}", tables_text(&study_outcome.lines))?;
     }
     let records = out.join("records.jsonl");
     let html = out.join("report.html");
     let drawn = unisono_report::render(&records, &html);
     writeln!(to)?;
-    write!(to, "{}", crate::output::plain(&unisono_report::screen(&ran.lines)))?;
+    write!(to, "{}", crate::output::plain(&unisono_report::screen(&study_outcome.lines)))?;
     writeln!(to)?;
     if profile == Profile::Smoke {
         writeln!(
@@ -289,10 +298,10 @@ fn conclude(args: &Args, profile: Profile, ran: &Ran, out: &Path) -> anyhow::Res
             "This was a smoke run: it shows that the studies work and is no basis for conclusions."
         )?;
     }
-    if let Some(signal) = &ran.stopped_by {
+    if let Some(signal) = &study_outcome.stopped_by {
         writeln!(to, "{signal}: the runs made until then are kept and reported.")?;
     }
-    let runs = ran.lines.iter().filter_map(|line| match line {
+    let runs = study_outcome.lines.iter().filter_map(|line| match line {
         Line::Run(run) => Some(run.outcome),
         Line::Study(_) => None,
     });
@@ -314,8 +323,8 @@ fn conclude(args: &Args, profile: Profile, ran: &Ran, out: &Path) -> anyhow::Res
         Ok(_) => writeln!(to, "report:  {}", html.display())?,
         Err(error) => writeln!(to, "report:  not drawn: {error}; try `unisono report {}`", out.display())?,
     }
-    let is_good = failed == 0 && drawn.is_ok() && ran.stopped_by.is_none() && measured > 0;
-    if measured == 0 && failed == 0 && ran.stopped_by.is_none() {
+    let is_good = failed == 0 && drawn.is_ok() && study_outcome.stopped_by.is_none() && measured > 0;
+    if measured == 0 && failed == 0 && study_outcome.stopped_by.is_none() {
         return Err(
             Failure::Host("nothing could be measured on this host; the reasons are above".into()).into()
         );
@@ -324,8 +333,8 @@ fn conclude(args: &Args, profile: Profile, ran: &Ran, out: &Path) -> anyhow::Res
 }
 
 /// The figures and verdicts of every study, and the lessons of middleware studies.
-pub(crate) fn tables(lines: &[Line]) -> String {
-    let mut text = summary::text(lines);
+pub(crate) fn tables_text(lines: &[Line]) -> String {
+    let mut text = summary::summary_text(lines);
     for lesson in unisono_report::lessons(lines) {
         let found = if lesson.found.is_empty() { " not answered by these runs" } else { "" };
         text += &format!("\n{}:{found}\n", lesson.name);
@@ -337,9 +346,9 @@ pub(crate) fn tables(lines: &[Line]) -> String {
 }
 
 /// A temporary directory for results; removed when dropped.
-struct Scratch(PathBuf);
+struct TemporaryDirectory(PathBuf);
 
-impl Scratch {
+impl TemporaryDirectory {
     fn create() -> anyhow::Result<Self> {
         let path = std::env::temp_dir().join(format!("unisono-study-{}", std::process::id()));
         std::fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;
@@ -347,7 +356,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
         // files that cannot be removed stay in the directory for temporary files, and `drop` cannot report an
         // error

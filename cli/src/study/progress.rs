@@ -11,7 +11,7 @@ use unisono_study::profile::Profile;
 use unisono_study::runner::Observer;
 
 /// Without a terminal, the least time between two lines of the same study.
-const PLAIN_EVERY: Duration = Duration::from_secs(10);
+const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(super) struct Progress {
     bar: ProgressBar,
@@ -19,7 +19,7 @@ pub(super) struct Progress {
     json: bool,
     total: usize,
     begun: usize,
-    said: Option<(String, Instant)>,
+    last_line: Option<(String, Instant)>,
 }
 
 impl Progress {
@@ -33,15 +33,16 @@ impl Progress {
         } else {
             ProgressBar::hidden()
         };
-        let progress = Self { bar: bar.with_style(style), is_terminal, json, total, begun: 0, said: None };
+        let progress =
+            Self { bar: bar.with_style(style), is_terminal, json, total, begun: 0, last_line: None };
         let studies = planned.len();
         let (studies, runs) = (counted(studies, "study"), counted(total, "run"));
-        progress.note(&format!("{studies}, {runs}, about {} (--{profile})", time(estimate)));
+        progress.print_line(&format!("{studies}, {runs}, about {} (--{profile})", time(estimate)));
         progress
     }
 
     /// Prints a line that stays above the bar.
-    pub(super) fn note(&self, text: &str) {
+    pub(super) fn print_line(&self, text: &str) {
         if self.is_terminal {
             self.bar.println(text);
         } else {
@@ -60,30 +61,30 @@ fn style() -> ProgressStyle {
 }
 
 impl Observer for Progress {
-    fn begins(&mut self, file: &StudyFile, run: &PlannedRun, left: Duration) {
+    fn run_begins(&mut self, file: &StudyFile, run: &PlannedRun, left: Duration) {
         let left = time(left);
         let here = format!("{}: {} (repetition {})", file.id, run.variant, run.repetition + 1);
         self.bar.set_message(format!("{left} left  {here}"));
-        let is_due = match &self.said {
-            Some((study, when)) => *study != file.id || when.elapsed() >= PLAIN_EVERY,
+        let is_due = match &self.last_line {
+            Some((study, when)) => *study != file.id || when.elapsed() >= PLAIN_INTERVAL,
             None => true,
         };
         if !self.is_terminal && is_due {
-            self.note(&format!("run {}/{}, about {left} left: {here}", self.begun + 1, self.total));
-            self.said = Some((file.id.clone(), Instant::now()));
+            self.print_line(&format!("run {}/{}, about {left} left: {here}", self.begun + 1, self.total));
+            self.last_line = Some((file.id.clone(), Instant::now()));
         }
         // one run may have many records
         self.bar.set_position(self.begun as u64);
         self.begun += 1;
     }
 
-    fn repeats(&mut self, file: &StudyFile, run: &PlannedRun, why: &str) {
+    fn run_repeats(&mut self, file: &StudyFile, run: &PlannedRun, why: &str) {
         if self.is_terminal {
             self.bar.set_message(format!("again  {}: {} ({why})", file.id, run.variant));
         }
     }
 
-    fn recorded(&mut self, _: &Line, json: &str) {
+    fn line_recorded(&mut self, _: &Line, json: &str) {
         if self.json {
             let mut out = std::io::stdout().lock();
             // measuring continues after the reader has gone, because the records are kept in the file
@@ -108,9 +109,9 @@ mod tests {
 
     #[test]
     fn times_read_well_and_the_bar_can_be_drawn() {
-        let of = |s| time(Duration::from_millis(s));
+        let in_words = |s| time(Duration::from_millis(s));
         assert_eq!(
-            (of(7_200), of(125_000), of(4_260_000)),
+            (in_words(7_200), in_words(125_000), in_words(4_260_000)),
             ("8 s".into(), "2 min 5 s".into(), "1 h 11 min".into())
         );
         style();

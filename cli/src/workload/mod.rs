@@ -20,7 +20,7 @@ use unisono_linux::affinity::{self, CpuSet};
 use unisono_linux::parent_death::die_with_parent;
 use unisono_measure::units;
 use unisono_study::compare::read_choice;
-use unisono_study::program::{hand_off, tight_loop};
+use unisono_study::microbenchmark::{hand_off, tight_loop};
 use unisono_study::workload::bursts::{self, BurstLoad};
 use unisono_study::workload::kernel::{clustering, stencil};
 use unisono_study::workload::options::write_result;
@@ -32,11 +32,11 @@ use unisono_sync::{SpinBudget, Wait};
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    which: Which,
+    which: WorkloadCommand,
 }
 
 #[derive(clap::Subcommand)]
-enum Which {
+enum WorkloadCommand {
     BusyLoop(BusyLoop),
     TightLoop(WorkloadFlags),
     HandOff(HandOffArgs),
@@ -115,18 +115,18 @@ struct Bursts {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.which {
-        Which::BusyLoop(args) => busy_loop(&args),
-        Which::TightLoop(flags) => measure(&flags, tight_loop::run),
-        Which::HandOff(args) => hand_off(&args),
-        Which::RayonStencil(flags) => measure(&flags, stencil::run_rayon),
-        Which::Stencil(args) => kernel(&args, stencil::run_unisono),
-        Which::Ghost(args) => ghost::run(&args),
-        Which::Monitor(args) => monitor::run(&args),
-        Which::Rival(args) => rival::run(&args),
-        Which::Service(args) => service::run(&args),
-        Which::Traffic(args) => traffic::run(&args),
-        Which::Clustering(args) => kernel(&args, clustering::run_unisono),
-        Which::Bursts(args) => {
+        WorkloadCommand::BusyLoop(args) => busy_loop(&args),
+        WorkloadCommand::TightLoop(flags) => measure(&flags, tight_loop::run),
+        WorkloadCommand::HandOff(args) => hand_off(&args),
+        WorkloadCommand::RayonStencil(flags) => measure(&flags, stencil::run_rayon),
+        WorkloadCommand::Stencil(args) => kernel(&args, stencil::run_unisono),
+        WorkloadCommand::Ghost(args) => ghost::run(&args),
+        WorkloadCommand::Monitor(args) => monitor::run(&args),
+        WorkloadCommand::Rival(args) => rival::run(&args),
+        WorkloadCommand::Service(args) => service::run(&args),
+        WorkloadCommand::Traffic(args) => traffic::run(&args),
+        WorkloadCommand::Clustering(args) => kernel(&args, clustering::run_unisono),
+        WorkloadCommand::Bursts(args) => {
             let Bursts { stream, streams, rate, burst, rounds, .. } = args;
             let load = BurstLoad { stream, streams, rate, burst, rounds };
             load.check().map_err(|error| Failure::Usage(error.to_string()))?;

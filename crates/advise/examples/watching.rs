@@ -36,7 +36,7 @@ fn watched(programs: &Programs) -> Option<f64> {
     let budget = TrialBudget { total: Duration::ZERO, run: LIMIT };
     let trials =
         trial::run(programs, &[TriedRemedy::Plain], budget, &mut |_, _| {}, &|_| true, &|| None).ok()?;
-    trials.runs.first().filter(|run| run.ended == RunEnd::Well).map(|run| run.seconds)
+    trials.runs.first().filter(|run| run.ended == RunEnd::Succeeded).map(|run| run.seconds)
 }
 
 fn main() {

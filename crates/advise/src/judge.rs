@@ -1,21 +1,21 @@
-//! The verdict: the best way, its gain, and which of the paper's conditions for gangs hold.
+//! The verdict: the best remedy, its gain, and which of the paper's conditions for gangs hold.
 //!
-//! Pure. A way is compared with plain Linux run by run in the same round ([`unisono_measure::paired`]). Among
-//! all ways that take at most [`AS_GOOD`] times as long as the best, the simplest is advised. The order of
-//! simplicity is: `fit`, a wait policy, binding, a partition, one program after the other, a priority, gangs.
-//! Gangs come last because they make every program take turns. A way that was not clearly better than plain
-//! Linux is never advised.
+//! Pure. A remedy is compared with plain Linux run by run in the same round ([`unisono_measure::paired`]).
+//! Among all remedies that take at most [`SIMPLICITY_TOLERANCE`] times as long as the best, the simplest is
+//! advised. The order of simplicity is: `fit`, a wait policy, binding, a partition, one program after the
+//! other, a priority, gangs. Gangs come last because they make every program take turns. A remedy that was
+//! not clearly better than plain Linux is never advised.
 //!
-//! *Clearly* allows for the number of ways: with an interval of 95 % for each of eight ways that change
-//! nothing, the best of them looks better than plain Linux in every third trial. It also allows for the
-//! runtimes that the programs loaded. Variables that none of these runtimes reads should have no effect. They
-//! are still advised after a gain too large for chance (`PLAINLY`), because a runtime may be linked into the
-//! program's own file.
+//! *Clearly* allows for the number of remedies: with an interval of 95 % for each of eight remedies that
+//! change nothing, the best of them looks better than plain Linux in every third trial. It also allows for
+//! the runtimes that the programs loaded. Variables that none of these runtimes reads should have no effect.
+//! They are still advised after a gain too large for chance (`MAX_CLEAR_RATIO`), because a runtime may be
+//! linked into the program's own file.
 //!
-//! If the quota stopped the programs and other programs used processors beside them, ways are compared by
+//! If the quota stopped the programs and other programs used processors beside them, remedies are compared by
 //! processor time (`TrialCost`), because the quota limits processor time. Elapsed time would depend on who
-//! took processors from the other programs: a way with twice as many threads, or gangs with a weight of their
-//! own, could win by that.
+//! took processors from the other programs: a remedy with twice as many threads, or gangs with a weight of
+//! their own, could win by that.
 //!
 //! The conditions are those of the paper (TR 745, section 3), and a sixth, the quota. A condition that
 //! cannot be observed from outside is reported as unknown.
@@ -32,32 +32,32 @@ use unisono_measure::quantile::median;
 use unisono_measure::record::Better;
 use unisono_measure::units::number;
 
-/// A simpler way is preferred while it takes at most this many times as long as the best one. Two runs of one
-/// program on an idle host usually differ by 5 %, and a scheduler is not worth running for less. With 1.1, a
-/// gang that saves a tenth would never be advised. Chosen, not measured.
-pub const AS_GOOD: f64 = 1.05;
-/// In fewer than [`MIN_ROUNDS`] rounds, a way must take at most this share of plain Linux's time in every
-/// round. So must a way that is not known to act on the loaded runtimes. Two runs of one program seldom
+/// A simpler remedy is preferred while it takes at most this many times as long as the best one. Two runs of
+/// one program on an idle host usually differ by 5 %, and a scheduler is not worth running for less. With
+/// 1.1, a gang that saves a tenth would never be advised. Chosen, not measured.
+pub const SIMPLICITY_TOLERANCE: f64 = 1.05;
+/// In fewer than [`MIN_ROUNDS`] rounds, a remedy must take at most this share of plain Linux's time in every
+/// round. So must a remedy that is not known to act on the loaded runtimes. Two runs of one program seldom
 /// differ by half as much again by chance. Chosen for this reason, not measured.
-const PLAINLY: f64 = 0.67;
+const MAX_CLEAR_RATIO: f64 = 0.67;
 /// With fewer rounds, all rounds may agree by chance: with five, one trial of 16 does (two-sided sign test).
 const MIN_ROUNDS: usize = 6;
 /// Synchronization counts as fine-grained if threads sleep more often than this per second of work: once per
 /// millisecond, where the cost of blocking (7 us each in the paper, 14 to 63 us on virtual machines) begins
 /// to matter.
-const FINE: f64 = 1_000.0;
+const FINE_GRAINED_SLEEPS_PER_S: f64 = 1_000.0;
 /// Work counts as unbalanced if the busiest thread runs longer than the mean by this factor: the other
 /// threads then idle for a fifth of the time, more than any remedy here gains. Chosen, not measured; the
 /// paper names the condition without a number.
-const UNEVEN: f64 = 1.25;
+const MIN_IMBALANCE: f64 = 1.25;
 /// The load counts as changing if the used processors vary by more than this (standard deviation over mean).
 /// A program that computes all the time varies by a few percent (the ticks of the measurement). A program
 /// that alternates between all processors and a quarter of them varies by 0.6. Chosen between the two, not
 /// measured.
-const CHANGING: f64 = 0.3;
+const MIN_LOAD_VARIATION: f64 = 0.3;
 /// Others count as a further program if they use more processors than this. Desktops and monitoring programs
 /// take some percent, a compiler or a second program a whole processor. Chosen between the two, not measured.
-const BESIDE: f64 = 0.3;
+const MIN_OTHER_PROCESSORS: f64 = 0.3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdviceVerdict {
@@ -101,11 +101,11 @@ pub struct GangCondition {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Advice {
     pub verdict: AdviceVerdict,
-    /// The way advised; plain Linux if none is.
-    pub way: TriedRemedy,
-    /// Plain Linux's time over this way's time, if both ended.
+    /// The remedy advised; plain Linux if none is.
+    pub remedy: TriedRemedy,
+    /// Plain Linux's time over this remedy's time, if both ended.
     pub gain: Option<Estimate>,
-    /// A lower bound of plain Linux's time over this way's time, if plain Linux was stopped.
+    /// A lower bound of plain Linux's time over this remedy's time, if plain Linux was stopped.
     pub at_least: Option<f64>,
     pub conditions: Vec<GangCondition>,
 }
@@ -119,7 +119,7 @@ pub struct Circumstances {
     pub fit: FitPlan,
 }
 
-/// The cost of a run, by which ways are compared; the lower cost wins.
+/// The cost of a run, by which remedies are compared; the lower cost wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TrialCost {
     Seconds,
@@ -130,115 +130,132 @@ enum TrialCost {
 impl TrialCost {
     fn choose(trials: &TrialRuns) -> Self {
         let stopped = trials.periods.is_some_and(|periods| periods.throttled > 0);
-        let others = of(trials, TriedRemedy::Plain).map(|run| run.observation.others).fold(0.0, f64::max);
-        if stopped && others > BESIDE { TrialCost::ProcessorSeconds } else { TrialCost::Seconds }
+        let others =
+            runs_of(trials, TriedRemedy::Plain).map(|run| run.observation.others).fold(0.0, f64::max);
+        if stopped && others > MIN_OTHER_PROCESSORS {
+            TrialCost::ProcessorSeconds
+        } else {
+            TrialCost::Seconds
+        }
     }
 
-    fn of(self, run: &TrialRun) -> f64 {
+    fn cost(self, run: &TrialRun) -> f64 {
         match self {
             TrialCost::Seconds => run.seconds,
             TrialCost::ProcessorSeconds => run.observation.ran_s,
         }
     }
 
-    /// Costs of a way in the rounds that it ended well.
-    fn all(self, trials: &TrialRuns, way: TriedRemedy) -> Vec<f64> {
-        of(trials, way).filter(|run| run.ended == RunEnd::Well).map(|run| self.of(run)).collect()
+    /// Costs of a remedy in the rounds that it ended well.
+    fn costs(self, trials: &TrialRuns, remedy: TriedRemedy) -> Vec<f64> {
+        runs_of(trials, remedy)
+            .filter(|run| run.ended == RunEnd::Succeeded)
+            .map(|run| self.cost(run))
+            .collect()
     }
 
-    /// Compares a way with plain Linux; a ratio below 1 means that the way was better.
-    fn against_plain(self, trials: &TrialRuns, way: TriedRemedy, level: f64) -> Option<paired::Comparison> {
+    /// Compares a remedy with plain Linux; a ratio below 1 means that the remedy was better.
+    fn against_plain(
+        self,
+        trials: &TrialRuns,
+        remedy: TriedRemedy,
+        level: f64,
+    ) -> Option<paired::Comparison> {
         let plain = |round: usize| {
-            of(trials, TriedRemedy::Plain).find(|run| run.round == round && run.ended == RunEnd::Well)
+            runs_of(trials, TriedRemedy::Plain)
+                .find(|run| run.round == round && run.ended == RunEnd::Succeeded)
         };
-        let pairs: Vec<(f64, f64)> = of(trials, way)
-            .filter(|run| run.ended == RunEnd::Well)
-            .filter_map(|run| Some((self.of(run), self.of(plain(run.round)?))))
+        let pairs: Vec<(f64, f64)> = runs_of(trials, remedy)
+            .filter(|run| run.ended == RunEnd::Succeeded)
+            .filter_map(|run| Some((self.cost(run), self.cost(plain(run.round)?))))
             .collect();
         paired::compare(&pairs, Better::Lower, level, 1)
     }
 }
 
-/// Seconds of a way in the rounds that it ended well.
-pub fn times(trials: &TrialRuns, way: TriedRemedy) -> Vec<f64> {
-    TrialCost::Seconds.all(trials, way)
+/// Seconds of a remedy in the rounds that it ended well.
+pub fn run_seconds(trials: &TrialRuns, remedy: TriedRemedy) -> Vec<f64> {
+    TrialCost::Seconds.costs(trials, remedy)
 }
 
-fn of(trials: &TrialRuns, way: TriedRemedy) -> impl Iterator<Item = &TrialRun> {
-    trials.runs.iter().filter(move |run| run.way == way)
+fn runs_of(trials: &TrialRuns, remedy: TriedRemedy) -> impl Iterator<Item = &TrialRun> {
+    trials.runs.iter().filter(move |run| run.remedy == remedy)
 }
 
-/// Compares a way's seconds with plain Linux's; a ratio below 1 means that the way was faster.
-pub fn against_plain(trials: &TrialRuns, way: TriedRemedy) -> Option<paired::Comparison> {
-    TrialCost::Seconds.against_plain(trials, way, LEVEL)
+/// Compares a remedy's seconds with plain Linux's; a ratio below 1 means that the remedy was faster.
+pub fn against_plain(trials: &TrialRuns, remedy: TriedRemedy) -> Option<paired::Comparison> {
+    TrialCost::Seconds.against_plain(trials, remedy, LEVEL)
 }
 
 pub fn judge(trials: &TrialRuns, circumstances: &Circumstances) -> Advice {
     let conditions = conditions(trials, circumstances);
-    let advice = |verdict, way, gain, at_least| Advice {
+    let advice = |verdict, remedy, gain, at_least| Advice {
         verdict,
-        way,
+        remedy,
         gain,
         at_least,
         conditions: conditions.clone(),
     };
     let cost = TrialCost::choose(trials);
-    let middle = |way: TriedRemedy| median(&cost.all(trials, way));
-    let ended = TriedRemedy::ALL.into_iter().filter_map(|way| Some((way, middle(way)?)));
-    let compared = ended.clone().filter(|(way, _)| *way != TriedRemedy::Plain).count();
+    let middle = |remedy: TriedRemedy| median(&cost.costs(trials, remedy));
+    let ended = TriedRemedy::ALL.into_iter().filter_map(|remedy| Some((remedy, middle(remedy)?)));
+    let compared = ended.clone().filter(|(remedy, _)| *remedy != TriedRemedy::Plain).count();
     // Bonferroni's correction
     let level = 1.0 - (1.0 - LEVEL) / compared.max(1) as f64;
-    let against = |way: TriedRemedy| cost.against_plain(trials, way, level);
-    let is_credible = |way: TriedRemedy| {
-        way.is_known_to_act(&trials.runtimes) || against(way).is_none_or(|one| one.ratio.high < PLAINLY)
+    let against = |remedy: TriedRemedy| cost.against_plain(trials, remedy, level);
+    let is_credible = |remedy: TriedRemedy| {
+        remedy.is_known_to_act(&trials.runtimes)
+            || against(remedy).is_none_or(|one| one.ratio.high < MAX_CLEAR_RATIO)
     };
-    let ended = ended.filter(|(way, _)| is_credible(*way));
+    let ended = ended.filter(|(remedy, _)| is_credible(*remedy));
     let Some((_, best)) = ended.clone().min_by(|one, other| one.1.total_cmp(&other.1)) else {
         return advice(AdviceVerdict::Undecided, TriedRemedy::Plain, None, None);
     };
-    if of(trials, TriedRemedy::Plain).any(|run| matches!(run.ended, RunEnd::Badly { .. })) {
+    if runs_of(trials, TriedRemedy::Plain).any(|run| matches!(run.ended, RunEnd::Failed { .. })) {
         return advice(AdviceVerdict::Undecided, TriedRemedy::Plain, None, None);
     }
     let plain_stopped =
-        of(trials, TriedRemedy::Plain).find(|run| run.ended == RunEnd::Stopped).map(|run| run.seconds);
-    // ways with a better median whose runs cannot decide
+        runs_of(trials, TriedRemedy::Plain).find(|run| run.ended == RunEnd::Stopped).map(|run| run.seconds);
+    // remedies with a better median whose runs cannot decide
     let mut unsure = Vec::new();
-    for (way, spent) in ended {
-        if spent > best * AS_GOOD {
+    for (remedy, spent) in ended {
+        if spent > best * SIMPLICITY_TOLERANCE {
             continue;
         }
-        if way == TriedRemedy::Plain {
-            return advice(AdviceVerdict::Nothing, way, None, None);
+        if remedy == TriedRemedy::Plain {
+            return advice(AdviceVerdict::Nothing, remedy, None, None);
         }
         if let Some(limit) = plain_stopped {
-            let at_least = median(&times(trials, way)).map(|seconds| limit / seconds);
-            return advice(verdict(way, circumstances), way, None, at_least);
+            let at_least = median(&run_seconds(trials, remedy)).map(|seconds| limit / seconds);
+            return advice(remedy_verdict(remedy, circumstances), remedy, None, at_least);
         }
-        let Some(comparison) = against(way) else { continue };
-        let Some(gain) = against_plain(trials, way).map(|clock| clock.ratio.inverse()) else { continue };
+        let Some(comparison) = against(remedy) else { continue };
+        let Some(gain) = against_plain(trials, remedy).map(|clock| clock.ratio.inverse()) else { continue };
         let sure = match comparison.ratio.n {
-            ..MIN_ROUNDS => comparison.ratio.high < PLAINLY,
+            ..MIN_ROUNDS => comparison.ratio.high < MAX_CLEAR_RATIO,
             _ => comparison.finding(Better::Lower) == Finding::Better,
         };
         // processor time alone is no gain: a user waits for the programs to end
         if sure && gain.value > 1.0 {
-            return advice(verdict(way, circumstances), way, Some(gain), None);
+            return advice(remedy_verdict(remedy, circumstances), remedy, Some(gain), None);
         }
-        unsure.push((way, gain));
+        unsure.push((remedy, gain));
     }
     match unsure.first() {
-        // these ways have the best medians, but no gain over plain Linux in the same rounds
-        Some(_) if unsure.iter().all(|(_, gain)| gain.n >= MIN_ROUNDS && gain.value <= AS_GOOD) => {
+        // these remedies have the best medians, but no gain over plain Linux in the same rounds
+        Some(_)
+            if unsure.iter().all(|(_, gain)| gain.n >= MIN_ROUNDS && gain.value <= SIMPLICITY_TOLERANCE) =>
+        {
             advice(AdviceVerdict::Nothing, TriedRemedy::Plain, None, None)
         }
-        Some(&(way, gain)) => advice(AdviceVerdict::Undecided, way, Some(gain), None),
+        Some(&(remedy, gain)) => advice(AdviceVerdict::Undecided, remedy, Some(gain), None),
         None => advice(AdviceVerdict::Undecided, TriedRemedy::Plain, None, None),
     }
 }
 
-fn verdict(way: TriedRemedy, circumstances: &Circumstances) -> AdviceVerdict {
+fn remedy_verdict(remedy: TriedRemedy, circumstances: &Circumstances) -> AdviceVerdict {
     let fit = &circumstances.fit;
-    match way {
+    match remedy {
         TriedRemedy::Plain => AdviceVerdict::Nothing,
         TriedRemedy::Passive => AdviceVerdict::WaitPolicy,
         TriedRemedy::Pin => AdviceVerdict::Pin,
@@ -255,13 +272,13 @@ fn verdict(way: TriedRemedy, circumstances: &Circumstances) -> AdviceVerdict {
 
 /// The conditions that a single watched run shows, without a run to compare with. `periods` are the periods
 /// of its quota during the run.
-pub fn seen_only(
+pub fn conditions_of_one_run(
     seen: &Observation,
     periods: Option<QuotaPeriods>,
     circumstances: &Circumstances,
 ) -> Vec<GangCondition> {
     let run = TrialRun {
-        way: TriedRemedy::Plain,
+        remedy: TriedRemedy::Plain,
         round: 0,
         ended: RunEnd::Stopped,
         seconds: seen.seconds,
@@ -271,20 +288,22 @@ pub fn seen_only(
 }
 
 fn conditions(trials: &TrialRuns, circumstances: &Circumstances) -> Vec<GangCondition> {
-    let seen = |way: TriedRemedy| of(trials, way).map(|run| &run.observation).find(|seen| seen.threads > 0);
+    let seen = |remedy: TriedRemedy| {
+        runs_of(trials, remedy).map(|run| &run.observation).find(|seen| seen.threads > 0)
+    };
     let plain = seen(TriedRemedy::Plain);
     let team = seen(TriedRemedy::Passive).or(plain);
-    let sleeps = sleeps(trials);
+    let sleeps = wait_sleeps_per_s(trials);
     let unseen = || "the programs ended before they could be watched".to_owned();
     vec![
         GangCondition {
             name: "fine-grained synchronization",
-            holds: (sleeps > FINE).then_some(true),
-            evidence: fine(sleeps, team.and_then(|seen| seen.between_sleeps)),
+            holds: (sleeps > FINE_GRAINED_SLEEPS_PER_S).then_some(true),
+            evidence: fine_grained_evidence(sleeps, team.and_then(|seen| seen.between_sleeps)),
         },
         GangCondition {
             name: "balanced work",
-            holds: team.map(|seen| seen.imbalance < UNEVEN),
+            holds: team.map(|seen| seen.imbalance < MIN_IMBALANCE),
             evidence: team.map_or_else(unseen, |seen| {
                 format!(
                     "the busiest thread ran {:.2} times as long as the mean of its program",
@@ -297,30 +316,30 @@ fn conditions(trials: &TrialRuns, circumstances: &Circumstances) -> Vec<GangCond
             holds: None,
             evidence: "cannot be seen from outside; you know whether somebody waits for each answer".into(),
         },
-        several(plain, circumstances),
+        several_programs(plain, circumstances),
         GangCondition {
             name: "the load changes",
-            holds: plain.map(|seen| seen.change > CHANGING),
+            holds: plain.map(|seen| seen.load_variation > MIN_LOAD_VARIATION),
             evidence: plain.map_or_else(unseen, |seen| {
-                format!("the use of processors varied by {:.0} % of its mean", 100.0 * seen.change)
+                format!("the use of processors varied by {:.0} % of its mean", 100.0 * seen.load_variation)
             }),
         },
-        quota(trials, plain, circumstances),
+        quota_condition(trials, plain, circumstances),
     ]
 }
 
 /// Sleeps per second of work. Threads that sleep while they wait show the number of their waits, unless they
 /// happen to run in step.
-pub(crate) fn sleeps(trials: &TrialRuns) -> f64 {
-    let runs = of(trials, TriedRemedy::Passive).chain(of(trials, TriedRemedy::Plain));
+pub(crate) fn wait_sleeps_per_s(trials: &TrialRuns) -> f64 {
+    let runs = runs_of(trials, TriedRemedy::Passive).chain(runs_of(trials, TriedRemedy::Plain));
     runs.map(|run| run.observation.sleeps_per_s).fold(0.0, f64::max)
 }
 
 /// With more sleeps per second of work than this, the sleeps count as waits for other threads, not for files.
-pub(crate) const MIN_SLEEP_FRACTION: f64 = FINE / 10.0;
+pub(crate) const MIN_WAIT_SLEEPS_PER_S: f64 = FINE_GRAINED_SLEEPS_PER_S / 10.0;
 
-fn fine(sleeps: f64, work: Option<WorkBetweenSleeps>) -> String {
-    if sleeps >= MIN_SLEEP_FRACTION {
+fn fine_grained_evidence(sleeps: f64, work: Option<WorkBetweenSleeps>) -> String {
+    if sleeps >= MIN_WAIT_SLEEPS_PER_S {
         let times = work.map_or_else(String::new, |work| {
             let us = |time: Nanos| number(time.0 as f64 / 1e3);
             let (low, middle, high) = (us(work.low), us(work.median), us(work.high));
@@ -332,18 +351,22 @@ fn fine(sleeps: f64, work: Option<WorkBetweenSleeps>) -> String {
     }
 }
 
-fn several(plain: Option<&Observation>, circumstances: &Circumstances) -> GangCondition {
+fn several_programs(plain: Option<&Observation>, circumstances: &Circumstances) -> GangCondition {
     let others = plain.map_or(0.0, |seen| seen.others);
     let evidence = format!(
         "{}, and others used {others:.1} of {} meanwhile",
         counted(circumstances.programs, "program"),
         counted(circumstances.processors, "processor")
     );
-    let holds = Some(circumstances.programs > 1 || others > BESIDE);
+    let holds = Some(circumstances.programs > 1 || others > MIN_OTHER_PROCESSORS);
     GangCondition { name: "several programs want the processors", holds, evidence }
 }
 
-fn quota(trials: &TrialRuns, plain: Option<&Observation>, circumstances: &Circumstances) -> GangCondition {
+fn quota_condition(
+    trials: &TrialRuns,
+    plain: Option<&Observation>,
+    circumstances: &Circumstances,
+) -> GangCondition {
     let threads = plain.map_or(0, |seen| seen.threads);
     let there = counted(circumstances.processors, "processor");
     let enough = threads <= circumstances.processors;
@@ -370,14 +393,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn run(way: TriedRemedy, round: usize, seconds: f64) -> TrialRun {
+    fn run(remedy: TriedRemedy, round: usize, seconds: f64) -> TrialRun {
         let observation = Observation { seconds, threads: 2, ..Observation::default() };
-        TrialRun { way, round, ended: RunEnd::Well, seconds, observation }
+        TrialRun { remedy, round, ended: RunEnd::Succeeded, seconds, observation }
     }
 
     fn trials(rounds: &[&[(TriedRemedy, f64)]]) -> TrialRuns {
         let one = |(round, runs): (usize, &&[(TriedRemedy, f64)])| {
-            runs.iter().map(move |(way, seconds)| run(*way, round, *seconds)).collect::<Vec<_>>()
+            runs.iter().map(move |(remedy, seconds)| run(*remedy, round, *seconds)).collect::<Vec<_>>()
         };
         TrialRuns { runs: rounds.iter().enumerate().flat_map(one).collect(), ..TrialRuns::default() }
     }
@@ -402,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_simpler_way_is_advised_before_one_that_is_hardly_faster() {
+    fn a_simpler_remedy_is_advised_before_one_that_is_hardly_faster() {
         let round: &[(TriedRemedy, f64)] = &[
             (TriedRemedy::Plain, 6.0),
             (TriedRemedy::Passive, 0.90),
@@ -457,14 +480,16 @@ mod tests {
     }
 
     #[test]
-    fn the_best_of_many_ways_that_change_nothing_is_seldom_advised() {
+    fn the_best_of_many_remedies_that_change_nothing_is_seldom_advised() {
         use rand::{Rng, SeedableRng};
         let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(1);
         let mut advised = 0;
         for _ in 0..200 {
             // times alternate between two values, as on a host whose cores are shared with another machine
             let rounds: Vec<Vec<(TriedRemedy, f64)>> = (0..9)
-                .map(|_| TriedRemedy::ALL.map(|way| (way, if random.random() { 0.17 } else { 0.28 })).into())
+                .map(|_| {
+                    TriedRemedy::ALL.map(|remedy| (remedy, if random.random() { 0.17 } else { 0.28 })).into()
+                })
                 .collect();
             let all = trials(&rounds.iter().map(Vec::as_slice).collect::<Vec<_>>());
             let said = judge(&all, &two()).verdict;
@@ -485,9 +510,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_of_programs_that_fail_or_of_ways_that_never_end() {
+    fn nothing_is_said_of_programs_that_fail_or_of_remedies_that_never_end() {
         let mut all = trials(&[&[(TriedRemedy::Plain, 0.1), (TriedRemedy::Fit, 0.01)]]);
-        all.runs[0].ended = RunEnd::Badly { code: 1, said: "no such file".into() };
+        all.runs[0].ended = RunEnd::Failed { code: 1, last_line: "no such file".into() };
         assert_eq!(judge(&all, &two()).verdict, AdviceVerdict::Undecided);
         all.runs.iter_mut().for_each(|run| run.ended = RunEnd::Stopped);
         assert_eq!(judge(&all, &two()).verdict, AdviceVerdict::Undecided);
@@ -504,7 +529,7 @@ mod tests {
             (TriedRemedy::Pin, 0.419, 0.421),
             (TriedRemedy::Gangs, 0.199, 0.315),
         ];
-        let round = measured.map(|(way, seconds, _)| (way, seconds));
+        let round = measured.map(|(remedy, seconds, _)| (remedy, seconds));
         let mut all = trials(&[&round, &round, &round]);
         for (run, (_, _, ran_s)) in all.runs.iter_mut().zip(measured.iter().cycle()) {
             run.observation.ran_s = *ran_s;
@@ -517,7 +542,7 @@ mod tests {
     fn a_quota_that_stopped_the_programs_counts_whatever_others_leave() {
         let all = in_a_quota_beside_others(Some(QuotaPeriods { all: 108, throttled: 24 }));
         let advice = judge(&all, &threads());
-        assert_eq!((advice.verdict, advice.way), (AdviceVerdict::TooManyThreads, TriedRemedy::Fit));
+        assert_eq!((advice.verdict, advice.remedy), (AdviceVerdict::TooManyThreads, TriedRemedy::Fit));
         assert!(advice.gain.is_some_and(|gain| gain.value > 1.8), "it is that of the clock: {advice:?}");
         let free = in_a_quota_beside_others(Some(QuotaPeriods { all: 108, throttled: 0 }));
         assert_eq!(judge(&free, &threads()).verdict, AdviceVerdict::Gang);
@@ -527,7 +552,7 @@ mod tests {
     #[test]
     fn processor_time_saved_is_no_remedy_if_the_programs_take_longer() {
         let mut all = in_a_quota_beside_others(Some(QuotaPeriods { all: 108, throttled: 24 }));
-        let fit = |run: &&mut TrialRun| run.way == TriedRemedy::Fit;
+        let fit = |run: &&mut TrialRun| run.remedy == TriedRemedy::Fit;
         all.runs.iter_mut().filter(fit).for_each(|run| run.seconds = 0.6);
         assert_eq!(judge(&all, &threads()).verdict, AdviceVerdict::Undecided);
     }
@@ -553,13 +578,13 @@ mod tests {
             let all = trials(&rounds.iter().map(Vec::as_slice).collect::<Vec<_>>());
             let all = TrialRuns { runtimes: ["libgomp.so.1".to_owned()].into(), ..all };
             let advice = judge(&all, &two());
-            let middle = |way: TriedRemedy| super::times(&all, way);
-            let (way, plain) = (median(&middle(advice.way)), median(&middle(TriedRemedy::Plain)));
+            let middle = |remedy: TriedRemedy| super::run_seconds(&all, remedy);
+            let (remedy, plain) = (median(&middle(advice.remedy)), median(&middle(TriedRemedy::Plain)));
             if !matches!(advice.verdict, AdviceVerdict::Nothing | AdviceVerdict::Undecided) {
                 prop_assert!(advice.gain.is_some_and(|gain| gain.value > 1.0));
-                // the advised way is among the best
-                let best = TriedRemedy::ALL.into_iter().filter_map(|way| median(&middle(way))).fold(f64::MAX, f64::min);
-                prop_assert!(way <= Some(best * AS_GOOD));
+                // the advised remedy is among the best
+                let best = TriedRemedy::ALL.into_iter().filter_map(|remedy| median(&middle(remedy))).fold(f64::MAX, f64::min);
+                prop_assert!(remedy <= Some(best * SIMPLICITY_TOLERANCE));
             }
             prop_assert!(plain.is_some());
         }

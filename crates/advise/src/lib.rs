@@ -1,21 +1,21 @@
-//! Finds the setting that makes parallel programs fast on this machine: runs the programs in several ways,
-//! watches the runs, and judges them.
+//! Finds the setting that makes parallel programs fast on this machine: runs the programs with several
+//! remedies, watches the runs, and judges them.
 //!
 //! ```text
-//!   remedy   the command lines for each way to run the programs       (pure)
+//!   remedy   the command line of each remedy                   (pure)
 //!   tree     reads /proc: the threads of a program and its children
 //!   switches records how long threads work between two sleeps
 //!   watch    turns readings into an observation of one run            (pure)
-//!   trial    runs the ways in turns, watches each run, stops runs that take too long
+//!   trial    runs the remedies in turns, watches each run, stops runs that take too long
 //!   judge    turns runs and observations into a verdict               (pure)
-//!   predict  simulates each way and compares it with plain Linux      (pure)
+//!   predict  simulates each remedy and compares it with plain Linux      (pure)
 //! ```
 //! Read the files in this order.
 //!
-//! Every way that is still in the trial runs once in each round, so a change of the machine affects all ways
-//! alike. A way is compared with plain Linux in the same round. A way that failed or was stopped leaves the
-//! trial. A remedy is advised only if it beats plain Linux, and a simpler remedy is preferred unless a later
-//! one is clearly faster.
+//! Every remedy that is still in the trial runs once in each round, so a change of the machine affects all
+//! remedies alike. A remedy is compared with plain Linux in the same round. A remedy that failed or was
+//! stopped leaves the trial. A remedy is advised only if it beats plain Linux, and a simpler remedy is
+//! preferred unless a later one is clearly faster.
 //!
 //! Cost: the programs run many times. During a run, reading `/proc` takes at most 1 % of one processor;
 //! readings that take longer are made less often. Do not use it for programs that must not run twice, or that

@@ -1,4 +1,4 @@
-//! Simulates each way, to compare the simulator's prediction with the measured runs. Pure.
+//! Simulates each remedy, to compare the simulator's prediction with the measured runs. Pure.
 //!
 //! The programs are simulated as equal teams of threads that meet at barriers. The number of threads is the
 //! largest number that worked at a time. The interval between barriers is computed from the sleeps of threads
@@ -11,7 +11,7 @@
 //!
 //! Cost: a fraction of a second for 16 processors. Reference: [`unisono_gang::simulate`].
 
-use crate::judge::{Circumstances, MIN_SLEEP_FRACTION, sleeps};
+use crate::judge::{Circumstances, MIN_WAIT_SLEEPS_PER_S, wait_sleeps_per_s};
 use crate::remedy::TriedRemedy;
 use crate::trial::TrialRuns;
 use unisono_gang::policy::Backfill;
@@ -23,7 +23,7 @@ use unisono_linux::clock::Nanos;
 /// Seeds of the simulation. Plain Linux stacks threads with some seeds and spreads them with others.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=3;
 /// Simulated time: three turns of the longest slice for each of two gangs.
-const LENGTH: Nanos = Nanos(600_000_000);
+const SIMULATED_TIME: Nanos = Nanos(600_000_000);
 
 /// The observed properties of the programs that a simulation needs.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,20 +40,20 @@ pub struct TeamShape {
     pub counts_affinity: bool,
 }
 
-/// The simulated speed of each way relative to plain Linux.
+/// The simulated speed of each remedy relative to plain Linux.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
     pub shape: TeamShape,
-    pub ways: Vec<(TriedRemedy, f64)>,
+    pub remedies: Vec<(TriedRemedy, f64)>,
 }
 
 /// `None` if the threads were not seen to wait for each other.
-pub fn shape(trials: &TrialRuns, circumstances: &Circumstances) -> Option<TeamShape> {
+pub fn team_shape(trials: &TrialRuns, circumstances: &Circumstances) -> Option<TeamShape> {
     let programs = circumstances.programs.max(1);
     let seen = trials.runs.iter().map(|run| &run.observation);
     let threads = seen.clone().map(|seen| seen.threads).max()?.div_ceil(programs);
-    let sleeps = sleeps(trials);
-    if threads < 2 || sleeps < MIN_SLEEP_FRACTION {
+    let sleeps = wait_sleeps_per_s(trials);
+    if threads < 2 || sleeps < MIN_WAIT_SLEEPS_PER_S {
         return None;
     }
     // the last thread of a team does not sleep; a sleep costs some of the work's time, but not all of it
@@ -68,17 +68,17 @@ pub fn shape(trials: &TrialRuns, circumstances: &Circumstances) -> Option<TeamSh
         threads,
         interval: Nanos(interval as u64),
         variance: Nanos(variance as u64),
-        wait: wait_of(&runtimes),
+        wait: default_wait(&runtimes),
         counts_affinity: runtimes
             .iter()
-            .any(|name| COUNT_AFFINITY.iter().any(|known| name.starts_with(known))),
+            .any(|name| AFFINITY_COUNTING.iter().any(|known| name.starts_with(known))),
     })
 }
 
-const COUNT_AFFINITY: [&str; 5] = ["libgomp", "libomp", "libiomp5", "libopenblas", "libmkl_"];
+const AFFINITY_COUNTING: [&str; 5] = ["libgomp", "libomp", "libiomp5", "libopenblas", "libmkl_"];
 
 /// How threads of these runtimes wait by default.
-fn wait_of(runtimes: &[&str]) -> SimulatedWait {
+fn default_wait(runtimes: &[&str]) -> SimulatedWait {
     let has = |name: &str| runtimes.iter().any(|runtime| runtime.starts_with(name));
     if has("libmpi") {
         // MPICH and Open MPI poll forever
@@ -97,37 +97,47 @@ fn wait_of(runtimes: &[&str]) -> SimulatedWait {
     }
 }
 
-/// Simulates the ways. Leaves out ways that the simulator refuses; `None` if it refuses plain Linux.
-pub fn predict(shape: &TeamShape, circumstances: &Circumstances, ways: &[TriedRemedy]) -> Option<Prediction> {
+/// Simulates the remedies. Leaves out remedies that the simulator refuses; `None` if it refuses plain Linux.
+pub fn predict(
+    shape: &TeamShape,
+    circumstances: &Circumstances,
+    remedies: &[TriedRemedy],
+) -> Option<Prediction> {
     let cores = circumstances.processors.clamp(1, MAX_CORES);
-    let plain = rate(shape, circumstances, cores, TriedRemedy::Plain)?;
-    let one = |way: &TriedRemedy| Some((*way, rate(shape, circumstances, cores, *way)? / plain));
-    let ways = ways.iter().filter(|way| **way != TriedRemedy::Plain).filter_map(one).collect();
-    Some(Prediction { shape: shape.clone(), ways })
+    let plain = simulated_rate(shape, circumstances, cores, TriedRemedy::Plain)?;
+    let one =
+        |remedy: &TriedRemedy| Some((*remedy, simulated_rate(shape, circumstances, cores, *remedy)? / plain));
+    let remedies = remedies.iter().filter(|remedy| **remedy != TriedRemedy::Plain).filter_map(one).collect();
+    Some(Prediction { shape: shape.clone(), remedies })
 }
 
-/// Barriers per second of all programs together. A barrier stands for the same work in every way.
-fn rate(shape: &TeamShape, circumstances: &Circumstances, cores: usize, way: TriedRemedy) -> Option<f64> {
+/// Barriers per second of all programs together. A barrier stands for the same work with every remedy.
+fn simulated_rate(
+    shape: &TeamShape,
+    circumstances: &Circumstances,
+    cores: usize,
+    remedy: TriedRemedy,
+) -> Option<f64> {
     let fits = shape.programs <= cores;
-    let slice = way.slice_ms().map(|ms| Nanos(ms * 1_000_000));
-    let sharing = match way {
+    let slice = remedy.slice_ms().map(|ms| Nanos(ms * 1_000_000));
+    let sharing = match remedy {
         TriedRemedy::Plain | TriedRemedy::Passive | TriedRemedy::Priority => Sharing::Linux,
         TriedRemedy::Fit | TriedRemedy::Partition if fits && shape.programs > 1 => Sharing::Partition,
         TriedRemedy::Fit | TriedRemedy::Partition | TriedRemedy::Pin => Sharing::Spread,
         TriedRemedy::InTurn => Sharing::Batch,
         _ => Sharing::Gang { slice: slice?, backfill: Backfill::Offer },
     };
-    let fewer = match way {
+    let fewer = match remedy {
         TriedRemedy::Fit => circumstances.fit.fewer_threads() || shape.programs > 1,
         TriedRemedy::Partition => shape.counts_affinity,
         _ => false,
     };
     let threads = if fewer { (cores / shape.programs).clamp(1, shape.threads) } else { shape.threads };
-    let passive = way == TriedRemedy::Passive || way == TriedRemedy::Fit && circumstances.fit.waits();
+    let passive = remedy == TriedRemedy::Passive || remedy == TriedRemedy::Fit && circumstances.fit.waits();
     let longer = |time: Nanos| Nanos(time.0.saturating_mul(shape.threads as u64) / threads as u64);
     let program = |number: usize| SimulatedProgram {
         wait: if passive { SimulatedWait::Block } else { shape.wait },
-        nice: if way == TriedRemedy::Priority && number > 0 { 19 } else { 0 },
+        nice: if remedy == TriedRemedy::Priority && number > 0 { 19 } else { 0 },
         ..SimulatedProgram::barriers(
             &number.to_string(),
             threads,
@@ -142,11 +152,11 @@ fn rate(shape: &TeamShape, circumstances: &Circumstances, cores: usize, way: Tri
         kernel: KernelModel::Eevdf,
         costs: WaitCosts::EXAMPLE_HOST,
     };
-    let of = |seed| {
-        let report = simulate(&machine, &programs, sharing, LENGTH, seed).ok()?;
+    let rate_of = |seed| {
+        let report = simulate(&machine, &programs, sharing, SIMULATED_TIME, seed).ok()?;
         Some(report.gangs.iter().map(|fate| fate.barriers_per_s).sum::<f64>())
     };
-    let rates: Vec<f64> = SEEDS.map(of).collect::<Option<_>>()?;
+    let rates: Vec<f64> = SEEDS.map(rate_of).collect::<Option<_>>()?;
     Some(rates.iter().sum::<f64>() / rates.len() as f64).filter(|rate| *rate > 0.0)
 }
 
@@ -159,8 +169,13 @@ mod tests {
 
     fn trials(threads: usize, sleeps_per_s: f64, runtimes: &[&str]) -> TrialRuns {
         let observation = Observation { threads, sleeps_per_s, imbalance: 1.0, ..Observation::default() };
-        let run =
-            TrialRun { way: TriedRemedy::Passive, round: 0, ended: RunEnd::Well, seconds: 1.0, observation };
+        let run = TrialRun {
+            remedy: TriedRemedy::Passive,
+            round: 0,
+            ended: RunEnd::Succeeded,
+            seconds: 1.0,
+            observation,
+        };
         TrialRuns {
             runs: vec![run],
             runtimes: runtimes.iter().map(|name| (*name).to_owned()).collect(),
@@ -172,19 +187,19 @@ mod tests {
         Circumstances { programs: 2, processors, fit: FitPlan::default() }
     }
 
-    fn gain(prediction: &Prediction, way: TriedRemedy) -> f64 {
-        prediction.ways.iter().find(|(one, _)| *one == way).expect("simulated").1
+    fn gain(prediction: &Prediction, remedy: TriedRemedy) -> f64 {
+        prediction.remedies.iter().find(|(one, _)| *one == remedy).expect("simulated").1
     }
 
     #[test]
     fn the_interval_is_that_of_the_sleeps_and_threads_that_never_sleep_have_none() {
         // two programs of two threads; at each barrier, every 100 us, a program's first thread sleeps
-        let shape = shape(&trials(4, 4_655.0, &["libgomp.so.1.0.0"]), &two_on(2)).expect("they sleep");
+        let shape = team_shape(&trials(4, 4_655.0, &["libgomp.so.1.0.0"]), &two_on(2)).expect("they sleep");
         assert_eq!((shape.programs, shape.threads), (2, 2));
         assert!((99_000..101_000).contains(&shape.interval.0), "{shape:?}");
         assert_eq!(shape.wait, SimulatedWait::SpinBlock(Nanos(5_000_000)));
-        assert_eq!(super::shape(&trials(4, 20.0, &[]), &two_on(2)), None, "as for a file");
-        assert_eq!(super::shape(&trials(2, 9_000.0, &[]), &two_on(2)), None, "one thread each");
+        assert_eq!(super::team_shape(&trials(4, 20.0, &[]), &two_on(2)), None, "as for a file");
+        assert_eq!(super::team_shape(&trials(2, 9_000.0, &[]), &two_on(2)), None, "one thread each");
     }
 
     #[test]
@@ -198,7 +213,7 @@ mod tests {
             counts_affinity: true,
         };
         let told = predict(&fine, &two_on(2), &TriedRemedy::ALL).expect("a simulation");
-        assert_eq!(told.ways.len(), TriedRemedy::ALL.len() - 1);
+        assert_eq!(told.remedies.len(), TriedRemedy::ALL.len() - 1);
         let gangs = gain(&told, TriedRemedy::Gangs);
         assert_eq!(gain(&told, TriedRemedy::Partition), gain(&told, TriedRemedy::Fit), "one thread each");
         assert!(gangs > 3.0, "{told:?}");

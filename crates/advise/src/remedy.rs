@@ -1,7 +1,7 @@
-//! The ways to run the programs, and the command lines for each.
+//! The remedies tried, and the command lines for each.
 //!
-//! Each way is a command that a user can paste: variables before the programs, or a command of Unisono around
-//! them. So the command that was tried is the command that is advised.
+//! Each remedy is a command that a user can paste: variables before the programs, or a command of Unisono
+//! around them. So the command that was tried is the command that is advised.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use unisono_fit::FittedProgram;
 use unisono_linux::affinity::CpuSet;
 
-/// The ways to run the programs, simpler ways first. The judge prefers an earlier way unless a later one is
+/// The remedies tried, simpler ones first. The judge prefers an earlier remedy unless a later one is
 /// clearly faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TriedRemedy {
@@ -43,7 +43,7 @@ pub struct FitPlan {
 }
 
 impl FitPlan {
-    pub fn of(programs: &[FittedProgram]) -> Self {
+    pub fn from_programs(programs: &[FittedProgram]) -> Self {
         Self { set: programs.iter().flat_map(|one| &one.plan.set).map(|set| set.name.to_owned()).collect() }
     }
 
@@ -97,12 +97,12 @@ impl TriedRemedy {
         TriedRemedy::GangsLong,
     ];
 
-    /// Whether this way is gangs with another slice. Such a way is tried only if gangs do well.
+    /// Whether this remedy is gangs with another slice. Such a remedy is tried only if gangs do well.
     pub fn is_other_slice(self) -> bool {
         matches!(self, TriedRemedy::GangsShort | TriedRemedy::GangsLong)
     }
 
-    /// For a way that only sets variables: prefixes of the names of the runtimes that read them.
+    /// For a remedy that only sets variables: prefixes of the names of the runtimes that read them.
     fn read_by(self) -> Option<&'static [&'static str]> {
         match self {
             TriedRemedy::Passive => Some(&["libgomp", "libomp", "libiomp5", "libmpi"]),
@@ -111,14 +111,14 @@ impl TriedRemedy {
         }
     }
 
-    /// Whether this way acts on programs that loaded these runtimes. A runtime linked into the program's own
-    /// file is not among them.
+    /// Whether this remedy acts on programs that loaded these runtimes. A runtime linked into the program's
+    /// own file is not among them.
     pub fn is_known_to_act(self, runtimes: &BTreeSet<String>) -> bool {
         let is_there = |known: &&str| runtimes.iter().any(|name| name.starts_with(*known));
         self.read_by().is_none_or(|all| all.iter().any(is_there))
     }
 
-    /// The slice of gangs, in milliseconds; `None` for other ways.
+    /// The slice of gangs, in milliseconds; `None` for other remedies.
     pub fn slice_ms(self) -> Option<u64> {
         match self {
             TriedRemedy::Gangs => Some(20),
@@ -173,10 +173,10 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// The ways that can be tried with these programs on this host.
-    pub fn ways(&self) -> Vec<TriedRemedy> {
+    /// The remedies that can be tried with these programs on this host.
+    pub fn remedies(&self) -> Vec<TriedRemedy> {
         let several = self.commands.len() > 1;
-        let makes_sense = |way: &TriedRemedy| match way {
+        let makes_sense = |remedy: &TriedRemedy| match remedy {
             // one program cannot take turns with itself
             TriedRemedy::InTurn => several,
             TriedRemedy::Partition => several && self.parts.len() == self.commands.len(),
@@ -188,9 +188,9 @@ impl Programs {
     }
 
     /// Words in front of each program's command that give it its processors or its priority.
-    fn before(&self, way: TriedRemedy) -> Vec<Vec<String>> {
+    fn command_prefix(&self, remedy: TriedRemedy) -> Vec<Vec<String>> {
         let several = self.commands.len() > 1;
-        let one = |number: usize| match way {
+        let one = |number: usize| match remedy {
             TriedRemedy::Partition => {
                 self.parts.get(number).map(|cpus| vec!["taskset".into(), "-c".into(), cpus.to_string()])
             }
@@ -203,56 +203,60 @@ impl Programs {
         (0..self.commands.len()).map(|number| one(number).unwrap_or_default()).collect()
     }
 
-    /// The processes of a way, stage by stage: the processes of a stage run together, and a stage begins when
-    /// the stage before has ended.
-    pub fn stages(&self, way: TriedRemedy) -> Vec<StartedTogether> {
+    /// The processes of a remedy, stage by stage: the processes of a stage run together, and a stage begins
+    /// when the stage before has ended.
+    pub fn stages(&self, remedy: TriedRemedy) -> Vec<StartedTogether> {
         let with = |variables: &[(&'static str, &'static str)]| -> StartedTogether {
             self.commands.iter().map(|program| (program.clone(), variables.to_vec())).collect()
         };
-        match way {
+        match remedy {
             TriedRemedy::Plain => vec![with(&[])],
             TriedRemedy::Passive => vec![with(&PASSIVE)],
             TriedRemedy::Pin => vec![with(&PIN)],
             TriedRemedy::InTurn => with(&[]).into_iter().map(|one| vec![one]).collect(),
-            TriedRemedy::Fit => vec![vec![(self.around(&["fit", "--quiet", "--"]), Vec::new())]],
+            TriedRemedy::Fit => vec![vec![(self.unisono_command(&["fit", "--quiet", "--"]), Vec::new())]],
             TriedRemedy::Partition | TriedRemedy::Priority => {
                 let after = |(words, program): (Vec<String>, &Vec<OsString>)| {
                     let words = words.into_iter().map(OsString::from).chain(program.iter().cloned());
                     (words.collect(), Vec::new())
                 };
-                vec![self.before(way).into_iter().zip(&self.commands).map(after).collect()]
+                vec![self.command_prefix(remedy).into_iter().zip(&self.commands).map(after).collect()]
             }
             TriedRemedy::Gangs | TriedRemedy::GangsShort | TriedRemedy::GangsLong => {
-                let words = [&["gang", "run", "--quiet"], slice(way), self.unprivileged(), &["--"]].concat();
-                vec![vec![(self.around(&words), Vec::new())]]
+                let words =
+                    [&["gang", "run", "--quiet"], slice_options(remedy), self.unprivileged(), &["--"]]
+                        .concat();
+                vec![vec![(self.unisono_command(&words), Vec::new())]]
             }
         }
     }
 
-    /// The command line of a way, as a user would type it in a shell.
-    pub fn command(&self, way: TriedRemedy) -> String {
-        let texts: Vec<String> = self.commands.iter().map(|program| typed(program)).collect();
+    /// The command line of a remedy, as a user would type it in a shell.
+    pub fn command(&self, remedy: TriedRemedy) -> String {
+        let texts: Vec<String> = self.commands.iter().map(|program| shell_quoted(program)).collect();
         let each = |variables: &[(&str, &str)]| {
             let prefix: String = variables.iter().map(|(name, value)| format!("{name}={value} ")).collect();
             let all: Vec<String> = texts.iter().map(|text| format!("{prefix}{text}")).collect();
             all.join(" & ")
         };
-        match way {
+        match remedy {
             TriedRemedy::Plain => each(&[]),
             TriedRemedy::Passive => each(&PASSIVE),
             TriedRemedy::Pin => each(&PIN),
             TriedRemedy::InTurn => texts.join("; "),
             TriedRemedy::Fit => format!("unisono fit -- {}", texts.join(" ::: ")),
             TriedRemedy::Partition | TriedRemedy::Priority => {
-                let before = self.before(way).into_iter().map(|words| words.join(" "));
-                let all: Vec<String> = before
+                let command_prefix = self.command_prefix(remedy).into_iter().map(|words| words.join(" "));
+                let all: Vec<String> = command_prefix
                     .zip(&texts)
                     .map(|(words, text)| format!("{words} {text}").trim_start().to_owned())
                     .collect();
                 all.join(" & ")
             }
             TriedRemedy::Gangs | TriedRemedy::GangsShort | TriedRemedy::GangsLong => {
-                let words = [&["unisono", "gang", "run"], slice(way), self.unprivileged(), &["--"]].concat();
+                let words =
+                    [&["unisono", "gang", "run"], slice_options(remedy), self.unprivileged(), &["--"]]
+                        .concat();
                 format!("{} {}", words.join(" "), texts.join(" ::: "))
             }
         }
@@ -262,7 +266,7 @@ impl Programs {
         if self.root { &[] } else { &["--unprivileged"] }
     }
 
-    fn around(&self, words: &[&str]) -> Vec<OsString> {
+    fn unisono_command(&self, words: &[&str]) -> Vec<OsString> {
         let mut all = vec![self.unisono.as_os_str().to_owned()];
         all.extend(words.iter().map(OsString::from));
         for (number, program) in self.commands.iter().enumerate() {
@@ -276,8 +280,8 @@ impl Programs {
 }
 
 /// Options that choose a slice other than the default of `gang run`.
-fn slice(way: TriedRemedy) -> &'static [&'static str] {
-    match way {
+fn slice_options(remedy: TriedRemedy) -> &'static [&'static str] {
+    match remedy {
         TriedRemedy::GangsShort => &["--slice", "5ms"],
         TriedRemedy::GangsLong => &["--slice", "100ms"],
         _ => &[],
@@ -285,12 +289,12 @@ fn slice(way: TriedRemedy) -> &'static [&'static str] {
 }
 
 /// A command, quoted for a shell.
-fn typed(program: &[OsString]) -> String {
-    let words: Vec<String> = program.iter().map(|word| quoted(word)).collect();
+fn shell_quoted(program: &[OsString]) -> String {
+    let words: Vec<String> = program.iter().map(|word| shell_quoted_word(word)).collect();
     words.join(" ")
 }
 
-fn quoted(word: &OsStr) -> String {
+fn shell_quoted_word(word: &OsStr) -> String {
     let text = word.to_string_lossy();
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
@@ -322,7 +326,7 @@ mod tests {
     #[test]
     fn a_shell_reads_back_every_word() {
         let words = ["it's", "", "a b", "$HOME", "--n=3", "x;y", "\"q\"", "`id`"];
-        let line = format!("printf '%s\\n' {}", typed(&programs(&[&words])[0]));
+        let line = format!("printf '%s\\n' {}", shell_quoted(&programs(&[&words])[0]));
         let output = Command::new("sh").args(["-c", &line]).output().expect("a shell");
         let said = String::from_utf8(output.stdout).expect("text");
         assert_eq!(said.lines().collect::<Vec<_>>(), words);
@@ -333,7 +337,7 @@ mod tests {
         let commands = programs(&[&["./a", "1"], &["./b"]]);
         let parts = vec![CpuSet::single(0), CpuSet::single(1)];
         let two = Programs { commands, unisono: "/bin/unisono".into(), root: true, parts };
-        let shape = |way: TriedRemedy| -> Vec<usize> { two.stages(way).iter().map(Vec::len).collect() };
+        let shape = |remedy: TriedRemedy| -> Vec<usize> { two.stages(remedy).iter().map(Vec::len).collect() };
         assert_eq!(shape(TriedRemedy::Plain), [2]);
         assert_eq!(shape(TriedRemedy::InTurn), [1, 1]);
         assert_eq!(shape(TriedRemedy::Gangs), [1]);
@@ -361,8 +365,12 @@ mod tests {
             parts: Vec::new(),
         };
         let lacks = |programs: &Programs| -> Vec<&str> {
-            let ways = programs.ways();
-            TriedRemedy::ALL.into_iter().filter(|way| !ways.contains(way)).map(TriedRemedy::name).collect()
+            let remedies = programs.remedies();
+            TriedRemedy::ALL
+                .into_iter()
+                .filter(|remedy| !remedies.contains(remedy))
+                .map(TriedRemedy::name)
+                .collect()
         };
         assert_eq!(lacks(&one), ["partition", "in-turn", "priority"]);
         let root = Programs { root: true, ..one };

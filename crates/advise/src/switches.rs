@@ -2,9 +2,10 @@
 //!
 //! The counts of sleeps in `/proc/TID/status` give the number of sleeps. The records give the length of the
 //! work before each sleep, and so the spread of these lengths. The kernel records all the time, until a
-//! processor's ring of 4,000 switches is full; each call of `look` empties the rings. Needs `CAP_PERFMON`.
+//! processor's ring of 4,000 switches is full; each call of `work_since_last` empties the rings. Needs
+//! `CAP_PERFMON`.
 //!
-//! Cost: 0.2 us for each recorded switch. Each call of `look` interrupts each processor twice.
+//! Cost: 0.2 us for each recorded switch. Each call of `work_since_last` interrupts each processor twice.
 
 use crate::tree::TreeReading;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,10 +24,10 @@ pub struct SwitchWatch {
 }
 
 impl SwitchWatch {
-    /// Starts recording. If recording is not possible, `look` returns nothing and [`SwitchWatch::problem`]
-    /// says why.
+    /// Starts recording. If recording is not possible, `work_since_last` returns nothing and
+    /// [`SwitchWatch::problem`] says why.
     pub fn start() -> Self {
-        let (recorders, problem) = match started() {
+        let (recorders, problem) = match start_recorders() {
             Ok(recorders) => (recorders, None),
             Err(problem) => (Vec::new(), Some(problem)),
         };
@@ -39,7 +40,7 @@ impl SwitchWatch {
     }
 
     /// The work of this reading's threads between two sleeps, as recorded since the previous call.
-    pub fn look(&mut self, reading: &TreeReading) -> Vec<Nanos> {
+    pub fn work_since_last(&mut self, reading: &TreeReading) -> Vec<Nanos> {
         let stopped: Vec<_> = self.recorders.iter_mut().map(Recorder::stop).collect();
         if let Err(error) = self.recorders.iter_mut().try_for_each(Recorder::start) {
             self.recorders.clear();
@@ -57,7 +58,7 @@ impl SwitchWatch {
 }
 
 /// Recorders for all processors that this thread may use, or the reason why recording is impossible.
-fn started() -> Result<Vec<Recorder>, String> {
+fn start_recorders() -> Result<Vec<Recorder>, String> {
     let refused = |error| format!("the kernel does not record them for this user: {error}");
     let cpus = affinity::allowed(Tid::SELF).map_err(refused)?;
     if cpus.len() > MAX_PROCESSORS {

@@ -32,18 +32,19 @@ pub struct TreeReading {
     /// The threads, by process and thread number.
     pub threads: BTreeMap<(i32, i32), ThreadReading>,
     /// Processor time that all programs on this machine used since it booted.
-    pub machine: Duration,
+    pub machine_time: Duration,
 }
 
 /// The processes of the groups that `leaders` lead, and all descendants of `leaders`.
-pub fn processes(leaders: &[i32]) -> BTreeSet<i32> {
+pub fn program_processes(leaders: &[i32]) -> BTreeSet<i32> {
     with_descendants(|one| leaders.contains(&one.number) || leaders.contains(&one.group))
 }
 
 /// Reads all threads of the programs. A thread that ends meanwhile is left out.
 pub fn read(leaders: &[i32], at: Nanos) -> TreeReading {
-    let mut reading = TreeReading { at, threads: BTreeMap::new(), machine: machine().unwrap_or_default() };
-    for process in processes(leaders) {
+    let mut reading =
+        TreeReading { at, threads: BTreeMap::new(), machine_time: machine_time().unwrap_or_default() };
+    for process in program_processes(leaders) {
         // without this, the figures of a running thread are as old as its last tick; of a process that has
         // ended there is nothing to refresh
         let _ = schedstat::refresh(Tid(process));
@@ -59,13 +60,13 @@ pub fn read(leaders: &[i32], at: Nanos) -> TreeReading {
 }
 
 /// Processor time of all programs since this machine booted, from the first line of `/proc/stat`.
-pub fn machine() -> Option<Duration> {
+pub fn machine_time() -> Option<Duration> {
     // a tick is a hundredth of a second
     Some(Duration::from_millis(ProcessorTicks::now()?.busy * 10))
 }
 
 /// Loaded runtimes that decide how a process's threads wait, by file name with version: `libgomp.so.1.0.0`.
-pub fn runtimes(leaders: &[i32]) -> BTreeSet<String> {
+pub fn loaded_runtimes(leaders: &[i32]) -> BTreeSet<String> {
     const KNOWN: [&str; 10] = [
         "libgomp",
         "libomp",
@@ -79,7 +80,7 @@ pub fn runtimes(leaders: &[i32]) -> BTreeSet<String> {
         "libtorch_cpu",
     ];
     let mut found = BTreeSet::new();
-    for process in processes(leaders) {
+    for process in program_processes(leaders) {
         let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
         for line in maps.lines() {
             let Some((_, name)) = line.rsplit_once('/') else { continue };
@@ -116,7 +117,7 @@ mod tests {
             }
             std::thread::sleep(Duration::from_millis(5));
         };
-        for process in processes(&[leader]) {
+        for process in program_processes(&[leader]) {
             let process =
                 unisono_linux::pinned::PinnedProcess::now(process.cast_unsigned()).expect("it runs");
             process.send(unisono_linux::process::Signal::Kill).expect("ours");

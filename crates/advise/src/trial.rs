@@ -1,9 +1,9 @@
-//! Runs the programs in each way, in turns, and watches every run.
+//! Runs the programs with each remedy, in turns, and watches every run.
 //!
-//! In the first round, a run that takes ten times as long as the best run so far is stopped: its way cannot
-//! win, and plain Linux can be a thousand times slower. Such a run counts as "at least this long", and its
-//! way leaves the trial. The programs read nothing from standard input. Their output is thrown away, except
-//! the last line of a failing program.
+//! In the first round, a run that takes ten times as long as the best run so far is stopped: its remedy
+//! cannot win, and plain Linux can be a thousand times slower. Such a run counts as "at least this long", and
+//! its remedy leaves the trial. The programs read nothing from standard input. Their output is thrown away,
+//! except the last line of a failing program.
 //!
 //! A program is stopped by SIGTERM to its process group and two seconds later by SIGKILL, together with all
 //! processes that it started. If this process is killed, the kernel kills the programs that it started. If
@@ -26,34 +26,35 @@ use unisono_linux::process_group::ProcessGroup;
 use unisono_linux::quota::{self, QuotaPeriods};
 use unisono_linux::usage;
 
-/// Reading `/proc` takes at most 1/100 of a run's time. That is less than the difference that `AS_GOOD`
-/// (judge.rs) ignores, even if the reader takes a core from the program.
-const WATCHED: u32 = 100;
+/// Reading `/proc` takes at most 1/100 of a run's time. That is less than the difference that
+/// `SIMPLICITY_TOLERANCE` (judge.rs) ignores, even if the reader takes a core from the program.
+const READ_COST_DIVISOR: u32 = 100;
 /// Least time between two readings. The kernel counts processor time in ticks of 10 ms, so ten ticks fit in
 /// between.
-const OFTEN: Duration = Duration::from_millis(100);
+const MIN_READ_INTERVAL: Duration = Duration::from_millis(100);
 /// Time of the first reading after the start: early, so that short runs are seen.
-const EARLY: Duration = Duration::from_millis(10);
+const FIRST_READ_DELAY: Duration = Duration::from_millis(10);
 /// Time between SIGTERM and SIGKILL, in which a program may write its results. Chosen, not measured.
-const GRACE: Duration = Duration::from_secs(2);
-/// In the first round, a way is stopped when it takes this many times as long as the best so far. It cannot
-/// win any more, and a way that never ends (threads that spin on one core) would take the whole limit. With
-/// 3, a way whose first run includes compilation or a cold disk could lose by accident. Chosen, not measured.
-const FAR: u32 = 10;
-/// Other slices are tried if gangs took at most this many times as long as the best way.
-const WORTH_A_SWEEP: f64 = 1.25;
+const KILL_AFTER: Duration = Duration::from_secs(2);
+/// In the first round, a remedy is stopped when it takes this many times as long as the best so far. It
+/// cannot win any more, and a remedy that never ends (threads that spin on one core) would take the whole
+/// limit. With 3, a remedy whose first run includes compilation or a cold disk could lose by accident.
+/// Chosen, not measured.
+const STOP_RATIO: u32 = 10;
+/// Other slices are tried if gangs took at most this many times as long as the best remedy.
+const MAX_SWEEP_RATIO: f64 = 1.25;
 /// No run is stopped earlier than this: at ten times a run of 10 ms, a pause of the host would decide.
 const MIN_RUN: Duration = Duration::from_secs(2);
 /// Rounds between two checks whether the trial can be decided. If nine of nine rounds agree, chance is
-/// excluded even for the best of ten ways (two-sided sign test: 0.4 %). Fewer rounds may agree by chance;
+/// excluded even for the best of ten remedies (two-sided sign test: 0.4 %). Fewer rounds may agree by chance;
 /// twice as many take twice the time.
-const ROUNDS: usize = 9;
+const ROUNDS_PER_CHECK: usize = 9;
 /// The most rounds of a trial that cannot be decided earlier.
-pub const MAX_ROUNDS: usize = 3 * ROUNDS;
+pub const MAX_ROUNDS: usize = 3 * ROUNDS_PER_CHECK;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("cannot start {program}: {error}{}", remedy(error))]
+    #[error("cannot start {program}: {error}{}", start_hint(error))]
     Start { program: String, error: io::Error },
     #[error("cannot watch the programs: {0}")]
     Watch(#[from] io::Error),
@@ -61,7 +62,7 @@ pub enum Error {
     Interrupted(&'static str),
 }
 
-fn remedy(error: &io::Error) -> &'static str {
+fn start_hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound => "; check its name, or give its path",
         io::ErrorKind::PermissionDenied => "; it may not be executed",
@@ -71,12 +72,12 @@ fn remedy(error: &io::Error) -> &'static str {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunEnd {
-    Well,
+    Succeeded,
     /// A program failed: its exit code (128 plus the number if a signal killed it), and its last line of
     /// error output.
-    Badly {
+    Failed {
         code: i32,
-        said: String,
+        last_line: String,
     },
     /// It was stopped because it took too long.
     Stopped,
@@ -84,7 +85,7 @@ pub enum RunEnd {
 
 #[derive(Clone, Debug)]
 pub struct TrialRun {
-    pub way: TriedRemedy,
+    pub remedy: TriedRemedy,
     /// Number of the round, from 0.
     pub round: usize,
     pub ended: RunEnd,
@@ -114,14 +115,14 @@ pub struct TrialBudget {
     pub run: Duration,
 }
 
-/// Tries the ways. Calls `say` with the round and the way before each run. Asks `can_tell` after every few
-/// rounds whether the runs decide; if they do, the trial ends.
+/// Tries the remedies. Calls `on_run` with the round and the remedy before each run. Asks `is_decided` after
+/// every few rounds whether the runs decide; if they do, the trial ends.
 pub fn run(
     programs: &Programs,
-    ways: &[TriedRemedy],
+    remedies: &[TriedRemedy],
     budget: TrialBudget,
-    say: &mut dyn FnMut(usize, TriedRemedy),
-    can_tell: &dyn Fn(&TrialRuns) -> bool,
+    on_run: &mut dyn FnMut(usize, TriedRemedy),
+    is_decided: &dyn Fn(&TrialRuns) -> bool,
     stopped: &dyn Fn() -> Option<&'static str>,
 ) -> Result<TrialRuns, Error> {
     let begin = Instant::now();
@@ -129,28 +130,28 @@ pub fn run(
     // `fit` first: its time shows how long the unhindered programs take, before plain Linux, which may be
     // extremely slow, gets a limit of ten times that
     let (others, mut left): (Vec<TriedRemedy>, Vec<TriedRemedy>) =
-        ways.iter().partition(|way| way.is_other_slice());
-    left.sort_by_key(|way| (*way != TriedRemedy::Fit, *way));
+        remedies.iter().partition(|remedy| remedy.is_other_slice());
+    left.sort_by_key(|remedy| (*remedy != TriedRemedy::Fit, *remedy));
     for round in 0..MAX_ROUNDS {
         let round_begins = Instant::now();
         let mut order = left.clone();
         if round % 2 == 1 {
             order.reverse();
         }
-        for way in order {
-            say(round, way);
-            let limit = limit(&trials.runs, round, budget);
-            let before = (way == TriedRemedy::Plain).then(throttling);
-            let run = one(programs, way, round, limit, &mut trials, stopped)?;
+        for remedy in order {
+            on_run(round, remedy);
+            let limit = run_limit(&trials.runs, round, budget);
+            let before = (remedy == TriedRemedy::Plain).then(quota_periods);
+            let run = run_once(programs, remedy, round, limit, &mut trials, stopped)?;
             let Some(run) = run else {
                 let signal = stopped().unwrap_or("a signal");
-                if trials.runs.iter().all(|run| run.round == 0 && run.way != TriedRemedy::Plain) {
+                if trials.runs.iter().all(|run| run.round == 0 && run.remedy != TriedRemedy::Plain) {
                     return Err(Error::Interrupted(signal));
                 }
                 trials.stopped_early = Some(format!("{signal} came"));
                 return Ok(trials);
             };
-            if let (Some(before), Some(after)) = (before.flatten(), throttling()) {
+            if let (Some(before), Some(after)) = (before.flatten(), quota_periods()) {
                 let sum = trials.periods.get_or_insert_default();
                 let run = after.since(before);
                 sum.all += run.all;
@@ -158,9 +159,9 @@ pub fn run(
             }
             trials.runs.push(run);
         }
-        // a way that failed or was stopped once is not run again
-        left.retain(|way| {
-            trials.runs.iter().filter(|run| run.way == *way).all(|run| run.ended == RunEnd::Well)
+        // a remedy that failed or was stopped once is not run again
+        left.retain(|remedy| {
+            trials.runs.iter().filter(|run| run.remedy == *remedy).all(|run| run.ended == RunEnd::Succeeded)
         });
         if round == 0 && gangs_do_well(&trials.runs) {
             left.extend(&others);
@@ -169,7 +170,7 @@ pub fn run(
             trials.stopped_early = Some("fewer than two ways were left to compare".into());
             return Ok(trials);
         }
-        if (round + 1).is_multiple_of(ROUNDS) && can_tell(&trials) {
+        if (round + 1).is_multiple_of(ROUNDS_PER_CHECK) && is_decided(&trials) {
             return Ok(trials);
         }
         if round + 1 < MAX_ROUNDS && begin.elapsed() + round_begins.elapsed() > budget.total {
@@ -181,42 +182,43 @@ pub fn run(
 }
 
 fn gangs_do_well(runs: &[TrialRun]) -> bool {
-    let ended = || runs.iter().filter(|run| run.ended == RunEnd::Well);
+    let ended = || runs.iter().filter(|run| run.ended == RunEnd::Succeeded);
     let best = ended().map(|run| run.seconds).fold(f64::INFINITY, f64::min);
-    ended().any(|run| run.way == TriedRemedy::Gangs && run.seconds <= best * WORTH_A_SWEEP)
+    ended().any(|run| run.remedy == TriedRemedy::Gangs && run.seconds <= best * MAX_SWEEP_RATIO)
 }
 
-fn limit(runs: &[TrialRun], round: usize, budget: TrialBudget) -> Duration {
-    let best = runs.iter().filter(|run| run.ended == RunEnd::Well).map(|run| run.seconds).reduce(f64::min);
+fn run_limit(runs: &[TrialRun], round: usize, budget: TrialBudget) -> Duration {
+    let best =
+        runs.iter().filter(|run| run.ended == RunEnd::Succeeded).map(|run| run.seconds).reduce(f64::min);
     match best {
-        // ways that ended in round 0 need no tighter limit later
-        Some(best) if round == 0 => (Duration::from_secs_f64(best) * FAR).max(MIN_RUN).min(budget.run),
+        // remedies that ended in round 0 need no tighter limit later
+        Some(best) if round == 0 => (Duration::from_secs_f64(best) * STOP_RATIO).max(MIN_RUN).min(budget.run),
         _ => budget.run,
     }
 }
 
-fn throttling() -> Option<QuotaPeriods> {
+fn quota_periods() -> Option<QuotaPeriods> {
     quota::limits().ok()?.quota?.periods()
 }
 
 /// A running process. Dropping it kills its process group.
-struct Started {
+struct TrialProcess {
     child: Child,
     process: PinnedProcess,
     group: ProcessGroup,
     ended: bool,
 }
 
-impl Started {
-    fn tell(&self, signal: Signal) {
-        let _ = self.group.tell(signal); // everybody in it belongs to another user now
+impl TrialProcess {
+    fn signal(&self, signal: Signal) {
+        let _ = self.group.tell(signal); // every member belongs to another user now
     }
 }
 
-impl Drop for Started {
+impl Drop for TrialProcess {
     fn drop(&mut self) {
         // also kills processes that it left behind
-        self.tell(Signal::Kill);
+        self.signal(Signal::Kill);
         if !self.ended {
             let _ = self.child.kill();
             let _ = self.child.wait();
@@ -225,35 +227,35 @@ impl Drop for Started {
 }
 
 /// Runs the programs once; `None` if a signal asked to stop.
-fn one(
+fn run_once(
     programs: &Programs,
-    way: TriedRemedy,
+    remedy: TriedRemedy,
     round: usize,
     limit: Duration,
     trials: &mut TrialRuns,
     stopped: &dyn Fn() -> Option<&'static str>,
 ) -> Result<Option<TrialRun>, Error> {
     let begin = Instant::now();
-    let machine = || tree::machine().unwrap_or_default();
-    let (used_before, machine_before) = (usage::of_collected_children(), machine());
+    let machine_time = || tree::machine_time().unwrap_or_default();
+    let (used_before, machine_before) = (usage::of_collected_children(), machine_time());
     let mut watch = RunWatch::default();
     let mut switches = SwitchWatch::start();
-    let mut ended = RunEnd::Well;
-    for stage in programs.stages(way) {
+    let mut ended = RunEnd::Succeeded;
+    for stage in programs.stages(remedy) {
         let mut running = RunningStage::start(&stage)?;
         let found = (round == 0).then_some(&mut trials.runtimes);
         let watch = (&mut watch, &mut switches);
         match running.wait(begin + limit, watch, found, stopped)? {
             StageEnd::Ended(None) => {}
-            StageEnd::Ended(Some((code, said))) => {
-                ended = RunEnd::Badly { code, said };
+            StageEnd::Ended(Some((code, last_line))) => {
+                ended = RunEnd::Failed { code, last_line };
                 break;
             }
-            StageEnd::TooLong => {
+            StageEnd::TimedOut => {
                 ended = RunEnd::Stopped;
                 break;
             }
-            StageEnd::Asked => return Ok(None),
+            StageEnd::Interrupted => return Ok(None),
         }
     }
     trials.unrecorded = switches.problem().map(str::to_owned);
@@ -264,20 +266,20 @@ fn one(
         seconds: begin.elapsed().as_secs_f64(),
         ran_s: used.cpu.as_secs_f64(),
         sleeps: used.voluntary_switches,
-        machine_s: machine().saturating_sub(machine_before).as_secs_f64(),
+        machine_s: machine_time().saturating_sub(machine_before).as_secs_f64(),
     });
-    Ok(Some(TrialRun { way, round, ended, seconds, observation }))
+    Ok(Some(TrialRun { remedy, round, ended, seconds, observation }))
 }
 
 enum StageEnd {
     /// All programs ended; the exit code and last line of the first that failed, if any.
     Ended(Option<(i32, String)>),
-    TooLong,
-    Asked,
+    TimedOut,
+    Interrupted,
 }
 
 struct RunningStage {
-    started: Vec<Started>,
+    started: Vec<TrialProcess>,
     /// The processes' standard error.
     errors: std::fs::File,
 }
@@ -302,7 +304,7 @@ impl RunningStage {
             let child = process::start(&mut command, Vec::new(), Family::OwnGroup).map_err(failed)?;
             let process = PinnedProcess::of_child(&child)?;
             let group = ProcessGroup::of_child(&child)?;
-            started.push(Started { child, process, group, ended: false });
+            started.push(TrialProcess { child, process, group, ended: false });
         }
         Ok(Self { started, errors })
     }
@@ -316,25 +318,25 @@ impl RunningStage {
     ) -> Result<StageEnd, Error> {
         let leaders: Vec<i32> = self.started.iter().map(|one| one.child.id().cast_signed()).collect();
         let mut failed = None;
-        let mut next = Instant::now() + EARLY;
+        let mut next = Instant::now() + FIRST_READ_DELAY;
         while self.started.iter().any(|one| !one.ended) {
             let now = Instant::now();
             if stopped().is_some() {
                 self.stop()?;
-                return Ok(StageEnd::Asked);
+                return Ok(StageEnd::Interrupted);
             }
             if now >= end {
-                look(&leaders, watch, switches);
+                take_reading(&leaders, watch, switches);
                 self.stop()?;
-                return Ok(StageEnd::TooLong);
+                return Ok(StageEnd::TimedOut);
             }
             if now >= next {
                 let before = Instant::now();
-                look(&leaders, watch, switches);
+                take_reading(&leaders, watch, switches);
                 if let Some(runtimes) = runtimes.take_if(|_| before > next) {
-                    runtimes.extend(tree::runtimes(&leaders));
+                    runtimes.extend(tree::loaded_runtimes(&leaders));
                 }
-                next = Instant::now() + (before.elapsed() * WATCHED).max(OFTEN);
+                next = Instant::now() + (before.elapsed() * READ_COST_DIVISOR).max(MIN_READ_INTERVAL);
             }
             self.poll(next.min(end).saturating_duration_since(Instant::now()))?;
             for at in 0..self.started.len() {
@@ -346,9 +348,9 @@ impl RunningStage {
                 if one.process.has_ended(Some(Duration::ZERO))? {
                     let status = one.child.wait()?;
                     one.ended = true;
-                    let code = code(status);
+                    let code = exit_code(status);
                     if code != 0 && failed.is_none() {
-                        failed = Some((code, self.last_words()));
+                        failed = Some((code, self.last_error_line()));
                     }
                 }
             }
@@ -356,22 +358,22 @@ impl RunningStage {
         Ok(StageEnd::Ended(failed))
     }
 
-    fn poll(&self, patience: Duration) -> io::Result<()> {
+    fn poll(&self, timeout: Duration) -> io::Result<()> {
         let running: Vec<_> =
             self.started.iter().filter(|one| !one.ended).map(|one| one.process.as_fd()).collect();
-        unisono_linux::poll::readable_of(&running, Some(patience)).map(|_| ())
+        unisono_linux::poll::readable_of(&running, Some(timeout)).map(|_| ())
     }
 
-    /// Sends SIGTERM to all, and SIGKILL to those still running after `GRACE`.
+    /// Sends SIGTERM to all, and SIGKILL to those still running after `KILL_AFTER`.
     fn stop(&mut self) -> io::Result<()> {
-        self.started.iter().for_each(|one| one.tell(Signal::Terminate));
+        self.started.iter().for_each(|one| one.signal(Signal::Terminate));
         // a stopped process handles SIGTERM only after SIGCONT
-        self.started.iter().for_each(|one| one.tell(Signal::Continue));
-        let end = Instant::now() + GRACE;
+        self.started.iter().for_each(|one| one.signal(Signal::Continue));
+        let end = Instant::now() + KILL_AFTER;
         for one in self.started.iter_mut().filter(|one| !one.ended) {
-            let patience = end.saturating_duration_since(Instant::now());
-            if !one.process.has_ended(Some(patience))? {
-                one.tell(Signal::Kill);
+            let timeout = end.saturating_duration_since(Instant::now());
+            if !one.process.has_ended(Some(timeout))? {
+                one.signal(Signal::Kill);
             }
             one.child.wait()?;
             one.ended = true;
@@ -380,7 +382,7 @@ impl RunningStage {
     }
 
     /// The last nonempty line that the programs wrote to standard error.
-    fn last_words(&self) -> String {
+    fn last_error_line(&self) -> String {
         let mut text = Vec::new();
         let mut file = &self.errors;
         let length = file.metadata().map_or(0, |metadata| metadata.len());
@@ -392,13 +394,13 @@ impl RunningStage {
 }
 
 /// Reads the programs' threads and adds the reading to `watch`.
-pub fn look(leaders: &[i32], watch: &mut RunWatch, switches: &mut SwitchWatch) {
+pub fn take_reading(leaders: &[i32], watch: &mut RunWatch, switches: &mut SwitchWatch) {
     let reading = tree::read(leaders, clock::now());
-    watch.add_work(&switches.look(&reading));
+    watch.add_work(&switches.work_since_last(&reading));
     watch.add(reading);
 }
 
-fn code(status: std::process::ExitStatus) -> i32 {
+fn exit_code(status: std::process::ExitStatus) -> i32 {
     use std::os::unix::process::ExitStatusExt;
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }

@@ -12,13 +12,13 @@ use unisono_measure::quantile;
 /// A thread that worked for less than this share of the run was idle and does not belong to the team. Helper
 /// threads of runtimes wake a few times a second; a team's thread with 1 % of a run has nothing to wait
 /// for. Chosen, not measured.
-const WORKS: f64 = 0.01;
+const MIN_WORK_SHARE: f64 = 0.01;
 /// Seconds of the shortest run with a figure for other programs: the kernel counts the machine's time in
 /// ticks of 10 ms.
 const MIN_RUN_S: f64 = 0.2;
 
 /// The most times between two sleeps kept for a run. The largest tenth of them are still 2,000.
-const MAX_WORK: usize = 20_000;
+const MAX_WORK_SAMPLES: usize = 20_000;
 
 /// The recorded work of threads between two sleeps.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,7 +48,7 @@ pub struct Observation {
     /// Processor time of the busiest thread over the mean of the largest team; 1 if all are equal.
     pub imbalance: f64,
     /// Change in the use of processors between readings: standard deviation over mean.
-    pub change: f64,
+    pub load_variation: f64,
     /// Mean number of processors that other programs used during the run.
     pub others: f64,
 }
@@ -74,7 +74,7 @@ pub struct RunWatch {
     seen: BTreeMap<(i32, i32), ThreadReading>,
     threads: usize,
     /// Processors used between two readings, one value per pair of readings.
-    rates: Vec<f64>,
+    processors_used: Vec<f64>,
     /// Work between two sleeps, in nanoseconds.
     work: Vec<f64>,
 }
@@ -89,8 +89,9 @@ impl RunWatch {
             };
             let each: Vec<f64> = reading.threads.iter().map(ran).collect();
             if seconds > 0.0 {
-                self.threads = self.threads.max(each.iter().filter(|ran| **ran > WORKS * seconds).count());
-                self.rates.push(each.iter().sum::<f64>() / seconds);
+                self.threads =
+                    self.threads.max(each.iter().filter(|ran| **ran > MIN_WORK_SHARE * seconds).count());
+                self.processors_used.push(each.iter().sum::<f64>() / seconds);
             }
         }
         self.seen.extend(reading.threads.iter().map(|(key, one)| (*key, *one)));
@@ -100,7 +101,7 @@ impl RunWatch {
 
     /// Adds recorded work between two sleeps.
     pub fn add_work(&mut self, work: &[Nanos]) {
-        let room = MAX_WORK - self.work.len();
+        let room = MAX_WORK_SAMPLES - self.work.len();
         self.work.extend(work.iter().take(room).map(|time| time.0 as f64));
     }
 
@@ -121,7 +122,7 @@ impl RunWatch {
             sleeps_per_s: if totals.ran_s > 0.0 { totals.sleeps as f64 / totals.ran_s } else { 0.0 },
             between_sleeps: self.between_sleeps(),
             imbalance: self.imbalance(totals.seconds),
-            change: coefficient_of_variation(&self.rates).unwrap_or(0.0),
+            load_variation: coefficient_of_variation(&self.processors_used).unwrap_or(0.0),
             others: if totals.seconds < MIN_RUN_S { 0.0 } else { (others / totals.seconds).max(0.0) },
         }
     }
@@ -140,7 +141,7 @@ impl RunWatch {
             seconds: seconds(first.at, last.at),
             ran_s: later.seen.values().map(|one| one.ran.0).sum::<u64>() as f64 / 1e9,
             sleeps: later.seen.values().map(|one| one.sleeps).sum(),
-            machine_s: last.machine.saturating_sub(first.machine).as_secs_f64(),
+            machine_s: last.machine_time.saturating_sub(first.machine_time).as_secs_f64(),
         })
     }
 
@@ -149,7 +150,7 @@ impl RunWatch {
         let mut teams: BTreeMap<i32, Vec<f64>> = BTreeMap::new();
         for ((process, _), one) in &self.seen {
             let ran = one.ran.0 as f64 / 1e9;
-            if ran > WORKS * seconds {
+            if ran > MIN_WORK_SHARE * seconds {
                 teams.entry(*process).or_default().push(ran);
             }
         }
@@ -176,7 +177,7 @@ mod tests {
         TreeReading {
             at: ms(at_ms),
             threads: threads.iter().map(one).collect(),
-            machine: Duration::from_millis(machine_ms),
+            machine_time: Duration::from_millis(machine_ms),
         }
     }
 
@@ -208,7 +209,7 @@ mod tests {
         for seen in [RunWatch::default().observation(RunTotals::default()), RunWatch::default().since_first()]
         {
             assert_eq!((seen.threads, seen.ran_s, seen.waited_s), (0, 0.0, 0.0));
-            assert!(seen.change.is_finite() && seen.imbalance.is_finite() && seen.others.is_finite());
+            assert!(seen.load_variation.is_finite() && seen.imbalance.is_finite() && seen.others.is_finite());
         }
     }
 }

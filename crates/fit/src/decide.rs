@@ -22,14 +22,14 @@
 //!
 //! A variable that the user set is never changed. A variable that would override the user's is not set.
 
-use crate::effective::{Bound, Effective};
-use crate::program::ProgramTraits;
+use crate::effective::{Effective, LimitedBy};
+use crate::program_traits::ProgramTraits;
 use unisono_linux::counted::counted;
 use unisono_linux::quota::{ProcessorLimits, Quota};
 
 /// The state of the host when the program starts.
 #[derive(Clone, Debug)]
-pub struct Observed {
+pub struct HostState {
     pub limits: ProcessorLimits,
     /// The number of processors that the limits allow.
     pub effective: Effective,
@@ -55,46 +55,46 @@ pub struct Plan {
 
 /// The processors that a runtime counts by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CountedFrom {
+enum CountedProcessors {
     /// The affinity (and so the cpuset), but no quota.
     Affinity,
     Machine,
 }
 
 /// Variables of runtimes that a program may load at any time, even if its file does not name them.
-const THREADS: [(&str, CountedFrom); 6] = [
-    ("OMP_NUM_THREADS", CountedFrom::Affinity), // GNU, LLVM and Intel OpenMP; PyTorch; BLAS built with OpenMP
-    ("OPENBLAS_NUM_THREADS", CountedFrom::Affinity),
-    ("MKL_NUM_THREADS", CountedFrom::Affinity),
-    ("BLIS_NUM_THREADS", CountedFrom::Affinity), // one thread if unset; if set, one per processor
-    ("NUMEXPR_NUM_THREADS", CountedFrom::Machine),
-    ("RAYON_NUM_THREADS", CountedFrom::Affinity), // versions that ask num_cpus; newer versions see quotas
+const THREAD_VARIABLES: [(&str, CountedProcessors); 6] = [
+    ("OMP_NUM_THREADS", CountedProcessors::Affinity), // GNU, LLVM and Intel OpenMP; PyTorch; BLAS built with OpenMP
+    ("OPENBLAS_NUM_THREADS", CountedProcessors::Affinity),
+    ("MKL_NUM_THREADS", CountedProcessors::Affinity),
+    ("BLIS_NUM_THREADS", CountedProcessors::Affinity), // one thread if unset; if set, one per processor
+    ("NUMEXPR_NUM_THREADS", CountedProcessors::Machine),
+    ("RAYON_NUM_THREADS", CountedProcessors::Affinity), // versions that ask num_cpus; newer versions see quotas
 ];
 
-const OPENMP: [&str; 3] = ["libgomp", "libomp", "libiomp"];
+const OPENMP_LIBRARIES: [&str; 3] = ["libgomp", "libomp", "libiomp"];
 /// Runtimes with threads of their own, which would inherit the processor of the OpenMP thread that starts
 /// them.
-const OTHER_THREADS: [&str; 7] =
+const THREADED_LIBRARIES: [&str; 7] =
     ["libopenblas", "libblas", "libmkl", "libblis", "libtbb", "libtorch", "libpython"];
 
 /// Decides the settings of a program. `user` returns the current value of a variable, if it is set.
-pub fn decide(observed: &Observed, program: &ProgramTraits, user: impl Fn(&str) -> Option<String>) -> Plan {
+pub fn decide(observed: &HostState, program: &ProgramTraits, user: impl Fn(&str) -> Option<String>) -> Plan {
     let mut decision = Decision { observed, program, user: &user, plan: Plan::default() };
     if let Some(go) = program.go {
-        decision.go(go.minor, go.reads_quota);
+        decision.set_go_threads(go.minor, go.reads_quota);
     } else if program.java.is_some() {
-        decision.java();
+        decision.set_java_threads();
     } else {
-        decision.counts();
-        decision.waiting();
-        decision.binding();
+        decision.set_thread_counts();
+        decision.set_wait_policy();
+        decision.set_binding();
     }
-    decision.mpi();
+    decision.set_mpi_yield();
     decision.plan
 }
 
 struct Decision<'a> {
-    observed: &'a Observed,
+    observed: &'a HostState,
     program: &'a ProgramTraits,
     user: &'a dyn Fn(&str) -> Option<String>,
     plan: Plan,
@@ -111,8 +111,8 @@ impl Decision<'_> {
 
     /// Whether other programs were started with this one. The host's limits then do not hold for this program
     /// alone.
-    fn is_part(&self) -> bool {
-        self.observed.effective.bound == Bound::Part
+    fn is_partition(&self) -> bool {
+        self.observed.effective.limited_by == LimitedBy::Partition
     }
 
     /// Sets a variable unless the user did.
@@ -127,16 +127,16 @@ impl Decision<'_> {
     }
 
     /// Whether a runtime that counts in this way would start too many threads.
-    fn is_deceived(&self, counts: CountedFrom) -> bool {
+    fn miscounts(&self, counts: CountedProcessors) -> bool {
         let counted = match counts {
-            CountedFrom::Affinity => self.allowed(),
-            CountedFrom::Machine => self.observed.limits.online,
+            CountedProcessors::Affinity => self.allowed(),
+            CountedProcessors::Machine => self.observed.limits.online,
         };
         counted > self.processors()
     }
 
     /// Threads of an OpenMP team: the number that the user asked for, or one for each processor.
-    fn team(&self) -> usize {
+    fn team_size(&self) -> usize {
         let asked = (self.user)("OMP_NUM_THREADS");
         let first = asked.as_deref().and_then(|list| list.split(',').next()?.trim().parse().ok());
         first.filter(|threads| *threads > 0).unwrap_or(self.processors())
@@ -144,16 +144,16 @@ impl Decision<'_> {
 
     /// Processors that threads of other programs leave free (at least one), and the number of those threads.
     /// `None` if there are processors for all.
-    fn left_by_others(&self) -> Option<(usize, usize)> {
+    fn free_processors(&self) -> Option<(usize, usize)> {
         let others = self.observed.others.filter(|others| *others > 0)?;
         let left = self.allowed().saturating_sub(others).max(1);
         (left < self.processors()).then_some((left, others))
     }
 
     /// OpenBLAS reads its number of threads from either variable.
-    fn fewer_for_blas(&mut self) {
+    fn limit_blas_threads(&mut self) {
         let names = ["OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"];
-        let Some((left, others)) = self.left_by_others().filter(|_| !self.any_set(&names)) else { return };
+        let Some((left, others)) = self.free_processors().filter(|_| !self.any_set(&names)) else { return };
         let beside = counted(others, "thread");
         let why = format!(
             "beside {beside} of others on {}: OpenBLAS's threads stay awake while they wait; of the measured \
@@ -163,23 +163,23 @@ impl Decision<'_> {
         self.set("OPENBLAS_NUM_THREADS", left, &why);
     }
 
-    fn counts(&mut self) {
-        self.fewer_for_blas();
+    fn set_thread_counts(&mut self) {
+        self.limit_blas_threads();
         let why = format!("as many threads as there are processors: {}", self.observed.effective);
         let llama = self.program.name.starts_with("llama") || self.program.links(&["libllama", "libggml"]);
-        let llama = llama.then_some(("LLAMA_ARG_THREADS", CountedFrom::Machine));
-        for (name, counts) in THREADS.into_iter().chain(llama) {
+        let llama = llama.then_some(("LLAMA_ARG_THREADS", CountedProcessors::Machine));
+        for (name, counts) in THREAD_VARIABLES.into_iter().chain(llama) {
             if let Some(value) = (self.user)(name) {
                 let more = value.trim().parse().is_ok_and(|threads: usize| threads > self.processors());
                 if more {
                     let there = &self.observed.effective;
                     self.plan.remarks.push(format!("{name}={value} is yours and stays, on {there}"));
                 }
-            } else if self.is_deceived(counts) && self.plan.set.iter().all(|set| set.name != name) {
+            } else if self.miscounts(counts) && self.plan.set.iter().all(|set| set.name != name) {
                 self.set(name, self.processors(), &why);
             }
         }
-        if self.program.links(&["libtbb"]) && self.is_deceived(CountedFrom::Affinity) {
+        if self.program.links(&["libtbb"]) && self.miscounts(CountedProcessors::Affinity) {
             let remark = "oneTBB takes its number of threads from no variable; restrict it in the program \
                           (global_control) or with taskset(1)";
             self.plan.remarks.push(remark.to_owned());
@@ -187,7 +187,7 @@ impl Decision<'_> {
     }
 
     /// The reason why waiting threads should sleep at once. `None` if there is a processor for each thread.
-    fn crowd(&self, threads: usize) -> Option<String> {
+    fn oversubscription(&self, threads: usize) -> Option<String> {
         let others = self.observed.others.unwrap_or(0);
         if threads > self.processors() {
             let there = counted(self.processors(), "processor");
@@ -200,14 +200,14 @@ impl Decision<'_> {
         }
     }
 
-    fn waiting(&mut self) {
+    fn set_wait_policy(&mut self) {
         let names = ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY"];
-        let team = self.team();
-        if team < 2 || self.any_set(&names) || self.is_bound() {
+        let team_size = self.team_size();
+        if team_size < 2 || self.any_set(&names) || self.is_bound() {
             return;
         }
-        let Some(crowd) = self.crowd(team) else { return };
-        let why = format!("{crowd}: a thread that waits awake holds a processor that others need");
+        let Some(oversubscription) = self.oversubscription(team_size) else { return };
+        let why = format!("{oversubscription}: a thread that waits awake holds a processor that others need");
         self.set("OMP_WAIT_POLICY", "passive", &why);
         self.set("KMP_BLOCKTIME", 0, &why);
     }
@@ -215,21 +215,23 @@ impl Decision<'_> {
     /// Whether each thread gets a processor of its own.
     fn is_bound(&self) -> bool {
         let names = ["OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY", "KMP_HW_SUBSET"];
-        let team = self.team();
-        let whole = team == self.allowed() && team == self.processors() && team > 1;
-        let pure = self.program.links(&OPENMP) && !self.program.links(&OTHER_THREADS) && !self.program.mpi;
+        let team_size = self.team_size();
+        let whole = team_size == self.allowed() && team_size == self.processors() && team_size > 1;
+        let pure = self.program.links(&OPENMP_LIBRARIES)
+            && !self.program.links(&THREADED_LIBRARIES)
+            && !self.program.mpi;
         // the mpiexec that started a rank also places it
         let rank = self.any_set(&["OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"]);
         self.observed.others.is_some() && whole && pure && !rank && !self.any_set(&names)
     }
 
-    fn binding(&mut self) {
+    fn set_binding(&mut self) {
         if !self.is_bound() {
             return;
         }
         let mut why = format!(
             "a processor of its own for each of {} threads: the kernel might stack two on one",
-            self.team()
+            self.team_size()
         );
         if let Some(others) = self.observed.others.filter(|others| *others > 0) {
             let beside = counted(others, "thread");
@@ -240,17 +242,17 @@ impl Decision<'_> {
         self.set("OMP_PLACES", "threads", &why);
     }
 
-    fn go(&mut self, minor: u32, reads_quota: bool) {
+    fn set_go_threads(&mut self, minor: u32, reads_quota: bool) {
         // Go reads only the quota of its own control group
         let own = |quota: &Quota| quota.of == unisono_linux::quota::Whose::Own;
         let quota = self.observed.limits.quota.as_ref();
-        let sees = reads_quota && quota.is_none_or(own) && !self.is_part();
-        if sees || !self.is_deceived(CountedFrom::Affinity) {
+        let sees = reads_quota && quota.is_none_or(own) && !self.is_partition();
+        if sees || !self.miscounts(CountedProcessors::Affinity) {
             return;
         }
         let built = match minor {
             0 => "a Go before 1.18 built it and counts no quota".to_owned(),
-            25.. if self.is_part() => "Go counts the quota as if no other program used it".to_owned(),
+            25.. if self.is_partition() => "Go counts the quota as if no other program used it".to_owned(),
             25.. if reads_quota => "Go counts no quota of a group around its own".to_owned(),
             25.. => "its module turned off that Go counts a quota".to_owned(),
             minor => format!("Go 1.{minor} built it and counts no quota"),
@@ -259,9 +261,9 @@ impl Decision<'_> {
         self.set("GOMAXPROCS", self.processors(), &why);
     }
 
-    fn java(&mut self) {
+    fn set_java_threads(&mut self) {
         let (Some(java), Some(quota)) = (self.program.java, &self.observed.limits.quota) else { return };
-        if java.reads(quota) && !self.is_part() || !self.is_deceived(CountedFrom::Affinity) {
+        if java.counts_quota(quota) && !self.is_partition() || !self.miscounts(CountedProcessors::Affinity) {
             return;
         }
         let why = format!("Java {} does not count this quota: {}", java.feature, self.observed.effective);
@@ -274,13 +276,13 @@ impl Decision<'_> {
         self.set("JAVA_TOOL_OPTIONS", value, &why);
     }
 
-    fn mpi(&mut self) {
+    fn set_mpi_yield(&mut self) {
         if !self.program.mpi {
             return;
         }
-        let Some(crowd) = self.crowd(self.program.ranks.unwrap_or(1)) else { return };
-        let crowd = crowd.replace("thread", "rank");
-        let why = format!("{crowd}: a rank that waits lets others run");
+        let Some(oversubscription) = self.oversubscription(self.program.ranks.unwrap_or(1)) else { return };
+        let oversubscription = oversubscription.replace("thread", "rank");
+        let why = format!("{oversubscription}: a rank that waits lets others run");
         self.set("OMPI_MCA_mpi_yield_when_idle", 1, &why);
         self.set("MPIR_CVAR_POLLS_BEFORE_YIELD", 1, &why);
     }
@@ -290,7 +292,7 @@ impl Decision<'_> {
 mod tests {
     use super::*;
     use crate::effective::effective;
-    use crate::program::{Go, Java};
+    use crate::program_traits::{Go, Java};
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
     use unisono_linux::affinity::CpuSet;
@@ -308,10 +310,10 @@ mod tests {
     }
 
     /// Eight processors; this program may use `allowed` of them.
-    fn host(allowed: usize, quota: Option<Quota>, others: Option<usize>) -> Observed {
+    fn host(allowed: usize, quota: Option<Quota>, others: Option<usize>) -> HostState {
         let affinity: CpuSet = (0..allowed).collect();
         let limits = ProcessorLimits { affinity, quota, online: 8, ..ProcessorLimits::default() };
-        Observed { effective: effective(&limits), limits, others }
+        HostState { effective: effective(&limits), limits, others }
     }
 
     fn openmp() -> ProgramTraits {
@@ -322,7 +324,7 @@ mod tests {
         }
     }
 
-    fn set(observed: &Observed, program: &ProgramTraits, user: &[(&str, &str)]) -> Vec<String> {
+    fn set(observed: &HostState, program: &ProgramTraits, user: &[(&str, &str)]) -> Vec<String> {
         let user: BTreeMap<_, _> = user.iter().copied().collect();
         let plan = decide(observed, program, |name| user.get(name).map(|value| (*value).to_owned()));
         plan.set.iter().map(|setting| format!("{}={}", setting.name, setting.value)).collect()
@@ -440,7 +442,7 @@ mod tests {
         let program =
             ProgramTraits { go: Some(Go { minor: 26, reads_quota: true }), ..ProgramTraits::default() };
         let mut part = host(4, Some(quota(2, Whose::Own)), None);
-        part.effective = Effective { processors: 1, bound: Bound::Part };
+        part.effective = Effective { processors: 1, limited_by: LimitedBy::Partition };
         assert_eq!(set(&part, &program, &[]), ["GOMAXPROCS=1"]);
     }
 

@@ -20,7 +20,7 @@ use unisono_linux::quota::{ProcessorLimits, Quota};
 const SLICE_US: u64 = 5000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Bound {
+pub enum LimitedBy {
     /// The number of processors in the machine; no other limit is lower.
     Machine,
     Affinity(CpuSet),
@@ -29,22 +29,22 @@ pub enum Bound {
     /// The quota of a control group.
     Quota(Quota),
     /// This program's part of the processors, which several programs share.
-    Part,
+    Partition,
 }
 
-impl fmt::Display for Bound {
+impl fmt::Display for LimitedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Bound::Machine => f.write_str("the machine has no more"),
-            Bound::Affinity(cpus) => write!(f, "the affinity allows processors {cpus}"),
-            Bound::Cpuset(cpus) => write!(f, "the cpuset has processors {cpus}"),
-            Bound::Quota(quota) => {
+            LimitedBy::Machine => f.write_str("the machine has no more"),
+            LimitedBy::Affinity(cpus) => write!(f, "the affinity allows processors {cpus}"),
+            LimitedBy::Cpuset(cpus) => write!(f, "the cpuset has processors {cpus}"),
+            LimitedBy::Quota(quota) => {
                 // two digits describe a quota; further digits are noise of the division
                 let number = format!("{:.2}", quota.processors());
                 let number = number.trim_end_matches('0').trim_end_matches('.');
                 write!(f, "{} has a quota of {number}", quota.group.display())
             }
-            Bound::Part => f.write_str("this is its part among several programs"),
+            LimitedBy::Partition => f.write_str("this is its part among several programs"),
         }
     }
 }
@@ -54,12 +54,12 @@ impl fmt::Display for Bound {
 pub struct Effective {
     /// At least 1.
     pub processors: usize,
-    pub bound: Bound,
+    pub limited_by: LimitedBy,
 }
 
 impl fmt::Display for Effective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, because {}", counted(self.processors, "processor"), self.bound)
+        write!(f, "{}, because {}", counted(self.processors, "processor"), self.limited_by)
     }
 }
 
@@ -68,22 +68,22 @@ pub fn effective(limits: &ProcessorLimits) -> Effective {
     let allowed = limits.cpuset.as_ref().map_or_else(|| affinity.clone(), |set| set.intersection(affinity));
     // a cpuset that is disjoint from the affinity is stale: the kernel obeys the affinity
     let allowed = if allowed.is_empty() { affinity.clone() } else { allowed };
-    let bound = match &limits.cpuset {
-        _ if allowed.len() >= limits.online => Bound::Machine,
-        Some(cpuset) if *cpuset == allowed => Bound::Cpuset(allowed.clone()),
-        _ => Bound::Affinity(allowed.clone()),
+    let limited_by = match &limits.cpuset {
+        _ if allowed.len() >= limits.online => LimitedBy::Machine,
+        Some(cpuset) if *cpuset == allowed => LimitedBy::Cpuset(allowed.clone()),
+        _ => LimitedBy::Affinity(allowed.clone()),
     };
     let allowed = allowed.len().max(1);
     match &limits.quota {
-        Some(quota) if whole(quota) < allowed => {
-            Effective { processors: whole(quota), bound: Bound::Quota(quota.clone()) }
+        Some(quota) if quota_threads(quota) < allowed => {
+            Effective { processors: quota_threads(quota), limited_by: LimitedBy::Quota(quota.clone()) }
         }
-        _ => Effective { processors: allowed, bound },
+        _ => Effective { processors: allowed, limited_by },
     }
 }
 
 /// The number of threads for a quota, at least 1.
-fn whole(quota: &Quota) -> usize {
+fn quota_threads(quota: &Quota) -> usize {
     let (down, rest_us) = (quota.time_us / quota.period_us, quota.time_us % quota.period_us);
     let up = rest_us > down.saturating_mul(SLICE_US);
     usize::try_from(down.saturating_add(u64::from(up))).unwrap_or(usize::MAX).max(1)
@@ -145,9 +145,13 @@ mod tests {
             (830, 8),
             (850, 9),
         ] {
-            assert_eq!(whole(&quota(hundredths * 1000, 100_000)), threads, "{hundredths}");
+            assert_eq!(quota_threads(&quota(hundredths * 1000, 100_000)), threads, "{hundredths}");
         }
-        assert_eq!(whole(&quota(15_000, 10_000)), 1, "half of a period of 10 ms is no more than a slice");
+        assert_eq!(
+            quota_threads(&quota(15_000, 10_000)),
+            1,
+            "half of a period of 10 ms is no more than a slice"
+        );
     }
 
     proptest! {

@@ -11,8 +11,8 @@
 //!   the program's file (Go, Java, libraries) -------+--> decide --> settings, each with its reason
 //!   the user's variables ---------------------------+               remarks: what was left alone
 //! ```
-//! Read [`effective`](mod@effective) first, then [`decide`](mod@decide). Both are pure. [`program`] reads a
-//! program's file, and [`together`] asks [`unisono_linux::quota`] for the limits of this host.
+//! Read [`effective`](mod@effective) first, then [`decide`](mod@decide). Both are pure. [`program_traits`]
+//! reads a program's file, and [`fit_host`] asks [`unisono_linux::quota`] for the limits of this host.
 //!
 //! Cost: microseconds, and a pass over the program's bytes. When not to use it: a program that asks for eight
 //! threads in its code (`num_threads(8)`, `-t 8`) gets them. No variable takes them away without changing the
@@ -24,12 +24,12 @@
 
 pub mod decide;
 pub mod effective;
-pub mod parts;
-pub mod program;
-pub mod together;
+pub mod fit_host;
+pub mod partition;
+pub mod program_traits;
 
-pub use decide::{Observed, Plan, Setting, decide};
-pub use effective::{Bound, Effective, effective};
-pub use parts::{ProcessorPart, parts};
-pub use program::{MpiNames, ProgramTraits};
-pub use together::{FitHost, FittedProgram};
+pub use decide::{HostState, Plan, Setting, decide};
+pub use effective::{Effective, LimitedBy, effective};
+pub use fit_host::{FitHost, FittedProgram};
+pub use partition::{ProcessorPart, partition};
+pub use program_traits::{MpiNames, ProgramTraits};

@@ -12,8 +12,8 @@ use unisono_linux::cgroup::hierarchies;
 const PREFIX: &str = "unisono-test-";
 /// The number of attempts to remove a group, and the pause between two: killed processes leave their group
 /// only after they have been waited for.
-const TRIES: u32 = 200;
-const PAUSE: Duration = Duration::from_millis(10);
+const MAX_REMOVE_ATTEMPTS: u32 = 200;
+const REMOVE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The name of a control group of this test, below the root of a hierarchy; `what` distinguishes it from
 /// other groups of the test.
@@ -25,7 +25,7 @@ pub fn name(what: &str) -> String {
 /// Removes the control groups of tests that have ended.
 pub(crate) fn remove_left_behind() {
     for hierarchy in hierarchies().unwrap_or_default() {
-        for group in below(&hierarchy.root) {
+        for group in child_groups(&hierarchy.root) {
             let name = group.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let process =
                 name.strip_prefix(PREFIX).and_then(|rest| rest.rsplit('-').next()?.parse::<u32>().ok());
@@ -36,14 +36,14 @@ pub(crate) fn remove_left_behind() {
     }
 }
 
-fn below(group: &Path) -> Vec<PathBuf> {
+fn child_groups(group: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(group).map(|all| all.flatten().collect::<Vec<_>>()).unwrap_or_default();
     let is_group = |entry: &&fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
     entries.iter().filter(is_group).map(fs::DirEntry::path).collect()
 }
 
 fn remove(group: &Path) {
-    for inner in below(group) {
+    for inner in child_groups(group) {
         remove(&inner);
     }
     // a stopped process does not end; either of the two files exists
@@ -51,11 +51,11 @@ fn remove(group: &Path) {
         fs::write(group.join("cgroup.freeze"), "0"),
         fs::write(group.join("freezer.state"), "THAWED"),
     );
-    for _ in 0..TRIES {
+    for _ in 0..MAX_REMOVE_ATTEMPTS {
         if fs::remove_dir(group).is_ok() || !group.exists() {
             return;
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(REMOVE_INTERVAL);
     }
 }
 

@@ -15,37 +15,37 @@ const MAX_RUNNING_PER_PROCESSOR: usize = 2;
 
 /// The options of the command line `cargo test -- ARGS`.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Asked {
+struct HarnessOptions {
     list: bool,
     exact: bool,
     /// Also show the output of tests that passed or were skipped.
-    shows: bool,
+    shows_output: bool,
     /// Tests at the same time; none: as many as [`MAX_RUNNING_PER_PROCESSOR`] says.
     threads: Option<usize>,
     filters: Vec<String>,
 }
 
-impl Asked {
+impl HarnessOptions {
     /// Understands the arguments that tools pass to a libtest program; flags without a meaning here are
     /// ignored.
     fn parse(arguments: impl Iterator<Item = String>) -> Self {
-        let mut asked = Self::default();
+        let mut options = Self::default();
         for argument in arguments {
             match argument.as_str() {
-                "--list" => asked.list = true,
-                "--exact" => asked.exact = true,
-                "--nocapture" => asked.shows = true,
+                "--list" => options.list = true,
+                "--exact" => options.exact = true,
+                "--nocapture" => options.shows_output = true,
                 flag if flag.starts_with("--") => {
                     let threads = flag.strip_prefix("--test-threads=").and_then(|number| number.parse().ok());
-                    asked.threads = threads.or(asked.threads);
+                    options.threads = threads.or(options.threads);
                 }
-                _ => asked.filters.push(argument),
+                _ => options.filters.push(argument),
             }
         }
-        asked
+        options
     }
 
-    fn wants(&self, name: &str) -> bool {
+    fn selects(&self, name: &str) -> bool {
         let fits = |filter: &String| if self.exact { name == filter } else { name.contains(filter.as_str()) };
         self.filters.is_empty() || self.filters.iter().any(fits)
     }
@@ -71,31 +71,31 @@ pub fn main(modules: &[(&str, &[Test])]) -> ExitCode {
     let all = || modules.iter().flat_map(|(module, tests)| tests.iter().map(move |test| (*module, test)));
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let find =
-        |name: &str| all().find(|(module, test)| whole_name(module, test) == name).map(|(_, test)| test);
-    if let Some(code) = supervisor::play(&arguments, find) {
+        |name: &str| all().find(|(module, test)| qualified_name(module, test) == name).map(|(_, test)| test);
+    if let Some(code) = supervisor::run_role(&arguments, find) {
         return code;
     }
-    let asked = Asked::parse(arguments.into_iter());
-    let named = all().map(|(module, test)| (test.needs(), whole_name(module, test)));
-    let wanted: Vec<(Needs, String)> = named.filter(|(_, name)| asked.wants(name)).collect();
-    if asked.list {
+    let options = HarnessOptions::parse(arguments.into_iter());
+    let named = all().map(|(module, test)| (test.needs(), qualified_name(module, test)));
+    let wanted: Vec<(Needs, String)> = named.filter(|(_, name)| options.selects(name)).collect();
+    if options.list {
         wanted.iter().for_each(|(_, name)| println!("{name}: test"));
         return ExitCode::SUCCESS;
     }
     println!("\nrunning {} host tests", wanted.len());
-    let TestCounts { passed, failed, skipped } = run_all(wanted, &asked);
+    let TestCounts { passed, failed, skipped } = run_all(wanted, &options);
     let result = if failed == 0 { "ok" } else { "FAILED" };
     println!("\ntest result: {result}. {passed} passed; {failed} failed; {skipped} skipped\n");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(101) }
 }
 
-fn whole_name(module: &str, test: &Test) -> String {
+fn qualified_name(module: &str, test: &Test) -> String {
     format!("{module}::{}", test.name())
 }
 
 /// Starts each test as soon as it may run beside those that run already.
-fn run_all(wanted: Vec<(Needs, String)>, asked: &Asked) -> TestCounts {
-    let mut queue = TestQueue::new(wanted, asked.max_running());
+fn run_all(wanted: Vec<(Needs, String)>, options: &HarnessOptions) -> TestCounts {
+    let mut queue = TestQueue::new(wanted, options.max_running());
     let mut counts = TestCounts::default();
     let (ended, ends) = mpsc::channel();
     while !queue.is_done() {
@@ -114,7 +114,7 @@ fn run_all(wanted: Vec<(Needs, String)>, asked: &Asked) -> TestCounts {
         }
         let Ok((needs, name, took, verdict, printed)) = ends.recv() else { break };
         queue.ended(needs);
-        report(&mut counts, (&name, took), verdict, asked.shows.then_some(&printed));
+        report(&mut counts, (&name, took), verdict, options.shows_output.then_some(&printed));
     }
     counts
 }
@@ -154,25 +154,25 @@ fn report(
 mod tests {
     use super::*;
 
-    fn asked(arguments: &[&str]) -> Asked {
-        Asked::parse(arguments.iter().map(ToString::to_string))
+    fn options(arguments: &[&str]) -> HarnessOptions {
+        HarnessOptions::parse(arguments.iter().map(ToString::to_string))
     }
 
     #[test]
     fn a_filter_selects_by_part_of_the_name() {
-        assert!(asked(&["--nocapture", "froz"]).wants("gang::a_frozen_gang"));
-        assert!(!asked(&["thaw"]).wants("gang::a_frozen_gang"));
-        assert!(asked(&[]).wants("gang::a_frozen_gang"));
+        assert!(options(&["--nocapture", "froz"]).selects("gang::a_frozen_gang"));
+        assert!(!options(&["thaw"]).selects("gang::a_frozen_gang"));
+        assert!(options(&[]).selects("gang::a_frozen_gang"));
     }
 
     #[test]
     fn an_exact_filter_selects_by_the_whole_name() {
-        assert!(!asked(&["--exact", "a_frozen_gang"]).wants("gang::a_frozen_gang"));
-        assert!(asked(&["--exact", "gang::a_frozen_gang"]).wants("gang::a_frozen_gang"));
+        assert!(!options(&["--exact", "a_frozen_gang"]).selects("gang::a_frozen_gang"));
+        assert!(options(&["--exact", "gang::a_frozen_gang"]).selects("gang::a_frozen_gang"));
     }
 
     #[test]
     fn the_number_of_tests_at_a_time_can_be_asked_for() {
-        assert_eq!(asked(&["--test-threads=3", "--show-output"]).max_running(), 3);
+        assert_eq!(options(&["--test-threads=3", "--show-output"]).max_running(), 3);
     }
 }

@@ -33,7 +33,7 @@ impl Hosts {
     /// # Errors
     /// [`Skipped`] without root, without `ip`, or if the kernel refuses.
     pub fn new() -> Result<Self, Skipped> {
-        Self::called(&["a", "b"])
+        Self::with_names(&["a", "b"])
     }
 
     /// Makes three hosts, the third with a cable to each of the others.
@@ -41,20 +41,20 @@ impl Hosts {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn three() -> Result<Self, Skipped> {
-        let hosts = Self::called(&["a", "b", "c"])?;
+        let hosts = Self::with_names(&["a", "b", "c"])?;
         let made = hosts.add_third();
         made.map_err(|why| Skipped::because(format!("no third network namespace here: {why}")))?;
         Ok(hosts)
     }
 
-    fn called(called: &[&str]) -> Result<Self, Skipped> {
+    fn with_names(names: &[&str]) -> Result<Self, Skipped> {
         require::root()?;
         require::program("ip", "apt-get install iproute2")?;
         remove_leftovers();
         let scratch =
             tempfile::tempdir().map_err(|error| Skipped::because(format!("no scratch: {error}")))?;
         let id = std::process::id();
-        let hosts = Self { names: called.iter().map(|host| name(host, id)).collect(), scratch };
+        let hosts = Self { names: names.iter().map(|host| name(host, id)).collect(), scratch };
         let made = hosts.make(&format!("ua{id}"), &format!("ub{id}"));
         made.map_err(|why| Skipped::because(format!("no network namespaces here: {why}")))?;
         Ok(hosts)
@@ -92,12 +92,12 @@ impl Hosts {
         let third = &self.names[2];
         ip(&["netns", "add", third])?;
         ip(&["-n", third, "link", "set", "lo", "up"])?;
-        for (other, called) in [(0, "to-a"), (1, "to-b")] {
+        for (other, peer) in [(0, "to-a"), (1, "to-b")] {
             let host = &self.names[other];
             ip(&[
-                "link", "add", "to-c", "netns", host, "type", "veth", "peer", "name", called, "netns", third,
+                "link", "add", "to-c", "netns", host, "type", "veth", "peer", "name", peer, "netns", third,
             ])?;
-            for (name, cable, end) in [(host, "to-c", other), (third, called, 2)] {
+            for (name, cable, end) in [(host, "to-c", other), (third, peer, 2)] {
                 let address = format!("{}/24", Self::address_towards(end, if end == 2 { other } else { 2 }));
                 ip(&["-n", name, "addr", "add", &address, "dev", cable])?;
                 ip(&["-n", name, "link", "set", cable, "up"])?;

@@ -27,7 +27,7 @@ pub mod groups;
 mod harness;
 pub mod hosts;
 pub mod mpi;
-pub mod mpi_place;
+pub mod mpi_environment;
 mod needs;
 pub mod ports;
 pub mod processes;

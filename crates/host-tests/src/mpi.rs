@@ -146,7 +146,7 @@ impl TestedMpi {
 
     /// `mpiexec -n RANKS unisono mpi ARGUMENTS`.
     #[must_use]
-    pub fn on_preload(self, ranks: usize, arguments: &[impl AsRef<OsStr>]) -> Command {
+    pub fn with_preload(self, ranks: usize, arguments: &[impl AsRef<OsStr>]) -> Command {
         let mut command = self.launcher(ranks);
         command.arg(program::unisono()).arg("mpi").args(arguments);
         command

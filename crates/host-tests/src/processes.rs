@@ -39,8 +39,8 @@ pub fn words(output: &Output) -> String {
 
 /// The children of a process and all their descendants.
 #[must_use]
-pub fn descendants(of: u32) -> BTreeSet<i32> {
-    let mut found = with_descendants(|one| one.number == of.cast_signed());
-    found.remove(&of.cast_signed());
+pub fn descendants(root: u32) -> BTreeSet<i32> {
+    let mut found = with_descendants(|one| one.number == root.cast_signed());
+    found.remove(&root.cast_signed());
     found
 }

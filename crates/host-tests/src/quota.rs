@@ -8,7 +8,7 @@ use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, hierar
 ///
 /// # Errors
 /// [`Skipped`] if no such group can be made, or if there is only one processor.
-pub fn of_one(what: &str) -> Result<ControlGroup, Skipped> {
+pub fn one_processor(what: &str) -> Result<ControlGroup, Skipped> {
     require::root()?;
     require::cpus(2)?;
     let all = hierarchies().expect("mounts can be read");

@@ -92,37 +92,40 @@ impl Supervisor {
 
 /// Plays the part that the arguments ask for, if this process was started as a supervisor or as a test's own
 /// process. `find` looks a test up by its name.
-pub(crate) fn play<'a>(arguments: &[String], find: impl Fn(&str) -> Option<&'a Test>) -> Option<ExitCode> {
+pub(crate) fn run_role<'a>(
+    arguments: &[String],
+    find: impl Fn(&str) -> Option<&'a Test>,
+) -> Option<ExitCode> {
     let [part, name] = arguments else { return None };
     let run: fn(&str, &Test) -> ExitCode = match part.as_str() {
         SUPERVISE => supervise,
         RUN => run_here,
         _ => return None,
     };
-    let Some(test) = find(name) else { return Some(say(&format!("no test is called {name}"), 1)) };
+    let Some(test) = find(name) else { return Some(print_and_exit(&format!("no test is called {name}"), 1)) };
     // a harness that is killed takes its supervisors with it, and these take their tests
     if let Err(error) = die_with_parent(None) {
-        return Some(say(&format!("the harness is gone: {error}"), 1));
+        return Some(print_and_exit(&format!("the harness is gone: {error}"), 1));
     }
     Some(run(name, test))
 }
 
 #[allow(clippy::print_stdout, reason = "supervisors and tests answer by standard output")]
-fn say(text: &str, code: u8) -> ExitCode {
+fn print_and_exit(text: &str, code: u8) -> ExitCode {
     println!("{text}");
     ExitCode::from(code)
 }
 
 fn supervise(name: &str, test: &Test) -> ExitCode {
-    let watched = watchdog::adopt_orphans().and_then(|()| watch(name, test.deadline()));
+    let watched = watchdog::adopt_orphans().and_then(|()| run_watched(name, test.deadline()));
     let (verdict, printed) = watched.unwrap_or_else(|error| {
         (TestVerdict::Failed(format!("it could not be started: {error}")), String::new())
     });
-    say(&verdict.write(&printed), 0)
+    print_and_exit(&verdict.write(&printed), 0)
 }
 
 /// Starts the test's process and watches it. Answers what it printed, too.
-fn watch(name: &str, deadline: Duration) -> io::Result<(TestVerdict, String)> {
+fn run_watched(name: &str, deadline: Duration) -> io::Result<(TestVerdict, String)> {
     // a file, not a pipe: a process that outlives the test would keep a pipe open for ever
     let mut output = tempfile::tempfile()?;
     let mut child = Command::new(std::env::current_exe()?)
@@ -133,10 +136,10 @@ fn watch(name: &str, deadline: Duration) -> io::Result<(TestVerdict, String)> {
         .process_group(0)
         .spawn()?;
     let ended = watchdog::wait(&mut child, deadline)?;
-    let left = watchdog::left_behind(EXIT_TIMEOUT);
-    watchdog::kill_left();
+    let left = watchdog::has_left_behind(EXIT_TIMEOUT);
+    watchdog::kill_left_behind();
     groups::remove_left_behind();
-    let printed = printed(&mut output)?;
+    let printed = read_output(&mut output)?;
     let verdict = match ended {
         Ended::Hung(stacks) => {
             TestVerdict::Failed(format!("{printed}it did not end within {} s:\n{stacks}", deadline.as_secs()))
@@ -155,7 +158,7 @@ fn watch(name: &str, deadline: Duration) -> io::Result<(TestVerdict, String)> {
     Ok((verdict, printed))
 }
 
-fn printed(output: &mut File) -> io::Result<String> {
+fn read_output(output: &mut File) -> io::Result<String> {
     let mut bytes = Vec::new();
     output.seek(SeekFrom::Start(0))?;
     output.read_to_end(&mut bytes)?;
@@ -167,20 +170,20 @@ fn run_here(_name: &str, test: &Test) -> ExitCode {
     // a shell starts what it puts into the background with interrupts ignored, and so would the tests'
     // programs be
     if let Err(error) = interrupt::usual() {
-        return say(&format!("the usual answers to signals could not be restored: {error}"), 1);
+        return print_and_exit(&format!("the usual answers to signals could not be restored: {error}"), 1);
     }
     match std::panic::catch_unwind(|| test.run()) {
         Ok(Ok(())) => ExitCode::SUCCESS,
-        Ok(Err(Skipped { reason })) => say(&reason, SKIPPED),
+        Ok(Err(Skipped { reason })) => print_and_exit(&reason, SKIPPED),
         Err(payload) => {
-            forget(payload);
+            drop_payload(payload);
             ExitCode::from(101)
         }
     }
 }
 
 /// The panic hook has printed the message already.
-fn forget(_payload: Box<dyn Any + Send>) {}
+fn drop_payload(_payload: Box<dyn Any + Send>) {}
 
 #[cfg(test)]
 mod tests {

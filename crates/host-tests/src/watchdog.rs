@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
 /// The number of rounds of killing, because killed processes may leave children.
-const ROUNDS: u32 = 300;
+const MAX_KILL_ROUNDS: u32 = 300;
 
 /// The processes that belong to a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,9 +81,9 @@ pub fn wait_unless(
 }
 
 /// Whether descendants of this process still exist after `grace`.
-pub fn left_behind(grace: Duration) -> bool {
+pub fn has_left_behind(grace: Duration) -> bool {
     let start = Instant::now();
-    while !living().is_empty() {
+    while !living_descendants().is_empty() {
         if start.elapsed() >= grace {
             return true;
         }
@@ -94,9 +94,9 @@ pub fn left_behind(grace: Duration) -> bool {
 
 /// Kills all descendants of this process. It takes some rounds, because killed processes may leave children,
 /// which this process adopts: a gang's scheduler, for example, leaves its programs to its guardian.
-pub fn kill_left() {
-    for _ in 0..ROUNDS {
-        let left = living();
+pub fn kill_left_behind() {
+    for _ in 0..MAX_KILL_ROUNDS {
+        let left = living_descendants();
         if left.is_empty() {
             return;
         }
@@ -106,7 +106,7 @@ pub fn kill_left() {
 }
 
 /// The descendants of this process that have not ended; waits for children that have.
-fn living() -> BTreeSet<i32> {
+fn living_descendants() -> BTreeSet<i32> {
     // an error means that there is no child
     while let Ok(Some(_)) = reap(WaitOptions::NOHANG) {}
     descendants(std::process::id())

@@ -194,7 +194,7 @@ fn openmp_in_a_quota_of_one_processor_has_too_many_threads() -> TestOutcome {
         // but for the barriers, so that a quota hurts them only where the kernel stops the threads apart
         programs: &[vec![reductions, "300000".into(), "512".into()]],
         environment: &[],
-        quota: Some(&quota::of_one("advise")?),
+        quota: Some(&quota::one_processor("advise")?),
         right: &["too-many-threads"],
     })
 }
@@ -239,7 +239,7 @@ fn numpy_in_a_quota_of_one_processor_has_too_many_threads() -> TestOutcome {
         what: "numpy with OpenBLAS in a quota of one processor",
         programs: &[eigenvalues()?],
         environment: &[],
-        quota: Some(&quota::of_one("advise")?),
+        quota: Some(&quota::one_processor("advise")?),
         right: &["too-many-threads"],
     })
 }

@@ -267,7 +267,7 @@ fn a_gang_that_blocks_rests_and_one_that_ends_is_gone() -> TestOutcome {
 
 fn a_gang_with_a_quota_is_stopped_as_a_whole_before_the_kernel_stops_its_threads() -> TestOutcome {
     gangs()?;
-    let group = quota::of_one("daemon")?;
+    let group = quota::one_processor("daemon")?;
     let program = Program::start(SPIN, 2);
     program.move_to(&group);
     let periods = || {

@@ -121,7 +121,7 @@ fn a_program_of_a_user_comes_into_its_gang_and_back_by_the_rights_of_that_user()
 
 fn a_quota_in_tiny_periods_does_not_set_how_often_the_machine_is_switched() -> TestOutcome {
     gangs()?;
-    let group = quota::of_one("tiny")?;
+    let group = quota::one_processor("tiny")?;
     let (time, period) = ("cpu.cfs_quota_us", "cpu.cfs_period_us");
     if group.has(time) {
         group.write(time, "1000").and_then(|()| group.write(period, "1000")).expect("root may");

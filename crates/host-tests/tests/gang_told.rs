@@ -215,7 +215,7 @@ fn equal_gangs_get_equal_time_in_their_turns_though_these_are_short() -> TestOut
 
 fn gangs_stay_in_the_group_with_the_quota_that_their_scheduler_is_in() -> TestOutcome {
     gangs()?;
-    let group = quota::of_one("gang-quota")?;
+    let group = quota::one_processor("gang-quota")?;
     let mut command = unisono(&["gang", "run", "--quiet", "--", "sh", "-c", "cat /proc/self/cgroup"]);
     let doors = vec![group.door().expect("our own group")];
     let child = process::start(command.stdout(Stdio::piped()), doors, Family::Same).expect("unisono starts");

@@ -25,7 +25,7 @@ fn all(mpi: TestedMpi, ranks: usize, options: &[&str], programs: Cases) -> TestO
         let name = file.split('.').next().expect("split has a first part because it always has");
         let mut arguments: Vec<&OsStr> = options.iter().map(OsStr::new).collect();
         arguments.extend([OsStr::new("--"), built.as_os_str()]);
-        if let Err(why) = verdict(name, &run(mpi.on_preload(ranks, &arguments))) {
+        if let Err(why) = verdict(name, &run(mpi.with_preload(ranks, &arguments))) {
             failures.push(why);
         }
     }
@@ -62,7 +62,7 @@ fn locks_in_opposite_orders_make_no_circle_on_four_ranks() -> TestOutcome {
         for option in [None, Some("--messages")] {
             let mut arguments: Vec<&OsStr> = option.into_iter().map(OsStr::new).collect();
             arguments.extend([OsStr::new("--"), built.as_os_str()]);
-            verdict("crosswise", &run(mpi.on_preload(4, &arguments))).expect("the program agrees");
+            verdict("crosswise", &run(mpi.with_preload(4, &arguments))).expect("the program agrees");
         }
     }
     Ok(())
@@ -72,7 +72,7 @@ fn one_rank_is_enough() -> TestOutcome {
     for mpi in MPIS {
         for file in ["flavours.c", "edges.c", "locks.c", "crosswise.c", "fence.c", "requests_mixed.c"] {
             let built = mpi.build(file)?;
-            let output = run(mpi.on_preload(1, &[OsStr::new("--"), built.as_os_str()]));
+            let output = run(mpi.with_preload(1, &[OsStr::new("--"), built.as_os_str()]));
             let name = file.split('.').next().expect("split has a first part because it always has");
             verdict(name, &output).expect("the program agrees");
         }
@@ -134,7 +134,7 @@ fn the_wheel_of_mpi4py_runs() -> TestOutcome {
     for mpi in MPIS {
         mpi.present("any.c")?;
         let python = python()?;
-        let mut command = mpi.on_preload(2, &[OsStr::new("--"), python.as_os_str(), script.as_os_str()]);
+        let mut command = mpi.with_preload(2, &[OsStr::new("--"), python.as_os_str(), script.as_os_str()]);
         command.env("MPI4PY_MPIABI", mpi.name());
         if let Some(directory) = libraries(mpi)? {
             command.env("LD_LIBRARY_PATH", directory);
@@ -147,7 +147,7 @@ fn the_wheel_of_mpi4py_runs() -> TestOutcome {
 fn statistics_are_printed_at_the_end() -> TestOutcome {
     let built = TestedMpi::Mpich.build("fence.c")?;
     let arguments = [OsStr::new("--stats"), OsStr::new("--"), built.as_os_str()];
-    let output = run(TestedMpi::Mpich.on_preload(2, &arguments));
+    let output = run(TestedMpi::Mpich.with_preload(2, &arguments));
     let said = text(&output.stderr);
     assert_eq!(said.matches("windows of 2 ranks together").count(), 1, "one table for the job: {said}");
     // two ranks wait for each other for some microseconds at least, and say so
@@ -157,7 +157,7 @@ fn statistics_are_printed_at_the_end() -> TestOutcome {
     assert!(said.lines().any(waited), "{said}");
     let built = TestedMpi::Mpich.build("barrier.c")?;
     let arguments = [OsStr::new("--stats"), OsStr::new("--"), built.as_os_str()];
-    let output = run(TestedMpi::Mpich.on_preload(2, &arguments));
+    let output = run(TestedMpi::Mpich.with_preload(2, &arguments));
     let said = text(&output.stderr);
     assert!(said.lines().any(|line| line.starts_with("barriers (")), "{said}");
     Ok(())
@@ -166,7 +166,7 @@ fn statistics_are_printed_at_the_end() -> TestOutcome {
 /// The handler that windows have at first ends the program; the words say who did what.
 fn an_error_that_nobody_handles_is_named() -> TestOutcome {
     let built = TestedMpi::OpenMpi.build("unhandled.c")?;
-    let output = run(TestedMpi::OpenMpi.on_preload(2, &[OsStr::new("--"), built.as_os_str()]));
+    let output = run(TestedMpi::OpenMpi.with_preload(2, &[OsStr::new("--"), built.as_os_str()]));
     let said = text(&output.stderr);
     assert!(!output.status.success());
     assert!(said.contains("unisono: rank 1: MPI_Put: "), "{said}");

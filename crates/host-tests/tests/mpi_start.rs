@@ -262,7 +262,7 @@ fn a_profiling_tool_that_is_linked_is_named() -> TestOutcome {
             .expect("it was found");
         assert!(compiled.status.success(), "{}", text(&compiled.stderr));
         let output =
-            mpi.on_preload(2, &[OsStr::new("--"), built.as_os_str()]).output().expect("it was found");
+            mpi.with_preload(2, &[OsStr::new("--"), built.as_os_str()]).output().expect("it was found");
         std::fs::remove_file(&tool).expect("it was there");
         verdict("counted", &output).expect("the program agrees");
         let said = text(&output.stderr);
@@ -282,7 +282,7 @@ fn a_script_may_start_the_program() -> TestOutcome {
         std::os::unix::fs::PermissionsExt::set_mode(&mut mode, 0o755);
         std::fs::set_permissions(&script, mode).expect("it is ours");
         let arguments = [OsStr::new("--stats"), OsStr::new("--"), script.as_os_str()];
-        let output = mpi.on_preload(2, &arguments).output().expect("it was found");
+        let output = mpi.with_preload(2, &arguments).output().expect("it was found");
         verdict("counted", &output).expect("the program agrees");
         let said = text(&output.stderr);
         let lines = below(&said, "allocated counted");
@@ -313,7 +313,7 @@ fn a_program_with_a_run_path_runs() -> TestOutcome {
         .expect("it was found");
     assert!(compiled.status.success(), "{}", text(&compiled.stderr));
     let mut command =
-        TestedMpi::Mpich.on_preload(2, &[OsStr::new("--stats"), OsStr::new("--"), built.as_os_str()]);
+        TestedMpi::Mpich.with_preload(2, &[OsStr::new("--stats"), OsStr::new("--"), built.as_os_str()]);
     let output = command.output().expect("it was found");
     verdict("counted", &output).expect("the program agrees");
     let said = text(&output.stderr);
@@ -423,7 +423,7 @@ fn a_program_that_never_initializes_mpi_says_at_its_end_that_nothing_changed() -
             (1, &["dash", "-c", "exit 6"], 6),
         ] {
             let arguments: Vec<&OsStr> = ["--"].iter().chain(started).map(OsStr::new).collect();
-            let output = mpi.on_preload(ranks, &arguments).output().expect("it was found");
+            let output = mpi.with_preload(ranks, &arguments).output().expect("it was found");
             let words = text(&output.stderr);
             assert_eq!(output.status.code(), Some(code), "{started:?}: {words}");
             let program = if code == 0 { "ls" } else { started[0] };
@@ -437,7 +437,7 @@ fn a_program_that_never_initializes_mpi_says_at_its_end_that_nothing_changed() -
             let direct = [OsStr::new("--"), built.as_os_str()];
             let started = [&direct[..], &["--", "sh", "-c", &line].map(OsStr::new)];
             for started in started.into_iter().skip(number % one_in(2)).step_by(one_in(2)) {
-                let output = mpi.on_preload(2, started).output().expect("it was found");
+                let output = mpi.with_preload(2, started).output().expect("it was found");
                 assert!(output.status.success(), "{file}: {}", text(&output.stderr));
                 assert!(!text(&output.stderr).contains(WORDS), "{file}: {}", text(&output.stderr));
             }

@@ -11,7 +11,7 @@ fn statistics_agree_with_a_program_whose_operations_are_known() -> TestOutcome {
             let built = mpi.build("counted.c")?;
             let mut arguments: Vec<&OsStr> = options.iter().map(OsStr::new).collect();
             arguments.extend([OsStr::new("--"), built.as_os_str()]);
-            let output = mpi.on_preload(2, &arguments).output().expect("it was found");
+            let output = mpi.with_preload(2, &arguments).output().expect("it was found");
             verdict("counted", &output).expect("the program agrees");
             let said = text(&output.stderr);
             assert_eq!(said.matches("windows of 2 ranks together").count(), 1, "{options:?}: {said}");
@@ -55,7 +55,7 @@ fn statistics_say_how_long_each_synchronization_waited() -> TestOutcome {
         for options in [&["--stats"][..], &["--stats", "--messages"]] {
             let mut arguments: Vec<&OsStr> = options.iter().map(OsStr::new).collect();
             arguments.extend([OsStr::new("--"), built.as_os_str()]);
-            let output = mpi.on_preload(3, &arguments).output().expect("it was found");
+            let output = mpi.with_preload(3, &arguments).output().expect("it was found");
             verdict("late", &output).expect("the program agrees");
             let said = text(&output.stderr);
             for (window, kind) in [("fence", "fence"), ("pscw", "pscw"), ("lock", "passive")] {
@@ -78,7 +78,7 @@ fn a_window_that_is_never_freed_is_counted() -> TestOutcome {
     for mpi in MPIS {
         let built = mpi.build("finalized.c")?;
         let arguments = [OsStr::new("--stats"), OsStr::new("--"), built.as_os_str(), OsStr::new("left open")];
-        let output = mpi.on_preload(2, &arguments).output().expect("it was found");
+        let output = mpi.with_preload(2, &arguments).output().expect("it was found");
         verdict("finalized", &output).expect("the program agrees");
         let said = text(&output.stderr);
         let left = below(&said, "allocated left open, never freed");
@@ -97,7 +97,7 @@ fn where_ranks_cannot_gather_each_prints_its_own_table() -> TestOutcome {
     let ended = |mpi: TestedMpi, file: &str| -> Result<String, Skipped> {
         let built = mpi.build(file)?;
         let arguments = [OsStr::new("--stats"), OsStr::new("--"), built.as_os_str()];
-        Ok(text(&mpi.on_preload(2, &arguments).output().expect("it was found").stderr))
+        Ok(text(&mpi.with_preload(2, &arguments).output().expect("it was found").stderr))
     };
     for mpi in MPIS {
         let said = ended(mpi, "unhandled.c")?;

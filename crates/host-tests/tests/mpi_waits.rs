@@ -11,20 +11,20 @@ use unisono_host_tests::{Skipped, TestOutcome, host_tests, is_long};
 /// Programs of two MPIs on ranks that have a processor each on most machines, and that do not.
 const RANKS: [usize; 2] = [2, 4];
 
-fn on_preload(mpi: TestedMpi, ranks: usize, file: &str, options: &[&str]) -> Result<Output, Skipped> {
+fn with_preload(mpi: TestedMpi, ranks: usize, file: &str, options: &[&str]) -> Result<Output, Skipped> {
     let built = mpi.build(file)?;
     let mut arguments: Vec<&OsStr> = options.iter().map(OsStr::new).collect();
     arguments.extend([OsStr::new("--"), built.as_os_str()]);
-    Ok(mpi.on_preload(ranks, &arguments).output().expect("mpiexec starts because it was found"))
+    Ok(mpi.with_preload(ranks, &arguments).output().expect("mpiexec starts because it was found"))
 }
 
 /// Runs a program as it comes, and with ranks that begin asleep, as they do beside other programs.
 fn awake_and_asleep(file: &str) -> TestOutcome {
     let name = file.trim_end_matches(".c");
     for (mpi, ranks) in MPIS.into_iter().flat_map(|mpi| RANKS.map(|ranks| (mpi, ranks))) {
-        verdict(name, &on_preload(mpi, ranks, file, &[])?).expect("the program agrees");
+        verdict(name, &with_preload(mpi, ranks, file, &[])?).expect("the program agrees");
         let built = mpi.build(file)?;
-        let mut asleep = mpi.on_preload(ranks, &[OsStr::new("--"), built.as_os_str()]);
+        let mut asleep = mpi.with_preload(ranks, &[OsStr::new("--"), built.as_os_str()]);
         asleep.env("UNISONO_MPI_CROWD", "asleep");
         let output = asleep.output().expect("mpiexec starts because it was found");
         verdict(name, &output).expect("the program agrees asleep");
@@ -59,7 +59,7 @@ fn small_collectives_give_the_very_bits_of_the_mpi_alone() -> TestOutcome {
             let mut alone = mpi.launcher(ranks);
             let alone = alone.arg(&built).arg("bits").output().expect("mpiexec was found");
             let arguments = [OsStr::new("--"), built.as_os_str(), OsStr::new("bits")];
-            let served = mpi.on_preload(ranks, &arguments).output().expect("mpiexec was found");
+            let served = mpi.with_preload(ranks, &arguments).output().expect("mpiexec was found");
             assert_eq!(bits(&alone).len(), ranks);
             assert_eq!(bits(&alone), bits(&served), "{} on {ranks} ranks", mpi.name());
         }
@@ -80,7 +80,7 @@ fn sums_of_crowded_ranks_are_served_once_their_order_is_known() -> TestOutcome {
         let arguments =
             [OsStr::new("--"), built.as_os_str()].into_iter().chain(served.iter().map(OsStr::new));
         let arguments: Vec<&OsStr> = arguments.collect();
-        let output = mpi.on_preload(crowded, &arguments).output().expect("mpiexec was found");
+        let output = mpi.with_preload(crowded, &arguments).output().expect("mpiexec was found");
         verdict("orders", &output).expect("each sum is made as often as it should be");
     }
     Ok(())
@@ -99,7 +99,7 @@ fn statistics_count_the_waits_of_each_rank() -> TestOutcome {
     for (mpi, ranks) in MPIS.into_iter().flat_map(|mpi| RANKS.map(|ranks| (mpi, ranks))) {
         let file = directory.path().join(format!("{}-{ranks}.json", mpi.name()));
         let path = file.to_str().expect("a temporary directory has a name in UTF-8");
-        let output = on_preload(mpi, ranks, "waits_counted.c", &["--stats", "--json", path])?;
+        let output = with_preload(mpi, ranks, "waits_counted.c", &["--stats", "--json", path])?;
         verdict("waits_counted", &output).expect("the program agrees");
         let said = text(&output.stderr);
         assert_eq!(said.matches(&format!("waits of {ranks} ranks together")).count(), 1, "{said}");
@@ -129,7 +129,7 @@ fn windows_alone_have_no_waits() -> TestOutcome {
         let file = directory.path().join(mpi.name());
         let path = file.to_str().expect("a temporary directory has a name in UTF-8");
         let options = ["--only", "windows", "--json", path];
-        let output = on_preload(mpi, 3, "waits_counted.c", &options)?;
+        let output = with_preload(mpi, 3, "waits_counted.c", &options)?;
         verdict("waits_counted", &output).expect("the program agrees");
         assert!(!text(&output.stderr).contains("waits of"), "{}", text(&output.stderr));
         let json = std::fs::read_to_string(&file).expect("the file was written");

@@ -116,7 +116,7 @@ fn the_kernel_frees_the_gangs_when_scheduler_and_guardian_are_killed() -> TestOu
 /// The kernel's own bandwidth control does not see these threads, so that the turns have to keep to it.
 fn gangs_keep_to_the_quota_of_the_group_that_they_are_started_in() -> TestOutcome {
     here()?;
-    let group = quota::of_one("sched-ext")?;
+    let group = quota::one_processor("sched-ext")?;
     // turns of 0.2 s: in an emulated machine a switch takes milliseconds
     group.write("cpu.max", "1000000 1000000").expect("root may change it");
     let work = "timeout 4 sh -c 'while :; do :; done' & timeout 4 sh -c 'while :; do :; done'; wait; exit 0";

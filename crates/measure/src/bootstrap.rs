@@ -10,8 +10,8 @@
 //!
 //! Few runs: all `n` independent runs lie on one side of the true median with probability `2^(1-n)`. No
 //! interval between two of the runs can therefore promise more than `1 - 2^(1-n)`: 75 % for three runs, 94 %
-//! for five. [`Estimate::attainable`] returns this limit. A caller that shows an interval of fewer than six
-//! runs must not call it a 95 % interval.
+//! for five. [`Estimate::attainable_level`] returns this limit. A caller that shows an interval of fewer than
+//! six runs must not call it a 95 % interval.
 //!
 //! Cost: `RESAMPLES * n` draws, well under a millisecond for ten runs.
 //!
@@ -40,7 +40,7 @@ pub struct Estimate {
 
 impl Estimate {
     /// The highest confidence level that an interval for the median of `n` values can reach.
-    pub fn attainable(&self) -> f64 {
+    pub fn attainable_level(&self) -> f64 {
         if self.n == 0 {
             0.0
         } else {
@@ -51,7 +51,7 @@ impl Estimate {
     /// The confidence level that a report may claim: the level asked for, or less if there are too few
     /// values.
     pub fn honest_level(&self) -> f64 {
-        self.level.min(self.attainable())
+        self.level.min(self.attainable_level())
     }
 
     /// The estimate of the inverse ratio: of A / B, the estimate of B / A.
@@ -68,7 +68,7 @@ impl Estimate {
 /// The median of the finite values with its percentile interval; `None` if there are none.
 pub fn median_interval(values: &[f64], level: f64, seed: u64) -> Option<Estimate> {
     let values = quantile::sorted(values);
-    let value = quantile::of_sorted(&values, 0.5)?;
+    let value = quantile::sorted_quantile(&values, 0.5)?;
     let mut draw = Resampler::new(seed);
     let medians = (0..RESAMPLES).filter_map(|_| draw.median_of(&values)).collect();
     Some(estimate(value, medians, values.len(), level))
@@ -77,7 +77,7 @@ pub fn median_interval(values: &[f64], level: f64, seed: u64) -> Option<Estimate
 fn estimate(value: f64, mut resampled: Vec<f64>, n: usize, level: f64) -> Estimate {
     resampled.sort_by(f64::total_cmp);
     let tail = (1.0 - level.clamp(0.0, 1.0)) / 2.0;
-    let at = |q| quantile::of_sorted(&resampled, q).unwrap_or(value);
+    let at = |q| quantile::sorted_quantile(&resampled, q).unwrap_or(value);
     Estimate { value, low: at(tail), high: at(1.0 - tail), n, level }
 }
 
@@ -144,7 +144,7 @@ mod tests {
             // each bound lies within the noise of 2,000 draws of the enumerated quantile (four standard
             // errors of a share of 0.1)
             let within = |x: f64, q: f64| {
-                let (a, b) = (quantile::of_sorted(&all, q - 0.027), quantile::of_sorted(&all, q + 0.027));
+                let (a, b) = (quantile::sorted_quantile(&all, q - 0.027), quantile::sorted_quantile(&all, q + 0.027));
                 a.is_some_and(|a| a <= x + 1e-9) && b.is_some_and(|b| x <= b + 1e-9)
             };
             prop_assert!(within(got.low, 0.1), "low {} of {:?}", got.low, values);

@@ -2,19 +2,19 @@
 //!
 //! A scheduler that takes processors from other programs makes its own programs faster without being a better
 //! scheduler. Bystanders are the programs of a run that the comparison does not judge
-//! ([`Verdict::bystanders`]), and strangers: programs that ran on the host before the run began. The report
+//! ([`Verdict::bystanders`]), and foreign programs, which ran on the host before the run began. The report
 //! states the bystanders' processor time beside the gain. Verdicts on gangs compare work per processor time
 //! obtained ([`Verdict::per`]), which taking processors from others does not raise.
 //!
-//! Cost: two medians a judgement. The kernel counts the strangers' time in ticks of 10 ms, so a short run
-//! cannot show a difference below `NOTABLE`.
+//! Cost: two medians a judgement. The kernel counts foreign programs' time in ticks of 10 ms, so a short run
+//! cannot show a difference below `MIN_DIFFERENCE`.
 
 use crate::quantile;
 use crate::record::{Outcome, RunLine, Verdict};
 
 /// The smallest difference reported: a fiftieth of a processor, one tick of 10 ms in half a second (the
 /// length of a quick run).
-const NOTABLE: f64 = 0.02;
+const MIN_DIFFERENCE: f64 = 0.02;
 
 /// Median processor time of the bystanders beside each side of a comparison, in processors.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,26 +25,28 @@ pub struct BystanderTime {
 
 impl BystanderTime {
     /// `None` if the verdict does not ask for bystanders, or if the runs did not record them.
-    pub(crate) fn of(verdict: &Verdict, runs: &[&RunLine]) -> Option<Self> {
-        let is_asked = verdict.bystanders.is_some() || verdict.per.is_some() || verdict.answers.is_some();
+    pub(crate) fn from_runs(verdict: &Verdict, runs: &[&RunLine]) -> Option<Self> {
+        let is_asked = verdict.bystanders.is_some() || verdict.divisor.is_some() || verdict.answers.is_some();
         if !is_asked {
             return None;
         }
         let beside = |variant: &str| {
-            let of = runs.iter().filter(|run| run.variant == variant && run.outcome == Outcome::Measured);
-            quantile::median(&of.filter_map(|run| bystanders(verdict, run)).collect::<Vec<_>>())
+            let measured =
+                runs.iter().filter(|run| run.variant == variant && run.outcome == Outcome::Measured);
+            quantile::median(&measured.filter_map(|run| bystanders(verdict, run)).collect::<Vec<_>>())
         };
         Some(Self { beside_variant: beside(&verdict.variant)?, beside_against: beside(&verdict.against)? })
     }
 
-    /// Processors that bystanders lost; negative if they gained. `None` if the difference is below `NOTABLE`.
+    /// Processors that bystanders lost; negative if they gained. `None` if the difference is below
+    /// `MIN_DIFFERENCE`.
     pub fn lost(&self) -> Option<f64> {
         let lost = self.beside_against - self.beside_variant;
-        (lost.abs() >= NOTABLE).then_some(lost)
+        (lost.abs() >= MIN_DIFFERENCE).then_some(lost)
     }
 
     /// For example `bystanders had 0.51 processors instead of 1.02`. `None` if the difference is below
-    /// `NOTABLE`.
+    /// `MIN_DIFFERENCE`.
     pub fn in_words(&self) -> Option<String> {
         self.lost()?;
         let Self { beside_variant, beside_against } = self;
@@ -54,11 +56,11 @@ impl BystanderTime {
 
 /// Processors that bystanders had during a run.
 fn bystanders(verdict: &Verdict, run: &RunLine) -> Option<f64> {
-    let strangers = run.host.strangers.map(|share| share * f64::from(run.host.cpus));
+    let foreign = run.host.foreign_load_during.map(|share| share * f64::from(run.host.cpus));
     let beside = verdict.bystanders.as_ref().map(|figure| run.value(figure));
-    match (beside, strangers) {
-        (Some(beside), strangers) => Some(beside? + strangers.unwrap_or(0.0)),
-        (None, strangers) => strangers,
+    match (beside, foreign) {
+        (Some(beside), foreign) => Some(beside? + foreign.unwrap_or(0.0)),
+        (None, foreign) => foreign,
     }
 }
 
@@ -68,7 +70,7 @@ mod tests {
     use crate::record::{Figure, HostFacts};
     use crate::verdict::{Answer, judge};
 
-    fn run(variant: &str, repetition: u32, [work, own, beside, strangers]: [f64; 4]) -> RunLine {
+    fn run(variant: &str, repetition: u32, [work, own, beside, foreign]: [f64; 4]) -> RunLine {
         RunLine {
             variant: variant.into(),
             repetition,
@@ -77,7 +79,7 @@ mod tests {
                 Figure::new("own", own, "1"),
                 Figure::new("beside", beside, "1"),
             ],
-            host: HostFacts { cpus: 2, strangers: Some(strangers), ..HostFacts::default() },
+            host: HostFacts { cpus: 2, foreign_load_during: Some(foreign), ..HostFacts::default() },
             ..RunLine::default()
         }
     }
@@ -87,7 +89,7 @@ mod tests {
             variant: "gang".into(),
             against: "plain".into(),
             figure: "work".into(),
-            per: Some("own".into()),
+            divisor: Some("own".into()),
             bystanders: bystanders.map(Into::into),
             ..Verdict::default()
         };
@@ -99,10 +101,10 @@ mod tests {
     }
 
     #[test]
-    fn processors_taken_from_strangers_are_no_gain_and_are_named() {
-        // twice the work with twice the processor time, all of it taken from strangers
+    fn processors_taken_from_foreign_programs_are_no_gain_and_are_named() {
+        // twice the work with twice the processor time, all of it taken from foreign programs
         let (ratio, paid) = judged([20.0, 2.0, 0.0, 0.0], [10.0, 1.0, 0.0, 0.5], None);
-        let paid = paid.expect("strangers are recorded");
+        let paid = paid.expect("foreign load is recorded");
         assert!((ratio - 1.0).abs() < 1e-9, "{ratio}");
         assert_eq!(paid.lost(), Some(1.0));
         assert_eq!(paid.in_words().as_deref(), Some("bystanders had 0.00 processors instead of 1.00"));

@@ -49,7 +49,7 @@ impl Histogram {
     }
 
     /// The number of samples of at most this duration, exact to the histogram's three digits.
-    pub fn up_to(&self, longest: Duration) -> u64 {
+    pub fn count_up_to(&self, longest: Duration) -> u64 {
         self.buckets.count_between(0, u64::try_from(longest.as_nanos()).unwrap_or(MAX_VALUE))
     }
 

@@ -3,8 +3,8 @@
 //! The idea: on plain Linux the same pair of spinning programs runs at 37,000 or at millions of barriers a
 //! second, different from one start to the next. The median of such runs describes no run at all. So the
 //! values are sorted, their logarithms taken, and the largest gap found. Two modes are reported if that gap
-//! stands out: a factor of at least [`MIN_FACTOR`] between the neighbors, and at least [`DOMINANCE`] times
-//! the mean gap within the two sides. Each mode comes with its number of runs.
+//! stands out: a factor of at least [`MIN_FACTOR`] between the neighbors, and at least [`MIN_GAP_RATIO`]
+//! times the mean gap within the two sides. Each mode comes with its number of runs.
 //!
 //! Deliberately simpler than a dip test: with five to ten runs a dip test has no power, and the gaps that
 //! matter here are factors, not per cents. A single run far from the others is reported as a mode of one run:
@@ -21,7 +21,7 @@ use std::fmt;
 pub const MIN_FACTOR: f64 = 1.5;
 
 /// The least ratio of the gap to the mean gap within the two sides (both of logarithms).
-pub const DOMINANCE: f64 = 4.0;
+pub const MIN_GAP_RATIO: f64 = 4.0;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RunCluster {
@@ -32,8 +32,8 @@ pub struct RunCluster {
 }
 
 impl RunCluster {
-    fn of(sorted: &[f64]) -> Option<Self> {
-        let median = quantile::of_sorted(sorted, 0.5)?;
+    fn from_sorted(sorted: &[f64]) -> Option<Self> {
+        let median = quantile::sorted_quantile(sorted, 0.5)?;
         Some(Self { n: sorted.len(), median, min: *sorted.first()?, max: *sorted.last()? })
     }
 }
@@ -68,7 +68,10 @@ pub fn two_modes(values: &[f64]) -> Option<TwoModes> {
     }
     let zeros = sorted.iter().filter(|v| **v == 0.0).count();
     let split = if zeros > 0 { (zeros < sorted.len()).then_some(zeros) } else { dominant_gap(&sorted) }?;
-    Some(TwoModes { low: RunCluster::of(&sorted[..split])?, high: RunCluster::of(&sorted[split..])? })
+    Some(TwoModes {
+        low: RunCluster::from_sorted(&sorted[..split])?,
+        high: RunCluster::from_sorted(&sorted[split..])?,
+    })
 }
 
 /// The index of the first value after the largest gap of logarithms, if that gap stands out.
@@ -77,7 +80,7 @@ fn dominant_gap(sorted: &[f64]) -> Option<usize> {
     let (at, largest) = gaps.iter().copied().enumerate().max_by(|a, b| a.1.total_cmp(&b.1))?;
     let others = gaps.len() - 1;
     let within = (gaps.iter().sum::<f64>() - largest) / others as f64;
-    (largest >= MIN_FACTOR.ln() && largest >= DOMINANCE * within).then_some(at + 1)
+    (largest >= MIN_FACTOR.ln() && largest >= MIN_GAP_RATIO * within).then_some(at + 1)
 }
 
 #[cfg(test)]

@@ -14,16 +14,16 @@ use crate::{modes, quantile};
 use std::collections::BTreeMap;
 
 /// A run with at least this foreign load (share of all processors) is doubtful.
-pub const FOREIGN_LOAD: f64 = 0.10;
+pub const FOREIGN_LOAD_LIMIT: f64 = 0.10;
 /// A run with at least this steal (share of all processors) is doubtful.
-pub const STEAL: f64 = 0.02;
+pub const STEAL_LIMIT: f64 = 0.02;
 /// Share of all processors that other programs or the hypervisor may take during a run. Beyond it the run is
 /// no data.
-pub const DISTURBED: f64 = STEAL;
+pub const DISTURBANCE_LIMIT: f64 = STEAL_LIMIT;
 /// Repetitions with at least this scatter (coefficient of variation) are doubtful.
-pub const SCATTER: f64 = 0.15;
+pub const VARIATION_LIMIT: f64 = 0.15;
 /// The least number of runs in which drift can be told from chance.
-pub const DRIFT_RUNS: usize = 6;
+pub const MIN_DRIFT_RUNS: usize = 6;
 
 /// Standard deviation over mean; `None` for fewer than two finite values or a mean of zero.
 pub fn coefficient_of_variation(values: &[f64]) -> Option<f64> {
@@ -62,7 +62,7 @@ pub fn rank_correlation(in_order: &[f64]) -> Option<f64> {
 /// the last. Returns the median of the last third over the median of the first.
 pub fn drift(in_order: &[f64]) -> Option<f64> {
     let n = in_order.len();
-    if n < DRIFT_RUNS {
+    if n < MIN_DRIFT_RUNS {
         return None;
     }
     let deviation = (2.0 * (2 * n + 5) as f64 / (9 * n * (n - 1)) as f64).sqrt();
@@ -76,26 +76,26 @@ pub fn drift(in_order: &[f64]) -> Option<f64> {
 
 /// Why a run is no data; `None` if it is data. While others take the processors, every way to wait is a
 /// thousand times slower, so such a run says nothing about the comparison.
-pub fn disturbance(strangers: Option<f64>, steal: Option<f64>) -> Option<String> {
-    let beyond = |share: Option<f64>| share.is_some_and(|share| share > DISTURBED);
-    let (who, remedy) = match (beyond(steal), beyond(strangers)) {
+pub fn disturbance(foreign_load: Option<f64>, steal: Option<f64>) -> Option<String> {
+    let beyond = |share: Option<f64>| share.is_some_and(|share| share > DISTURBANCE_LIMIT);
+    let (who, remedy) = match (beyond(steal), beyond(foreign_load)) {
         (true, _) => ("the hypervisor", "measure again at a quieter hour or on a dedicated host"),
         (false, true) => ("other programs", "stop them and measure again"),
         (false, false) => return None,
     };
-    Some(format!("{who} took more than {} of the processors; {remedy}", percent(DISTURBED)))
+    Some(format!("{who} took more than {} of the processors; {remedy}", percent(DISTURBANCE_LIMIT)))
 }
 
 /// Warnings about one run, for its record.
-pub fn of_run(foreign_load: Option<f64>, steal: Option<f64>) -> Vec<String> {
+pub fn run_warnings(foreign_load: Option<f64>, steal: Option<f64>) -> Vec<String> {
     let mut warnings = Vec::new();
-    if let Some(load) = foreign_load.filter(|l| *l >= FOREIGN_LOAD) {
+    if let Some(load) = foreign_load.filter(|l| *l >= FOREIGN_LOAD_LIMIT) {
         warnings.push(format!(
             "other programs used {} of the processors just before this run; stop them and measure again",
             percent(load)
         ));
     }
-    if let Some(steal) = steal.filter(|s| *s >= STEAL) {
+    if let Some(steal) = steal.filter(|s| *s >= STEAL_LIMIT) {
         warnings.push(format!(
             "the hypervisor took {} of the processors during this run; measure again at a quieter hour or on a dedicated host",
             percent(steal)
@@ -106,25 +106,25 @@ pub fn of_run(foreign_load: Option<f64>, steal: Option<f64>) -> Vec<String> {
 
 /// Warnings about all runs of a study, for one figure: the number of disturbed runs, and the variants that
 /// scatter or drift. `place` returns a run's variant and circumstances in words.
-pub fn warnings(runs: &[&RunLine], figure: &str, place: &dyn Fn(&RunLine) -> String) -> Vec<String> {
+pub fn study_warnings(runs: &[&RunLine], figure: &str, place: &dyn Fn(&RunLine) -> String) -> Vec<String> {
     let mut warnings = Vec::new();
     let measured: Vec<&&RunLine> = runs.iter().filter(|r| r.value(figure).is_some()).collect();
     let share = |of: fn(&RunLine) -> Option<f64>, limit: f64| {
         measured.iter().filter_map(|r| of(r)).filter(|v| *v >= limit).count()
     };
     let of_all = if measured.len() == 1 { "1 run".into() } else { format!("{} runs", measured.len()) };
-    let disturbed = share(|r| r.host.foreign_load, FOREIGN_LOAD);
+    let disturbed = share(|r| r.host.foreign_load, FOREIGN_LOAD_LIMIT);
     if disturbed > 0 {
         warnings.push(format!(
             "in {disturbed} of {of_all} other programs used at least {} of the processors; stop them and measure again",
-            percent(FOREIGN_LOAD)
+            percent(FOREIGN_LOAD_LIMIT)
         ));
     }
-    let stolen = share(|r| r.host.steal, STEAL);
+    let stolen = share(|r| r.host.steal, STEAL_LIMIT);
     if stolen > 0 {
         warnings.push(format!(
             "in {stolen} of {of_all} the hypervisor took at least {} of the processors; measure again at a quieter hour or on a dedicated host",
-            percent(STEAL)
+            percent(STEAL_LIMIT)
         ));
     }
     let mut groups: BTreeMap<(&str, String), Vec<&RunLine>> = BTreeMap::new();
@@ -138,21 +138,21 @@ pub fn warnings(runs: &[&RunLine], figure: &str, place: &dyn Fn(&RunLine) -> Str
         let Some(first) = group.first().filter(|_| modes::two_modes(&values).is_none()) else { continue };
         rows += 1;
         if let Some(change) = drift(&values) {
-            warnings.push(drifted(&place(first), change));
+            warnings.push(drift_warning(&place(first), change));
         } else if let Some(scatter) =
-            coefficient_of_variation(&values).filter(|c| *c >= SCATTER && values.len() >= 3)
+            coefficient_of_variation(&values).filter(|c| *c >= VARIATION_LIMIT && values.len() >= 3)
         {
             scattered.push(ScatteredRow { place: place(first), runs: values.len(), scatter });
         }
     }
-    warnings.extend(of_scattered(&scattered, rows));
+    warnings.extend(scatter_warning(&scattered, rows));
     warnings
 }
 
 /// The number of repetitions of the longest profile.
 const MANY_RUNS: usize = 10;
 
-fn drifted(place: &str, change: f64) -> String {
+fn drift_warning(place: &str, change: f64) -> String {
     let direction = if change > 1.0 { "rose" } else { "fell" };
     format!(
         "{place}: the figure {direction} by {} while the study ran; let the machine settle and measure again",
@@ -169,7 +169,7 @@ struct ScatteredRow {
 }
 
 /// One sentence about all rows that scatter, with the remedy.
-fn of_scattered(scattered: &[ScatteredRow], rows: usize) -> Option<String> {
+fn scatter_warning(scattered: &[ScatteredRow], rows: usize) -> Option<String> {
     let worst = scattered.iter().max_by(|a, b| a.scatter.total_cmp(&b.scatter))?;
     let remedy = if worst.runs < MANY_RUNS {
         "use --paper for more and longer runs"
@@ -183,7 +183,7 @@ fn of_scattered(scattered: &[ScatteredRow], rows: usize) -> Option<String> {
         format!(
             "{} of {rows} rows scatter by {} or more (coefficient of variation), the most {place}, by {most}; {remedy}",
             scattered.len(),
-            percent(SCATTER)
+            percent(VARIATION_LIMIT)
         )
     })
 }
@@ -252,20 +252,23 @@ mod tests {
     fn warnings_name_the_disturbance_and_the_remedy() {
         let runs = [run(0, 1.0, 0.0), run(1, 1.2, 0.3), run(2, 0.8, 0.0)];
         let place = |run: &RunLine| format!("the {} of two", run.variant);
-        let said = warnings(&runs.iter().collect::<Vec<_>>(), "x", &place);
+        let said = study_warnings(&runs.iter().collect::<Vec<_>>(), "x", &place);
         assert_eq!(said.len(), 2, "{said:?}");
         assert!(said[0].contains("in 1 of 3 runs") && said[0].contains("stop them"), "{said:?}");
         assert!(
             said[1].contains("the gang of two: 3 runs scatter by 20 %") && said[1].contains("--paper"),
             "{said:?}"
         );
-        assert_eq!(warnings(&[&run(0, 1.0, 0.0), &run(1, 1.0, 0.0)], "x", &place), Vec::<String>::new());
+        assert_eq!(
+            study_warnings(&[&run(0, 1.0, 0.0), &run(1, 1.0, 0.0)], "x", &place),
+            Vec::<String>::new()
+        );
     }
 
     #[test]
     fn a_quiet_run_has_no_warning() {
-        assert_eq!(of_run(Some(0.01), Some(0.0)), Vec::<String>::new());
-        assert_eq!(of_run(Some(0.5), Some(0.1)).len(), 2);
-        assert_eq!(of_run(None, None), Vec::<String>::new());
+        assert_eq!(run_warnings(Some(0.01), Some(0.0)), Vec::<String>::new());
+        assert_eq!(run_warnings(Some(0.5), Some(0.1)).len(), 2);
+        assert_eq!(run_warnings(None, None), Vec::<String>::new());
     }
 }

@@ -11,7 +11,7 @@ use crate::bootstrap::{self, Estimate};
 use crate::record::Better;
 
 /// Ratios closer to one than this count as a tie: two runs cannot resolve half a per cent.
-pub const TIE: f64 = 0.005;
+pub const TIE_TOLERANCE: f64 = 0.005;
 
 /// Fewer pairs than this give no verdict: two pairs agree by chance every second time.
 pub const MIN_PAIRS: usize = 3;
@@ -20,9 +20,9 @@ pub const MIN_PAIRS: usize = 3;
 pub struct Comparison {
     /// Median of the ratios (variant / against) with its interval.
     pub ratio: Estimate,
-    /// Number of pairs whose ratio favors the variant by more than [`TIE`].
+    /// Number of pairs whose ratio favors the variant by more than [`TIE_TOLERANCE`].
     pub wins: usize,
-    /// Number of pairs whose ratio favors the other side by more than [`TIE`].
+    /// Number of pairs whose ratio favors the other side by more than [`TIE_TOLERANCE`].
     pub losses: usize,
     pub ties: usize,
     /// Pairs without a ratio: the run compared with delivered zero, or a value is not finite.
@@ -47,12 +47,12 @@ pub enum Finding {
 
 impl Comparison {
     /// The conclusion at the comparison's level; `better` says which side of one is the good side.
-    /// Differences below [`TIE`] are *the same*. An interval that contains one and is wider than ten per cent
-    /// is undecided, and so are fewer than [`MIN_PAIRS`] pairs.
+    /// Differences below [`TIE_TOLERANCE`] are *the same*. An interval that contains one and is wider than
+    /// ten per cent is undecided, and so are fewer than [`MIN_PAIRS`] pairs.
     pub fn finding(&self, better: Better) -> Finding {
         let Estimate { low, high, .. } = self.ratio;
-        let above = low > 1.0 + TIE;
-        let below = high < 1.0 - TIE;
+        let above = low > 1.0 + TIE_TOLERANCE;
+        let below = high < 1.0 - TIE_TOLERANCE;
         if self.ratio.n < MIN_PAIRS {
             return Finding::Undecided;
         }
@@ -69,8 +69,8 @@ impl Comparison {
 pub fn compare(pairs: &[(f64, f64)], better: Better, level: f64, seed: u64) -> Option<Comparison> {
     let ratios: Vec<f64> = pairs.iter().map(|(v, a)| v / a).filter(|r| r.is_finite()).collect();
     let ratio = bootstrap::median_interval(&ratios, level, seed)?;
-    let above = ratios.iter().filter(|r| **r > 1.0 + TIE).count();
-    let below = ratios.iter().filter(|r| **r < 1.0 - TIE).count();
+    let above = ratios.iter().filter(|r| **r > 1.0 + TIE_TOLERANCE).count();
+    let below = ratios.iter().filter(|r| **r < 1.0 - TIE_TOLERANCE).count();
     let (wins, losses) = match better {
         Better::Higher => (above, below),
         Better::Lower => (below, above),
@@ -164,7 +164,7 @@ mod tests {
             let (c, d) = (compare(&pairs, Better::Higher, 0.95, 3).expect("some"), compare(&swapped, Better::Lower, 0.95, 3).expect("some"));
             // the tie band is not exactly symmetric under inversion: compare only pairs that are clearly
             // outside it
-            let clear = |r: &&(f64, f64)| (r.0 / r.1 - 1.0).abs() > 2.0 * TIE;
+            let clear = |r: &&(f64, f64)| (r.0 / r.1 - 1.0).abs() > 2.0 * TIE_TOLERANCE;
             if pairs.iter().filter(clear).count() == pairs.len() {
                 prop_assert_eq!((c.wins, c.losses), (d.wins, d.losses));
             }

@@ -17,7 +17,7 @@ pub fn sorted(values: &[f64]) -> Vec<f64> {
 }
 
 /// The quantile `q` (clamped to 0..=1) of ascending values; `None` without values.
-pub fn of_sorted(sorted: &[f64], q: f64) -> Option<f64> {
+pub fn sorted_quantile(sorted: &[f64], q: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let place = q.clamp(0.0, 1.0) * last as f64;
     let below = place.floor() as usize;
@@ -27,7 +27,7 @@ pub fn of_sorted(sorted: &[f64], q: f64) -> Option<f64> {
 
 /// The quantile `q` of values in any order; `None` if none is finite.
 pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
-    of_sorted(&sorted(values), q)
+    sorted_quantile(&sorted(values), q)
 }
 
 /// The median; `None` if no value is finite.
@@ -40,12 +40,12 @@ pub fn distribution(values: &[f64]) -> Option<Distribution> {
     let sorted = sorted(values);
     Some(Distribution {
         n: sorted.len() as u64,
-        min: of_sorted(&sorted, 0.0)?,
-        p25: of_sorted(&sorted, 0.25)?,
-        median: of_sorted(&sorted, 0.5)?,
-        p75: of_sorted(&sorted, 0.75)?,
-        p99: of_sorted(&sorted, 0.99)?,
-        max: of_sorted(&sorted, 1.0)?,
+        min: sorted_quantile(&sorted, 0.0)?,
+        p25: sorted_quantile(&sorted, 0.25)?,
+        median: sorted_quantile(&sorted, 0.5)?,
+        p75: sorted_quantile(&sorted, 0.75)?,
+        p99: sorted_quantile(&sorted, 0.99)?,
+        max: sorted_quantile(&sorted, 1.0)?,
     })
 }
 

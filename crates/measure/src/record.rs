@@ -222,8 +222,8 @@ pub struct Verdict {
     pub against: String,
     pub figure: String,
     /// The divisor of the figure, for example the processor time obtained if the figure is work.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub per: Option<String>,
+    #[serde(rename = "per", default, skip_serializing_if = "Option::is_none")]
+    pub divisor: Option<String>,
     /// The figure with the processors that the programs beside the judged one obtained. The report states
     /// their loss beside the gain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -262,11 +262,11 @@ pub struct Budget {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub only: BTreeMap<String, serde_json::Value>,
     /// A variant whose figure in the same repetition is the divisor; the budget then limits the quotient.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub of: Option<String>,
+    #[serde(rename = "of", default, skip_serializing_if = "Option::is_none")]
+    pub divisor: Option<String>,
     /// A variant whose figure in the same repetition is subtracted; the budget then limits the difference.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub over: Option<String>,
+    #[serde(rename = "over", default, skip_serializing_if = "Option::is_none")]
+    pub subtrahend: Option<String>,
     /// The upper limit, in the figure's unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most: Option<f64>,
@@ -349,7 +349,8 @@ pub struct Figure {
 pub struct Curve {
     /// Quantity and unit of the x axis, for example `elapsed_s`. A chart of the kind `line` with this `x`
     /// draws the curve.
-    pub over: String,
+    #[serde(rename = "over")]
+    pub x: String,
     /// Points (x, value), ascending in x. The nth points of several runs belong together.
     pub points: Vec<(f64, f64)>,
 }
@@ -359,15 +360,15 @@ impl Figure {
         Self { name: name.into(), value, unit: unit.to_owned(), ..Self::default() }
     }
 
-    /// Adds a curve over the quantity `over`.
+    /// Adds a curve over the x axis `x`.
     #[must_use]
-    pub fn along(self, over: &str, points: Vec<(f64, f64)>) -> Self {
-        Self { curve: Some(Box::new(Curve { over: over.to_owned(), points })), ..self }
+    pub fn with_curve(self, x: &str, points: Vec<(f64, f64)>) -> Self {
+        Self { curve: Some(Box::new(Curve { x: x.to_owned(), points })), ..self }
     }
 
     /// A figure whose value is the distribution's median; keeps the distribution.
-    pub fn median(name: impl Into<String>, unit: &str, of: Distribution) -> Self {
-        Self { distribution: Some(of), ..Self::new(name, of.median, unit) }
+    pub fn from_distribution(name: impl Into<String>, unit: &str, distribution: Distribution) -> Self {
+        Self { distribution: Some(distribution), ..Self::new(name, distribution.median, unit) }
     }
 }
 
@@ -397,8 +398,8 @@ pub struct HostFacts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub foreign_load: Option<f64>,
     /// Share of processor time (0 to 1) that programs started before the run took during it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub strangers: Option<f64>,
+    #[serde(rename = "strangers", default, skip_serializing_if = "Option::is_none")]
+    pub foreign_load_during: Option<f64>,
     /// Share of processor time (0 to 1) that the hypervisor took during the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steal: Option<f64>,

@@ -22,14 +22,14 @@ impl RunLine {
             .filter(|v| v.is_finite())
     }
 
-    /// The curve of a figure over the quantity `over`, if this run measured it.
-    pub fn curve(&self, figure: &str, over: &str) -> Option<&[(f64, f64)]> {
+    /// The curve of a figure over the x axis `x`, if this run measured it.
+    pub fn curve(&self, figure: &str, x: &str) -> Option<&[(f64, f64)]> {
         let figure = self.figures.iter().find(|f| f.name == figure && self.outcome == Outcome::Measured)?;
-        figure.curve.as_ref().filter(|curve| curve.over == over).map(|curve| curve.points.as_slice())
+        figure.curve.as_ref().filter(|curve| curve.x == x).map(|curve| curve.points.as_slice())
     }
 
     /// Whether the run's parameters have all these values.
-    pub fn has(&self, only: &BTreeMap<String, serde_json::Value>) -> bool {
+    pub fn has_parameters(&self, only: &BTreeMap<String, serde_json::Value>) -> bool {
         only.iter().all(|(name, wanted)| self.parameters.get(name).is_some_and(|got| same_value(got, wanted)))
     }
 }
@@ -38,8 +38,8 @@ impl Verdict {
     /// The value of a run that this verdict compares: a figure, or work per processor time obtained.
     pub fn value_of(&self, run: &RunLine) -> Option<f64> {
         let value = run.value(&self.figure)?;
-        let Some(per) = &self.per else { return Some(value) };
-        Some(value / run.value(per)?).filter(|quotient| quotient.is_finite())
+        let Some(divisor) = &self.divisor else { return Some(value) };
+        Some(value / run.value(divisor)?).filter(|quotient| quotient.is_finite())
     }
 }
 
@@ -80,7 +80,9 @@ pub fn judge(verdict: &Verdict, runs: &[&RunLine]) -> Vec<Judgement> {
     let relevant: Vec<&RunLine> = runs
         .iter()
         .copied()
-        .filter(|r| r.has(&verdict.only) && (r.variant == verdict.variant || r.variant == verdict.against))
+        .filter(|r| {
+            r.has_parameters(&verdict.only) && (r.variant == verdict.variant || r.variant == verdict.against)
+        })
         .collect();
     let Some(by) = &verdict.by else { return vec![judge_group(verdict, None, &relevant, &relevant)] };
     let mut values: Vec<&serde_json::Value> = relevant.iter().filter_map(|r| r.parameters.get(by)).collect();
@@ -112,18 +114,20 @@ fn judge_group(
     runs: &[&RunLine],
     all: &[&RunLine],
 ) -> Judgement {
-    let of = |variant: &str| -> Vec<f64> {
+    let values_of = |variant: &str| -> Vec<f64> {
         runs.iter().filter(|r| r.variant == variant).filter_map(|r| verdict.value_of(r)).collect()
     };
-    let (variant_modes, against_modes) =
-        (modes::two_modes(&of(&verdict.variant)), modes::two_modes(&of(&verdict.against)));
+    let (variant_modes, against_modes) = (
+        modes::two_modes(&values_of(&verdict.variant)),
+        modes::two_modes(&values_of(&verdict.against)),
+    );
     let pairs = pairs(&verdict.variant, &verdict.against, |run| verdict.value_of(run), runs);
     // a fixed seed, so that the same records give the same words
     let answer = match paired::compare(&pairs, verdict.better, LEVEL, 0x0075_6e69_736f_6e6f) {
         Some(comparison) => Answer::Compared { comparison, finding: comparison.finding(verdict.better) },
         None => Answer::Unanswered(why_unanswered(verdict, runs, all)),
     };
-    let bystanders = BystanderTime::of(verdict, runs);
+    let bystanders = BystanderTime::from_runs(verdict, runs);
     let mut judgement =
         Judgement { at, answer, variant_modes, against_modes, bystanders, words: String::new() };
     judgement.words = sentence(verdict, &judgement);
@@ -202,7 +206,7 @@ fn why_unanswered(verdict: &Verdict, runs: &[&RunLine], all: &[&RunLine]) -> Str
 
 fn sentence(verdict: &Verdict, judgement: &Judgement) -> String {
     let place = match (&verdict.by, &judgement.at) {
-        (Some(by), Some(at)) => format!(" at {by} = {}", plain(at)),
+        (Some(by), Some(at)) => format!(" at {by} = {}", value_in_words(at)),
         _ => String::new(),
     };
     let subject = format!("{}{place}", verdict.words);
@@ -211,8 +215,11 @@ fn sentence(verdict: &Verdict, judgement: &Judgement) -> String {
         Answer::Compared { comparison, finding } => (comparison, finding),
     };
     let said = finding_in_words(*finding);
-    let mut text =
-        format!("{subject}: {said}, {} ({})", factor(c, *finding), confidence(&shown(c, *finding)));
+    let mut text = format!(
+        "{subject}: {said}, {} ({})",
+        factor_in_words(c, *finding),
+        confidence(&for_display(c, *finding))
+    );
     if let Some(modes) = judgement.against_modes {
         text += &format!("; {} has {modes}", verdict.against);
     }
@@ -230,7 +237,7 @@ fn sentence(verdict: &Verdict, judgement: &Judgement) -> String {
     if let Some(paid) = judgement.bystanders.as_ref().and_then(BystanderTime::in_words) {
         text += &format!("; {paid}");
     }
-    if let Some((expected, met)) = verdict.expected.zip(met(verdict, c)) {
+    if let Some((expected, met)) = verdict.expected.zip(meets_expectation(verdict, c)) {
         let from = verdict.expected_from.as_deref().map(|f| format!(" ({f})")).unwrap_or_default();
         let met = match (verdict.expected_kind, met) {
             (ExpectedKind::Bound, true) => "reached",
@@ -238,7 +245,7 @@ fn sentence(verdict: &Verdict, judgement: &Judgement) -> String {
             (ExpectedKind::Value, true) => "the same here",
             (ExpectedKind::Value, false) => "not so here",
         };
-        text += &format!("; expected {}{from}: {met}", ratio(expected));
+        text += &format!("; expected {}{from}: {met}", format_ratio(expected));
     }
     text
 }
@@ -250,40 +257,41 @@ const MIN_TOLERANCE: f64 = 0.02;
 
 /// Whether the ratio found meets the expected one, in the sense of [`ExpectedKind`]. `None` if no ratio is
 /// expected.
-pub fn met(verdict: &Verdict, c: &Comparison) -> Option<bool> {
+pub fn meets_expectation(verdict: &Verdict, c: &Comparison) -> Option<bool> {
     let expected = verdict.expected?;
     Some(match (verdict.expected_kind, verdict.better) {
         (ExpectedKind::Bound, Better::Higher) => c.ratio.value >= expected,
         (ExpectedKind::Bound, Better::Lower) => c.ratio.value <= expected,
-        (ExpectedKind::Value, _) => is_same(&c.ratio, expected),
+        (ExpectedKind::Value, _) => is_as_expected(&c.ratio, expected),
     })
 }
 
 /// Whether a ratio equals the expected one: its interval contains it, or they differ by at most a tenth of
 /// the effect.
-pub fn is_same(ratio: &Estimate, expected: f64) -> bool {
+pub fn is_as_expected(ratio: &Estimate, expected: f64) -> bool {
     // effects are compared as factors: 2 and 1/2 are equally far from no effect
     let (effect, off) = (expected.ln().abs(), (ratio.value / expected).ln().abs());
     ratio.contains(expected) || off <= (effect * VALUE_TOLERANCE).max(MIN_TOLERANCE)
 }
 
 /// A comparison with a factor of at least one: `1.25 times as much`, or the inverse, `1.25 times less`.
-pub fn upright(c: &Comparison) -> Comparison {
+pub fn at_least_one(c: &Comparison) -> Comparison {
     let is_less = c.ratio.value > 0.0 && c.ratio.value < 1.0;
     Comparison { ratio: if is_less { c.ratio.inverse() } else { c.ratio }, ..*c }
 }
 
-/// As [`upright`], but leaves a comparison without difference as it is: an interval around one reads best so.
-pub fn shown(c: &Comparison, finding: Finding) -> Comparison {
-    if finding == Finding::Same { *c } else { upright(c) }
+/// As [`at_least_one`], but leaves a comparison without difference as it is: an interval around one reads
+/// best so.
+pub fn for_display(c: &Comparison, finding: Finding) -> Comparison {
+    if finding == Finding::Same { *c } else { at_least_one(c) }
 }
 
 /// For example `3.20 times as much` or `15.0 times less`; without a difference only the ratio.
-pub fn factor(c: &Comparison, finding: Finding) -> String {
-    let times = ratio(upright(c).ratio.value);
+pub fn factor_in_words(c: &Comparison, finding: Finding) -> String {
+    let times = format_ratio(at_least_one(c).ratio.value);
     match (finding, c.ratio.value) {
         (_, 0.0) => "none of it".to_owned(),
-        (Finding::Same, _) => format!("{} times", ratio(c.ratio.value)),
+        (Finding::Same, _) => format!("{} times", format_ratio(c.ratio.value)),
         (_, value) if value < 1.0 => format!("{times} times less"),
         _ => format!("{times} times as much"),
     }
@@ -312,17 +320,22 @@ pub fn confidence(c: &Comparison) -> String {
             } else {
                 format!("{agreeing} of {n} pairs agree")
             };
-            return format!("{count}, {} to {}", ratio(c.ratio.low), ratio(c.ratio.high));
+            return format!("{count}, {} to {}", format_ratio(c.ratio.low), format_ratio(c.ratio.high));
         }
         _ => {}
     }
     let level = (c.ratio.honest_level() * 100.0).floor();
-    format!("{level} % interval {} to {}, n = {}", ratio(c.ratio.low), ratio(c.ratio.high), c.ratio.n)
+    format!(
+        "{level} % interval {} to {}, n = {}",
+        format_ratio(c.ratio.low),
+        format_ratio(c.ratio.high),
+        c.ratio.n
+    )
 }
 
 /// A ratio with three significant digits, with three decimals near one, where they matter, and without
 /// exponent.
-pub fn ratio(value: f64) -> String {
+pub fn format_ratio(value: f64) -> String {
     match value.abs() {
         v if v >= 99.95 => number(value),
         v if v >= 9.995 => format!("{value:.1}"),
@@ -334,7 +347,7 @@ pub fn ratio(value: f64) -> String {
     }
 }
 
-fn plain(value: &serde_json::Value) -> String {
+fn value_in_words(value: &serde_json::Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
@@ -451,7 +464,11 @@ mod tests {
                 let asked = Verdict { expected: Some(expected), expected_kind, ..verdict(None) };
                 let judged = judge(&asked, &runs);
                 let Answer::Compared { comparison, .. } = &judged[0].answer else { panic!("compared") };
-                assert_eq!(met(&asked, comparison), Some(wanted), "{found} {expected} {expected_kind:?}");
+                assert_eq!(
+                    meets_expectation(&asked, comparison),
+                    Some(wanted),
+                    "{found} {expected} {expected_kind:?}"
+                );
             }
         }
     }
@@ -494,6 +511,9 @@ mod tests {
         for (value, text) in cases {
             assert_eq!(number(value), text);
         }
-        assert_eq!((ratio(2.5), ratio(324.3), ratio(0.0042)), ("2.50".into(), "324".into(), "1/238".into()));
+        assert_eq!(
+            (format_ratio(2.5), format_ratio(324.3), format_ratio(0.0042)),
+            ("2.50".into(), "324".into(), "1/238".into())
+        );
     }
 }

@@ -36,7 +36,7 @@ struct KeptBudget {
 
 impl<'a> BudgetRow<'a> {
     fn new(study: &Study<'_>, budget: &'a Budget) -> Self {
-        let unit = if budget.of.is_some() { "x".to_owned() } else { study.unit(&budget.figure) };
+        let unit = if budget.divisor.is_some() { "x".to_owned() } else { study.unit(&budget.figure) };
         let says = |value: f64| number::quantity(value, &unit);
         let kept = judge(budget, &study.runs).map(|kept| KeptBudget {
             value: says(kept.value),
@@ -45,8 +45,8 @@ impl<'a> BudgetRow<'a> {
             reached: kept.reached,
         });
         let why = || {
-            let variants = [Some(&budget.variant), budget.of.as_ref(), budget.over.as_ref()];
-            let why = variants.into_iter().flatten().find_map(|variant| study.why_never(variant));
+            let variants = [Some(&budget.variant), budget.divisor.as_ref(), budget.subtrahend.as_ref()];
+            let why = variants.into_iter().flatten().find_map(|variant| study.never_measured_reason(variant));
             why.unwrap_or_else(|| "not measured".to_owned())
         };
         Self { label: &budget.label, wanted: wanted(budget, says), measured: kept.ok_or_else(why) }

@@ -5,9 +5,9 @@
 //! lower end is the lower end of one over the upper end of the other. Only figures that the studies judge are
 //! compared.
 
-use crate::number::{self, THIN};
-use crate::said::{self, Tone};
+use crate::number::{self, NO_BREAK_SPACE};
 use crate::study::Study;
+use crate::wording::{self, Tone};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -19,9 +19,9 @@ use unisono_measure::record::{Better, Outcome, RunLine};
 use unisono_measure::verdict;
 
 /// Medians that differ by less than this make no difference that two sets of runs could show.
-const SAME: f64 = 0.05;
+const MIN_UNSURE_CHANGE: f64 = 0.05;
 /// A change below this does not matter, however sure it is.
-const LITTLE: f64 = 0.02;
+const MIN_CHANGE: f64 = 0.02;
 /// The most changes listed for a study.
 const MAX_LINES: usize = 8;
 /// A fixed seed, so that the same records give the same words.
@@ -44,7 +44,7 @@ pub struct RecordsChange {
     pub words: String,
 }
 
-type RunsOfPlace<'a> = ((&'a str, String), Vec<&'a RunLine>);
+type PlaceRuns<'a> = ((&'a str, String), Vec<&'a RunLine>);
 
 /// Changes of each figure that both records have, study by study.
 pub(crate) fn changes(first: &[Study<'_>], second: &[Study<'_>]) -> Vec<RecordsChange> {
@@ -59,9 +59,11 @@ pub(crate) fn changes(first: &[Study<'_>], second: &[Study<'_>]) -> Vec<RecordsC
                 figures.push((&verdict.figure, verdict.better));
             }
         }
-        let groups = groups(before);
-        for (place, runs) in self::groups(study) {
-            let Some((_, earlier)) = groups.iter().find(|(known, _)| *known == place) else { continue };
+        let runs_by_place = runs_by_place(before);
+        for (place, runs) in self::runs_by_place(study) {
+            let Some((_, earlier)) = runs_by_place.iter().find(|(known, _)| *known == place) else {
+                continue;
+            };
             changes.extend(figures.iter().filter_map(|figure| change(study, *figure, earlier, &runs)));
         }
     }
@@ -69,16 +71,16 @@ pub(crate) fn changes(first: &[Study<'_>], second: &[Study<'_>]) -> Vec<RecordsC
 }
 
 /// The measured runs, grouped by variant and parameters.
-fn groups<'a>(study: &Study<'a>) -> Vec<RunsOfPlace<'a>> {
-    let mut groups: Vec<RunsOfPlace<'a>> = Vec::new();
+fn runs_by_place<'a>(study: &Study<'a>) -> Vec<PlaceRuns<'a>> {
+    let mut runs_by_place: Vec<PlaceRuns<'a>> = Vec::new();
     for run in study.runs.iter().filter(|run| run.outcome == Outcome::Measured) {
         let place = (run.variant.as_str(), format!("{:?}", run.parameters));
-        match groups.iter_mut().find(|(known, _)| *known == place) {
+        match runs_by_place.iter_mut().find(|(known, _)| *known == place) {
             Some((_, runs)) => runs.push(run),
-            None => groups.push((place, vec![run])),
+            None => runs_by_place.push((place, vec![run])),
         }
     }
-    groups
+    runs_by_place
 }
 
 fn change(
@@ -113,10 +115,10 @@ fn change(
         study.label(figure),
         number::quantity(one.value, &unit),
         number::quantity(other.value, &unit),
-        verdict::ratio(shown.value),
+        verdict::format_ratio(shown.value),
         if is_less { "lower" } else { "as high" },
-        verdict::ratio(shown.low),
-        verdict::ratio(shown.high),
+        verdict::format_ratio(shown.low),
+        verdict::format_ratio(shown.high),
         one.n,
         other.n,
         finding.word()
@@ -142,7 +144,7 @@ fn finding(ratio: &Estimate, better: Better) -> Tone {
     };
     if ratio.n < MIN_PAIRS {
         Tone::Undecided
-    } else if (ratio.value - 1.0).abs() < if ratio.contains(1.0) { SAME } else { LITTLE } {
+    } else if (ratio.value - 1.0).abs() < if ratio.contains(1.0) { MIN_UNSURE_CHANGE } else { MIN_CHANGE } {
         Tone::Same
     } else if ratio.low > 1.0 {
         more
@@ -174,7 +176,7 @@ pub(crate) fn in_words(changes: &[RecordsChange], first: &[Study<'_>], second: &
             of.iter().filter(|change| matches!(change.finding, Tone::Better | Tone::Worse)).collect();
         changed.sort_by(|a, b| b.ratio.ln().abs().total_cmp(&a.ratio.ln().abs()));
         for change in changed.iter().take(MAX_LINES) {
-            let _infallible = writeln!(text, "  * {}", said::capital(&change.words));
+            let _infallible = writeln!(text, "  * {}", wording::capitalized(&change.words));
         }
         if changed.len() > MAX_LINES {
             let more = counted(changed.len() - MAX_LINES, "more change");
@@ -192,14 +194,14 @@ pub(crate) fn in_words(changes: &[RecordsChange], first: &[Study<'_>], second: &
         }
     }
     if let Some(least) = changes.iter().map(|change| change.runs[0].min(change.runs[1])).min() {
-        text += &by_chance(least);
+        text += &expected_by_chance(least);
     }
-    text.replace(THIN, " ")
+    text.replace(NO_BREAK_SPACE, " ")
 }
 
 /// The share of unchanged figures that seem to have changed, because by chance all runs of one side exceed
 /// all runs of the other.
-fn by_chance(runs: usize) -> String {
+fn expected_by_chance(runs: usize) -> String {
     let orders = (1..=runs).fold(1.0, |product, i| product * (runs + i) as f64 / i as f64);
     if runs < MIN_PAIRS || orders > 400.0 {
         return String::new();
@@ -244,7 +246,10 @@ mod tests {
     fn found(first: &[(&str, u32, f64)], second: &[(&str, u32, f64)]) -> Vec<(Tone, String)> {
         let (first, second) = (records(first), records(second));
         let changes = changes(&studies(&first), &studies(&second));
-        changes.into_iter().map(|change| (change.finding, change.words.replace(THIN, " "))).collect()
+        changes
+            .into_iter()
+            .map(|change| (change.finding, change.words.replace(NO_BREAK_SPACE, " ")))
+            .collect()
     }
 
     fn thrice(variant: &'static str, threads: u32, value: f64) -> Vec<(&'static str, u32, f64)> {
@@ -272,9 +277,9 @@ mod tests {
 
     #[test]
     fn of_three_runs_each_a_tenth_changes_by_chance() {
-        assert!(by_chance(3).contains("one figure in 10 "), "{}", by_chance(3));
-        assert!(by_chance(4).contains("one figure in 35 "), "{}", by_chance(4));
-        assert_eq!((by_chance(2), by_chance(10)), (String::new(), String::new()));
+        assert!(expected_by_chance(3).contains("one figure in 10 "), "{}", expected_by_chance(3));
+        assert!(expected_by_chance(4).contains("one figure in 35 "), "{}", expected_by_chance(4));
+        assert_eq!((expected_by_chance(2), expected_by_chance(10)), (String::new(), String::new()));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! Reference: S. Peter, A. Baumann, Z. Anderson, T. Roscoe, *Gang scheduling isn't worth it... yet*,
 //! ETH Zurich, Systems Group, Technical Report 745, 2011, section 3.
 
-use crate::said::{self, Tone, ToneRun, stretches};
 use crate::study::{Study, question};
+use crate::wording::{self, SweepSegment, Tone, segments};
 use askama::Template;
 use unisono_measure::record::{Question, Verdict};
 use unisono_measure::verdict::{self, Judgement};
@@ -56,22 +56,23 @@ struct ConditionsSection<'a> {
     is_examined: bool,
     /// The number of conditions that agree with the paper.
     tally: String,
-    conditions: Vec<(&'static Condition, Vec<Examined<'a>>)>,
+    conditions: Vec<(&'static Condition, Vec<ExaminedCondition<'a>>)>,
 }
 
 /// The study, the tone and the word of its badge, and the sentence.
-type Examined<'a> = (&'a Study<'a>, Tone, &'static str, String);
+type ExaminedCondition<'a> = (&'a Study<'a>, Tone, &'static str, String);
 
 pub(crate) fn html(studies: &[Study<'_>]) -> String {
     let examined = |condition: &'static Condition| {
         let here = studies.iter().filter(|s| s.head.condition.as_deref() == Some(condition.id));
         let examined = here.map(|study| {
-            let (tone, (word, text)) = examined(study);
+            let (tone, (word, text)) = judge_sweeps(study);
             (study, tone, word, text)
         });
         (condition, examined.collect())
     };
-    let conditions: Vec<(&'static Condition, Vec<Examined<'_>>)> = CONDITIONS.iter().map(examined).collect();
+    let conditions: Vec<(&'static Condition, Vec<ExaminedCondition<'_>>)> =
+        CONDITIONS.iter().map(examined).collect();
     let words: Vec<&'static str> =
         conditions.iter().flat_map(|(_, all)| all.iter().map(|(_, _, word, _)| *word)).collect();
     let mut counts: Vec<(&'static str, usize)> = Vec::new();
@@ -87,11 +88,11 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
 }
 
 /// The tone and the word of a study's badge, and the sentence.
-fn examined(study: &Study<'_>) -> (Tone, (&'static str, String)) {
-    let sweeps: Vec<Swept<'_>> = study
+fn judge_sweeps(study: &Study<'_>) -> (Tone, (&'static str, String)) {
+    let sweeps: Vec<VerdictSweep<'_>> = study
         .verdicts()
         .filter(|(_, judged)| judged.len() > 2)
-        .map(|(v, judged)| Swept::new(study, v, judged))
+        .map(|(v, judged)| VerdictSweep::new(study, v, judged))
         .collect();
     // the paper compares with plain Linux; the comparison with pinning alone is our addition
     let plain = sweeps.iter().find(|s| s.is_of_gangs() && !s.is_beyond_pinning());
@@ -103,12 +104,12 @@ fn examined(study: &Study<'_>) -> (Tone, (&'static str, String)) {
             (tone, (badge, format!("{words}{beyond}")))
         }
         (None, Some(pinned)) => pinned.against_paper(),
-        (None, None) => compared(study),
+        (None, None) => judge_comparisons(study),
     }
 }
 
 /// For a study without a sweep: its first comparisons, and whether they agree with the paper.
-fn compared(study: &Study<'_>) -> (Tone, (&'static str, String)) {
+fn judge_comparisons(study: &Study<'_>) -> (Tone, (&'static str, String)) {
     let mut parts: Vec<String> = Vec::new();
     let mut tones: Vec<Tone> = Vec::new();
     let of_paper = |verdict: &Verdict| {
@@ -118,10 +119,10 @@ fn compared(study: &Study<'_>) -> (Tone, (&'static str, String)) {
     let mut verdicts: Vec<_> = study.verdicts().collect();
     verdicts.sort_by_key(|(verdict, _)| !of_paper(verdict));
     for (verdict, judged) in verdicts.iter().take(4) {
-        tones.extend(judged.iter().map(said::tone));
-        let (ours, theirs) = said::sides(study, verdict);
-        let words = format!("{ours} against {theirs}: {}.", said::sweep(study, verdict, judged));
-        parts.push(said::capital(&words));
+        tones.extend(judged.iter().map(wording::tone));
+        let (ours, theirs) = wording::sides(study, verdict);
+        let words = format!("{ours} against {theirs}: {}.", wording::sweep_in_words(study, verdict, judged));
+        parts.push(wording::capitalized(&words));
     }
     if parts.is_empty() {
         return (
@@ -137,8 +138,8 @@ fn compared(study: &Study<'_>) -> (Tone, (&'static str, String)) {
         .filter(|(verdict, _)| of_paper(verdict))
         .flat_map(|(verdict, judged)| {
             judged.iter().filter_map(move |j| {
-                let c = said::comparison(j)?;
-                verdict::met(verdict, c)
+                let c = wording::comparison(j)?;
+                verdict::meets_expectation(verdict, c)
                     .map(|met| met || verdict.expected.is_some_and(|e| c.ratio.contains(e)))
             })
         })
@@ -153,15 +154,15 @@ fn compared(study: &Study<'_>) -> (Tone, (&'static str, String)) {
 }
 
 /// A sweep that relaxes one condition: gangs should win at its start and not at its end.
-struct Swept<'a> {
+struct VerdictSweep<'a> {
     study: &'a Study<'a>,
     verdict: &'a Verdict,
-    stretches: Vec<ToneRun<'a>>,
+    segments: Vec<SweepSegment<'a>>,
 }
 
-impl<'a> Swept<'a> {
+impl<'a> VerdictSweep<'a> {
     fn new(study: &'a Study<'a>, verdict: &'a Verdict, judged: &'a [Judgement]) -> Self {
-        Self { study, verdict, stretches: stretches(judged) }
+        Self { study, verdict, segments: segments(judged) }
     }
 
     fn is_beyond_pinning(&self) -> bool {
@@ -172,35 +173,36 @@ impl<'a> Swept<'a> {
         self.verdict.variant.starts_with("gang")
     }
 
-    /// The stretches with these tones, each with its ratio farthest from one: `at interval 0, from interval 1
+    /// The segments with these tones, each with its ratio farthest from one: `at interval 0, from interval 1
     /// ms on`.
     fn places(&self, wanted: &[Tone]) -> Option<String> {
         let words: Vec<String> = self
-            .stretches
+            .segments
             .iter()
-            .filter(|stretch| wanted.contains(&stretch.tone))
-            .map(|stretch| {
-                let most = stretch.extreme().map(|c| format!(" ({})", said::multiple(c.ratio.value)));
-                format!("{}{}", stretch.range(self.study, self.verdict), most.unwrap_or_default())
+            .filter(|segment| wanted.contains(&segment.tone))
+            .map(|segment| {
+                let most =
+                    segment.farthest_comparison().map(|c| format!(" ({})", wording::multiple(c.ratio.value)));
+                format!("{}{}", segment.parameter_range(self.study, self.verdict), most.unwrap_or_default())
             })
             .collect();
         (!words.is_empty()).then(|| words.join(", "))
     }
 
     fn against_paper(&self) -> (Tone, (&'static str, String)) {
-        let (_, theirs) = said::sides(self.study, self.verdict);
+        let (_, theirs) = wording::sides(self.study, self.verdict);
         let decided = |tone: Tone| !matches!(tone, Tone::Unanswered | Tone::Undecided);
-        let end = self.stretches.iter().rev().find(|s| decided(s.tone)).map(|s| s.tone);
+        let end = self.segments.iter().rev().find(|s| decided(s.tone)).map(|s| s.tone);
         let open = self.places(&[Tone::Undecided, Tone::Unanswered]);
         let open = open.map(|open| format!("; not decided {open}")).unwrap_or_default();
         match (self.places(&[Tone::Better]), end) {
-            (_, None) if self.stretches.iter().all(|s| s.tone == Tone::Unanswered) => {
-                let reason = self.stretches.iter().find_map(ToneRun::reason).unwrap_or("no runs");
+            (_, None) if self.segments.iter().all(|s| s.tone == Tone::Unanswered) => {
+                let reason = self.segments.iter().find_map(SweepSegment::reason).unwrap_or("no runs");
                 (Tone::Unanswered, ("not measured", format!("Gangs against {theirs}: {reason}.")))
             }
             (_, None) => (Tone::Undecided, ("not decided", format!("Gangs against {theirs}{open}."))),
             // a sweep with an undecided end does not show where the gain ends
-            (Some(wins), Some(Tone::Better)) if self.stretches.last().is_some_and(|s| !decided(s.tone)) => (
+            (Some(wins), Some(Tone::Better)) if self.segments.last().is_some_and(|s| !decided(s.tone)) => (
                 Tone::Undecided,
                 ("end not decided", format!("Gangs beat {theirs} {wins}; where that ends is open{open}.")),
             ),
@@ -229,7 +231,7 @@ impl<'a> Swept<'a> {
     }
 
     fn beyond_pinning(&self) -> String {
-        let (_, theirs) = said::sides(self.study, self.verdict);
+        let (_, theirs) = wording::sides(self.study, self.verdict);
         let wins = self.places(&[Tone::Better]);
         let same = self.places(&[Tone::Same]).map(|places| format!("no difference {places}"));
         let losses = self.places(&[Tone::Worse]).map(|places| format!("worse {places}"));

@@ -7,10 +7,10 @@
 //! background, on paper and by a screen reader.
 //!
 //! ```text
-//! records.jsonl -> read -> study (what belongs together) -> figure (draw/) --+
-//!                            |                                              +-> section -> page
-//!                            +-> measure::verdict -> said (words) ----------+
-//!                                                     +-> summary, conditions
+//! records.jsonl -> records_file -> study (what belongs together) -> chart_figure (draw/) --+
+//!                                    |                                                    +-> section -> page
+//!                                    +-> measure::verdict -> wording ---------------------+
+//!                                                             +-> summary, conditions
 //! ```
 //!
 //! Cost: a few milliseconds and about 40 KiB of page a study. The crate measures nothing and computes no
@@ -18,10 +18,10 @@
 //! function, and no records make it panic. The HTML is in `templates/`, the drawings are in `draw/`.
 #![forbid(unsafe_code)]
 
-mod answered;
-mod answers;
+mod answer_cards;
 mod budgets;
 mod changes;
+mod chart_figure;
 mod chart_table;
 mod claims;
 mod conditions;
@@ -29,7 +29,6 @@ mod draw;
 mod error;
 mod escape;
 mod facts;
-mod figure;
 mod maps;
 mod middleware;
 mod number;
@@ -37,24 +36,25 @@ mod one_sided;
 mod page;
 mod points;
 mod queues;
-mod read;
+mod records_file;
 mod remedies;
-mod said;
 mod screen;
 mod section;
 mod sentences;
+mod situations;
 mod study;
 mod summary;
+mod topic_answer;
 mod trees;
 mod verdicts;
-mod whom;
+mod wording;
 
 pub use changes::RecordsChange;
 pub use claims::{ClaimPaper, ClaimResult, ClaimSummary};
 pub use error::Error;
-pub use said::Tone;
 pub use screen::screen;
 pub use verdicts::{LessonSummary, RecordsSummary, VerdictSummary};
+pub use wording::Tone;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -63,7 +63,7 @@ use unisono_measure::record::Line;
 /// Writes the page for the records and returns its summary. An older page is replaced only when the new one
 /// is complete.
 pub fn render(records: &Path, html: &Path) -> Result<RecordsSummary, Error> {
-    let read = read::read(records)?;
+    let read = records_file::read(records)?;
     let studies = study::studies(&read.lines);
     let page = page::html(&studies, read.cut_off);
     write(html, &page).map_err(|source| Error::Write { path: html.to_owned(), source })?;
@@ -72,13 +72,13 @@ pub fn render(records: &Path, html: &Path) -> Result<RecordsSummary, Error> {
 
 /// As [`render`], but writes no page.
 pub fn summarize(records: &Path) -> Result<RecordsSummary, Error> {
-    let read = read::read(records)?;
+    let read = records_file::read(records)?;
     Ok(verdicts::summary(&study::studies(&read.lines), read.cut_off))
 }
 
 /// The lines of a records file, without a last line that a crash cut off.
 pub fn lines(records: &Path) -> Result<Vec<Line>, Error> {
-    read::read(records).map(|read| read.lines)
+    records_file::read(records).map(|read| read.lines)
 }
 
 /// The lessons of the middleware studies; none if the lines have no such study.

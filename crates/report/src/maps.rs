@@ -1,7 +1,7 @@
 //! Puts a map of ratios into a sentence: where there is a gain, where a loss, and how large.
 
-use crate::answered::AnsweredTopic;
 use crate::study::Study;
+use crate::topic_answer::TopicAnswer;
 use std::collections::BTreeMap;
 use unisono_linux::counted::counted;
 use unisono_measure::quantile;
@@ -9,19 +9,19 @@ use unisono_measure::record::{ChartKind, Outcome, RunLine};
 use unisono_measure::verdict;
 
 /// Ratios closer to one than this are neither a gain nor a loss.
-const EVEN: f64 = 0.05;
+const MIN_GAIN: f64 = 0.05;
 
 /// The answer of the first map that has runs.
-pub(crate) fn answer(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
+pub(crate) fn topic_answer(studies: &[Study<'_>]) -> Option<TopicAnswer> {
     let words = studies.iter().find_map(|study| {
         let chart = study.head.charts.iter().find(|chart| chart.kind == ChartKind::Map)?;
-        of_study(study, chart.y.first()?)
+        gains_in_words(study, chart.y.first()?)
     })?;
     // the study's section starts with the map itself; two bars would show less than the sentence
-    Some(AnsweredTopic::new(words, None))
+    Some(TopicAnswer::new(words, None))
 }
 
-fn of_study(study: &Study<'_>, figure: &str) -> Option<String> {
+fn gains_in_words(study: &Study<'_>, figure: &str) -> Option<String> {
     let mut places: BTreeMap<String, (&RunLine, Vec<f64>)> = BTreeMap::new();
     for run in study.runs.iter().filter(|run| run.outcome == Outcome::Measured) {
         if let Some(value) = run.value(figure).filter(|value| value.is_finite() && *value > 0.0) {
@@ -32,16 +32,17 @@ fn of_study(study: &Study<'_>, figure: &str) -> Option<String> {
     let medians = places.into_values().filter_map(|(run, values)| Some((run, quantile::median(&values)?)));
     let mut places: Vec<(&RunLine, f64)> = medians.collect();
     places.sort_by(|a, b| a.1.total_cmp(&b.1));
-    let gains = places.iter().filter(|(_, ratio)| *ratio > 1.0 + EVEN).count();
-    let losses = places.iter().filter(|(_, ratio)| *ratio < 1.0 - EVEN).count();
+    let gains = places.iter().filter(|(_, ratio)| *ratio > 1.0 + MIN_GAIN).count();
+    let losses = places.iter().filter(|(_, ratio)| *ratio < 1.0 - MIN_GAIN).count();
     let ((least, low), (most, high)) = (places.first()?, places.last()?);
     let mut text = format!("Gangs gain in {gains} of {}", counted(places.len(), "situation"));
     if gains > 0 {
-        text += &format!(", at most {} times ({})", verdict::ratio(*high), study.circumstances(most));
+        text += &format!(", at most {} times ({})", verdict::format_ratio(*high), study.circumstances(most));
     }
     text += &format!(". They lose in {losses}");
     if losses > 0 {
-        text += &format!(", at most {} times ({})", verdict::ratio(1.0 / low), study.circumstances(least));
+        text +=
+            &format!(", at most {} times ({})", verdict::format_ratio(1.0 / low), study.circumstances(least));
     }
     Some(text + ".")
 }
@@ -69,7 +70,7 @@ mod tests {
             let lines: Vec<Line> = std::iter::once(Line::Study(Box::new(head.clone())))
                 .chain(gains.iter().copied().map(run))
                 .collect();
-            answer(&studies(&lines)).map(|said| said.words.replace('\u{a0}', " "))
+            topic_answer(&studies(&lines)).map(|said| said.words.replace('\u{a0}', " "))
         };
         assert_eq!(
             said(&[(64, 4.0), (128, 1.01), (256, 0.5), (512, 8.0)]).as_deref(),

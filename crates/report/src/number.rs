@@ -4,7 +4,7 @@
 use crate::escape::slug;
 
 /// The space between a number and its unit: no line break, not stretched by justification.
-pub(crate) const THIN: char = '\u{a0}';
+pub(crate) const NO_BREAK_SPACE: char = '\u{a0}';
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum UnitKind {
@@ -45,19 +45,19 @@ pub(crate) fn quantity(value: f64, unit: &str) -> String {
             }
             let steps = [(1.0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s")];
             if ns == 0.0 {
-                return format!("0{THIN}ns");
+                return format!("0{NO_BREAK_SPACE}ns");
             }
             magnitude(ns, &steps)
         }
         UnitKind::Rate => magnitude(value, &[(1.0, "/s"), (1e3, "k/s"), (1e6, "M/s"), (1e9, "G/s")]),
-        UnitKind::Percent => format!("{}{THIN}%", plain(value)),
+        UnitKind::Percent => format!("{}{NO_BREAK_SPACE}%", plain(value)),
         UnitKind::Number => plain(value),
-        UnitKind::Other => format!("{}{THIN}{unit}", plain(value)),
+        UnitKind::Other => format!("{}{NO_BREAK_SPACE}{unit}", plain(value)),
     }
 }
 
 fn scientific(value: f64, unit: &str) -> String {
-    format!("{value:.2e}{THIN}{unit}")
+    format!("{value:.2e}{NO_BREAK_SPACE}{unit}")
 }
 
 fn magnitude(value: f64, steps: &[(f64, &str)]) -> String {
@@ -69,7 +69,7 @@ fn magnitude(value: f64, steps: &[(f64, &str)]) -> String {
     if scaled.abs() >= 1e6 {
         scientific(scaled, name)
     } else {
-        format!("{}{THIN}{name}", significant(scaled))
+        format!("{}{NO_BREAK_SPACE}{name}", significant(scaled))
     }
 }
 
@@ -188,10 +188,10 @@ pub(crate) fn duration(seconds: f64) -> String {
     }
     let whole = seconds.round() as u64;
     match whole {
-        0..120 if seconds < 10.0 => format!("{seconds:.1}{THIN}s"),
-        0..120 => format!("{whole}{THIN}s"),
-        120..7200 => format!("{}{THIN}min {}{THIN}s", whole / 60, whole % 60),
-        _ => format!("{}{THIN}h {}{THIN}min", whole / 3600, whole % 3600 / 60),
+        0..120 if seconds < 10.0 => format!("{seconds:.1}{NO_BREAK_SPACE}s"),
+        0..120 => format!("{whole}{NO_BREAK_SPACE}s"),
+        120..7200 => format!("{}{NO_BREAK_SPACE}min {}{NO_BREAK_SPACE}s", whole / 60, whole % 60),
+        _ => format!("{}{NO_BREAK_SPACE}h {}{NO_BREAK_SPACE}min", whole / 3600, whole % 3600 / 60),
     }
 }
 
@@ -201,7 +201,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn show(value: f64, unit: &str) -> String {
-        quantity(value, unit).replace(THIN, " ")
+        quantity(value, unit).replace(NO_BREAK_SPACE, " ")
     }
 
     #[test]

@@ -3,9 +3,9 @@
 //!
 //! Uses the comparisons with messages in studies of topic `rma`. Each implementation has one claim.
 
-use crate::answered::{AnswerPicture, AnsweredTopic};
-use crate::said::{self, Tone};
 use crate::study::Study;
+use crate::topic_answer::{AnswerPicture, TopicAnswer};
+use crate::wording::{self, Tone};
 use askama::Template;
 use unisono_measure::record::Verdict;
 use unisono_measure::verdict::Judgement;
@@ -45,17 +45,17 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
 
 /// The claims in words, the preload's first, because programs can use the preload unchanged. `None` if
 /// nothing was compared with messages.
-pub(crate) fn answer(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
+pub(crate) fn topic_answer(studies: &[Study<'_>]) -> Option<TopicAnswer> {
     let mut claims = claims(studies);
     claims.sort_by_key(|claim| !claim.who.starts_with("unisono mpi"));
     let typical = claims.first()?.typical();
     let sentence = |(at, claim): (usize, &Claim<'_>)| {
         let typical =
             typical.as_ref().filter(|_| at == 0).map(|(words, _)| format!(". A typical one: {words}"));
-        said::capital(&format!("{}{}.", claim.sentence(), typical.unwrap_or_default()))
+        wording::capitalized(&format!("{}{}.", claim.sentence(), typical.unwrap_or_default()))
     };
     let words: Vec<String> = claims.iter().enumerate().map(sentence).collect();
-    Some(AnsweredTopic::new(words.join(" "), typical.and_then(|(_, picture)| picture)))
+    Some(TopicAnswer::new(words.join(" "), typical.and_then(|(_, picture)| picture)))
 }
 
 impl Claim<'_> {
@@ -79,15 +79,15 @@ impl Claim<'_> {
 
     /// The comparison with the median ratio, in words and as a picture.
     fn typical(&self) -> Option<(String, Option<AnswerPicture>)> {
-        let ratio = |judgement: &Judgement| said::comparison(judgement).map(|c| c.ratio.value);
+        let ratio = |judgement: &Judgement| wording::comparison(judgement).map(|c| c.ratio.value);
         let mut ratios: Vec<_> = self.compared.iter().filter_map(|c| Some((ratio(c.1)?, *c))).collect();
         ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
         let (ratio, (verdict, judgement)) = *ratios.get(ratios.len() / 2)?;
-        let (ours, theirs) = said::sides(self.study, verdict);
-        let place = said::place(self.study, verdict, judgement);
-        let factor = said::factor(self.study, verdict, ratio);
+        let (ours, theirs) = wording::sides(self.study, verdict);
+        let place = wording::place_in_words(self.study, verdict, judgement);
+        let factor = wording::factor_in_words(self.study, verdict, ratio);
         let words = format!("{ours} against {theirs}{place}: {factor}");
-        Some((words, AnswerPicture::of_comparison(self.study, verdict, judgement)))
+        Some((words, AnswerPicture::from_comparison(self.study, verdict, judgement)))
     }
 
     fn sentence(&self) -> String {
@@ -128,7 +128,7 @@ fn claims<'a>(studies: &'a [Study<'a>]) -> Vec<Claim<'a>> {
             }
             let claim = &mut claims[known];
             for judgement in judged {
-                let tone = said::tone(judgement);
+                let tone = wording::tone(judgement);
                 if tone == Tone::Unanswered {
                     continue;
                 }
@@ -138,10 +138,12 @@ fn claims<'a>(studies: &'a [Study<'a>]) -> Vec<Claim<'a>> {
                     claim.better += 1;
                 } else {
                     claim.refuted += usize::from(matches!(tone, Tone::Worse | Tone::Same));
-                    let ratio = said::comparison(judgement).map(|c| c.ratio.value);
-                    let times = ratio.map(|ratio| said::factor(study, verdict, ratio)).unwrap_or_default();
-                    let place = said::place(study, verdict, judgement);
-                    let (_, theirs) = said::sides(study, verdict);
+                    let ratio = wording::comparison(judgement).map(|c| c.ratio.value);
+                    let times = ratio
+                        .map(|ratio| wording::factor_in_words(study, verdict, ratio))
+                        .unwrap_or_default();
+                    let place = wording::place_in_words(study, verdict, judgement);
+                    let (_, theirs) = wording::sides(study, verdict);
                     claim.not.push(format!("{how} against {theirs}{place}: {times}, {}", tone.word()));
                 }
             }

@@ -2,10 +2,10 @@
 
 use crate::escape::slug;
 use crate::facts::{facts, machines};
-use crate::said::{self, Tone};
 use crate::section::StudySection;
 use crate::study::Study;
-use crate::{answers, claims, number, screen, summary};
+use crate::wording::{self, Tone};
+use crate::{answer_cards, claims, number, screen, summary};
 use askama::Template;
 use std::collections::BTreeMap;
 use unisono_linux::counted::counted;
@@ -31,7 +31,7 @@ pub(crate) fn html(studies: &[Study<'_>], cut_off: Option<usize>) -> String {
         machines: machines(&runs),
         facts: facts(&runs),
         notices: notices(&runs, cut_off),
-        answers: answers::html(studies),
+        answers: answer_cards::html(studies),
         topics: screen::topics(studies).into_iter().map(|topic| TopicPage::new(studies, topic)).collect(),
         claims: claims::html(studies),
         runs: number::count(runs.len()),
@@ -47,7 +47,7 @@ fn without_end_tags(page: &str) -> String {
 }
 
 /// Number of studies of a topic that show their first figure; the others are folded.
-const LEADING: usize = 3;
+const MAX_LEADING_STUDIES: usize = 3;
 
 /// A topic: its long answer, the studies that show a figure, and the folded ones.
 struct TopicPage<'a> {
@@ -65,7 +65,7 @@ impl<'a> TopicPage<'a> {
         let own = studies.iter().filter(|study| study.head.topic == topic);
         let (mut leading, mut folded) = (Vec::new(), Vec::new());
         for study in own {
-            let leads = leading.len() < LEADING && study.count(Outcome::Measured) > 0;
+            let leads = leading.len() < MAX_LEADING_STUDIES && study.count(Outcome::Measured) > 0;
             if leads { leading.push(study) } else { folded.push(study) }
         }
         let sections = |of: &[&'a Study<'a>], leads| {
@@ -76,7 +76,7 @@ impl<'a> TopicPage<'a> {
             id: format!("topic-{}", slug(topic)),
             name: block.name,
             is_simulated: block.is_simulated,
-            answer: summary::of_topic(studies, topic),
+            answer: summary::topic_html(studies, topic),
             leading: sections(&leading, true),
             folded: sections(&folded, false),
             titles: folded.iter().map(|study| study.head.title.as_str()).collect(),
@@ -123,7 +123,9 @@ fn notices(runs: &[&RunLine], cut_off: Option<usize>) -> Vec<String> {
     }
     let disturbed = runs
         .iter()
-        .filter(|run| run.host.foreign_load.is_some_and(|load| load >= unisono_measure::noise::FOREIGN_LOAD))
+        .filter(|run| {
+            run.host.foreign_load.is_some_and(|load| load >= unisono_measure::noise::FOREIGN_LOAD_LIMIT)
+        })
         .count();
     if disturbed * 5 > runs.len() {
         notices.push(format!(
@@ -139,10 +141,10 @@ fn notices(runs: &[&RunLine], cut_off: Option<usize>) -> Vec<String> {
 }
 
 /// For example `▲ 3 better · = 2 no difference`.
-pub(crate) fn tally(study: &Study<'_>) -> String {
+pub(crate) fn verdict_tally(study: &Study<'_>) -> String {
     let mut tally: Vec<String> = Vec::new();
     for tone in [Tone::Better, Tone::Worse, Tone::Same, Tone::Undecided, Tone::Unanswered] {
-        let n = study.judged.iter().flatten().filter(|judgement| said::tone(judgement) == tone).count();
+        let n = study.judged.iter().flatten().filter(|judgement| wording::tone(judgement) == tone).count();
         if n > 0 {
             tally.push(format!("{} {n} {}", tone.sign(), tone.word()));
         }

@@ -51,7 +51,8 @@ mod tests {
         let head = StudyLine { study: "s".into(), charts: vec![chart.clone()], ..StudyLine::default() };
         let mut lines = vec![Line::Study(Box::new(head))];
         lines.extend([(1.0, 10.0), (3.0, 10.0), (2.0, 16.0)].map(|point| {
-            let figure = Figure::new("received_mb", 35.0, "MB").along("elapsed_s", vec![(0.0, 0.0), point]);
+            let figure =
+                Figure::new("received_mb", 35.0, "MB").with_curve("elapsed_s", vec![(0.0, 0.0), point]);
             let run = RunLine { study: "s".into(), variant: "tcp".into(), ..RunLine::default() };
             Line::Run(Box::new(RunLine { figures: vec![figure], ..run }))
         }));
@@ -62,7 +63,8 @@ mod tests {
             points.iter().map(|point| (point.x, point.runs.as_slice())).collect();
         assert_eq!(points, [(0.0, &[0.0; 3][..]), (2.0, &[10.0, 10.0, 16.0])]);
         assert!(curve(&rows[0], "after_ms", "received_mb").is_empty(), "another axis");
-        let page = crate::figure::figure(&studies[0], &chart, 0, crate::figure::FigurePlace::Seen);
+        let page =
+            crate::chart_figure::html(&studies[0], &chart, 0, crate::chart_figure::ChartVisibility::Open);
         assert_eq!(page.matches("</td></tr>").count(), 2, "a row of numbers for each point: {page}");
     }
 }

@@ -4,14 +4,14 @@
 //! Uses the studies of topic `queue`.
 
 use crate::number;
-use crate::sentences::{Middle, TopicFigures, TopicQuestion, list};
+use crate::sentences::{Average, TopicFigures, TopicQuestion, list};
 
 /// More missed messages than this spoil a stream.
-const SPOILT_PERCENT: f64 = 5.0;
+const MAX_MISSED_PERCENT: f64 = 5.0;
 
 pub(crate) const QUESTION: TopicQuestion = TopicQuestion {
     topic: "queue",
-    middle: Middle::Median,
+    average: Average::Median,
     places: &[
         ("kernel", "the kernel (HTB)"),
         ("tun", "the interposed place over TUN"),
@@ -19,19 +19,19 @@ pub(crate) const QUESTION: TopicQuestion = TopicQuestion {
         ("middleware", "the middleware"),
     ],
     sentences: include_str!("../templates/queue.txt"),
-    worked: |figures, _| headline(figures),
+    computed: |figures, _| headline(figures),
 };
 
 fn headline(figures: TopicFigures<'_>) -> Option<String> {
     let missed = |variant: &str| figures.value(&format!("{variant}.a_missed_percent@legacy_flows=most"));
     let middleware = missed("middleware")?;
-    let is_kept = |variant: &str| missed(variant).is_some_and(|missed| missed <= SPOILT_PERCENT);
+    let is_kept = |variant: &str| missed(variant).is_some_and(|missed| missed <= MAX_MISSED_PERCENT);
     let places = figures.question.places.iter();
     let places = places.filter(|(variant, _)| *variant != "middleware" && is_kept(variant));
     let holds = list(&places.map(|(_, name)| (*name).to_owned()).collect::<Vec<_>>());
     let flows = number::plain(*figures.parameters("legacy_flows").last()?);
     Some(match holds {
-        _ if middleware <= SPOILT_PERCENT => format!(
+        _ if middleware <= MAX_MISSED_PERCENT => format!(
             "Here a stream keeps its share even under the middleware, with {flows} connections that bypass it: the link is not full."
         ),
         Some(holds) => format!(

@@ -7,32 +7,32 @@
 //! waiting, so the answer never describes the luckiest program. Otherwise the answer names the largest gains
 //! by pinning and by gangs. All gains are work per processor time obtained, if the studies have it.
 
-use crate::answered::{AnswerPicture, AnsweredTopic};
-use crate::said::{self, Tone};
 use crate::study::{Study, question};
+use crate::topic_answer::{AnswerPicture, TopicAnswer};
+use crate::wording::{self, Tone};
 use unisono_linux::counted::counted;
 use unisono_measure::record::{Question, Verdict};
 use unisono_measure::verdict::{self, Judgement};
 
 /// Gains that differ by less than this factor are alike; the remedy with less effort is then the better
 /// advice.
-const ALIKE: f64 = 1.25;
+const MAX_SIMILAR_GAIN_RATIO: f64 = 1.25;
 
 /// A comparison with its study.
 #[derive(Clone, Copy)]
-struct RemedyQuestion<'a> {
+struct RemedyComparison<'a> {
     study: &'a Study<'a>,
     verdict: &'a Verdict,
     judgement: &'a Judgement,
 }
 
-impl RemedyQuestion<'_> {
+impl RemedyComparison<'_> {
     fn ratio(&self) -> Option<f64> {
-        said::comparison(self.judgement).map(|c| c.ratio.value)
+        wording::comparison(self.judgement).map(|c| c.ratio.value)
     }
 
     fn is_better(&self) -> bool {
-        said::tone(self.judgement) == Tone::Better
+        wording::tone(self.judgement) == Tone::Better
     }
 
     /// The distance of the ratio from 1 (its absolute logarithm), in either direction.
@@ -41,36 +41,41 @@ impl RemedyQuestion<'_> {
     }
 
     fn gain(&self) -> Option<String> {
-        let factor = said::factor(self.study, self.verdict, self.ratio()?);
-        Some(format!("up to {factor}{}", said::place(self.study, self.verdict, self.judgement)))
+        let factor = wording::factor_in_words(self.study, self.verdict, self.ratio()?);
+        Some(format!(
+            "up to {factor}{}",
+            wording::place_in_words(self.study, self.verdict, self.judgement)
+        ))
     }
 
     fn picture(&self) -> Option<AnswerPicture> {
-        AnswerPicture::of_comparison(self.study, self.verdict, self.judgement)
+        AnswerPicture::from_comparison(self.study, self.verdict, self.judgement)
     }
 }
 
-fn all<'a>(
+fn all_comparisons<'a>(
     studies: &'a [Study<'a>],
     is_wanted: impl Fn(&Verdict) -> bool + 'a,
-) -> impl Iterator<Item = RemedyQuestion<'a>> {
+) -> impl Iterator<Item = RemedyComparison<'a>> {
     studies.iter().flat_map(move |study| {
         let wanted: Vec<_> = study.verdicts().filter(|(verdict, _)| is_wanted(verdict)).collect();
         wanted.into_iter().flat_map(move |(verdict, judged)| {
-            judged.iter().map(move |judgement| RemedyQuestion { study, verdict, judgement })
+            judged.iter().map(move |judgement| RemedyComparison { study, verdict, judgement })
         })
     })
 }
 
-fn answering<'a>(studies: &'a [Study<'a>], wanted: Question) -> Vec<RemedyQuestion<'a>> {
-    all(studies, move |verdict| question(verdict) == Some(wanted)).collect()
+fn comparisons_for<'a>(studies: &'a [Study<'a>], wanted: Question) -> Vec<RemedyComparison<'a>> {
+    all_comparisons(studies, move |verdict| question(verdict) == Some(wanted)).collect()
 }
 
-pub(crate) fn answer(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
-    let against_pinned = against_pinned(studies);
-    let open_mp = of_open_mp(studies)
-        .map(|answer| AnsweredTopic { words: join(answer.words, against_pinned.clone()), ..answer });
-    open_mp.or_else(|| greatest(studies))
+pub(crate) fn topic_answer(studies: &[Study<'_>]) -> Option<TopicAnswer> {
+    let gangs_beyond_pinning = gangs_beyond_pinning(studies);
+    let open_mp = open_mp_answer(studies).map(|answer| TopicAnswer {
+        words: join_sentences(answer.words, gangs_beyond_pinning.clone()),
+        ..answer
+    });
+    open_mp.or_else(|| greatest_gains(studies))
 }
 
 /// A remedy in words, and its gain.
@@ -82,8 +87,9 @@ struct RemedyGain {
 
 /// For example `Two OpenMP programs at once: set OMP_WAIT_POLICY=passive (40 times the work of plain Linux),
 /// or ...`
-fn of_open_mp(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
-    let passive = answering(studies, Question::PassiveWaiting).into_iter().filter(RemedyQuestion::is_better);
+fn open_mp_answer(studies: &[Study<'_>]) -> Option<TopicAnswer> {
+    let passive =
+        comparisons_for(studies, Question::PassiveWaiting).into_iter().filter(RemedyComparison::is_better);
     let passive = passive.min_by(|a, b| a.strength().total_cmp(&b.strength()))?;
     let place = &passive.verdict.only;
     let against = &passive.verdict.against;
@@ -95,15 +101,16 @@ fn of_open_mp(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
     let remedies = [("set OMP_WAIT_POLICY=passive", "passive"), ("pin the threads", "spread")];
     let remedies = remedies.into_iter().chain([("run them as gangs", "gang")]);
     let found = remedies.filter_map(|(what, variant)| {
-        let of_study = all(std::slice::from_ref(passive.study), move |verdict| verdict.variant == variant);
+        let of_study =
+            all_comparisons(std::slice::from_ref(passive.study), move |verdict| verdict.variant == variant);
         let here = of_study.filter(|asked| is_here(asked.verdict, asked.judgement) && asked.is_better());
         let gain = here.filter_map(|asked| asked.ratio()).next()?;
         Some(RemedyGain { what, gain, variant: variant.to_owned() })
     });
-    let found = in_order(found.collect());
+    let found = by_gain_and_effort(found.collect());
     let named = found.iter().enumerate().map(|(at, remedy)| {
         let unit = if at == 0 { " times the work of plain Linux" } else { "" };
-        format!("{} ({}{unit})", remedy.what, verdict::ratio(remedy.gain))
+        format!("{} ({}{unit})", remedy.what, verdict::format_ratio(remedy.gain))
     });
     let words = format!("Two OpenMP programs at once: {}.", alternatives(&named.collect::<Vec<_>>()));
     let has_gangs = found.iter().any(|remedy| remedy.variant == "gang");
@@ -115,16 +122,16 @@ fn of_open_mp(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
     };
     let sides: Vec<&str> =
         std::iter::once(against.as_str()).chain(found.iter().map(|remedy| remedy.variant.as_str())).collect();
-    let said_place = said::place(passive.study, passive.verdict, passive.judgement);
-    let picture = AnswerPicture::of_variants(passive.study, passive.verdict, place, &sides, &said_place);
-    Some(AnsweredTopic { words, picture, command: Some(command) })
+    let said_place = wording::place_in_words(passive.study, passive.verdict, passive.judgement);
+    let picture = AnswerPicture::from_variants(passive.study, passive.verdict, place, &sides, &said_place);
+    Some(TopicAnswer { words, picture, command: Some(command) })
 }
 
 /// Sorts remedies by gain, but puts those with nearly the largest gain first, in order of effort.
-fn in_order(by_effort: Vec<RemedyGain>) -> Vec<RemedyGain> {
+fn by_gain_and_effort(by_effort: Vec<RemedyGain>) -> Vec<RemedyGain> {
     let most = by_effort.iter().map(|remedy| remedy.gain).fold(0.0, f64::max);
     let (mut first, mut rest): (Vec<_>, Vec<_>) =
-        by_effort.into_iter().partition(|remedy| remedy.gain * ALIKE >= most);
+        by_effort.into_iter().partition(|remedy| remedy.gain * MAX_SIMILAR_GAIN_RATIO >= most);
     rest.sort_by(|a, b| b.gain.total_cmp(&a.gain));
     first.append(&mut rest);
     first
@@ -141,13 +148,13 @@ fn alternatives(parts: &[String]) -> String {
 }
 
 /// In how many comparisons gangs were better than pinned threads, and the most that bystanders lost.
-fn against_pinned(studies: &[Study<'_>]) -> Option<String> {
-    let ganging = answering(studies, Question::Ganging);
-    let compared = ganging.iter().filter(|asked| said::tone(asked.judgement) != Tone::Unanswered).count();
+fn gangs_beyond_pinning(studies: &[Study<'_>]) -> Option<String> {
+    let ganging = comparisons_for(studies, Question::Ganging);
+    let compared = ganging.iter().filter(|asked| wording::tone(asked.judgement) != Tone::Unanswered).count();
     if compared == 0 {
         return None;
     }
-    let better: Vec<&RemedyQuestion<'_>> = ganging.iter().filter(|asked| asked.is_better()).collect();
+    let better: Vec<&RemedyComparison<'_>> = ganging.iter().filter(|asked| asked.is_better()).collect();
     let paid: Vec<f64> = better
         .iter()
         .filter_map(|asked| asked.judgement.bystanders.map(|paid| paid.lost().unwrap_or(0.0)))
@@ -162,12 +169,12 @@ fn against_pinned(studies: &[Study<'_>]) -> Option<String> {
     Some(format!("Gangs did more than pinned threads in {} of {all}{paid}.", better.len()))
 }
 
-fn greatest(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
+fn greatest_gains(studies: &[Study<'_>]) -> Option<TopicAnswer> {
     let best = |wanted: Question| {
-        let better = answering(studies, wanted).into_iter().filter(RemedyQuestion::is_better);
+        let better = comparisons_for(studies, wanted).into_iter().filter(RemedyComparison::is_better);
         better.max_by(|a, b| a.strength().total_cmp(&b.strength()))
     };
-    let named = |asked: &Option<RemedyQuestion<'_>>, remedy: &str| {
+    let named = |asked: &Option<RemedyComparison<'_>>, remedy: &str| {
         Some(format!("{remedy}: {}.", asked.as_ref()?.gain()?))
     };
     let (unstacking, ganging) = (best(Question::Unstacking), best(Question::Ganging));
@@ -177,14 +184,14 @@ fn greatest(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
             &ganging,
             if unstacking.is_some() { "Gangs beyond that" } else { "Gangs against pinned threads" },
         ),
-        against_pinned(studies),
+        gangs_beyond_pinning(studies),
     ];
     let words: Vec<String> = sentences.into_iter().flatten().collect();
     let picture = unstacking.or(ganging).and_then(|asked| asked.picture());
-    (!words.is_empty()).then(|| AnsweredTopic::new(words.join(" "), picture))
+    (!words.is_empty()).then(|| TopicAnswer::new(words.join(" "), picture))
 }
 
-fn join(first: String, second: Option<String>) -> String {
+fn join_sentences(first: String, second: Option<String>) -> String {
     match second {
         Some(second) => format!("{first} {second}"),
         None => first,
@@ -204,7 +211,7 @@ mod tests {
             variant: variant.into(),
             against: against.into(),
             figure: "work".into(),
-            per: Some("processors".into()),
+            divisor: Some("processors".into()),
             by: Some("program".into()),
             words: format!("{variant} against {against}"),
             answers,
@@ -231,20 +238,20 @@ mod tests {
                 repetition,
                 parameters: BTreeMap::from([("program".to_owned(), (*program).into())]),
                 figures: vec![Figure::new("work", *work, "1/s"), Figure::new("processors", 2.0, "1")],
-                host: HostFacts { cpus: 2, strangers: Some(0.0), ..HostFacts::default() },
+                host: HostFacts { cpus: 2, foreign_load_during: Some(0.0), ..HostFacts::default() },
                 ..RunLine::default()
             })));
         }
         lines
     }
 
-    fn said(of: &[(&str, &str, f64)]) -> Option<AnsweredTopic> {
-        answer(&studies(&records(of)))
+    fn answer_words(records_of: &[(&str, &str, f64)]) -> Option<TopicAnswer> {
+        topic_answer(&studies(&records(records_of)))
     }
 
     #[test]
     fn the_least_effort_comes_first_among_remedies_that_gain_alike() {
-        let found = said(&[
+        let found = answer_words(&[
             ("linux", "omp", 1.0),
             ("passive", "omp", 1000.0),
             ("linux", "stencil", 1.0),
@@ -269,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_remedy_that_does_much_more_comes_first() {
-        let found = said(&[("linux", "omp", 1.0), ("passive", "omp", 10.0), ("gang", "omp", 70.0)]);
+        let found = answer_words(&[("linux", "omp", 1.0), ("passive", "omp", 10.0), ("gang", "omp", 70.0)]);
         let found = found.expect("it was compared");
         assert!(
             found.words.contains("run them as gangs (70.0 times the work of plain Linux), or set"),
@@ -281,7 +288,7 @@ mod tests {
 
     #[test]
     fn without_passive_waiting_the_greatest_gains_are_named() {
-        let found = said(&[("linux", "omp", 1.0), ("spread", "omp", 10.0), ("gang", "omp", 10.0)]);
+        let found = answer_words(&[("linux", "omp", 1.0), ("spread", "omp", 10.0), ("gang", "omp", 10.0)]);
         let words = found.expect("it was compared").words;
         assert!(words.starts_with("A core for each thread: up to 10.0 times the work"), "{words}");
         assert!(words.ends_with("in 0 of 1 comparison."), "nothing was gained, so nobody paid: {words}");

@@ -3,16 +3,16 @@
 //! A terminal shows 24 lines of 80 columns. Answers that are too long for it lose their last sentences, but
 //! never their command. Tables and verdicts are shown by `--text` on a terminal, and in the report.
 
-use crate::answered::{AnswerPicture, AnsweredTopic};
 use crate::maps;
 use crate::middleware;
 use crate::one_sided;
 use crate::queues;
 use crate::remedies;
-use crate::said::{self, Tone};
 use crate::study::{SIMULATED, Study, studies};
 use crate::summary;
+use crate::topic_answer::{AnswerPicture, TopicAnswer};
 use crate::trees;
+use crate::wording::{self, Tone};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use unisono_measure::record::{Line, Outcome, RunLine};
@@ -31,7 +31,7 @@ struct ScreenTopic {
     command: &'static str,
     /// The effect of the command, before a colon.
     does: &'static str,
-    answer: fn(&[Study<'_>]) -> Option<AnsweredTopic>,
+    answer: fn(&[Study<'_>]) -> Option<TopicAnswer>,
 }
 
 const TOPICS: [ScreenTopic; 8] = [
@@ -47,49 +47,49 @@ const TOPICS: [ScreenTopic; 8] = [
         name: "Gangs",
         command: "unisono fit -- A ::: B    unisono gang run -- A ::: B",
         does: "Runs two programs that both make progress",
-        answer: remedies::answer,
+        answer: remedies::topic_answer,
     },
     ScreenTopic {
         topic: "gang-map",
         name: "Gangs",
         command: "unisono gang simulate --cores 64 --programs 64x50us,64x0us",
         does: "Predicts your programs on that many cores",
-        answer: maps::answer,
+        answer: maps::topic_answer,
     },
     ScreenTopic {
         topic: "monitor",
         name: "Monitor",
         command: "unisono fit -- PROGRAM",
         does: "Starts PROGRAM with the threads that it can really have",
-        answer: strongest,
+        answer: strongest_comparison,
     },
     ScreenTopic {
         topic: one_sided::TOPIC,
         name: "MPI windows",
         command: "mpiexec -n 4 unisono mpi -- PROGRAM",
         does: "Runs an MPI program as it is, with these windows",
-        answer: one_sided::answer,
+        answer: one_sided::topic_answer,
     },
     ScreenTopic {
         topic: "tree",
         name: "Trees",
         command: "unisono tree plan NETWORK",
         does: "Plans the trees of a network",
-        answer: |studies| trees::QUESTION.answer(studies),
+        answer: |studies| trees::QUESTION.topic_answer(studies),
     },
     ScreenTopic {
         topic: "queue",
         name: "Shares",
         command: "unisono queue apply POLICY --dev DEV",
         does: "Shares out a device; queue clear undoes it",
-        answer: |studies| queues::QUESTION.answer(studies),
+        answer: |studies| queues::QUESTION.topic_answer(studies),
     },
     ScreenTopic {
         topic: middleware::TOPIC,
         name: "Events",
         command: "unisono events serve",
         does: "Serves topics with deadlines and shares",
-        answer: middleware::answer,
+        answer: middleware::topic_answer,
     },
 ];
 
@@ -112,11 +112,11 @@ pub(crate) struct ScreenBlock {
 pub fn screen(lines: &[Line]) -> String {
     let studies = studies(lines);
     let blocks: Vec<ScreenBlock> =
-        topics(&studies).iter().map(|topic| block(&studies, topic).on_a_terminal(topic)).collect();
+        topics(&studies).iter().map(|topic| block(&studies, topic).for_terminal(topic)).collect();
     let width = COLUMNS - INDENT;
     let mut most = vec![1; blocks.len()];
     let of = |(block, most): (&ScreenBlock, &usize)| {
-        fitted(&block.answer, width, *most).len() + usize::from(block.command.is_some())
+        fit_lines(&block.answer, width, *most).len() + usize::from(block.command.is_some())
     };
     // the answers in turn get one more line each, as long as there is room
     for round in 2..=MAX_ANSWER_LINES {
@@ -130,7 +130,7 @@ pub fn screen(lines: &[Line]) -> String {
     let mut out = String::new();
     let mut left = LINES;
     for (block, most) in blocks.iter().zip(most) {
-        let mut said = fitted(&block.answer, width, most);
+        let mut said = fit_lines(&block.answer, width, most);
         said.extend(block.command.map(|command| format!("> {command}")));
         for (at, line) in said.iter().take(left).enumerate() {
             let name = if at == 0 { &block.name } else { "" };
@@ -156,12 +156,12 @@ pub(crate) fn topics<'a>(studies: &'a [Study<'_>]) -> Vec<&'a str> {
 pub(crate) fn block(studies: &[Study<'_>], topic: &str) -> ScreenBlock {
     let own: Vec<Study<'_>> = studies.iter().filter(|study| study.head.topic == topic).cloned().collect();
     let known = TOPICS.iter().find(|known| known.topic == topic);
-    let name = known.map_or_else(|| said::capital(topic), |known| known.name.to_owned());
+    let name = known.map_or_else(|| wording::capitalized(topic), |known| known.name.to_owned());
     let is_simulated = SIMULATED.contains(&topic);
     let found = match no_verdict(&own, topic) {
         Some(why) => Err(why),
         None => {
-            let found = known.and_then(|known| (known.answer)(&own)).or_else(|| strongest(&own));
+            let found = known.and_then(|known| (known.answer)(&own)).or_else(|| strongest_comparison(&own));
             found.ok_or_else(|| NOTHING_DECIDED.to_owned())
         }
     };
@@ -177,7 +177,7 @@ pub(crate) fn block(studies: &[Study<'_>], topic: &str) -> ScreenBlock {
 
 impl ScreenBlock {
     /// Shortens the name to the indent, and marks an answer from a simulation.
-    fn on_a_terminal(self, topic: &str) -> Self {
+    fn for_terminal(self, topic: &str) -> Self {
         let name = self.name.chars().take(INDENT - 1).collect();
         let is_answer = self.is_simulated && (self.command.is_some() || self.answer == NOTHING_DECIDED);
         let mut answer = if is_answer { format!("(simulated) {}", self.answer) } else { self.answer };
@@ -195,7 +195,7 @@ fn no_verdict(studies: &[Study<'_>], topic: &str) -> Option<String> {
     let reason = |wanted: Outcome| {
         runs().find(|run| run.outcome == wanted).map(|run| run.reason.as_deref().unwrap_or("no reason given"))
     };
-    let (lost, planned) = lost_to_others(runs().copied());
+    let (lost, planned) = disturbed_runs(runs().copied());
     if let Some(why) = reason(Outcome::Disturbed).filter(|_| lost * 2 > planned) {
         let how_many =
             if lost == planned { "each run".to_owned() } else { format!("{lost} of {planned} runs") };
@@ -215,7 +215,7 @@ fn no_verdict(studies: &[Study<'_>], topic: &str) -> Option<String> {
 }
 
 /// The number of planned runs that were disturbed at every attempt, and the number of all planned runs.
-fn lost_to_others<'r>(runs: impl Iterator<Item = &'r RunLine>) -> (usize, usize) {
+fn disturbed_runs<'r>(runs: impl Iterator<Item = &'r RunLine>) -> (usize, usize) {
     let mut planned: BTreeMap<(&str, &str, u32, String), bool> = BTreeMap::new();
     for run in runs.filter(|run| matches!(run.outcome, Outcome::Measured | Outcome::Disturbed)) {
         let parameters = format!("{:?}", run.parameters);
@@ -226,35 +226,38 @@ fn lost_to_others<'r>(runs: impl Iterator<Item = &'r RunLine>) -> (usize, usize)
 }
 
 /// The comparison with the largest gain; `None` if nothing was better.
-fn strongest(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
+fn strongest_comparison(studies: &[Study<'_>]) -> Option<TopicAnswer> {
     let better = studies.iter().flat_map(|study| {
         let all = study.verdicts().flat_map(|(verdict, judged)| judged.iter().map(move |j| (verdict, j)));
-        let better = all.filter(|(_, judgement)| said::tone(judgement) == Tone::Better);
+        let better = all.filter(|(_, judgement)| wording::tone(judgement) == Tone::Better);
         better.filter_map(move |(verdict, judgement)| {
-            let ratio = said::comparison(judgement)?.ratio.value;
+            let ratio = wording::comparison(judgement)?.ratio.value;
             let strength = ratio.ln().abs();
             strength.is_finite().then_some((strength, ratio, study, verdict, judgement))
         })
     });
     let (_, ratio, study, verdict, judgement) = better.max_by(|a, b| a.0.total_cmp(&b.0))?;
-    let (ours, theirs) = said::sides(study, verdict);
-    let place = said::place(study, verdict, judgement);
-    let words = format!("{ours} against {theirs}: up to {}{place}.", said::factor(study, verdict, ratio));
-    let picture = AnswerPicture::of_comparison(study, verdict, judgement);
-    Some(AnsweredTopic::new(said::capital(&words), picture))
+    let (ours, theirs) = wording::sides(study, verdict);
+    let place = wording::place_in_words(study, verdict, judgement);
+    let words = format!(
+        "{ours} against {theirs}: up to {}{place}.",
+        wording::factor_in_words(study, verdict, ratio)
+    );
+    let picture = AnswerPicture::from_comparison(study, verdict, judgement);
+    Some(TopicAnswer::new(wording::capitalized(&words), picture))
 }
 
 /// At most `most` lines of `width` columns. A longer text loses its last sentences; a single long sentence,
 /// its last words.
-fn fitted(text: &str, width: usize, most: usize) -> Vec<String> {
+fn fit_lines(text: &str, width: usize, most: usize) -> Vec<String> {
     let text = text.replace(['\u{2009}', '\u{a0}', '\u{202f}'], " ");
-    let whole = wrapped(&text, width);
+    let whole = wrap_words(&text, width);
     if whole.len() <= most {
         return whole;
     }
     let ends = text.match_indices([';', '.']).filter(|(at, _)| text[at + 1..].starts_with(' '));
     let ends: Vec<usize> = ends.map(|(at, _)| at).collect();
-    let sentence = |end: &usize| wrapped(&format!("{}.", &text[..*end]), width);
+    let sentence = |end: &usize| wrap_words(&format!("{}.", &text[..*end]), width);
     if let Some(fits) = ends.iter().rev().map(sentence).find(|lines| lines.len() <= most) {
         return fits;
     }
@@ -268,7 +271,7 @@ fn fitted(text: &str, width: usize, most: usize) -> Vec<String> {
     cut
 }
 
-fn wrapped(text: &str, width: usize) -> Vec<String> {
+fn wrap_words(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
         let mut word: Vec<char> = word.chars().collect();
@@ -387,11 +390,15 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_loses_its_last_sentences() {
-        assert_eq!(fitted("One two. Three four.", 20, 1), ["One two. Three four."]);
-        assert_eq!(fitted("One two. Three four.", 12, 1), ["One two."]);
-        assert_eq!(fitted("One two: three four.", 12, 1), ["One two:\u{2026}"], "half a sentence says less");
-        assert_eq!(fitted("One two three four", 8, 1), ["One two\u{2026}"]);
-        assert_eq!(fitted("0123456789", 4, 9), ["0123", "4567", "89"]);
+        assert_eq!(fit_lines("One two. Three four.", 20, 1), ["One two. Three four."]);
+        assert_eq!(fit_lines("One two. Three four.", 12, 1), ["One two."]);
+        assert_eq!(
+            fit_lines("One two: three four.", 12, 1),
+            ["One two:\u{2026}"],
+            "half a sentence says less"
+        );
+        assert_eq!(fit_lines("One two three four", 8, 1), ["One two\u{2026}"]);
+        assert_eq!(fit_lines("0123456789", 4, 9), ["0123", "4567", "89"]);
     }
 
     proptest! {

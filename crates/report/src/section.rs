@@ -1,7 +1,7 @@
 //! The section of a study: question, verdicts, figures, the paper, doubts, and how it was run.
 
 use crate::study::{Study, outcome};
-use crate::{budgets, figure, number, said, whom};
+use crate::{budgets, chart_figure, number, situations, wording};
 use askama::Template;
 use unisono_linux::counted::counted;
 use unisono_measure::noise;
@@ -16,10 +16,10 @@ pub(crate) struct StudySection<'a> {
     leads: bool,
     budgets: String,
     field: Option<RivalsTable>,
-    doubts: Vec<String>,
+    warnings: Vec<String>,
     /// Doubts that are folded.
     more: Vec<String>,
-    absent: Vec<(String, usize)>,
+    missing: Vec<(String, usize)>,
     how: String,
     /// Parameters with the same value in all runs.
     fixed: String,
@@ -27,15 +27,15 @@ pub(crate) struct StudySection<'a> {
 
 impl<'a> StudySection<'a> {
     pub(crate) fn new(study: &'a Study<'a>, leads: bool) -> Self {
-        let mut doubts = doubts(study);
-        let more = doubts.split_off(if doubts.len() > 4 { 3 } else { doubts.len() });
+        let mut warnings = warnings(study);
+        let more = warnings.split_off(if warnings.len() > 4 { 3 } else { warnings.len() });
         Self {
             budgets: budgets::html(study),
             field: RivalsTable::new(study),
-            doubts,
+            warnings,
             more,
-            absent: absent(study),
-            how: how(study),
+            missing: missing(study),
+            how: method_in_words(study),
             fixed: fixed_parameters(study).join(", "),
             leads,
             study,
@@ -48,10 +48,10 @@ impl<'a> StudySection<'a> {
 }
 
 /// The title of a sweep: `gangs against plain Linux (threads 2), by interval`.
-fn compared(study: &Study<'_>, verdict: &Verdict) -> String {
-    let (ours, theirs) = said::sides(study, verdict);
+fn comparison_in_words(study: &Study<'_>, verdict: &Verdict) -> String {
+    let (ours, theirs) = wording::sides(study, verdict);
     let by = verdict.by.as_deref().unwrap_or_default();
-    let fixed = said::fixed(study, verdict);
+    let fixed = wording::fixed_part(study, verdict);
     let fixed = if fixed.is_empty() { String::new() } else { format!(" ({})", fixed.join(", ")) };
     format!("{ours} against {theirs}{fixed}, by {}", study.label(by))
 }
@@ -83,21 +83,21 @@ impl RivalsTable {
             (&verdict.by, &verdict.figure, verdict.better) == (&first.by, &first.figure, first.better)
                 && judged.iter().map(|j| &j.at).eq(places.iter().map(|j| &j.at))
         };
-        if sweeps.len() < figure::MANY || !sweeps.iter().all(alike) {
+        if sweeps.len() < chart_figure::MIN_TABLE_ROWS || !sweeps.iter().all(alike) {
             return None;
         }
         let by = first.by.as_deref()?;
         let row = |(verdict, judged): &(&Verdict, &[Judgement])| {
-            let (ours, theirs) = said::sides(study, verdict);
-            let cell = |judgement| whom::cell(Some((verdict, judgement)));
+            let (ours, theirs) = wording::sides(study, verdict);
+            let cell = |judgement| situations::ratio_cell(Some((verdict, judgement)));
             RivalRow {
                 name: format!("{ours} / {theirs}"),
-                fixed: said::fixed(study, verdict).join(", "),
+                fixed: wording::fixed_part(study, verdict).join(", "),
                 cells: judged.iter().map(cell).collect(),
             }
         };
         let papers =
-            papers(study, &places.iter().filter_map(|j| j.at.as_ref()?.as_f64()).collect::<Vec<_>>());
+            paper_ratios(study, &places.iter().filter_map(|j| j.at.as_ref()?.as_f64()).collect::<Vec<_>>());
         let places = places.iter().filter_map(|judgement| judgement.at.as_ref());
         Some(Self {
             places: places.map(|at| study.parameter_in_words(by, at)).collect(),
@@ -111,7 +111,7 @@ impl RivalsTable {
 }
 
 /// The paper's ratios at the same points.
-fn papers(study: &Study<'_>, places: &[f64]) -> Vec<(String, Vec<String>)> {
+fn paper_ratios(study: &Study<'_>, places: &[f64]) -> Vec<(String, Vec<String>)> {
     let Some(paper) = study.head.paper.as_ref().filter(|paper| paper.points_are == PointsAre::Ratios) else {
         return Vec::new();
     };
@@ -119,31 +119,31 @@ fn papers(study: &Study<'_>, places: &[f64]) -> Vec<(String, Vec<String>)> {
     series.dedup();
     let at = |name: &str, place: f64| {
         let here = paper.points.iter().find(|point| point.series == name && point.x == place);
-        here.map_or_else(|| "\u{2013}".to_owned(), |point| said::times(point.y))
+        here.map_or_else(|| "\u{2013}".to_owned(), |point| wording::times_sign(point.y))
     };
     let row = |name: &str| (study.label(name), places.iter().map(|place| at(name, *place)).collect());
     series.into_iter().map(row).collect()
 }
 
 /// Reasons to doubt the figures: noise, warnings of single runs, skipped and failed runs.
-fn doubts(study: &Study<'_>) -> Vec<String> {
-    let mut doubts: Vec<String> = Vec::new();
+fn warnings(study: &Study<'_>) -> Vec<String> {
+    let mut warnings: Vec<String> = Vec::new();
     let mut figures: Vec<&str> = study.head.verdicts.iter().map(|v| v.figure.as_str()).collect();
     if figures.is_empty() {
         figures = study.head.charts.iter().flat_map(|chart| &chart.y).map(String::as_str).collect();
     }
     figures.dedup();
     for figure in figures.into_iter().take(4) {
-        for doubt in noise::warnings(&study.runs, figure, &|run| study.circumstances(run)) {
-            let doubt = said::capital(&doubt);
-            if !doubts.contains(&doubt) {
-                doubts.push(doubt);
+        for warning in noise::study_warnings(&study.runs, figure, &|run| study.circumstances(run)) {
+            let warning = wording::capitalized(&warning);
+            if !warnings.contains(&warning) {
+                warnings.push(warning);
             }
         }
     }
     let mut warned: Vec<(&str, usize)> = Vec::new();
     // load and steal are summed up above, over the whole study
-    let own = |run: &&RunLine| noise::of_run(run.host.foreign_load, run.host.steal);
+    let own = |run: &&RunLine| noise::run_warnings(run.host.foreign_load, run.host.steal);
     let others = study.runs.iter().flat_map(|run| {
         let summed = own(run);
         run.warnings.iter().filter(move |warning| !summed.contains(warning))
@@ -155,27 +155,30 @@ fn doubts(study: &Study<'_>) -> Vec<String> {
         }
     }
     for (warning, n) in warned.into_iter().take(12) {
-        doubts.push(format!("{}: {warning}", counted(n, "run")));
+        warnings.push(format!("{}: {warning}", counted(n, "run")));
     }
-    doubts
+    warnings
 }
 
-fn absent(study: &Study<'_>) -> Vec<(String, usize)> {
-    let mut absent: Vec<(String, usize)> = Vec::new();
+fn missing(study: &Study<'_>) -> Vec<(String, usize)> {
+    let mut missing: Vec<(String, usize)> = Vec::new();
     for run in study.runs.iter().filter(|run| run.outcome != Outcome::Measured) {
         let reason = run.reason.as_deref().unwrap_or("no reason was recorded");
-        let text =
-            said::capital(&format!("{} {}: {reason}", study.label(&run.variant), outcome(run.outcome)));
-        match absent.iter_mut().find(|(known, _)| *known == text) {
+        let text = wording::capitalized(&format!(
+            "{} {}: {reason}",
+            study.label(&run.variant),
+            outcome(run.outcome)
+        ));
+        match missing.iter_mut().find(|(known, _)| *known == text) {
             Some((_, n)) => *n += 1,
-            None => absent.push((text, 1)),
+            None => missing.push((text, 1)),
         }
     }
-    absent
+    missing
 }
 
 /// Number of runs, time, seeds.
-fn how(study: &Study<'_>) -> String {
+fn method_in_words(study: &Study<'_>) -> String {
     let measured = study.count(Outcome::Measured);
     let mut parts = vec![format!("{} measured", counted(number::count(measured), "run"))];
     for (kind, word) in [

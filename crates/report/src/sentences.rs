@@ -5,7 +5,7 @@
 //! in braces. A sentence is left out if one of its figures is missing:
 //!
 //! ```text
-//!   {cable.delay_us us}                                    the middle of a variant's figure, and its format
+//!   {cable.delay_us us}                                    the average of a variant's figure, and its format
 //!   {tree.latency_us@members=256 us}                       if `members` is 256 (or `least`, `most`)
 //!   {tree@members=most count}                              the parameter's greatest value itself
 //!   {tun-spin|tun.delay_us us}                             the first of these variants that was measured
@@ -21,9 +21,9 @@
 //! Formats: a unit (three digits, the most readable magnitude), `+us` (a difference), `.1` (digits after the
 //! point), `plain`, `count`, `ratio` (2.50 to 1).
 
-use crate::answered::{AnswerPicture, AnsweredTopic};
 use crate::number;
 use crate::study::Study;
+use crate::topic_answer::{AnswerPicture, TopicAnswer};
 use askama::Template;
 use std::collections::BTreeMap;
 use unisono_measure::quantile;
@@ -31,7 +31,7 @@ use unisono_measure::record::{Better, RunLine, Verdict};
 
 /// The value that represents several runs of a variant.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Middle {
+pub(crate) enum Average {
     Median,
     Mean,
 }
@@ -39,12 +39,12 @@ pub(crate) enum Middle {
 /// The question about a topic, and its sentences.
 pub(crate) struct TopicQuestion {
     pub(crate) topic: &'static str,
-    pub(crate) middle: Middle,
+    pub(crate) average: Average,
     /// Variants for a list of places, each with its name in a sentence.
     pub(crate) places: &'static [(&'static str, &'static str)],
     pub(crate) sentences: &'static str,
     /// Texts that the grammar cannot express, by name.
-    pub(crate) worked: fn(TopicFigures<'_>, &str) -> Option<String>,
+    pub(crate) computed: fn(TopicFigures<'_>, &str) -> Option<String>,
 }
 
 /// The figures of a study, for sentences.
@@ -55,8 +55,8 @@ pub(crate) struct TopicFigures<'a> {
 }
 
 #[derive(Template)]
-#[template(path = "answer.html")]
-struct TopicAnswer<'a> {
+#[template(path = "topic_section.html")]
+struct TopicSection<'a> {
     question: String,
     headline: String,
     sentences: Vec<(String, &'a Study<'a>)>,
@@ -69,26 +69,26 @@ impl TopicQuestion {
         if !studies.iter().any(|study| study.head.topic == self.topic) {
             return String::new();
         }
-        let said = |paragraph: &str| self.said(studies, paragraph);
+        let filled = |paragraph: &str| self.filled_sentence(studies, paragraph);
         let paragraphs: Vec<String> = self.paragraphs().collect();
         let [question, headline, otherwise, sentences @ .., hint] = &paragraphs[..] else {
             return String::new();
         };
-        TopicAnswer {
+        TopicSection {
             question: question.clone(),
-            headline: said(headline).map_or_else(|| otherwise.clone(), |(text, _)| text),
-            sentences: sentences.iter().filter_map(|sentence| said(sentence)).collect(),
+            headline: filled(headline).map_or_else(|| otherwise.clone(), |(text, _)| text),
+            sentences: sentences.iter().filter_map(|sentence| filled(sentence)).collect(),
             hint: hint.clone(),
         }
         .to_string()
     }
 
     /// The first sentence that these records allow, with its picture.
-    pub(crate) fn answer(&self, studies: &[Study<'_>]) -> Option<AnsweredTopic> {
+    pub(crate) fn topic_answer(&self, studies: &[Study<'_>]) -> Option<TopicAnswer> {
         self.paragraphs().find_map(|paragraph| {
-            let (words, study) = self.said(studies, &paragraph)?;
+            let (words, study) = self.filled_sentence(studies, &paragraph)?;
             let picture = TopicFigures { question: self, study }.picture(&paragraph);
-            Some(AnsweredTopic::new(words, picture))
+            Some(TopicAnswer::new(words, picture))
         })
     }
 
@@ -96,7 +96,11 @@ impl TopicQuestion {
         self.sentences.split("\n\n").map(|lines| lines.trim_end().replace('\n', " "))
     }
 
-    fn said<'s>(&self, studies: &'s [Study<'s>], paragraph: &str) -> Option<(String, &'s Study<'s>)> {
+    fn filled_sentence<'s>(
+        &self,
+        studies: &'s [Study<'s>],
+        paragraph: &str,
+    ) -> Option<(String, &'s Study<'s>)> {
         let (head, text) = paragraph.strip_prefix('[')?.split_once("] ")?;
         let id = head.split("; ").next()?;
         let is_meant = |study: &&Study<'_>| study.head.topic == self.topic && study.head.study == id;
@@ -105,9 +109,11 @@ impl TopicQuestion {
     }
 
     /// The sentences about one study.
-    pub(crate) fn about(&self, studies: &[Study<'_>], id: &str) -> Vec<String> {
+    pub(crate) fn sentences_about(&self, studies: &[Study<'_>], id: &str) -> Vec<String> {
         let of_study = self.paragraphs().filter(|paragraph| paragraph.starts_with(&format!("[{id}")));
-        of_study.filter_map(|paragraph| self.said(studies, &paragraph).map(|(text, _)| text)).collect()
+        of_study
+            .filter_map(|paragraph| self.filled_sentence(studies, &paragraph).map(|(text, _)| text))
+            .collect()
     }
 }
 
@@ -127,7 +133,7 @@ impl TopicFigures<'_> {
         let words = self.study.place_in_words(std::iter::once((parameter, value)));
         let of = Verdict { figure: figure.to_owned(), better: Better::Lower, ..Verdict::default() };
         let variants: Vec<&str> = variants.split(' ').collect();
-        AnswerPicture::of_variants(self.study, &of, &place, &variants, &words)
+        AnswerPicture::from_variants(self.study, &of, &place, &variants, &words)
     }
 
     fn sentence(self, text: &str) -> Option<String> {
@@ -135,24 +141,24 @@ impl TopicFigures<'_> {
         let mut sentence = parts.next()?.to_owned();
         for part in parts {
             let (figure, rest) = part.split_once('}')?;
-            sentence += &self.figure(figure)?;
+            sentence += &self.figure_text(figure)?;
             sentence += rest;
         }
         Some(sentence)
     }
 
-    fn figure(self, figure: &str) -> Option<String> {
+    fn figure_text(self, figure: &str) -> Option<String> {
         if let Some(choice) = figure.strip_prefix("if ") {
             let (values, texts) = choice.split_once(": ")?;
             let ((one, other), (yes, no)) = (values.split_once(" under ")?, texts.split_once(" | ")?);
             return Some(if self.value(one)? < self.value(other)? { yes } else { no }.to_owned());
         }
         let Some((value, format)) = figure.rsplit_once(' ') else {
-            return (self.question.worked)(self, figure);
+            return (self.question.computed)(self, figure);
         };
-        let Some(each) = value.strip_prefix("places ") else { return written(self.value(value)?, format) };
+        let Some(each) = value.strip_prefix("places ") else { return formatted(self.value(value)?, format) };
         let place = |(variant, name): &(&str, &str)| {
-            Some(format!("{} under {name}", written(self.value(&each.replace('*', variant))?, format)?))
+            Some(format!("{} under {name}", formatted(self.value(&each.replace('*', variant))?, format)?))
         };
         list(&self.question.places.iter().filter_map(place).collect::<Vec<_>>())
     }
@@ -179,7 +185,7 @@ impl TopicFigures<'_> {
         let (variant, figure) =
             name.split_once('.').map_or((name, None), |(variant, figure)| (variant, Some(figure)));
         let Some((parameter, which)) = place.and_then(|place| place.split_once('=')) else {
-            return text.parse().ok().or_else(|| self.middle(variant, figure?, |_| true));
+            return text.parse().ok().or_else(|| self.average(variant, figure?, |_| true));
         };
         let all = self.parameters(parameter);
         let at = match which {
@@ -188,7 +194,7 @@ impl TopicFigures<'_> {
             number => number.parse().ok()?,
         };
         let is_there = |run: &RunLine| number_of(run, parameter) == Some(at);
-        figure.map_or(Some(at), |figure| self.middle(variant, figure, is_there))
+        figure.map_or(Some(at), |figure| self.average(variant, figure, is_there))
     }
 
     /// The parameter's values in the runs of the study, ascending.
@@ -200,17 +206,17 @@ impl TopicFigures<'_> {
     }
 
     /// The middle over the runs of the first of these variants that has the figure.
-    fn middle(self, variants: &str, figure: &str, is_meant: impl Fn(&RunLine) -> bool) -> Option<f64> {
-        variants.split('|').find_map(|variant| self.middle_of(variant, figure, &is_meant))
+    fn average(self, variants: &str, figure: &str, is_meant: impl Fn(&RunLine) -> bool) -> Option<f64> {
+        variants.split('|').find_map(|variant| self.average_of(variant, figure, &is_meant))
     }
 
-    fn middle_of(self, variant: &str, figure: &str, is_meant: impl Fn(&RunLine) -> bool) -> Option<f64> {
+    fn average_of(self, variant: &str, figure: &str, is_meant: impl Fn(&RunLine) -> bool) -> Option<f64> {
         let runs = self.study.runs.iter().filter(|run| run.variant == variant && is_meant(run));
         let values = runs.filter_map(|run| run.value(figure)).filter(|value| value.is_finite());
         let values: Vec<f64> = values.collect();
-        match self.question.middle {
-            Middle::Median => quantile::median(&values),
-            Middle::Mean => (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64),
+        match self.question.average {
+            Average::Median => quantile::median(&values),
+            Average::Mean => (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64),
         }
     }
 }
@@ -219,7 +225,7 @@ fn number_of(run: &RunLine, parameter: &str) -> Option<f64> {
     run.parameters.get(parameter)?.as_f64()
 }
 
-fn written(value: f64, format: &str) -> Option<String> {
+fn formatted(value: f64, format: &str) -> Option<String> {
     let digits = |text: &str| text.strip_prefix('.')?.parse::<usize>().ok();
     Some(match format {
         "plain" => number::plain(value),

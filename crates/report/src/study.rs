@@ -1,6 +1,6 @@
 //! The records of one study: names, units, the runs of a chart's rows, the verdicts.
 
-use crate::draw::look::{Looks, LooksOfReport};
+use crate::draw::style::{ReportStyles, VariantStyles};
 use crate::escape::{Escaped, slug};
 use crate::number;
 use serde_json::Value;
@@ -16,7 +16,7 @@ pub(crate) const SIMULATED: [&str; 2] = ["gang-map", "tree"];
 pub(crate) struct Study<'a> {
     pub(crate) head: Cow<'a, StudyLine>,
     pub(crate) runs: Vec<&'a RunLine>,
-    pub(crate) looks: Looks,
+    pub(crate) styles: VariantStyles,
     /// One entry for each verdict of the head.
     pub(crate) judged: Vec<Vec<Judgement>>,
 }
@@ -47,19 +47,19 @@ pub(crate) fn studies(lines: &[Line]) -> Vec<Study<'_>> {
         .map(|id| Study::new(heads.get(id).copied(), id, runs.remove(id).unwrap_or_default()))
         .collect();
     studies.sort_by_key(|study| study.head.order);
-    let mut looks = LooksOfReport::default();
+    let mut styles = ReportStyles::default();
     for study in &mut studies {
-        study.looks = looks.of_study(&study.head.topic, &study.variants());
+        study.styles = styles.assign_study(&study.head.topic, &study.variants());
     }
     studies
 }
 
 impl<'a> Study<'a> {
     fn new(head: Option<&'a StudyLine>, id: &str, runs: Vec<&'a RunLine>) -> Self {
-        let head = head.map_or_else(|| Cow::Owned(unannounced(id, &runs)), Cow::Borrowed);
+        let head = head.map_or_else(|| Cow::Owned(default_head(id, &runs)), Cow::Borrowed);
         let judged = head.verdicts.iter().map(|verdict| judge(verdict, &runs)).collect();
-        let mut study = Self { head, runs, looks: Looks::default(), judged };
-        study.explain();
+        let mut study = Self { head, runs, styles: VariantStyles::default(), judged };
+        study.explain_missing();
         study
     }
 
@@ -76,9 +76,11 @@ impl<'a> Study<'a> {
 
     /// Gives judgements without an answer the reason why a side was never measured. If this host cannot run a
     /// variant, one record says so, without the parameters that split the judgements.
-    fn explain(&mut self) {
+    fn explain_missing(&mut self) {
         let why = |verdict: &Verdict| {
-            [&verdict.variant, &verdict.against].into_iter().find_map(|variant| self.why_never(variant))
+            [&verdict.variant, &verdict.against]
+                .into_iter()
+                .find_map(|variant| self.never_measured_reason(variant))
         };
         let reasons: Vec<Option<String>> = self.head.verdicts.iter().map(why).collect();
         for (judged, reason) in self.judged.iter_mut().zip(reasons) {
@@ -92,7 +94,7 @@ impl<'a> Study<'a> {
     }
 
     /// The recorded reason why a variant has no measured run.
-    pub(crate) fn why_never(&self, variant: &str) -> Option<String> {
+    pub(crate) fn never_measured_reason(&self, variant: &str) -> Option<String> {
         let mut of_variant = self.runs.iter().filter(|run| run.variant == variant);
         if of_variant.clone().any(|run| run.outcome == Outcome::Measured) {
             return None;
@@ -199,7 +201,7 @@ pub(crate) fn question(verdict: &Verdict) -> Option<Question> {
 }
 
 /// A head for runs without one: all figures are shown, nothing is judged.
-fn unannounced(id: &str, runs: &[&RunLine]) -> StudyLine {
+fn default_head(id: &str, runs: &[&RunLine]) -> StudyLine {
     let mut figures: Vec<&str> = Vec::new();
     for figure in runs.iter().flat_map(|run| &run.figures) {
         if !figures.contains(&figure.name.as_str()) && figures.len() < 12 {
@@ -260,7 +262,7 @@ impl<'a> Study<'a> {
     pub(crate) fn rows(&'a self, chart: &Chart, without: Option<&str>) -> Vec<ChartRow<'a>> {
         let drawn = |run: &&&RunLine| {
             // a run that was not made has no parameters and cannot be filtered by them
-            run.has(&chart.only) || (run.outcome != Outcome::Measured && run.parameters.is_empty())
+            run.has_parameters(&chart.only) || (run.outcome != Outcome::Measured && run.parameters.is_empty())
         };
         let mut variants: Vec<&str> = chart.variants.iter().map(String::as_str).collect();
         if variants.is_empty() {

@@ -5,37 +5,37 @@
 //! thread, no scheduler needed), *ganging* (the additional gain of running the threads together), and
 //! *leaving alone*. Every sentence is based on judgements; without judgements the page says so.
 
-use crate::answered::{AnswerPicture, AnsweredTopic};
 use crate::conditions;
 use crate::middleware;
 use crate::number;
 use crate::one_sided;
 use crate::queues;
-use crate::said::{self, Tone, ToneRun};
+use crate::situations;
 use crate::study::{Study, question};
+use crate::topic_answer::{AnswerPicture, TopicAnswer};
 use crate::trees;
-use crate::whom;
+use crate::wording::{self, SweepSegment, Tone};
 use askama::Template;
 use unisono_linux::counted::counted;
 use unisono_measure::modes::TwoModes;
 use unisono_measure::quantile;
 use unisono_measure::record::{Better, Chart, Distribution, Question, Verdict};
 
-/// A stretch of comparisons with the study that it comes from.
+/// A segment of comparisons with the study that it comes from.
 #[derive(Clone)]
-struct Cell<'a> {
+struct GangCell<'a> {
     study: &'a Study<'a>,
     verdict: &'a Verdict,
-    stretch: ToneRun<'a>,
+    segment: SweepSegment<'a>,
 }
 
-fn cells<'a>(studies: &'a [Study<'a>], wanted: Question) -> Vec<Cell<'a>> {
+fn gang_cells<'a>(studies: &'a [Study<'a>], wanted: Question) -> Vec<GangCell<'a>> {
     let mut cells = Vec::new();
     for study in studies {
         for (verdict, judged) in study.verdicts() {
             if question(verdict) == Some(wanted) {
-                let stretches = said::stretches(judged);
-                cells.extend(stretches.into_iter().map(|stretch| Cell { study, verdict, stretch }));
+                let segments = wording::segments(judged);
+                cells.extend(segments.into_iter().map(|segment| GangCell { study, verdict, segment }));
             }
         }
     }
@@ -60,7 +60,7 @@ struct GangsAnswer<'a> {
     whom: String,
     remedies: [Remedy<'a>; 3],
     /// Comparisons that these runs cannot decide.
-    open: Vec<Cell<'a>>,
+    open: Vec<GangCell<'a>>,
     /// The paper's conditions, as HTML.
     conditions: String,
 }
@@ -68,16 +68,16 @@ struct GangsAnswer<'a> {
 struct Remedy<'a> {
     name: &'static str,
     what: &'static str,
-    /// The stretches in which the remedy helps, the strongest first.
-    found: Vec<Cell<'a>>,
+    /// The segments in which the remedy helps, the strongest first.
+    found: Vec<GangCell<'a>>,
     /// The text if it helps nowhere.
     nowhere: String,
 }
 
 /// The long answer of a topic, as HTML. Empty if the topic has only its sentence on the first screen.
-pub(crate) fn of_topic(studies: &[Study<'_>], topic: &str) -> String {
+pub(crate) fn topic_html(studies: &[Study<'_>], topic: &str) -> String {
     let answer = match topic {
-        "barrier" => TopicSummary::Waiting(waiting(studies)),
+        "barrier" => TopicSummary::Waiting(waiting_costs(studies)),
         "gang" => TopicSummary::Gangs(Box::new(GangsAnswer::new(studies))),
         one_sided::TOPIC => return one_sided::html(studies),
         middleware::TOPIC => return middleware::html(studies),
@@ -90,8 +90,8 @@ pub(crate) fn of_topic(studies: &[Study<'_>], topic: &str) -> String {
 
 impl<'a> GangsAnswer<'a> {
     fn new(studies: &'a [Study<'a>]) -> Self {
-        let unstacking = cells(studies, Question::Unstacking);
-        let ganging = cells(studies, Question::Ganging);
+        let unstacking = gang_cells(studies, Question::Unstacking);
+        let ganging = gang_cells(studies, Question::Ganging);
         let (headline, reason) = headline(&ganging, &unstacking);
         let remedies = [
             Remedy::new(
@@ -120,28 +120,28 @@ impl<'a> GangsAnswer<'a> {
             headline,
             reason,
             was_compared: !(unstacking.is_empty() && ganging.is_empty()),
-            whom: whom::html(studies),
+            whom: situations::html(studies),
             remedies,
-            open: strongest(&ganging, &OPEN),
+            open: strongest_cells(&ganging, &OPEN_TONES),
             conditions: conditions::html(studies),
         }
     }
 }
 
 /// The costs of the cheapest and the dearest way to wait, in the first two situations of the study.
-pub(crate) fn waiting_answer(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
-    let study = about_waiting(studies).into_iter().find(|study| WaitingCost::new(study).is_some())?;
+pub(crate) fn waiting_answer(studies: &[Study<'_>]) -> Option<TopicAnswer> {
+    let study = waiting_studies(studies).into_iter().find(|study| WaitingCost::new(study).is_some())?;
     let charts = || study.head.charts.iter().take(2);
     let costs: Vec<WaitingCost<'_>> =
-        charts().filter_map(|chart| WaitingCost::of_chart(study, chart)).collect();
+        charts().filter_map(|chart| WaitingCost::from_chart(study, chart)).collect();
     let words: Vec<String> = costs.iter().filter_map(|cost| cost.in_words.clone()).collect();
     let picture = charts().find_map(|chart| {
         let of = Verdict { figure: chart.y.first()?.clone(), better: Better::Lower, ..Verdict::default() };
-        let first: Vec<&str> = WaitingCost::of_chart(study, chart)?.variants;
+        let first: Vec<&str> = WaitingCost::from_chart(study, chart)?.variants;
         let place = format!(", {}", lower(&chart.title));
-        AnswerPicture::of_variants(study, &of, &chart.only, &first, &place)
+        AnswerPicture::from_variants(study, &of, &chart.only, &first, &place)
     });
-    (!words.is_empty()).then(|| AnsweredTopic::new(words.join(" "), picture))
+    (!words.is_empty()).then(|| TopicAnswer::new(words.join(" "), picture))
 }
 
 /// The title with a small first letter, for use within a sentence.
@@ -150,19 +150,19 @@ fn lower(title: &str) -> String {
     chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
 }
 
-const OPEN: [Tone; 2] = [Tone::Undecided, Tone::Unanswered];
+const OPEN_TONES: [Tone; 2] = [Tone::Undecided, Tone::Unanswered];
 
 impl<'a> Remedy<'a> {
     fn new(
         name: &'static str,
         what: &'static str,
-        cells: &[Cell<'a>],
+        cells: &[GangCell<'a>],
         tones: &[Tone],
         nowhere: &str,
     ) -> Self {
         let count = |is_open: bool| -> usize {
-            let cells = cells.iter().filter(|cell| OPEN.contains(&cell.stretch.tone) == is_open);
-            cells.map(|cell| cell.stretch.judgements.len()).sum()
+            let cells = cells.iter().filter(|cell| OPEN_TONES.contains(&cell.segment.tone) == is_open);
+            cells.map(|cell| cell.segment.judgements.len()).sum()
         };
         let nowhere = match (count(true), count(false)) {
             (_, 0) => "Not answered by these runs.".to_owned(),
@@ -172,62 +172,66 @@ impl<'a> Remedy<'a> {
             }
             _ => nowhere.to_owned(),
         };
-        Self { name, what, found: strongest(cells, tones), nowhere }
+        Self { name, what, found: strongest_cells(cells, tones), nowhere }
     }
 }
 
 /// Cells of the given tones, the strongest first.
-fn strongest<'a>(cells: &[Cell<'a>], tones: &[Tone]) -> Vec<Cell<'a>> {
-    let mut chosen: Vec<Cell<'a>> =
-        cells.iter().filter(|cell| tones.contains(&cell.stretch.tone)).cloned().collect();
+fn strongest_cells<'a>(cells: &[GangCell<'a>], tones: &[Tone]) -> Vec<GangCell<'a>> {
+    let mut chosen: Vec<GangCell<'a>> =
+        cells.iter().filter(|cell| tones.contains(&cell.segment.tone)).cloned().collect();
     chosen.sort_by(|a, b| strength(b).total_cmp(&strength(a)));
     chosen
 }
 
-fn strength(cell: &Cell<'_>) -> f64 {
-    cell.stretch.extreme().map_or(0.0, |c| {
+fn strength(cell: &GangCell<'_>) -> f64 {
+    cell.segment.farthest_comparison().map_or(0.0, |c| {
         let strength = c.ratio.value.abs().ln().abs();
         if strength.is_finite() { strength } else { 0.0 }
     })
 }
 
-impl Cell<'_> {
+impl GangCell<'_> {
     /// For example `up to 2.5 times the barriers/s from interval 10 us on (95 % ...)`.
     fn in_words(&self) -> String {
-        let Self { study, verdict, stretch } = self;
-        let range = stretch.range(study, verdict);
-        let fixed = said::fixed(study, verdict);
+        let Self { study, verdict, segment } = self;
+        let range = segment.parameter_range(study, verdict);
+        let fixed = wording::fixed_part(study, verdict);
         let place: Vec<String> =
             std::iter::once(range).chain(fixed).filter(|part| !part.is_empty()).collect();
         let place = if place.is_empty() { String::new() } else { format!(" {}", place.join(", ")) };
-        let Some(most) = stretch.extreme() else {
-            return format!("{}: {}", place.trim_start(), stretch.reason().unwrap_or("no runs"));
+        let Some(most) = segment.farthest_comparison() else {
+            return format!("{}: {}", place.trim_start(), segment.reason().unwrap_or("no runs"));
         };
-        let factor = said::factor(study, verdict, most.ratio.value);
-        let several = stretch.judgements.len() > 1;
-        match (several, stretch.tone) {
-            (true, Tone::Better | Tone::Worse) => format!("up to {factor}{place} ({})", said::shown(most)),
-            (true, _) => {
-                let figure = said::figure(study, verdict);
-                format!("{} the {figure}{place} ({})", stretch.ratios(), said::pairs(most))
+        let factor = wording::factor_in_words(study, verdict, most.ratio.value);
+        let several = segment.judgements.len() > 1;
+        match (several, segment.tone) {
+            (true, Tone::Better | Tone::Worse) => {
+                format!("up to {factor}{place} ({})", wording::multiple_interval(most))
             }
-            (false, Tone::Better | Tone::Worse) => format!("{factor}{place} ({})", said::shown(most)),
+            (true, _) => {
+                let figure = wording::figure_in_words(study, verdict);
+                format!("{} the {figure}{place} ({})", segment.ratio_range(), wording::pair_count(most))
+            }
+            (false, Tone::Better | Tone::Worse) => {
+                format!("{factor}{place} ({})", wording::multiple_interval(most))
+            }
             (false, _) => {
-                let ratio = unisono_measure::verdict::ratio(most.ratio.value);
-                let figure = said::figure(study, verdict);
-                format!("{ratio} times the {figure}{place} ({})", said::sureness(most))
+                let ratio = unisono_measure::verdict::format_ratio(most.ratio.value);
+                let figure = wording::figure_in_words(study, verdict);
+                format!("{ratio} times the {figure}{place} ({})", wording::interval_in_words(most))
             }
         }
     }
 }
 
 /// The answer in a sentence, and its reasons.
-fn headline(ganging: &[Cell<'_>], unstacking: &[Cell<'_>]) -> (String, String) {
+fn headline(ganging: &[GangCell<'_>], unstacking: &[GangCell<'_>]) -> (String, String) {
     let count = |tone: Tone| -> usize {
         ganging
             .iter()
-            .filter(|cell| cell.stretch.tone == tone)
-            .map(|cell| cell.stretch.judgements.len())
+            .filter(|cell| cell.segment.tone == tone)
+            .map(|cell| cell.segment.judgements.len())
             .sum()
     };
     let (wins, losses, same) = (count(Tone::Better), count(Tone::Worse), count(Tone::Same));
@@ -240,10 +244,13 @@ fn headline(ganging: &[Cell<'_>], unstacking: &[Cell<'_>]) -> (String, String) {
     let headline = if total == 0 {
         let why = "No study in these records compared gangs with pinned threads; unisono study gang does."
             .to_owned();
-        return ("Not answered: it was not measured.".to_owned(), join(&why, &stacking(unstacking)));
+        return (
+            "Not answered: it was not measured.".to_owned(),
+            join_sentences(&why, &stacking_answer(unstacking)),
+        );
     } else if wins + losses + same == 0 {
-        if ganging.iter().all(|cell| cell.stretch.tone == Tone::Unanswered) {
-            let reason = ganging.iter().find_map(|cell| cell.stretch.reason());
+        if ganging.iter().all(|cell| cell.segment.tone == Tone::Unanswered) {
+            let reason = ganging.iter().find_map(|cell| cell.segment.reason());
             let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
             format!("Not answered: gangs could not be measured here{reason}.")
         } else {
@@ -260,13 +267,13 @@ fn headline(ganging: &[Cell<'_>], unstacking: &[Cell<'_>]) -> (String, String) {
     } else {
         let best = ganging
             .iter()
-            .filter(|cell| cell.stretch.tone == Tone::Better)
+            .filter(|cell| cell.segment.tone == Tone::Better)
             .max_by(|a, b| strength(a).total_cmp(&strength(b)));
         let best = best.and_then(|cell| {
-            let (at, most) = cell.stretch.farthest()?;
-            let (_, theirs) = said::sides(cell.study, cell.verdict);
-            let place = said::place(cell.study, cell.verdict, at);
-            let factor = said::factor(cell.study, cell.verdict, most.ratio.value);
+            let (at, most) = cell.segment.farthest()?;
+            let (_, theirs) = wording::sides(cell.study, cell.verdict);
+            let place = wording::place_in_words(cell.study, cell.verdict, at);
+            let factor = wording::factor_in_words(cell.study, cell.verdict, most.ratio.value);
             let of = if most.ratio.value >= 1.0 { "of" } else { "than" };
             Some(format!("{factor} {of} {theirs}{place}"))
         });
@@ -277,18 +284,18 @@ fn headline(ganging: &[Cell<'_>], unstacking: &[Cell<'_>]) -> (String, String) {
             format!("For some programs: at best {best}. It paid in {wins} of {total} comparisons.")
         }
     };
-    (headline, join(&tally, &stacking(unstacking)))
+    (headline, join_sentences(&tally, &stacking_answer(unstacking)))
 }
 
-fn join(a: &str, b: &str) -> String {
+fn join_sentences(a: &str, b: &str) -> String {
     if b.is_empty() { a.to_owned() } else { format!("{a} {b}") }
 }
 
 /// The two modes of plain Linux with spinning programs, if there are two; of several pairs the one farthest
 /// apart.
-fn stacking(unstacking: &[Cell<'_>]) -> String {
+fn stacking_answer(unstacking: &[GangCell<'_>]) -> String {
     let seen = unstacking.iter().flat_map(|cell| {
-        let judgements = cell.stretch.judgements.iter();
+        let judgements = cell.segment.judgements.iter();
         judgements.filter_map(move |j| Some((cell, j.against_modes?, j.variant_modes)))
     });
     let apart = |modes: &TwoModes| modes.high.median / modes.low.median.max(f64::MIN_POSITIVE);
@@ -296,7 +303,7 @@ fn stacking(unstacking: &[Cell<'_>]) -> String {
         return String::new();
     };
     let unit = cell.study.unit(&cell.verdict.figure);
-    let (ours, theirs) = said::sides(cell.study, cell.verdict);
+    let (ours, theirs) = wording::sides(cell.study, cell.verdict);
     let ours = if ours_modes.is_none() { format!("; {ours} has one") } else { String::new() };
     let text = format!(
         "{theirs} is no yardstick: it has two modes, from one start to the next ({} in {} of {} runs, {} in the others){ours}.",
@@ -305,11 +312,11 @@ fn stacking(unstacking: &[Cell<'_>]) -> String {
         modes.low.n + modes.high.n,
         number::quantity(modes.high.median, &unit),
     );
-    said::capital(&text)
+    wording::capitalized(&text)
 }
 
 /// The studies about the cost of waiting, otherwise the first study that timed a barrier.
-fn about_waiting<'a>(studies: &'a [Study<'a>]) -> Vec<&'a Study<'a>> {
+fn waiting_studies<'a>(studies: &'a [Study<'a>]) -> Vec<&'a Study<'a>> {
     let named: Vec<_> = studies.iter().filter(|study| study.is_about_waiting()).collect();
     if !named.is_empty() {
         return named;
@@ -339,16 +346,16 @@ struct CostTile {
     greatest: String,
 }
 
-fn waiting<'a>(studies: &'a [Study<'a>]) -> Vec<WaitingCost<'a>> {
-    about_waiting(studies).into_iter().filter_map(WaitingCost::new).collect()
+fn waiting_costs<'a>(studies: &'a [Study<'a>]) -> Vec<WaitingCost<'a>> {
+    waiting_studies(studies).into_iter().filter_map(WaitingCost::new).collect()
 }
 
 impl<'a> WaitingCost<'a> {
     fn new(study: &'a Study<'a>) -> Option<Self> {
-        Self::of_chart(study, study.head.charts.first()?)
+        Self::from_chart(study, study.head.charts.first()?)
     }
 
-    fn of_chart(study: &'a Study<'a>, chart: &'a Chart) -> Option<Self> {
+    fn from_chart(study: &'a Study<'a>, chart: &'a Chart) -> Option<Self> {
         let (title, figure) = (chart.title.as_str(), chart.y.first()?);
         let unit = study.unit(figure);
         let says = |value: f64| number::quantity(value, &unit);
@@ -362,7 +369,7 @@ impl<'a> WaitingCost<'a> {
         costs.sort_by(|a, b| a.2.median.total_cmp(&b.2.median));
         let ((_, best, least), (_, worst, most)) = (costs.first()?, costs.last()?);
         let figure = lower(&study.label(figure));
-        let (best, worst) = (brief(best), brief(worst));
+        let (best, worst) = (short_label(best), short_label(worst));
         let (fast, slow) = (says(least.median), says(most.median));
         let compared = (costs.len() > 1 && least.median > 0.0).then(|| {
             let times = number::plain((most.median / least.median).round());
@@ -388,6 +395,6 @@ impl<'a> WaitingCost<'a> {
 }
 
 /// A label without its part in brackets.
-fn brief(label: &str) -> &str {
+fn short_label(label: &str) -> &str {
     label.split_once(" (").map_or(label, |(label, _)| label)
 }

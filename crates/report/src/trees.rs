@@ -4,20 +4,20 @@
 //! Uses the simulated studies of topic `tree`.
 
 use crate::number;
-use crate::sentences::{Middle, TopicFigures, TopicQuestion};
+use crate::sentences::{Average, TopicFigures, TopicQuestion};
 
 /// A barrier that is faster by this factor is worth registers in switches.
-const WORTH_IT: f64 = 1.5;
+const MIN_WORTHWHILE_FACTOR: f64 = 1.5;
 
 /// A saving of fewer percent is hardly worth it; `templates/tree.txt` has the same number.
-const WORTH_SAYING: f64 = 5.0;
+const MIN_SAVING_PERCENT: f64 = 5.0;
 
 pub(crate) const QUESTION: TopicQuestion = TopicQuestion {
     topic: "tree",
-    middle: Middle::Mean,
+    average: Average::Mean,
     places: &[],
     sentences: include_str!("../templates/tree.txt"),
-    worked: |figures, what| if what == "roots" { rooted(figures) } else { headline(figures) },
+    computed: |figures, what| if what == "roots" { rooted(figures) } else { headline(figures) },
 };
 
 fn headline(figures: TopicFigures<'_>) -> Option<String> {
@@ -26,11 +26,12 @@ fn headline(figures: TopicFigures<'_>) -> Option<String> {
     let [few, .., many] = sizes[..] else { return None };
     let (least, most) = (number::plain(factor(&few)?), number::plain(factor(&many)?));
     let many = number::count(many as usize);
-    let worth = sizes.iter().find(|members| factor(members).is_some_and(|factor| factor >= WORTH_IT));
+    let worth =
+        sizes.iter().find(|members| factor(members).is_some_and(|factor| factor >= MIN_WORTHWHILE_FACTOR));
     Some(match worth {
         Some(from) => format!(
             "Barriers in switches pay for large groups: {most} times as fast as multicast with {many} members, {least} times \
-             with {few}; from {from} members on more than {WORTH_IT} times."
+             with {few}; from {from} members on more than {MIN_WORTHWHILE_FACTOR} times."
         ),
         None => {
             format!(
@@ -49,7 +50,7 @@ fn rooted(figures: TopicFigures<'_>) -> Option<String> {
     let gains: Vec<(f64, f64)> = figures.parameters("members").into_iter().filter_map(gain).collect();
     let (best, most) = gains.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))?;
     let (largest, last) = gains.last().copied()?;
-    let worth = if most >= WORTH_SAYING { "Worth it for small groups" } else { "Hardly worth it" };
+    let worth = if most >= MIN_SAVING_PERCENT { "Worth it for small groups" } else { "Hardly worth it" };
     Some(format!(
         "{worth}: a root that need not be a member switch saves up to {most:.0} % of a turned barrier (with {best} \
          members), and {last:.0} % with {largest}, where nearly every switch has a member. It needs a switch that \

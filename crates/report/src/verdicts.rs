@@ -1,8 +1,8 @@
 //! The contents of a report as data: for `--json`, and for other programs that draw charts.
 
 use crate::middleware;
-use crate::said::{self, Tone};
 use crate::study::{Study, question};
+use crate::wording::{self, Tone};
 use serde::Serialize;
 use unisono_measure::record::{Outcome, Question};
 
@@ -65,7 +65,7 @@ pub(crate) fn summary(studies: &[Study<'_>], cut_off_line: Option<usize>) -> Rec
     for study in studies {
         for (verdict, judged) in study.verdicts() {
             for judgement in judged {
-                let comparison = said::comparison(judgement);
+                let comparison = wording::comparison(judgement);
                 let finite = |value: f64| value.is_finite().then_some(value);
                 verdicts.push(VerdictSummary {
                     study: study.head.study.clone(),
@@ -74,16 +74,17 @@ pub(crate) fn summary(studies: &[Study<'_>], cut_off_line: Option<usize>) -> Rec
                     figure: verdict.figure.clone(),
                     by: verdict.by.clone(),
                     at: judgement.at.clone(),
-                    finding: said::tone(judgement),
+                    finding: wording::tone(judgement),
                     ratio: comparison.and_then(|c| finite(c.ratio.value)),
                     low: comparison.and_then(|c| finite(c.ratio.low)),
                     high: comparison.and_then(|c| finite(c.ratio.high)),
                     level: comparison.filter(|c| c.ratio.n > 1).map(|c| c.ratio.honest_level()),
                     pairs: comparison.map_or(0, |c| c.ratio.n),
                     expected: verdict.expected,
-                    expected_met: comparison.and_then(|c| unisono_measure::verdict::met(verdict, c)),
+                    expected_met: comparison
+                        .and_then(|c| unisono_measure::verdict::meets_expectation(verdict, c)),
                     answers: question(verdict),
-                    words: said::sentence(study, verdict, judgement),
+                    words: wording::sentence(study, verdict, judgement),
                 });
             }
         }

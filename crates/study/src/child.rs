@@ -1,10 +1,10 @@
 //! Child programs of a run. Each has its own process group and a deadline, and no process is left behind.
 //!
 //! A [`StudyChild`] owns its group; dropping it kills the group. At the deadline, or after Ctrl-C, the group
-//! first gets SIGTERM, so that a gang scheduler restores its changes, and SIGKILL after [`GRACE`]. The
+//! first gets SIGTERM, so that a gang scheduler restores its changes, and SIGKILL after [`KILL_AFTER`]. The
 //! program's standard error is kept as the reason of a failed run.
 //!
-//! Cost: a waiting runner sleeps in steps of [`STEP`], because polling more often would disturb the
+//! Cost: a waiting runner sleeps in steps of [`POLL_INTERVAL`], because polling more often would disturb the
 //! measurement. If this process is killed, the kernel kills programs that support `--die-with-parent`. When
 //! not to use it: for programs that leave their group on purpose.
 
@@ -18,10 +18,10 @@ use unisono_linux::process_group::ProcessGroup;
 use unisono_linux::signal::Signal;
 
 /// Time between two polls of a waiting runner for the end of a program.
-pub const STEP: Duration = Duration::from_millis(10);
+pub const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Time that a program has to end after SIGTERM.
-pub const GRACE: Duration = Duration::from_secs(3);
+pub const KILL_AFTER: Duration = Duration::from_secs(3);
 
 /// Polled while waiting; `Some` names the signal that stops the study.
 pub type Interrupted<'a> = &'a dyn Fn() -> Option<&'static str>;
@@ -31,22 +31,22 @@ pub type Interrupted<'a> = &'a dyn Fn() -> Option<&'static str>;
 pub enum ChildError {
     #[error("cannot start {program}: {source}")]
     Start { program: String, source: io::Error },
-    #[error("{program} {how}{said}")]
+    #[error("{program} {how}{last_line}")]
     Failed {
         program: String,
         /// Exit code or signal.
         how: String,
         /// Its last line on standard error, after a separator.
-        said: String,
+        last_line: String,
         /// Exit code, if it ended by itself.
         code: Option<i32>,
     },
-    #[error("{program} did not end within {deadline:?} and was killed{said}")]
+    #[error("{program} did not end within {deadline:?} and was killed{last_line}")]
     Deadline {
         program: String,
         deadline: Duration,
         /// Its last line on standard error, after a separator.
-        said: String,
+        last_line: String,
     },
     #[error("stopped by {0}")]
     Interrupted(&'static str),
@@ -89,28 +89,28 @@ impl StudyChild {
 
     /// How the program ended, if it has ended although it should still run.
     pub fn failure(&mut self) -> Option<ChildError> {
-        let status = self.ended()?;
+        let status = self.poll_end()?;
         Some(ChildError::Failed {
             program: self.program.clone(),
-            how: how(status),
-            said: self.last_words(),
+            how: status_in_words(status),
+            last_line: self.last_error_line(),
             code: status.code(),
         })
     }
 
-    fn ended(&mut self) -> Option<ExitStatus> {
+    fn poll_end(&mut self) -> Option<ExitStatus> {
         let status = self.process.try_wait().ok().flatten()?;
         self.ended = true;
         Some(status)
     }
 
-    /// Ends the group: with SIGTERM, and after [`GRACE`] with SIGKILL.
-    fn end(&mut self) {
+    /// Ends the group: with SIGTERM, and after [`KILL_AFTER`] with SIGKILL.
+    fn terminate(&mut self) {
         if !self.ended {
             let _already_gone = self.group.tell(Signal::Terminate);
-            let until = Instant::now() + GRACE;
-            while self.ended().is_none() && Instant::now() < until {
-                std::thread::sleep(STEP);
+            let until = Instant::now() + KILL_AFTER;
+            while self.poll_end().is_none() && Instant::now() < until {
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
         self.kill();
@@ -126,7 +126,7 @@ impl StudyChild {
     }
 
     /// The last line of standard error, after a separator; empty if there was none.
-    fn last_words(&mut self) -> String {
+    fn last_error_line(&mut self) -> String {
         let mut text = Vec::new();
         if let Some(mut file) = self.stderr.take() {
             let from = file.metadata().map_or(0, |m| m.len().saturating_sub(4096));
@@ -166,7 +166,7 @@ pub fn wait_all(
         let mut running = 0;
         let mut failed = None;
         for child in children.iter_mut().filter(|c| !c.ended) {
-            match child.ended() {
+            match child.poll_end() {
                 None => running += 1,
                 Some(status) if status.success() => {}
                 Some(_) => {
@@ -180,20 +180,20 @@ pub fn wait_all(
             None if running == 0 => break Ok(()),
             None if start.elapsed() > deadline => {
                 let late = children.iter_mut().find(|c| !c.ended);
-                let (program, said) =
-                    late.map_or_else(Default::default, |c| (c.program.clone(), c.last_words()));
-                break Err(ChildError::Deadline { program, deadline, said });
+                let (program, last_line) =
+                    late.map_or_else(Default::default, |c| (c.program.clone(), c.last_error_line()));
+                break Err(ChildError::Deadline { program, deadline, last_line });
             }
-            None => std::thread::sleep(STEP),
+            None => std::thread::sleep(POLL_INTERVAL),
         }
     };
     for child in children.iter_mut() {
-        if child.ended { child.kill() } else { child.end() }
+        if child.ended { child.kill() } else { child.terminate() }
     }
     result
 }
 
-fn how(status: ExitStatus) -> String {
+fn status_in_words(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("ended with code {code}"),
         (None, Some(signal)) => format!("was killed by signal {signal}"),
@@ -234,9 +234,10 @@ mod tests {
 
     #[test]
     fn a_failed_program_is_named_with_its_code_and_its_last_words() {
-        let error = wait_all(&mut [shell("echo first >&2; echo no such luck >&2; exit 7")], GRACE, NEVER);
-        let said = error.expect_err("it failed").to_string();
-        assert_eq!(said, "sh ended with code 7: no such luck");
+        let error =
+            wait_all(&mut [shell("echo first >&2; echo no such luck >&2; exit 7")], KILL_AFTER, NEVER);
+        let last_line = error.expect_err("it failed").to_string();
+        assert_eq!(last_line, "sh ended with code 7: no such luck");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! In a comparison every run is a new process, so that no barrier profits from warm caches. The runs of one
 //! turn have the same seed, so that all compute the same.
 
-use crate::peer::{self, Bench, PeerBuilds, PeerFile, catalogue};
+use crate::peer::{self, PeerBench, PeerBuilds, PeerFile, catalogue};
 use crate::workload::own::{self, BarrierChoice};
 use crate::workload::{self, Measurement, Options};
 use std::path::Path;
@@ -66,7 +66,7 @@ impl ComparedRow {
 
 /// Measures each row `runs` times, in turns. Returns the measurements in the order of the rows. Before each
 /// run, `progress` gets the number of completed runs and the name of the next barrier.
-pub fn in_turns(
+pub fn measure_interleaved(
     rows: &[ComparedRow],
     runs: usize,
     options: &Options,
@@ -126,8 +126,8 @@ pub fn parse(
     let algorithms = &every(algorithms, self::algorithms().filter(|name| *name != RECOMMENDED).collect());
     let waits = &every(waits, self::waits().collect());
     let mut choices = Vec::new();
-    for algorithm in or_nothing(algorithms) {
-        for wait in or_nothing(waits) {
+    for algorithm in optional_names(algorithms) {
+        for wait in optional_names(waits) {
             choices.push(read_choice(algorithm, wait, spin_budget)?);
         }
     }
@@ -174,7 +174,7 @@ pub fn read_choice(
     Ok(BarrierChoice { algorithm, wait, spin_budget })
 }
 
-fn or_nothing(names: &[String]) -> Vec<Option<&str>> {
+fn optional_names(names: &[String]) -> Vec<Option<&str>> {
     if names.is_empty() { vec![None] } else { names.iter().map(|name| Some(name.as_str())).collect() }
 }
 
@@ -199,8 +199,8 @@ pub fn prepare(
         })
         .collect();
     let bench = match peers.is_empty() {
-        true => Bench::default(),
-        false => Bench::prepare(&peer::default_cache()?, PeerBuilds::Short, unisono, say, |name| {
+        true => PeerBench::default(),
+        false => PeerBench::prepare(&peer::default_cache()?, PeerBuilds::Short, unisono, say, |name| {
             peers.contains(&name)
         })?,
     };

@@ -4,7 +4,7 @@
 //! study runs. The kernel counts in ticks of 10 ms, so recent gaps are added up until they contain
 //! [`WINDOW_TICKS`]. Steal is the time that the hypervisor took during the run, from the same counters.
 //!
-//! Cost: one read of `/proc/stat` and a gap of [`GAP`] before each run. Reference: proc_stat(5).
+//! Cost: one read of `/proc/stat` and a gap of [`IDLE_PAUSE`] before each run. Reference: proc_stat(5).
 
 use std::collections::VecDeque;
 use std::fs;
@@ -15,7 +15,7 @@ use unisono_linux::processor_ticks::ProcessorTicks;
 use unisono_measure::record::HostFacts;
 
 /// The pause before each run in which foreign load is measured.
-pub const GAP: Duration = Duration::from_millis(10);
+pub const IDLE_PAUSE: Duration = Duration::from_millis(10);
 
 /// Ticks (of all processors together) from which foreign load is computed.
 pub const WINDOW_TICKS: u64 = 60;
@@ -35,7 +35,7 @@ pub fn facts() -> HostFacts {
         virtualization: virtualization(&cpuinfo),
         root: unisono_linux::process::is_root(),
         foreign_load: None,
-        strangers: None,
+        foreign_load_during: None,
         steal: None,
     }
 }
@@ -68,7 +68,7 @@ impl LoadWatch {
     /// Waits through the gap before a run; returns the foreign load over the last gaps.
     pub fn before_run(&mut self) -> Option<f64> {
         let start = ProcessorTicks::now();
-        std::thread::sleep(GAP);
+        std::thread::sleep(IDLE_PAUSE);
         let end = ProcessorTicks::now();
         self.run_began = end;
         self.note(end?.since(start?))

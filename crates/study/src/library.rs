@@ -13,7 +13,7 @@ pub fn studies() -> Result<Vec<StudyFile>, BadStudy> {
 }
 
 /// The text of the study with this id.
-pub fn text(id: &str) -> Option<&'static str> {
+pub fn study_text(id: &str) -> Option<&'static str> {
     let is_meant =
         |(name, text): &&(&str, &str)| StudyFile::parse(name, text).is_ok_and(|file| file.id == id);
     FILES.iter().find(is_meant).map(|(_, text)| *text)

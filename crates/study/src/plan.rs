@@ -43,10 +43,10 @@ pub struct RunPlan {
 /// parsed.
 pub fn plan(file: &StudyFile, profile: Profile, seed: u64) -> Result<RunPlan, String> {
     let mut random = Pcg64Mcg::seed_from_u64(seed ^ hash(&file.id));
-    let seconds = *file.seconds.of(profile);
+    let seconds = *file.seconds.value_for(profile);
     let points = points(file, profile);
     let mut runs = Vec::new();
-    for repetition in 0..*file.repetitions.of(profile) {
+    for repetition in 0..*file.repetitions.value_for(profile) {
         let mut order: Vec<&Settings> = points.iter().collect();
         order.shuffle(&mut random);
         for point in order {
@@ -81,11 +81,11 @@ pub fn plan(file: &StudyFile, profile: Profile, seed: u64) -> Result<RunPlan, St
 }
 
 fn estimate(file: &StudyFile, driver: &dyn Driver, seconds: f64) -> Duration {
-    let around = driver.around(seconds);
+    let around = driver.estimated_overhead(seconds);
     if file.driver.is_simulated {
         return around;
     }
-    Duration::from_secs_f64(seconds) + around + crate::host::GAP
+    Duration::from_secs_f64(seconds) + around + crate::host::IDLE_PAUSE
 }
 
 /// Every combination of the sweeps' values; one empty point if there are no sweeps.
@@ -95,7 +95,7 @@ fn points(file: &StudyFile, profile: Profile) -> Vec<Settings> {
         points = points
             .iter()
             .flat_map(|point| {
-                sweep.values.of(profile).iter().map(|value| {
+                sweep.values.value_for(profile).iter().map(|value| {
                     let mut point = point.clone();
                     point.insert(sweep.parameter.clone(), value.clone());
                     point
@@ -163,13 +163,13 @@ parameter = "interval_us"
 values = { smoke = [0], quick = [0, 10], paper = [0, 10, 100] }
 "#;
 
-    fn of(profile: Profile, seed: u64) -> RunPlan {
+    fn plan_for(profile: Profile, seed: u64) -> RunPlan {
         plan(&StudyFile::parse("f", FILE).expect("a good file"), profile, seed).expect("planned")
     }
 
     #[test]
     fn variants_of_a_point_are_neighbours_and_turn_round_every_other_repetition() {
-        let runs = of(Profile::Quick, 1).runs;
+        let runs = plan_for(Profile::Quick, 1).runs;
         assert_eq!(runs.len(), 3 * 2 * 4);
         for (i, group) in runs.chunks(4).enumerate() {
             assert!(
@@ -193,31 +193,31 @@ values = { smoke = [0], quick = [0, 10], paper = [0, 10, 100] }
 
     #[test]
     fn the_same_seed_gives_the_same_plan_and_another_seed_another() {
-        let runs = |seed| format!("{:?}", of(Profile::Paper, seed).runs);
+        let runs = |seed| format!("{:?}", plan_for(Profile::Paper, seed).runs);
         assert_eq!(runs(7), runs(7));
         assert_ne!(runs(7), runs(8));
     }
 
     #[test]
     fn profiles_and_points_choose_the_variants() {
-        let paper = of(Profile::Paper, 1).runs;
+        let paper = plan_for(Profile::Paper, 1).runs;
         let extra: Vec<&PlannedRun> = paper.iter().filter(|r| r.variant == "gang-5ms").collect();
         assert_eq!(extra.len(), 10, "only at interval 0, once a repetition");
         let slice = |run: &PlannedRun| format!("{:?}", run.driver).contains("slice_ms: Some(5.0)");
         assert!(extra.iter().all(|r| r.parameters["interval_us"] == 0 && slice(r)));
-        assert_eq!(of(Profile::Smoke, 1).runs.len(), 3, "one start each");
+        assert_eq!(plan_for(Profile::Smoke, 1).runs.len(), 3, "one start each");
     }
 
     #[test]
     fn parameters_leave_out_what_belongs_to_the_variant() {
-        let run = &of(Profile::Smoke, 1).runs[0];
+        let run = &plan_for(Profile::Smoke, 1).runs[0];
         let names: Vec<&str> = run.parameters.keys().map(String::as_str).collect();
         assert_eq!(names, ["interval_us", "threads"]);
     }
 
     #[test]
     fn the_estimate_is_at_least_the_measured_time() {
-        let quick = of(Profile::Quick, 1);
+        let quick = plan_for(Profile::Quick, 1);
         assert!(quick.estimate >= Duration::from_secs_f64(24.0 * 0.1), "{:?}", quick.estimate);
     }
 }

@@ -5,18 +5,18 @@
 //! with the reason and then left out.
 //!
 //! A run is no data if other programs or the hypervisor took processors during it. It is recorded as
-//! disturbed and repeated, up to [`REPEATS`] times, as far as there is time. A study with a time limit leaves
-//! out runs that would exceed it, and records each as cut (`time_table.rs` chooses them).
+//! disturbed and repeated, up to [`MAX_REPEATS`] times, as far as there is time. A study with a time limit
+//! leaves out runs that would exceed it, and records each as cut (`time_table.rs` chooses them).
 //!
 //! Cost: see [`crate::host`] and [`crate::record_file`]; only between runs.
 
 use crate::driver::{Context, NoResult};
 use crate::file::StudyFile;
+use crate::foreign_load::ForeignLoadWatch;
 use crate::host::LoadWatch;
 use crate::plan::{PlannedRun, RunPlan};
 use crate::profile::Profile;
 use crate::record_file::{RecordError, RecordFile};
-use crate::strangers::StrangersWatch;
 use crate::time_table::TimeTable;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -25,23 +25,23 @@ use unisono_measure::record::{FORMAT, Figure, HostFacts, Line, Outcome, RunLine}
 
 pub trait Observer {
     /// `left` is the estimated time for this and all later runs, corrected by the runs so far.
-    fn begins(&mut self, file: &StudyFile, run: &PlannedRun, left: Duration);
-    fn recorded(&mut self, line: &Line, json: &str);
+    fn run_begins(&mut self, file: &StudyFile, run: &PlannedRun, left: Duration);
+    fn line_recorded(&mut self, line: &Line, json: &str);
     /// A run was disturbed and is repeated.
-    fn repeats(&mut self, _file: &StudyFile, _run: &PlannedRun, _why: &str) {}
+    fn run_repeats(&mut self, _file: &StudyFile, _run: &PlannedRun, _why: &str) {}
 }
 
 /// The most repetitions of a disturbed run.
-pub const REPEATS: u32 = 3;
+pub const MAX_REPEATS: u32 = 3;
 
 /// The time limit of `--quick` for the default studies, from the start of the program to its last output.
-const QUICK: Duration = Duration::from_secs(120);
+const QUICK_LIMIT: Duration = Duration::from_secs(120);
 
-/// The part of [`QUICK`] for the last run, which may take longer than estimated, and for the report.
+/// The part of [`QUICK_LIMIT`] for the last run, which may take longer than estimated, and for the report.
 const RESERVE: Duration = Duration::from_secs(4);
 
 #[derive(Debug, Default)]
-pub struct Ran {
+pub struct StudyOutcome {
     pub lines: Vec<Line>,
     /// The signal that stopped the study.
     pub stopped_by: Option<String>,
@@ -58,16 +58,16 @@ pub fn run(
     context: Context,
     records: &mut RecordFile,
     observer: &mut dyn Observer,
-) -> Result<Ran, RecordError> {
+) -> Result<StudyOutcome, RecordError> {
     let mut left: Duration = studies.iter().map(|(_, plan)| plan.estimate).sum();
     let mut runner = Runner {
         host: crate::host::facts(),
         load: LoadWatch::default(),
-        ran: Ran::default(),
+        ran: StudyOutcome::default(),
         skipped: HashSet::new(),
         sequence: 0,
-        pace: EstimateCorrection::default(),
-        time: TimeTable::until(end(profile, began, left)),
+        correction: EstimateCorrection::default(),
+        time: TimeTable::until(deadline(profile, began, left)),
         profile,
         context,
         records,
@@ -77,26 +77,26 @@ pub fn run(
         runner.record(Line::Study(Box::new(file.line(profile))))?;
         runner.time.study_begins(Instant::now(), plan.estimate, left);
         for planned in &plan.runs {
-            runner.observer.begins(file, planned, runner.pace.correct(left));
+            runner.observer.run_begins(file, planned, runner.correction.correct(left));
             left = left.saturating_sub(planned.estimate);
             if planned.repetition > 0 && !runner.has_time_for(planned) {
-                runner.cut(file, planned)?;
+                runner.record_cut(file, planned)?;
                 continue;
             }
             let began = Instant::now();
-            runner.one(file, planned)?;
+            runner.run_with_repeats(file, planned)?;
             if runner.ran.stopped_by.is_some() {
                 return Ok(runner.ran);
             }
-            runner.pace.note(planned.estimate, began.elapsed());
+            runner.correction.add(planned.estimate, began.elapsed());
         }
     }
     Ok(runner.ran)
 }
 
 /// The moment by which all runs should be finished, for runs with this total estimate. `None`: no limit.
-fn end(profile: Profile, began: Instant, estimate: Duration) -> Option<Instant> {
-    let time = (QUICK - RESERVE).max(estimate + estimate / 10);
+fn deadline(profile: Profile, began: Instant, estimate: Duration) -> Option<Instant> {
+    let time = (QUICK_LIMIT - RESERVE).max(estimate + estimate / 10);
     (profile != Profile::Paper).then(|| began + time)
 }
 
@@ -109,29 +109,29 @@ struct EstimateCorrection {
 
 impl EstimateCorrection {
     /// Weight of the prior: as if runs of this total estimate had taken exactly their estimates.
-    const TRUST: Duration = Duration::from_secs(5);
+    const PRIOR: Duration = Duration::from_secs(5);
 
     /// A run counts at most this multiple of its estimate, because a hang says nothing about other runs.
     const MAX_ESTIMATE_FACTOR: u32 = 4;
 
-    fn note(&mut self, estimate: Duration, taken: Duration) {
+    fn add(&mut self, estimate: Duration, taken: Duration) {
         self.estimated += estimate;
         self.taken += taken.min(estimate * Self::MAX_ESTIMATE_FACTOR);
     }
 
     fn correct(&self, left: Duration) -> Duration {
-        let taken = (self.taken + Self::TRUST).as_secs_f64();
-        left.mul_f64(taken / (self.estimated + Self::TRUST).as_secs_f64())
+        let taken = (self.taken + Self::PRIOR).as_secs_f64();
+        left.mul_f64(taken / (self.estimated + Self::PRIOR).as_secs_f64())
     }
 }
 
 struct Runner<'a> {
     host: HostFacts,
     load: LoadWatch,
-    ran: Ran,
+    ran: StudyOutcome,
     skipped: HashSet<(String, String, String)>,
     sequence: u32,
-    pace: EstimateCorrection,
+    correction: EstimateCorrection,
     time: TimeTable,
     profile: Profile,
     context: Context<'a>,
@@ -142,19 +142,19 @@ struct Runner<'a> {
 impl Runner<'_> {
     fn record(&mut self, line: Line) -> Result<(), RecordError> {
         let json = self.records.append(&line)?;
-        self.observer.recorded(&line, &json);
+        self.observer.line_recorded(&line, &json);
         self.ran.lines.push(line);
         Ok(())
     }
 
     /// Executes a run, and repeats it if it was disturbed, as far as there is time.
-    fn one(&mut self, file: &StudyFile, planned: &PlannedRun) -> Result<(), RecordError> {
-        for _ in 0..REPEATS {
+    fn run_with_repeats(&mut self, file: &StudyFile, planned: &PlannedRun) -> Result<(), RecordError> {
+        for _ in 0..MAX_REPEATS {
             let Some(why) = self.attempt(file, planned)? else { return Ok(()) };
             if !self.has_time_for(planned) {
                 return Ok(());
             }
-            self.observer.repeats(file, planned, &why);
+            self.observer.run_repeats(file, planned, &why);
         }
         self.attempt(file, planned).map(|_| ())
     }
@@ -164,19 +164,19 @@ impl Runner<'_> {
     }
 
     /// Records that a run was left out, unless this host cannot run it anyway.
-    fn cut(&mut self, file: &StudyFile, planned: &PlannedRun) -> Result<(), RecordError> {
+    fn record_cut(&mut self, file: &StudyFile, planned: &PlannedRun) -> Result<(), RecordError> {
         if self.skipped.iter().any(|(study, variant, _)| *study == file.id && *variant == planned.variant) {
             return Ok(());
         }
         let reason =
             format!("the time of the whole study was over; measure it alone: unisono study {}", file.id);
-        let names = planned.driver.recorded_as(&planned.variant);
-        let line = RunLine { host: self.host.clone(), ..self.line(file, planned) };
-        self.lost(line, Outcome::Cut, names.into_iter().map(|name| (name, reason.clone())))
+        let names = planned.driver.record_names(&planned.variant);
+        let line = RunLine { host: self.host.clone(), ..self.run_line(file, planned) };
+        self.record_unmeasured(line, Outcome::Cut, names.into_iter().map(|name| (name, reason.clone())))
     }
 
     /// The facts of a run that are known before it begins.
-    fn line(&self, file: &StudyFile, planned: &PlannedRun) -> RunLine {
+    fn run_line(&self, file: &StudyFile, planned: &PlannedRun) -> RunLine {
         RunLine {
             format: FORMAT.to_owned(),
             study: file.id.clone(),
@@ -194,26 +194,27 @@ impl Runner<'_> {
     /// Executes a run and records it. Returns why it is no data, if it was disturbed.
     fn attempt(&mut self, file: &StudyFile, planned: &PlannedRun) -> Result<Option<String>, RecordError> {
         let timed = !file.driver.is_simulated;
-        let strangers = (timed && self.profile != Profile::Smoke).then(StrangersWatch::begin);
+        let foreign_load_during = (timed && self.profile != Profile::Smoke).then(ForeignLoadWatch::start);
         let foreign_load = if timed { self.load.before_run() } else { None };
-        let mut line = self.line(file, planned);
+        let mut line = self.run_line(file, planned);
         let clock = Instant::now();
         let result = planned.driver.run(self.context, planned.seconds, planned.seed);
         line.elapsed_s = clock.elapsed().as_secs_f64();
         let during = if timed { self.load.during_run() } else { None };
         let share = |ticks: u64| during.map(|during| ticks as f64 / during.all() as f64);
         let steal = share(during.and_then(|during| during.steal).unwrap_or(0));
-        let strangers = strangers.and_then(|watch| share(watch.ticks()));
+        let foreign_load_during = foreign_load_during.and_then(|watch| share(watch.used_ticks()));
         // a smoke run shows that the study works, even on a busy machine
-        let disturbance = noise::disturbance(strangers, steal).filter(|_| self.profile != Profile::Smoke);
-        line.host = HostFacts { foreign_load, strangers, steal, ..self.host.clone() };
-        let names = || planned.driver.recorded_as(&planned.variant);
+        let disturbance =
+            noise::disturbance(foreign_load_during, steal).filter(|_| self.profile != Profile::Smoke);
+        line.host = HostFacts { foreign_load, foreign_load_during, steal, ..self.host.clone() };
+        let names = || planned.driver.record_names(&planned.variant);
         match result {
             Ok(measured) => {
-                let chosen = planned.driver.chosen(self.context);
+                let chosen = planned.driver.chosen_parameter(self.context);
                 line.parameters.extend(chosen.map(|(name, value)| (name.to_owned(), value)));
                 line.warnings = measured.warnings;
-                line.warnings.extend(noise::of_run(foreign_load, steal));
+                line.warnings.extend(noise::run_warnings(foreign_load, steal));
                 if self.profile == Profile::Smoke {
                     line.warnings.push(SMOKE_WARNING.to_owned());
                 }
@@ -222,9 +223,9 @@ impl Runner<'_> {
                 }
                 if measured.parts.is_empty() && measured.missing.is_empty() {
                     line.figures = measured.figures;
-                    let taken = strangers.unwrap_or(0.0) + steal.unwrap_or(0.0);
-                    line.figures.extend(obtained(&line.figures, taken, line.host.cpus));
-                    self.keep(line)?;
+                    let taken = foreign_load_during.unwrap_or(0.0) + steal.unwrap_or(0.0);
+                    line.figures.extend(obtained_share(&line.figures, taken, line.host.cpus));
+                    self.record_run(line)?;
                     return Ok(disturbance);
                 }
                 line.elapsed_s /= measured.parts.len().max(1) as f64;
@@ -233,10 +234,10 @@ impl Runner<'_> {
                     line.variant = format!("{}-{}", planned.variant, part.name);
                     line.parameters.extend(part.parameters);
                     line.figures = part.figures;
-                    self.keep(line)?;
+                    self.record_run(line)?;
                 }
                 line.elapsed_s = 0.0;
-                self.lost(
+                self.record_unmeasured(
                     line,
                     if disturbance.is_some() { Outcome::Disturbed } else { Outcome::Failed },
                     measured
@@ -252,34 +253,34 @@ impl Runner<'_> {
                     return Ok(None);
                 }
                 let lost = names().into_iter().map(|name| (name, reason.clone()));
-                self.lost(line, Outcome::Skipped, lost).map(|()| None)
+                self.record_unmeasured(line, Outcome::Skipped, lost).map(|()| None)
             }
             Err(NoResult::Failed(reason)) => {
                 let lost = names().into_iter().map(|name| (name, reason.clone()));
-                self.lost(line, Outcome::Failed, lost).map(|()| None)
+                self.record_unmeasured(line, Outcome::Failed, lost).map(|()| None)
             }
             Err(NoResult::Interrupted(reason)) => {
                 self.ran.stopped_by = Some(reason.clone());
                 let lost = [(planned.variant.clone(), reason)].into_iter();
-                self.lost(line, Outcome::Interrupted, lost).map(|()| None)
+                self.record_unmeasured(line, Outcome::Interrupted, lost).map(|()| None)
             }
         }
     }
 
     /// Records each part that was not measured, with the reason.
-    fn lost(
+    fn record_unmeasured(
         &mut self,
         line: RunLine,
         outcome: Outcome,
         parts: impl Iterator<Item = (String, String)>,
     ) -> Result<(), RecordError> {
         for (variant, reason) in parts {
-            self.keep(RunLine { variant, outcome, reason: Some(reason), ..line.clone() })?;
+            self.record_run(RunLine { variant, outcome, reason: Some(reason), ..line.clone() })?;
         }
         Ok(())
     }
 
-    fn keep(&mut self, mut line: RunLine) -> Result<(), RecordError> {
+    fn record_run(&mut self, mut line: RunLine) -> Result<(), RecordError> {
         line.sequence = self.sequence;
         self.sequence += 1;
         self.record(Line::Run(Box::new(line)))
@@ -289,7 +290,7 @@ impl Runner<'_> {
 /// The share of the processor time not taken by others that the run's programs obtained (1: all of it);
 /// `None` if the run has no figure for its processors. Never above 1: a tick of 10 ms that began before the
 /// run must not count as a gain.
-fn obtained(figures: &[Figure], taken: f64, cpus: u32) -> Option<Figure> {
+fn obtained_share(figures: &[Figure], taken: f64, cpus: u32) -> Option<Figure> {
     let processors = figures.iter().find(|figure| figure.name == "processors")?.value;
     let free = f64::from(cpus) * (1.0 - taken.clamp(0.0, 1.0));
     (free > 0.0).then(|| Figure::new("obtained", (processors / free).min(1.0), "1"))
@@ -303,26 +304,26 @@ mod tests {
     fn what_is_taken_from_others_is_not_obtained_twice() {
         let of = |processors, taken| {
             let figures = [Figure::new("processors", processors, "1")];
-            obtained(&figures, taken, 2).map(|figure| figure.value)
+            obtained_share(&figures, taken, 2).map(|figure| figure.value)
         };
         assert_eq!(of(1.5, 0.0), Some(0.75));
         assert_eq!(of(1.5, 0.25), Some(1.0), "all that a stranger left");
         assert_eq!(of(1.6, 0.25), Some(1.0), "never more than all");
         assert_eq!(of(1.0, 1.0), None, "nothing was left");
-        assert_eq!(obtained(&[], 0.0, 2), None);
+        assert_eq!(obtained_share(&[], 0.0, 2), None);
     }
 
     #[test]
     fn the_time_left_follows_the_runs_and_forgives_one_that_hangs() {
         let (second, left) = (Duration::from_secs(1), Duration::from_secs(100));
-        let mut pace = EstimateCorrection::default();
-        assert_eq!(pace.correct(left), left);
+        let mut correction = EstimateCorrection::default();
+        assert_eq!(correction.correct(left), left);
         for _ in 0..15 {
-            pace.note(second, second * 2);
+            correction.add(second, second * 2);
         }
-        assert_eq!(pace.correct(left), Duration::from_secs(175), "30 + 5 seconds instead of 15 + 5");
+        assert_eq!(correction.correct(left), Duration::from_secs(175), "30 + 5 seconds instead of 15 + 5");
         let mut hung = EstimateCorrection::default();
-        hung.note(second, second * 20);
+        hung.add(second, second * 20);
         assert_eq!(hung.correct(left), Duration::from_secs(150), "4 + 5 seconds instead of 1 + 5");
     }
 
@@ -331,7 +332,7 @@ mod tests {
     struct Slow(Duration);
 
     impl crate::driver::Driver for Slow {
-        fn around(&self, _: f64) -> Duration {
+        fn estimated_overhead(&self, _: f64) -> Duration {
             self.0
         }
 
@@ -345,8 +346,8 @@ mod tests {
     struct Unobserved;
 
     impl Observer for Unobserved {
-        fn begins(&mut self, _: &StudyFile, _: &PlannedRun, _: Duration) {}
-        fn recorded(&mut self, _: &Line, _: &str) {}
+        fn run_begins(&mut self, _: &StudyFile, _: &PlannedRun, _: Duration) {}
+        fn line_recorded(&mut self, _: &Line, _: &str) {}
     }
 
     /// The outcomes of three repetitions in each of two studies. `late`: how long ago the study began.
@@ -362,14 +363,14 @@ mod tests {
             seconds: 0.0,
         };
         let study = |id: &str| {
-            let text = crate::library::text("tree-scale").expect("a built-in study");
+            let text = crate::library::study_text("tree-scale").expect("a built-in study");
             let file = StudyFile { id: id.to_owned(), ..StudyFile::parse("f", text).expect("a good file") };
             (file, RunPlan { runs: (0..3).map(planned).collect(), estimate: Duration::from_millis(3) })
         };
         let directory = tempfile::tempdir().expect("a directory");
         let mut records = RecordFile::create(&directory.path().join("out")).expect("a file");
         let context = Context {
-            bench: &crate::peer::Bench::default(),
+            bench: &crate::peer::PeerBench::default(),
             unisono: std::path::Path::new("unisono"),
             directory: directory.path(),
             cpus: &[0],
@@ -392,7 +393,7 @@ mod tests {
     fn when_the_time_is_over_each_study_still_has_its_first_repetition_and_says_what_was_cut() {
         let in_time = outcomes(Duration::ZERO);
         assert!(in_time.iter().all(|(_, _, outcome)| *outcome == Outcome::Measured), "{in_time:?}");
-        let late = outcomes(QUICK);
+        let late = outcomes(QUICK_LIMIT);
         assert_eq!(late.len(), 6, "{late:?}");
         for (study, repetition, outcome) in late {
             let wanted = if repetition == 0 { Outcome::Measured } else { Outcome::Cut };

@@ -4,7 +4,7 @@
 use rand_pcg::Pcg32;
 use std::path::Path;
 use std::time::Duration;
-use unisono_study::peer::{Bench, PeerBuilds, PeerFile, PeerKind, catalogue};
+use unisono_study::peer::{PeerBench, PeerBuilds, PeerFile, PeerKind, catalogue};
 use unisono_study::workload::kernel::{clustering, stencil};
 use unisono_study::workload::own::BarrierChoice;
 use unisono_study::workload::{Options, arrival::truncated_normal};
@@ -13,8 +13,8 @@ fn bench() -> Vec<PeerFile> {
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("peers");
     // peers in other languages only, because there is no `unisono` program here
     let built = |name: &str| catalogue::PEERS.iter().any(|peer| peer.name == name);
-    let bench =
-        Bench::prepare(&cache, PeerBuilds::Short, Path::new("unisono"), &mut |_| (), built).expect("a cache");
+    let bench = PeerBench::prepare(&cache, PeerBuilds::Short, Path::new("unisono"), &mut |_| (), built)
+        .expect("a cache");
     for missing in &bench.unavailable {
         eprintln!("skipped {}: {}; {}", missing.name, missing.reason, missing.remedy);
     }

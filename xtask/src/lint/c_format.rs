@@ -28,8 +28,11 @@ pub(super) fn check(sources: &Sources) -> StepVerdict {
 }
 
 fn written_by_people(sources: &Sources) -> Vec<&str> {
-    let c = sources.files.iter().filter(|file| file.is(".c") || file.is(".h") || file.is(".cc"));
-    c.filter(|file| !file.is_made()).map(|file| file.path.as_str()).collect()
+    let c = sources
+        .files
+        .iter()
+        .filter(|file| file.has_ending(".c") || file.has_ending(".h") || file.has_ending(".cc"));
+    c.filter(|file| !file.is_generated()).map(|file| file.path.as_str()).collect()
 }
 
 #[cfg(test)]
@@ -43,6 +46,6 @@ mod tests {
             ("b.c", "int main(void);\n"),
             ("c.rs", "fn main() {}\n"),
         ];
-        assert_eq!(written_by_people(&Sources::of(&files)), ["b.c"]);
+        assert_eq!(written_by_people(&Sources::from_texts(&files)), ["b.c"]);
     }
 }

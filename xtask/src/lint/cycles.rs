@@ -114,10 +114,14 @@ fn cycles(folder: &str, uses: &Uses) -> Vec<String> {
         }
         let tied: BTreeSet<&String> = uses
             .keys()
-            .filter(|other| way(uses, module, other).is_some() && way(uses, other, module).is_some())
+            .filter(|other| {
+                shortest_path(uses, module, other).is_some() && shortest_path(uses, other, module).is_some()
+            })
             .collect();
         known.extend(tied.iter().copied().cloned());
-        if let Some(cycle) = tied.iter().filter_map(|start| way(uses, start, start)).min_by_key(Vec::len) {
+        if let Some(cycle) =
+            tied.iter().filter_map(|start| shortest_path(uses, start, start)).min_by_key(Vec::len)
+        {
             let arrows: Vec<String> =
                 cycle.windows(2).map(|pair| format!("{} ({})", pair[1], uses[pair[0]][pair[1]])).collect();
             problems.push(format!(
@@ -132,24 +136,24 @@ fn cycles(folder: &str, uses: &Uses) -> Vec<String> {
 }
 
 /// The shortest path with at least one edge.
-fn way<'a>(uses: &'a Uses, from: &'a str, to: &str) -> Option<Vec<&'a str>> {
-    let mut ways = vec![vec![from]];
+fn shortest_path<'a>(uses: &'a Uses, from: &'a str, to: &str) -> Option<Vec<&'a str>> {
+    let mut paths = vec![vec![from]];
     let mut seen = BTreeSet::new();
-    while !ways.is_empty() {
+    while !paths.is_empty() {
         let mut longer = Vec::new();
-        for way in ways {
-            for next in uses.get(*way.last()?).into_iter().flat_map(BTreeMap::keys) {
-                let mut way = way.clone();
-                way.push(next);
+        for shortest_path in paths {
+            for next in uses.get(*shortest_path.last()?).into_iter().flat_map(BTreeMap::keys) {
+                let mut shortest_path = shortest_path.clone();
+                shortest_path.push(next);
                 if next == to {
-                    return Some(way);
+                    return Some(shortest_path);
                 }
                 if seen.insert(next) {
-                    longer.push(way);
+                    longer.push(shortest_path);
                 }
             }
         }
-        ways = longer;
+        paths = longer;
     }
     None
 }
@@ -159,7 +163,7 @@ mod tests {
     use super::*;
 
     fn problems(files: &[(&str, &str)]) -> Vec<String> {
-        check(&Sources::of(files))
+        check(&Sources::from_texts(files))
     }
 
     #[test]

@@ -4,14 +4,14 @@
 use super::sources::{SourceFile, Sources};
 
 /// A doc comment of at most this many words adds no more than the name.
-const WORDS: usize = 2;
+const MAX_EMPTY_WORDS: usize = 2;
 
 pub(super) fn check(sources: &Sources) -> Vec<String> {
-    let is_code = |file: &&SourceFile| file.path.contains("/src/") && !file.is("/tests.rs");
-    sources.rust().filter(is_code).flat_map(of_file).collect()
+    let is_code = |file: &&SourceFile| file.path.contains("/src/") && !file.has_ending("/tests.rs");
+    sources.rust().filter(is_code).flat_map(file_problems).collect()
 }
 
-fn of_file(file: &SourceFile) -> Vec<String> {
+fn file_problems(file: &SourceFile) -> Vec<String> {
     let mut problems = Vec::new();
     let mut problem = |line: usize, text: &str| {
         problems.push(format!("{}:{line}: {text}", file.path));
@@ -31,7 +31,7 @@ fn of_file(file: &SourceFile) -> Vec<String> {
         // clap shows these as help texts; they may be short
         let is_help = file.path.starts_with("cli/");
         let is_order = begin < at && lines[begin].starts_with("/// cbindgen:");
-        if begin < at && words <= WORDS && !is_help && !is_order {
+        if begin < at && words <= MAX_EMPTY_WORDS && !is_help && !is_order {
             problem(begin + 1, "this document says no more than the name; delete it");
         }
         at += 1;
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     fn lines(text: &str) -> Vec<String> {
-        check(&Sources::of(&[("x/src/a.rs", text)]))
+        check(&Sources::from_texts(&[("x/src/a.rs", text)]))
     }
 
     #[test]

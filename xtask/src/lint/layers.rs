@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// The workspace crates that each crate depends on, no more and no less. A new crate or a new dependency is a
 /// decision: record it here.
-const ROWS: &[(&str, &[&str])] = &[
+const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     // the machine
     ("linux", &[]),
     ("sync", &["linux"]),
@@ -81,10 +81,11 @@ const ROWS: &[(&str, &[&str])] = &[
 pub(super) fn check(sources: &Sources) -> Vec<String> {
     let packages = sources.metadata["packages"].as_array();
     let mut problems: Vec<String> =
-        packages.into_iter().flatten().flat_map(|package| of_member(package, sources)).collect();
+        packages.into_iter().flatten().flat_map(|package| member_problems(package, sources)).collect();
     let is_member = |row: &str| packages.into_iter().flatten().any(|package| name(&package["name"]) == row);
     problems.extend(
-        ROWS.iter()
+        ALLOWED_DEPENDENCIES
+            .iter()
             .filter(|(row, _)| !is_member(row))
             .map(|(row, _)| format!("{row} is no crate; delete its {ROW}")),
     );
@@ -99,10 +100,10 @@ fn name(value: &Value) -> &str {
     name.strip_prefix("unisono-").unwrap_or(name)
 }
 
-fn of_member(package: &Value, sources: &Sources) -> Vec<String> {
+fn member_problems(package: &Value, sources: &Sources) -> Vec<String> {
     let own = name(&package["name"]);
     let manifest = package["manifest_path"].as_str().unwrap_or_default();
-    let Some((_, row)) = ROWS.iter().find(|(row, _)| *row == own) else {
+    let Some((_, row)) = ALLOWED_DEPENDENCIES.iter().find(|(row, _)| *row == own) else {
         return vec![format!("{manifest}:1: {own} has no {ROW}")];
     };
     let folder = manifest.trim_end_matches("Cargo.toml");
@@ -133,8 +134,8 @@ mod tests {
     /// The problems of a crate with these dependencies, all of which it uses.
     fn problems(name: &str, dependencies: &Value) -> Vec<String> {
         let text = "use unisono_linux::x; use unisono_sync::x; use unisono_gang::x;";
-        let sources = Sources::of(&[("crates/a/src/lib.rs", text)]);
-        of_member(
+        let sources = Sources::from_texts(&[("crates/a/src/lib.rs", text)]);
+        member_problems(
             &json!({"name": name, "manifest_path": "crates/a/Cargo.toml", "dependencies": dependencies}),
             &sources,
         )

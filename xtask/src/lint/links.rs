@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 pub(super) fn check(sources: &Sources) -> Vec<String> {
     let mut problems = Vec::new();
-    for file in sources.files.iter().filter(|file| file.is(".md")) {
+    for file in sources.files.iter().filter(|file| file.has_ending(".md")) {
         for (number, target) in links(&file.text) {
             if let Some(problem) = problem(sources, file, &target) {
                 problems.push(format!("{}:{number}: {problem}", file.path));
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     fn problems(text: &str) -> Vec<String> {
-        check(&Sources::of(&[("docs/a.md", text), ("README.md", "# The two commands\n")]))
+        check(&Sources::from_texts(&[("docs/a.md", text), ("README.md", "# The two commands\n")]))
     }
 
     #[test]

@@ -14,11 +14,11 @@ struct LockedCrate<'a> {
 }
 
 pub(super) fn check(sources: &Sources) -> Vec<String> {
-    let locks = sources.files.iter().filter(|file| file.is("/Cargo.lock"));
-    locks.flat_map(|file| of_lock(&file.path, &file.text, &sources.metadata)).collect()
+    let locks = sources.files.iter().filter(|file| file.has_ending("/Cargo.lock"));
+    locks.flat_map(|file| lock_problems(&file.path, &file.text, &sources.metadata)).collect()
 }
 
-fn of_lock(path: &str, text: &str, metadata: &Value) -> Vec<String> {
+fn lock_problems(path: &str, text: &str, metadata: &Value) -> Vec<String> {
     let mut problems = Vec::new();
     for locked in crates(text).filter(|locked| !locked.is_fetched) {
         let Some(wanted) = dependencies(metadata, locked.name) else { continue };
@@ -90,7 +90,7 @@ dependencies = [
     /// The problems if the broker depends on these.
     fn problems(dependencies: &Value) -> Vec<String> {
         let packages = json!({"packages": [{"name": "unisono-broker", "dependencies": dependencies}]});
-        of_lock("crates/join/Cargo.lock", LOCK, &packages)
+        lock_problems("crates/join/Cargo.lock", LOCK, &packages)
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub(crate) fn run(install: Install) -> anyhow::Result<bool> {
         let done = TimedStep::new("cargo doc", command).succeeds();
         if done { StepVerdict::passed(1) } else { StepVerdict::failed("cargo doc") }
     });
-    of_this_project(&mut summary)?;
+    run_project_checks(&mut summary)?;
     summary.step("licences, bans and sources of dependencies", || deny(install));
     summary.step("advisories about dependencies", advisories);
     Ok(summary.conclude())
@@ -71,11 +71,11 @@ pub(crate) fn run(install: Install) -> anyhow::Result<bool> {
 /// Runs only this project's own checks.
 pub(crate) fn own() -> anyhow::Result<bool> {
     let mut summary = StepSummary::default();
-    of_this_project(&mut summary)?;
+    run_project_checks(&mut summary)?;
     Ok(summary.conclude())
 }
 
-fn of_this_project(summary: &mut StepSummary) -> anyhow::Result<()> {
+fn run_project_checks(summary: &mut StepSummary) -> anyhow::Result<()> {
     let sources = Sources::read(&workspace()).context("the sources cannot be read")?;
     for (name, check) in CHECKS {
         summary.step(name, || verdict(check(&sources)));

@@ -14,15 +14,15 @@ pub(super) struct SourceFile {
 }
 
 /// Marks a generated file, if it is in the first lines.
-const MADE: &str = "do not edit";
+const GENERATED_MARK: &str = "do not edit";
 
 impl SourceFile {
     /// Whether the file is generated, so that its style cannot be changed.
-    pub(super) fn is_made(&self) -> bool {
-        self.text.lines().take(3).any(|line| line.contains(MADE))
+    pub(super) fn is_generated(&self) -> bool {
+        self.text.lines().take(3).any(|line| line.contains(GENERATED_MARK))
     }
 
-    pub(super) fn is(&self, ending: &str) -> bool {
+    pub(super) fn has_ending(&self, ending: &str) -> bool {
         self.path.ends_with(ending)
     }
 }
@@ -51,11 +51,11 @@ impl Sources {
     }
 
     pub(super) fn rust(&self) -> impl Iterator<Item = &SourceFile> {
-        self.files.iter().filter(|file| file.is(".rs"))
+        self.files.iter().filter(|file| file.has_ending(".rs"))
     }
 
     #[cfg(test)]
-    pub(super) fn of(files: &[(&str, &str)]) -> Self {
+    pub(super) fn from_texts(files: &[(&str, &str)]) -> Self {
         let files = files
             .iter()
             .map(|(path, text)| SourceFile { path: (*path).to_owned(), text: (*text).to_owned() });

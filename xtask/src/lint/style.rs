@@ -42,21 +42,25 @@ pub(super) fn width(sources: &Sources) -> Vec<String> {
 
 /// The maximum width of prose lines in a document. Two windows of this width fit next to each other on a
 /// usual screen, and longer lines are hard to follow. Wider than code, because sentences have no indentation.
-const PROSE: usize = 120;
+const MAX_DOCUMENT_WIDTH: usize = 120;
 
-/// Finds lines of documents that are wider than [`PROSE`] and could be broken: not table rows, code, headings
-/// or long addresses.
+/// Finds lines of documents that are wider than [`MAX_DOCUMENT_WIDTH`] and could be broken: not table rows,
+/// code, headings or long addresses.
 pub(super) fn prose(sources: &Sources) -> Vec<String> {
     let mut problems = Vec::new();
-    for file in sources.files.iter().filter(|file| file.is(".md") && !file.is_made()) {
+    for file in sources.files.iter().filter(|file| file.has_ending(".md") && !file.is_generated()) {
         let mut is_code = false;
         for (number, line) in (1..).zip(file.text.lines()) {
             let text = line.trim_start();
             is_code ^= text.starts_with("```");
             let stays = is_code || text.starts_with(['|', '#', '<']) || line.starts_with("    ");
-            let first: String = text.chars().take(PROSE).collect();
-            if !stays && line.chars().count() > PROSE && first.trim_start_matches(['-', ' ']).contains(' ') {
-                problems.push(format!("{}:{number}: a line wider than {PROSE} columns", file.path));
+            let first: String = text.chars().take(MAX_DOCUMENT_WIDTH).collect();
+            if !stays
+                && line.chars().count() > MAX_DOCUMENT_WIDTH
+                && first.trim_start_matches(['-', ' ']).contains(' ')
+            {
+                problems
+                    .push(format!("{}:{number}: a line wider than {MAX_DOCUMENT_WIDTH} columns", file.path));
             }
         }
     }
@@ -73,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_module_beside_its_folder_is_a_problem() {
-        let found = modules(&Sources::of(&[
+        let found = modules(&Sources::from_texts(&[
             ("x/src/a.rs", ""),
             ("x/src/a/b.rs", ""),
             ("x/src/c/mod.rs", ""),
@@ -87,16 +91,16 @@ mod tests {
     #[test]
     fn a_line_of_a_document_that_could_be_broken_is_not_too_wide() {
         let long = "word ".repeat(25);
-        let address = format!("- https://{}", "x".repeat(PROSE));
+        let address = format!("- https://{}", "x".repeat(MAX_DOCUMENT_WIDTH));
         let text = format!("{long}\n| {long} |\n```\n{long}\n```\n# {long}\n{address}\n- {long}\nshort\n");
-        let found = prose(&Sources::of(&[("a.md", &text), ("b.txt", &long), ("c.md", "short")]));
+        let found = prose(&Sources::from_texts(&[("a.md", &text), ("b.txt", &long), ("c.md", "short")]));
         assert_eq!(found, ["a.md:1: a line wider than 120 columns", "a.md:8: a line wider than 120 columns"]);
     }
 
     #[test]
     fn a_comment_wider_than_code_may_be_is_a_problem() {
         let text = "// 0123456789\nlet x = \"0123456789\";\n  /// é234\n//! | 0123456789 |\n";
-        let found = width(&Sources::of(&[("a.rs", text), ("rustfmt.toml", "max_width = 10\n")]));
+        let found = width(&Sources::from_texts(&[("a.rs", text), ("rustfmt.toml", "max_width = 10\n")]));
         assert_eq!(found, ["a.rs:1: a comment wider than 10 columns"]);
     }
 }

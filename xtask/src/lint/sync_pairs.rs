@@ -11,7 +11,7 @@ use super::sources::{SourceFile, Sources};
 use std::collections::BTreeMap;
 
 /// The number of lines above an ordering that are searched for its comment.
-const NEAR: usize = 4;
+const MAX_DISTANCE: usize = 4;
 
 /// The facade over std's and loom's atomics only passes orderings on.
 const FACADE: &str = "crates/sync/src/atomics.rs";
@@ -82,9 +82,10 @@ fn unexplained(file: &SourceFile) -> Vec<String> {
         line == "#[cfg(test)]" || line.starts_with("#[cfg(all(test")
     };
     let lines: Vec<&str> = file.text.lines().take_while(|line| !is_test(line)).collect();
-    let said = |at: usize| lines[at.saturating_sub(NEAR)..=at].iter().any(|line| line.contains("// SYNC("));
+    let is_explained =
+        |at: usize| lines[at.saturating_sub(MAX_DISTANCE)..=at].iter().any(|line| line.contains("// SYNC("));
     (0..lines.len())
-        .filter(|at| is_ordering(lines[*at]) && !said(*at))
+        .filter(|at| is_ordering(lines[*at]) && !is_explained(*at))
         .map(|at| {
             format!(
                 "{}:{}: which pair is this? write `// SYNC(name) release: why` above it",
@@ -111,7 +112,7 @@ mod tests {
     use super::*;
 
     fn problems(text: &str) -> usize {
-        check(&Sources::of(&[("crates/x/src/a.rs", text)])).len()
+        check(&Sources::from_texts(&[("crates/x/src/a.rs", text)])).len()
     }
 
     #[test]
@@ -129,7 +130,7 @@ mod tests {
             ("crates/x/src/a.rs", "// SYNC(go) release: x"),
             ("crates/y/src/b.rs", "// SYNC(go) acquire: x"),
         ];
-        assert!(check(&Sources::of(&files)).is_empty());
+        assert!(check(&Sources::from_texts(&files)).is_empty());
     }
 
     #[test]

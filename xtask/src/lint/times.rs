@@ -7,16 +7,16 @@ use super::code::Code;
 use super::sources::{SourceFile, Sources};
 
 pub(super) fn check(sources: &Sources) -> Vec<String> {
-    sources.rust().filter(|file| is_ours(file)).flat_map(of_file).collect()
+    sources.rust().filter(|file| is_ours(file)).flat_map(file_problems).collect()
 }
 
 fn is_ours(file: &SourceFile) -> bool {
     file.path.contains("/src/")
-        && !file.is("/tests.rs")
+        && !file.has_ending("/tests.rs")
         && !["crates/linux/", "abi/"].iter().any(|folder| file.path.starts_with(folder))
 }
 
-fn of_file(file: &SourceFile) -> Vec<String> {
+fn file_problems(file: &SourceFile) -> Vec<String> {
     let code = match Code::read(&file.text, &["of a crate"]) {
         Ok(code) => code,
         Err(error) => return vec![format!("{}: {error}", file.path)],
@@ -43,6 +43,6 @@ mod tests {
         let found = [("now", 2), ("wait_ns", 3), ("now", 5)];
         let found =
             found.map(|(name, at)| format!("crates/a/src/a.rs:{at}: {name} is a time; make it a Nanos"));
-        assert_eq!(check(&Sources::of(&files)), found);
+        assert_eq!(check(&Sources::from_texts(&files)), found);
     }
 }

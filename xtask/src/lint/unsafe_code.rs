@@ -28,7 +28,7 @@ mod tests {
             ("crates/gang/src/lib.rs", "//! may not\n"),
             ("cli/src/main.rs", "#![forbid(unsafe_code)]\n"),
         ];
-        let problems = check(&Sources::of(&files));
+        let problems = check(&Sources::from_texts(&files));
         assert_eq!(problems.len(), 1);
         assert!(problems[0].starts_with("crates/gang/src/lib.rs:1:"));
     }

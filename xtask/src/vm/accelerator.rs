@@ -2,7 +2,7 @@
 //!
 //! With KVM the host's processors execute the instructions, at nearly their own speed. KVM is used if a trial
 //! boot with it ends; otherwise QEMU translates the instructions (TCG), several times slower, and a line
-//! gives the reason. Cost: the trial, at most [`TRIAL`].
+//! gives the reason. Cost: the trial, at most [`TRIAL_TIMEOUT`].
 
 use super::kernel::UnpackedKernel;
 use super::qemu::{QEMU, Qemu};
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// If KVM works, a kernel without a first program gives up after a second or two. If KVM stops the machine at
 /// an instruction that it does not support, QEMU waits for ever.
-const TRIAL: Duration = Duration::from_secs(20);
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(20);
 /// The KVM drivers that use the processor's own virtualization. Others interpret an unmodified kernel
 /// (kvm_pvm: after 240 s a kernel had not begun to start its processors).
 const DRIVERS: [&str; 2] = ["kvm_intel", "kvm_amd"];
@@ -23,7 +23,7 @@ const DRIVERS: [&str; 2] = ["kvm_intel", "kvm_amd"];
 /// little; when all processors sleep, the clock runs ahead to the next timer. A test sees the same times on a
 /// busy host and on an idle one. The two processors share a host thread: with a thread each, the kernel
 /// crashed while it patched itself for sched_ext (QEMU 7.2, `int3` in `sched_balance_rq`).
-const CLOCK: &str = "shift=2,sleep=off";
+const ICOUNT_OPTIONS: &str = "shift=2,sleep=off";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Accelerator {
@@ -34,7 +34,7 @@ pub(super) enum Accelerator {
 impl Accelerator {
     /// Prints the choice and its reason.
     pub(super) fn choose(kernel: &UnpackedKernel) -> Accelerator {
-        match lent(Path::new("/")).and_then(|()| try_to_boot(kernel)) {
+        match check_kvm(Path::new("/")).and_then(|()| try_to_boot(kernel)) {
             Ok(()) => {
                 println!("on this machine's processors (KVM)");
                 Accelerator::Kvm
@@ -50,13 +50,15 @@ impl Accelerator {
         match (self, needs) {
             (Accelerator::Kvm, _) => &["-accel", "kvm"],
             (Accelerator::Tcg, Processors::Any) => &["-accel", "tcg"],
-            (Accelerator::Tcg, Processors::Fair) => &["-accel", "tcg,thread=single", "-icount", CLOCK],
+            (Accelerator::Tcg, Processors::Fair) => {
+                &["-accel", "tcg,thread=single", "-icount", ICOUNT_OPTIONS]
+            }
         }
     }
 }
 
 /// Whether this process may use KVM, and KVM the processor; `root` is `/` except in tests.
-fn lent(root: &Path) -> Result<(), String> {
+fn check_kvm(root: &Path) -> Result<(), String> {
     let device = root.join("dev/kvm");
     let open = OpenOptions::new().read(true).write(true).open(&device);
     open.map_err(|error| format!("{}: {error}", device.display()))?;
@@ -74,7 +76,7 @@ fn try_to_boot(kernel: &UnpackedKernel) -> Result<(), String> {
         QEMU,
         machine(&Qemu::installed(), kernel, Accelerator::Kvm.arguments(Processors::Any)),
     )
-    .within(TRIAL)
+    .within(TRIAL_TIMEOUT)
     .showing(|_| false);
     let output = trial.run().map_err(|error| error.to_string())?;
     if output.success && output.lines.iter().any(|line| line.contains("Kernel panic")) {
@@ -96,14 +98,14 @@ mod tests {
     #[test]
     fn kvm_is_used_only_with_a_device_that_uses_the_processor() {
         let root = tempfile::tempdir().expect("a directory");
-        let error = lent(root.path()).expect_err("there is no device");
+        let error = check_kvm(root.path()).expect_err("there is no device");
         assert!(error.contains("dev/kvm: "), "{error}");
         fs::create_dir_all(root.path().join("dev")).expect("a directory");
         fs::write(root.path().join("dev/kvm"), "").expect("a file");
         fs::create_dir_all(root.path().join("sys/module/kvm_pvm")).expect("a directory");
-        let error = lent(root.path()).expect_err("another driver");
+        let error = check_kvm(root.path()).expect_err("another driver");
         assert!(error.contains("kvm_intel or kvm_amd"), "{error}");
         fs::create_dir_all(root.path().join("sys/module/kvm_amd")).expect("a directory");
-        assert_eq!(lent(root.path()), Ok(()));
+        assert_eq!(check_kvm(root.path()), Ok(()));
     }
 }

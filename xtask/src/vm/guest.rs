@@ -19,7 +19,7 @@ pub(super) const COMMANDS: &str = "/commands";
 /// The commands' environment, a variable per line.
 pub(super) const ENVIRONMENT: &str = "/environment";
 /// Printed at the end, with the first exit code that is not 0.
-pub(super) const ENDED: &str = "the commands ended: ";
+pub(super) const END_MARK: &str = "the commands ended: ";
 
 /// Whether this is the first process of a machine that [`super::run`] made.
 pub(crate) fn is_guest() -> bool {
@@ -34,15 +34,15 @@ pub(crate) fn run() {
             // shows why the kernel ended a scheduler
             log.lines().filter(|line| line.contains("sched_ext: ")).for_each(|line| println!("{line}"));
         }
-        let complaints = complaints(&log);
-        anyhow::ensure!(complaints.is_empty(), "the kernel complains: {}", complaints.join("; "));
+        let kernel_warnings = kernel_warnings(&log);
+        anyhow::ensure!(kernel_warnings.is_empty(), "the kernel complains: {}", kernel_warnings.join("; "));
         Ok(code)
     });
     let code = match code {
         Ok(code) => code.to_string(),
         Err(error) => format!("{error:#}"),
     };
-    println!("{ENDED}{code}");
+    println!("{END_MARK}{code}");
     rustix::fs::sync();
     // with -no-reboot this ends the machine
     if let Err(error) = reboot(RebootCommand::Restart) {
@@ -68,7 +68,7 @@ fn kernel_log() -> io::Result<String> {
 }
 
 /// Lines in which the kernel reports a fault of its own.
-fn complaints(log: &str) -> Vec<&str> {
+fn kernel_warnings(log: &str) -> Vec<&str> {
     const WORDS: [&str; 5] = ["WARNING:", "BUG:", "Oops", "refcount_t:", "unregister_netdevice: waiting"];
     log.lines().filter(|line| WORDS.iter().any(|word| line.contains(word))).collect()
 }
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn what_the_kernel_complains_about_is_found_in_its_log() {
         let log = "6,1,1,-;Linux version 7\n4,2,2,-;WARNING: net/sched/sch_generic.c:99 at x\n6,3,3,-;all is well\n";
-        assert_eq!(complaints(log), ["4,2,2,-;WARNING: net/sched/sch_generic.c:99 at x"]);
-        assert!(complaints("6,1,1,-;virtio: no warnings\n").is_empty());
+        assert_eq!(kernel_warnings(log), ["4,2,2,-;WARNING: net/sched/sch_generic.c:99 at x"]);
+        assert!(kernel_warnings("6,1,1,-;virtio: no warnings\n").is_empty());
     }
 }

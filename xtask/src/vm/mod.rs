@@ -90,12 +90,12 @@ enum Processors {
 }
 
 /// The reason why no machine can run here, or an error.
-enum Unable {
+enum VmUnavailable {
     Skip(String),
     Fail(anyhow::Error),
 }
 
-impl From<anyhow::Error> for Unable {
+impl From<anyhow::Error> for VmUnavailable {
     fn from(error: anyhow::Error) -> Self {
         Self::Fail(error)
     }
@@ -112,22 +112,22 @@ pub(crate) fn run(filters: &[&str], cases: Cases) -> anyhow::Result<bool> {
 pub(crate) fn step(filters: &[&str], cases: Cases) -> StepVerdict {
     match test(filters, cases) {
         Ok(verdict) => verdict,
-        Err(Unable::Skip(reason)) => StepVerdict::skipped(reason),
-        Err(Unable::Fail(error)) => StepVerdict::failed(format!("{error:#}")),
+        Err(VmUnavailable::Skip(reason)) => StepVerdict::skipped(reason),
+        Err(VmUnavailable::Fail(error)) => StepVerdict::failed(format!("{error:#}")),
     }
 }
 
-fn test(filters: &[&str], cases: Cases) -> Result<StepVerdict, Unable> {
+fn test(filters: &[&str], cases: Cases) -> Result<StepVerdict, VmUnavailable> {
     if std::env::consts::ARCH != "x86_64" {
-        return Err(Unable::Skip("the machine is made for x86_64 only".to_owned()));
+        return Err(VmUnavailable::Skip("the machine is made for x86_64 only".to_owned()));
     }
     for (program, package) in [(QEMU, "qemu-system-x86"), ("clang", "clang libbpf-dev")] {
         if !Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success()) {
-            return Err(Unable::Skip(format!("no {program}: apt-get install {package}")));
+            return Err(VmUnavailable::Skip(format!("no {program}: apt-get install {package}")));
         }
     }
     let kept = target().join("vm");
-    let kernel = UnpackedKernel::get(&kept).map_err(|error| Unable::Skip(format!("{error:#}")))?;
+    let kernel = UnpackedKernel::get(&kept).map_err(|error| VmUnavailable::Skip(format!("{error:#}")))?;
     println!("Linux {}", kernel.release);
     let accelerator = Accelerator::choose(&kernel);
     let mut verdict = StepVerdict::default();
@@ -162,7 +162,7 @@ fn image<'a>(
     kernel: &UnpackedKernel,
     filters: &[&str],
     cases: Cases,
-) -> Result<Vec<u8>, Unable> {
+) -> Result<Vec<u8>, VmUnavailable> {
     let mut image = Image::default();
     let own = std::env::current_exe().context("where this program is")?;
     image.program("/init", &own)?;
@@ -173,7 +173,7 @@ fn image<'a>(
     }
     image.program("/unisono", &program::unisono())?;
     for name in COMMANDS {
-        let found = on_path(name).ok_or_else(|| Unable::Skip(format!("no {name} on PATH")))?;
+        let found = on_path(name).ok_or_else(|| VmUnavailable::Skip(format!("no {name} on PATH")))?;
         image.program(&format!("/bin/{name}"), &found)?;
     }
     let host_tests = build()?;
@@ -208,7 +208,7 @@ fn boot(mut machine: Command, image: &[u8]) -> anyhow::Result<StepVerdict> {
     machine.arg("-initrd").arg(&initramfs);
     let StepOutput { hung, lines, .. } = TimedStep::new(QEMU, machine).within(RUN_TIMEOUT).run()?;
     let mut verdict = test_output::read(&lines);
-    let ended = lines.iter().find_map(|line| line.strip_prefix(guest::ENDED));
+    let ended = lines.iter().find_map(|line| line.strip_prefix(guest::END_MARK));
     if let Some(hung) = hung {
         verdict.failed += 1;
         verdict.failures.push(hung);

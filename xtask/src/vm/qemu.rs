@@ -13,9 +13,9 @@ use std::process::Command;
 
 pub(super) const QEMU: &str = "qemu-system-x86_64";
 /// The first version that divides the time between the processors.
-const FAIR: (u32, u32) = (8, 1);
+const MIN_FAIR_VERSION: (u32, u32) = (8, 1);
 const PACKAGES: [&str; 4] = ["qemu-system-x86", "qemu-system-common", "qemu-system-data", "seabios"];
-const UNPACKED: &str = "unpacked";
+const UNPACKED_DIRECTORY: &str = "unpacked";
 
 #[derive(Debug)]
 pub(super) struct Qemu {
@@ -35,7 +35,7 @@ impl Qemu {
         if installed.is_fair()? {
             return Ok(installed);
         }
-        let unpacked = directory.join(UNPACKED);
+        let unpacked = directory.join(UNPACKED_DIRECTORY);
         if !unpacked.exists() {
             println!("fetching a newer QEMU into {}", directory.display());
             fetch(directory).context("QEMU 8.1 or later cannot be fetched")?;
@@ -61,14 +61,17 @@ impl Qemu {
         let output = Command::new(&self.program).arg("--version").output();
         let output = output.with_context(|| format!("start {}", self.program.display()))?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let said = String::from_utf8_lossy(&output.stdout);
-        Ok(version(&said).with_context(|| format!("no version in {said}"))? >= FAIR)
+        let description = String::from_utf8_lossy(&output.stdout);
+        Ok(
+            version(&description).with_context(|| format!("no version in {description}"))?
+                >= MIN_FAIR_VERSION,
+        )
     }
 }
 
 /// The version in QEMU's own description.
-fn version(said: &str) -> Option<(u32, u32)> {
-    let number = said.split("version ").nth(1)?.split_whitespace().next()?;
+fn version(description: &str) -> Option<(u32, u32)> {
+    let number = description.split("version ").nth(1)?.split_whitespace().next()?;
     let mut parts = number.split('.');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
@@ -80,7 +83,7 @@ fn fetch(directory: &Path) -> anyhow::Result<()> {
     let suite = format!("{release}-backports");
     let apt = Apt::new(directory, &suite)?;
     let packages = PACKAGES.map(|package| format!("{package}/{suite}"));
-    apt.unpack(&packages.each_ref().map(String::as_str), UNPACKED)
+    apt.unpack(&packages.each_ref().map(String::as_str), UNPACKED_DIRECTORY)
 }
 
 #[cfg(test)]
@@ -89,9 +92,9 @@ mod tests {
 
     #[test]
     fn the_version_is_read_from_what_qemu_says() {
-        let said = "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)\nCopyright (c) 2003\n";
-        assert_eq!(version(said), Some((7, 2)));
-        assert!(version("QEMU emulator version 10.0.2 (Debian)") >= Some(FAIR));
+        let description = "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)\nCopyright (c) 2003\n";
+        assert_eq!(version(description), Some((7, 2)));
+        assert!(version("QEMU emulator version 10.0.2 (Debian)") >= Some(MIN_FAIR_VERSION));
         assert_eq!(version("no QEMU"), None);
     }
 }

@@ -1,9 +1,9 @@
 //! Whether a claim holds in the records of its study.
 
 use super::{ClaimResult, PaperClaim};
-use crate::number::{self, THIN};
-use crate::said::{self, multiple};
+use crate::number::{self, NO_BREAK_SPACE};
 use crate::study::Study;
+use crate::wording::{self, multiple};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use unisono_measure::bootstrap::Estimate;
@@ -28,7 +28,7 @@ pub(super) enum ClaimAnswer {
 }
 
 /// The value that a claim asks for, as measured.
-struct FoundFigure {
+struct MeasuredFigure {
     found: Estimate,
     words: String,
     is_ratio: bool,
@@ -37,12 +37,12 @@ struct FoundFigure {
 type Place = BTreeMap<String, Value>;
 
 impl PaperClaim {
-    pub(super) fn answer(&self, study: &Study<'_>) -> ClaimAnswer {
-        let figure = match self.found(study) {
+    pub(super) fn evaluate(&self, study: &Study<'_>) -> ClaimAnswer {
+        let figure = match self.measured_figure(study) {
             Ok(figure) => figure,
             Err(reason) => return ClaimAnswer::Missing(reason),
         };
-        let FoundFigure { found, words, is_ratio } = figure;
+        let MeasuredFigure { found, words, is_ratio } = figure;
         let result = if found.n < MIN_PAIRS && !study.is_simulated() {
             ClaimResult::Undecided
         } else {
@@ -50,7 +50,7 @@ impl PaperClaim {
         };
         let distance = self.near.map(|near| match near {
             1.0 => "The paper found no difference".to_owned(),
-            _ => distance(found.value / near),
+            _ => distance_in_words(found.value / near),
         });
         ClaimAnswer::Found { result, found, here: words, distance }
     }
@@ -64,7 +64,7 @@ impl PaperClaim {
         match (self.near, self.least, self.most) {
             (Some(near), ..) => {
                 let is_near = if is_ratio {
-                    verdict::is_same(found, near)
+                    verdict::is_as_expected(found, near)
                 } else {
                     found.contains(near) || (found.value / near).ln().abs() <= VALUE_TOLERANCE
                 };
@@ -82,10 +82,10 @@ impl PaperClaim {
         }
     }
 
-    fn found(&self, study: &Study<'_>) -> Result<FoundFigure, String> {
-        let end = self.at(study, &self.variant, &self.only)?;
+    fn measured_figure(&self, study: &Study<'_>) -> Result<MeasuredFigure, String> {
+        let end = self.figure_at(study, &self.variant, &self.only)?;
         let Some(from) = &self.from else { return Ok(end) };
-        let start = self.at(study, self.from_variant.as_deref().unwrap_or(&self.variant), from)?;
+        let start = self.figure_at(study, self.from_variant.as_deref().unwrap_or(&self.variant), from)?;
         let (one, other) = (&start.found, &end.found);
         let found = Estimate {
             value: other.value / one.value,
@@ -108,22 +108,22 @@ impl PaperClaim {
         };
         let said = format!("from {} to {}", said(one.value, from), said(other.value, &self.only));
         let words = format!("{} ({said})", multiple(found.value));
-        Ok(FoundFigure { found, words, is_ratio: true })
+        Ok(MeasuredFigure { found, words, is_ratio: true })
     }
 
-    fn at(&self, study: &Study<'_>, variant: &str, only: &Place) -> Result<FoundFigure, String> {
+    fn figure_at(&self, study: &Study<'_>, variant: &str, only: &Place) -> Result<MeasuredFigure, String> {
         match &self.against {
-            Some(against) => self.ratio(study, (variant, against), only),
-            None => self.value(study, variant, only),
+            Some(against) => self.ratio_at(study, (variant, against), only),
+            None => self.value_at(study, variant, only),
         }
     }
 
-    fn ratio(
+    fn ratio_at(
         &self,
         study: &Study<'_>,
         (variant, against): (&str, &str),
         only: &Place,
-    ) -> Result<FoundFigure, String> {
+    ) -> Result<MeasuredFigure, String> {
         let asked = Verdict {
             variant: variant.to_owned(),
             against: against.to_owned(),
@@ -134,20 +134,25 @@ impl PaperClaim {
         let judged = verdict::judge(&asked, &study.runs);
         match judged.into_iter().next().map(|judgement| judgement.answer) {
             Some(Answer::Compared { comparison, .. }) => {
-                let words = format!("{} ({})", multiple(comparison.ratio.value), said::shown(&comparison));
-                Ok(FoundFigure { found: comparison.ratio, words, is_ratio: true })
+                let words = format!(
+                    "{} ({})",
+                    multiple(comparison.ratio.value),
+                    wording::multiple_interval(&comparison)
+                );
+                Ok(MeasuredFigure { found: comparison.ratio, words, is_ratio: true })
             }
             _ => Err([variant, against]
                 .into_iter()
-                .find_map(|variant| study.why_never(variant))
+                .find_map(|variant| study.never_measured_reason(variant))
                 .unwrap_or_default()),
         }
     }
 
     /// A figure, or the quotient of two figures, over all runs.
-    fn value(&self, study: &Study<'_>, variant: &str, only: &Place) -> Result<FoundFigure, String> {
-        let is_asked =
-            |run: &&&RunLine| run.variant == variant && run.outcome == Outcome::Measured && run.has(only);
+    fn value_at(&self, study: &Study<'_>, variant: &str, only: &Place) -> Result<MeasuredFigure, String> {
+        let is_asked = |run: &&&RunLine| {
+            run.variant == variant && run.outcome == Outcome::Measured && run.has_parameters(only)
+        };
         let value = |run: &RunLine| {
             let value = run.value(&self.figure)?;
             let value = match &self.of_figure {
@@ -159,7 +164,7 @@ impl PaperClaim {
         let mut values: Vec<f64> = study.runs.iter().filter(is_asked).filter_map(|run| value(run)).collect();
         values.sort_by(f64::total_cmp);
         let (Some(low), Some(high)) = (values.first().copied(), values.last().copied()) else {
-            return Err(study.why_never(variant).unwrap_or_default());
+            return Err(study.never_measured_reason(variant).unwrap_or_default());
         };
         let n = values.len();
         let middle = if n % 2 == 1 { values[n / 2] } else { f64::midpoint(values[n / 2 - 1], values[n / 2]) };
@@ -170,10 +175,15 @@ impl PaperClaim {
         };
         let words = match n {
             1 => said(middle),
-            _ => format!("{} ({} to {}, n{THIN}={THIN}{n})", said(middle), said(low), said(high)),
+            _ => format!(
+                "{} ({} to {}, n{NO_BREAK_SPACE}={NO_BREAK_SPACE}{n})",
+                said(middle),
+                said(low),
+                said(high)
+            ),
         };
         let found = Estimate { value: middle, low, high, n, level: 1.0 };
-        Ok(FoundFigure { found, words, is_ratio: self.of_figure.is_some() })
+        Ok(MeasuredFigure { found, words, is_ratio: self.of_figure.is_some() })
     }
 }
 
@@ -183,7 +193,7 @@ fn is_wide(found: &Estimate, near: f64) -> bool {
     !width.is_finite() || width > near.ln().abs().max(1.5_f64.ln())
 }
 
-fn distance(of_paper: f64) -> String {
+fn distance_in_words(of_paper: f64) -> String {
     if of_paper.is_nan() || of_paper <= 0.0 {
         return "Nothing of it is here".to_owned();
     }
@@ -191,11 +201,11 @@ fn distance(of_paper: f64) -> String {
     if factor < 2.0 {
         let percent = (factor - 1.0) * 100.0;
         let percent = if word == "less" { (1.0 - of_paper) * 100.0 } else { percent };
-        return format!("{percent:.0}{THIN}% {word} than in the paper");
+        return format!("{percent:.0}{NO_BREAK_SPACE}% {word} than in the paper");
     }
     format!(
         "{} times {} than in the paper",
-        verdict::ratio(factor),
+        verdict::format_ratio(factor),
         if word == "more" { "as much" } else { "less" }
     )
     .replace("as much than", "as much as")
@@ -254,8 +264,10 @@ mod tests {
 
     fn answered(claim: &PaperClaim, of: &[(&str, u32, f64)]) -> (ClaimResult, String, Option<String>) {
         let lines = records(of);
-        match claim.answer(&studies(&lines)[0]) {
-            ClaimAnswer::Found { result, here, distance, .. } => (result, here.replace(THIN, " "), distance),
+        match claim.evaluate(&studies(&lines)[0]) {
+            ClaimAnswer::Found { result, here, distance, .. } => {
+                (result, here.replace(NO_BREAK_SPACE, " "), distance)
+            }
             ClaimAnswer::Missing(reason) => panic!("{reason}"),
         }
     }

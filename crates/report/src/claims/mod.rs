@@ -174,7 +174,7 @@ impl PaperClaim {
         let Some(study) = studies.iter().find(|study| study.head.study == self.study) else {
             return summary(ClaimResult::NotMeasured, self.how_to_measure());
         };
-        match self.answer(study) {
+        match self.evaluate(study) {
             ClaimAnswer::Missing(reason) => {
                 let remark = if reason.is_empty() { self.how_to_measure() } else { reason };
                 summary(ClaimResult::NotMeasured, remark)

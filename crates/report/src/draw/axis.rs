@@ -36,7 +36,7 @@ pub(crate) fn below(canvas: &mut Canvas, plot: Plot, scale: &PixelScale, says: S
     let grid: Vec<_> =
         ticks.iter().map(|tick| scale.place(*tick)).map(|x| ((x, plot.top), (x, plot.bottom))).collect();
     canvas.strokes("grid", &grid);
-    canvas.begin_texts("tick", Anchor::Middle);
+    canvas.begin_texts("tick", Anchor::Average);
     for ((tick, text), kept) in ticks.iter().zip(&texts).zip(thin(&boxes, 8.0)) {
         let x = scale.place(*tick);
         if kept {

@@ -6,8 +6,8 @@
 
 use super::axis::{self, Plot};
 use super::legend;
-use super::look::VariantLook;
 use super::scale::PixelScale;
+use super::style::VariantStyle;
 use super::svg::{Anchor, Canvas, MarkerSize, ViewPort};
 use super::text::{LEADING, SIZE, beyond_first, bold, width, wrap};
 use unisono_linux::counted::counted;
@@ -23,7 +23,7 @@ pub(crate) struct BarGroup {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Bar {
-    pub(crate) look: VariantLook,
+    pub(crate) style: VariantStyle,
     pub(crate) runs: Vec<f64>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Bars<'a> {
     pub(crate) title: &'a str,
     pub(crate) description: &'a str,
     pub(crate) groups: &'a [BarGroup],
-    pub(crate) legend: &'a [(VariantLook, &'a str)],
+    pub(crate) legend: &'a [(VariantStyle, &'a str)],
     pub(crate) label: &'a str,
     pub(crate) scale: record::Scale,
     /// Further values that the axis must include, so that charts have the same axis.
@@ -116,7 +116,7 @@ pub(crate) fn draw(chart: &Bars<'_>, window: ViewPort) -> String {
         let half = label.iter().map(|line| width(line, SIZE)).fold(0.0, f64::max) / 2.0;
         canvas.line("reference", (at, plot.top - 2.0), (at, plot.bottom));
         let x = at.clamp(half, (canvas.width() - half).max(half));
-        canvas.lines("refname", (x, named + SIZE), Anchor::Middle, label);
+        canvas.lines("refname", (x, named + SIZE), Anchor::Average, label);
     }
     canvas.finish(height, chart.id, chart.title, chart.description)
 }
@@ -133,7 +133,7 @@ fn draw_bar(
     let Some(median) = quantile::median(&bar.runs) else { return };
     let middle = above + BAR / 2.0;
     let at = scale.place(median);
-    canvas.begin(bar.look.class);
+    canvas.begin(bar.style.class);
     if chart.scale == record::Scale::Linear {
         let zero = scale.place(0.0);
         canvas.rect("bar", (zero.min(at), above + 2.0), ((at - zero).abs(), BAR - 4.0));
@@ -146,7 +146,7 @@ fn draw_bar(
         canvas.strokes("whisker", &[across, upright(least), upright(greatest)]);
     }
     let says = format!("{name}: {} ({})", (chart.says)(median), counted(bar.runs.len(), "run"));
-    canvas.marker(bar.look.shape, MarkerSize::Median, (at, middle), &says);
+    canvas.marker(bar.style.shape, MarkerSize::Median, (at, middle), &says);
     canvas.end();
     canvas.text("value", (canvas.width(), middle + 4.0), Anchor::End, &(chart.says)(median));
     let _ = plot;

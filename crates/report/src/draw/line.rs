@@ -6,8 +6,8 @@
 
 use super::axis::{self, Plot};
 use super::legend;
-use super::look::VariantLook;
 use super::scale::PixelScale;
+use super::style::VariantStyle;
 use super::svg::{Anchor, Canvas, MarkerSize, ViewPort};
 use super::text::{SIZE, apart, beyond_first, bold, wrap};
 use unisono_linux::counted::counted;
@@ -17,7 +17,7 @@ use unisono_measure::record;
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
     pub(crate) name: String,
-    pub(crate) look: VariantLook,
+    pub(crate) style: VariantStyle,
     /// In ascending order of x.
     pub(crate) points: Vec<Point>,
 }
@@ -73,19 +73,19 @@ pub(crate) struct LineSeries<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) name: String,
-    pub(crate) look: VariantLook,
+    pub(crate) style: VariantStyle,
     pub(crate) points: Vec<(f64, f64)>,
 }
 
 /// With fewer published points than this, the points get markers: a line through them would be barely
 /// visible.
-const MARKED: usize = 4;
+const MIN_UNMARKED_POINTS: usize = 4;
 
 /// With at most this many runs, band and line show all of them: the least, the median and the greatest.
-const SAID_BY_BAND: usize = 3;
+const MAX_RUNS_WITHOUT_DOTS: usize = 3;
 
 /// Dots of runs that are closer than this many pixels are drawn once.
-const APART: f64 = 0.4;
+const MIN_DOT_DISTANCE: f64 = 0.4;
 
 /// Names wider than this (in pixels) stand above the plot, which keeps two thirds of the width.
 const MAX_NAMES_WIDTH: f64 = 220.0;
@@ -108,8 +108,8 @@ pub(crate) fn draw(chart: &LineSeries<'_>, window: ViewPort) -> String {
     let is_few = chart.series.len() + chart.paper.len() <= 12;
     let labels_at_ends = window == ViewPort::Wide && is_few && names <= MAX_NAMES_WIDTH;
     if !labels_at_ends {
-        let ours = chart.series.iter().map(|s| (s.look, s.name.as_str()));
-        let entries: Vec<_> = ours.chain(chart.paper.iter().map(|s| (s.look, s.name.as_str()))).collect();
+        let ours = chart.series.iter().map(|s| (s.style, s.name.as_str()));
+        let entries: Vec<_> = ours.chain(chart.paper.iter().map(|s| (s.style, s.name.as_str()))).collect();
         top += legend::draw(&mut canvas, 0.0, top, &entries);
     }
     top += 8.0;
@@ -140,7 +140,7 @@ pub(crate) fn draw(chart: &LineSeries<'_>, window: ViewPort) -> String {
         canvas.line("reference", (plot.left, at), (plot.right, at));
     }
     for shape in chart.paper {
-        canvas.begin(shape.look.class);
+        canvas.begin(shape.style.class);
         let places: Vec<_> = shape.points.iter().map(|(a, b)| (x.place(*a), y.place(*b))).collect();
         canvas.path("paper", &places, false);
         canvas.end();
@@ -148,10 +148,10 @@ pub(crate) fn draw(chart: &LineSeries<'_>, window: ViewPort) -> String {
     for series in chart.series {
         draw_series(&mut canvas, series, &x, &y, chart);
     }
-    for shape in chart.paper.iter().filter(|shape| shape.points.len() < MARKED) {
-        canvas.begin(shape.look.class);
+    for shape in chart.paper.iter().filter(|shape| shape.points.len() < MIN_UNMARKED_POINTS) {
+        canvas.begin(shape.style.class);
         for (at, value) in &shape.points {
-            canvas.outline("published", shape.look.shape, (x.place(*at), y.place(*value)), 7.0);
+            canvas.outline("published", shape.style.shape, (x.place(*at), y.place(*value)), 7.0);
         }
         canvas.end();
     }
@@ -162,13 +162,13 @@ pub(crate) fn draw(chart: &LineSeries<'_>, window: ViewPort) -> String {
         canvas.lines("refname", at, Anchor::Start, &label);
     }
     if labels_at_ends {
-        name_ends(&mut canvas, chart, &y, plot);
+        label_line_ends(&mut canvas, chart, &y, plot);
     }
     canvas.finish(height, chart.id, chart.title, chart.description)
 }
 
 fn draw_series(canvas: &mut Canvas, series: &Series, x: &PixelScale, y: &PixelScale, chart: &LineSeries<'_>) {
-    canvas.begin(series.look.class);
+    canvas.begin(series.style.class);
     let mut upper = Vec::new();
     let mut lower = Vec::new();
     let mut middle = Vec::new();
@@ -188,12 +188,12 @@ fn draw_series(canvas: &mut Canvas, series: &Series, x: &PixelScale, y: &PixelSc
         canvas.line("whisker", *upper, *lower);
     }
     let mut runs: Vec<(f64, f64)> = Vec::new();
-    for point in series.points.iter().filter(|point| point.runs.len() > SAID_BY_BAND) {
+    for point in series.points.iter().filter(|point| point.runs.len() > MAX_RUNS_WITHOUT_DOTS) {
         let seen = runs.len();
         for value in point.runs.iter().filter(|v| v.is_finite()) {
             let dot = (x.place(point.x), y.place(*value));
             // a dot on top of another is invisible
-            if runs[seen..].iter().all(|other| (other.1 - dot.1).abs() >= APART) {
+            if runs[seen..].iter().all(|other| (other.1 - dot.1).abs() >= MIN_DOT_DISTANCE) {
                 runs.push(dot);
             }
         }
@@ -211,24 +211,24 @@ fn draw_series(canvas: &mut Canvas, series: &Series, x: &PixelScale, y: &PixelSc
                 (chart.says_y)(median),
                 counted(point.runs.len(), "run")
             );
-            canvas.marker(series.look.shape, MarkerSize::Median, (at, y.place(median)), &says);
+            canvas.marker(series.style.shape, MarkerSize::Median, (at, y.place(median)), &says);
         }
     }
     canvas.end();
 }
 
-fn name_ends(canvas: &mut Canvas, chart: &LineSeries<'_>, y: &PixelScale, plot: Plot) {
+fn label_line_ends(canvas: &mut Canvas, chart: &LineSeries<'_>, y: &PixelScale, plot: Plot) {
     let ours = chart.series.iter().filter_map(|s| {
         let end = s.points.iter().rev().find_map(Point::middle)?;
-        Some((s.name.as_str(), s.look, y.place(end)))
+        Some((s.name.as_str(), s.style, y.place(end)))
     });
     let papers =
-        chart.paper.iter().filter_map(|s| Some((s.name.as_str(), s.look, y.place(s.points.last()?.1))));
-    let ends: Vec<(&str, VariantLook, f64)> = ours.chain(papers).collect();
+        chart.paper.iter().filter_map(|s| Some((s.name.as_str(), s.style, y.place(s.points.last()?.1))));
+    let ends: Vec<(&str, VariantStyle, f64)> = ours.chain(papers).collect();
     let wanted: Vec<f64> = ends.iter().map(|end| end.2).collect();
     let placed = apart(&wanted, SIZE + 4.0, plot.top + 2.0, plot.bottom - 2.0);
-    for ((name, look, end), place) in ends.into_iter().zip(placed) {
-        canvas.begin(look.class);
+    for ((name, style, end), place) in ends.into_iter().zip(placed) {
+        canvas.begin(style.class);
         if (end - place).abs() > 3.0 {
             canvas.line("leader", (plot.right - 2.0, end), (plot.right + 8.0, place));
         }

@@ -39,7 +39,7 @@ pub(crate) fn draw(map: &RatioMap<'_>, window: ViewPort) -> String {
     let centre = |column: usize| left + each * (column as f64 + 0.5);
     let heads: Vec<Vec<String>> = map.columns.iter().map(|text| wrap(text, each - 2.0, SIZE)).collect();
     for (column, lines) in heads.iter().enumerate() {
-        canvas.lines("tick", (centre(column), 14.0), Anchor::Middle, lines);
+        canvas.lines("tick", (centre(column), 14.0), Anchor::Average, lines);
     }
     let mut above = 22.0 + heads.iter().map(|lines| beyond_first(lines)).fold(0.0, f64::max);
     for row in map.rows {
@@ -58,7 +58,7 @@ pub(crate) fn draw(map: &RatioMap<'_>, window: ViewPort) -> String {
                 canvas.rect(shade, corner, (each - 2.0, CELL - 2.0));
                 canvas.end();
             }
-            canvas.text("value", (centre(column), above + 15.0), Anchor::Middle, &(map.says)(*value));
+            canvas.text("value", (centre(column), above + 15.0), Anchor::Average, &(map.says)(*value));
         }
         above += CELL + if phone { 0.0 } else { beyond_first(&name) };
     }

@@ -1,18 +1,18 @@
-//! Draws charts: numbers in, SVG out. [`crate::figure`] decides which charts are drawn.
+//! Draws charts: numbers in, SVG out. [`crate::chart_figure`] decides which charts are drawn.
 //!
 //! One file for each concept: [`scale`] computes positions, [`axis`] labels them, [`text`] keeps labels
-//! apart, [`look`] tells variants apart, [`svg`] and [`path`] write; [`line`](mod@line), [`strip`], [`bars`]
+//! apart, [`style`] tells variants apart, [`svg`] and [`path`] write; [`line`](mod@line), [`strip`], [`bars`]
 //! and [`map`] are the charts.
 
 pub(crate) mod axis;
 pub(crate) mod bars;
 pub(crate) mod legend;
 pub(crate) mod line;
-pub(crate) mod look;
 pub(crate) mod map;
 pub(crate) mod path;
 pub(crate) mod scale;
 pub(crate) mod strip;
+pub(crate) mod style;
 pub(crate) mod svg;
 pub(crate) mod text;
 

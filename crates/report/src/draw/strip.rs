@@ -4,8 +4,8 @@
 //! Nothing is summarized: two modes show as two clusters, and an outlier as a dot far from the others.
 
 use super::axis::{self, Plot};
-use super::look::VariantLook;
 use super::scale::PixelScale;
+use super::style::VariantStyle;
 use super::svg::{Anchor, Canvas, MarkerSize, ViewPort};
 use super::text::{LEADING, SIZE, beyond_first, bold, width, wrap};
 use unisono_measure::{quantile, record};
@@ -13,7 +13,7 @@ use unisono_measure::{quantile, record};
 #[derive(Clone, Debug)]
 pub(crate) struct StripRow {
     pub(crate) name: String,
-    pub(crate) look: VariantLook,
+    pub(crate) style: VariantStyle,
     /// One value for each run.
     pub(crate) runs: Vec<f64>,
     /// The text if there are no runs: skipped or failed, and the reason.
@@ -64,7 +64,7 @@ pub(crate) fn draw(chart: &Strip<'_>, window: ViewPort) -> String {
         let half = label.iter().map(|line| width(line, SIZE)).fold(0.0, f64::max) / 2.0;
         canvas.line("reference", (at, top - 4.0), (at, plot.bottom));
         let x = at.clamp(half, (canvas.width() - half).max(half));
-        canvas.lines("refname", (x, SIZE), Anchor::Middle, label);
+        canvas.lines("refname", (x, SIZE), Anchor::Average, label);
     }
     let mut above = top;
     for (i, ((row, median), texts)) in chart.rows.iter().zip(&medians).zip(&texts).enumerate() {
@@ -127,7 +127,7 @@ fn draw_row(
         canvas.lines("note", (plot.left + 8.0, above + 4.0), Anchor::Start, &texts.note);
         return;
     };
-    canvas.begin(row.look.class);
+    canvas.begin(row.style.class);
     let sorted = quantile::sorted(&row.runs);
     if let (Some(least), Some(greatest)) = (sorted.first(), sorted.last()) {
         canvas.line("span", (scale.place(*least), middle), (scale.place(*greatest), middle));
@@ -137,7 +137,7 @@ fn draw_row(
     let places: Vec<f64> = sorted.iter().map(|v| scale.place(*v)).collect();
     for ((value, x), lift) in sorted.iter().zip(&places).zip(lifts(&places)) {
         let says = format!("{}: {}", row.name, (chart.says)(*value));
-        canvas.marker(row.look.shape, MarkerSize::Run, (*x, middle + lift), &says);
+        canvas.marker(row.style.shape, MarkerSize::Run, (*x, middle + lift), &says);
     }
     canvas.end();
 }

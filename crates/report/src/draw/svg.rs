@@ -20,7 +20,7 @@ pub(crate) enum ViewPort {
 
 impl ViewPort {
     /// The drawings of a chart that is visible at once, in their order in the page.
-    pub(crate) const OF_SEEN: [ViewPort; 2] = [ViewPort::Phone, ViewPort::Wide];
+    pub(crate) const OF_OPEN: [ViewPort; 2] = [ViewPort::Phone, ViewPort::Wide];
 
     pub(crate) fn width(self) -> f64 {
         match self {
@@ -41,7 +41,7 @@ impl ViewPort {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Anchor {
     Start,
-    Middle,
+    Average,
     End,
 }
 
@@ -49,7 +49,7 @@ impl Anchor {
     fn attribute(self) -> &'static str {
         match self {
             Anchor::Start => "",
-            Anchor::Middle => r#" text-anchor="middle""#,
+            Anchor::Average => r#" text-anchor="middle""#,
             Anchor::End => r#" text-anchor="end""#,
         }
     }

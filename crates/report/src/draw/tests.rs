@@ -2,8 +2,8 @@
 
 use super::bars::{self, Bar, BarGroup, Bars};
 use super::line::{self, LineSeries, Point, Series};
-use super::look::{LooksOfReport, VariantLook};
 use super::strip::{self, Strip, StripRow};
+use super::style::{ReportStyles, VariantStyle};
 use super::svg::ViewPort;
 use super::text::{SIZE, bold, width};
 use crate::number;
@@ -59,9 +59,9 @@ fn labels(svg: &str) -> Vec<Label> {
         .collect()
 }
 
-/// The look of the `index`-th variant of a study.
-fn nth(index: usize) -> VariantLook {
-    LooksOfReport::default().of_study("", &[]).spare(index)
+/// The style of the `index`-th variant of a study.
+fn nth(index: usize) -> VariantStyle {
+    ReportStyles::default().assign_study("", &[]).spare(index)
 }
 
 fn check(svg: &str, window: ViewPort) -> Result<(), TestCaseError> {
@@ -118,7 +118,7 @@ proptest! {
         let rows: Vec<StripRow> = rows
             .into_iter()
             .enumerate()
-            .map(|(i, (name, runs))| StripRow { note: Some(name.clone()), name, look: nth(i), runs })
+            .map(|(i, (name, runs))| StripRow { note: Some(name.clone()), name, style: nth(i), runs })
             .collect();
         let strip = Strip {
             id: "s", title: "t", description: "d", rows: &rows, label: &label, scale, also: &[], says: &says,
@@ -138,7 +138,7 @@ proptest! {
         let groups: Vec<BarGroup> = groups
             .into_iter()
             .map(|(name, bars)| {
-                let bars = bars.into_iter().enumerate().map(|(i, runs)| Bar { look: nth(i), runs }).collect();
+                let bars = bars.into_iter().enumerate().map(|(i, runs)| Bar { style: nth(i), runs }).collect();
                 BarGroup { note: Some(name.clone()), name, bars }
             })
             .collect();
@@ -165,7 +165,7 @@ proptest! {
                 let mut points: Vec<Point> =
                     points.into_iter().map(|(x, runs)| Point { x, runs, band: None, middle: None }).collect();
                 points.sort_by(|a, b| a.x.total_cmp(&b.x));
-                Series { name, look: nth(i), points }
+                Series { name, style: nth(i), points }
             })
             .collect();
         let lines = LineSeries {
@@ -180,8 +180,13 @@ proptest! {
 #[test]
 fn a_strip_shows_every_run_and_says_why_there_is_none() {
     let rows = [
-        StripRow { name: "plain Linux".into(), look: nth(0), runs: vec![40.0, 41.0, 5000.0], note: None },
-        StripRow { name: "gangs".into(), look: nth(1), runs: vec![], note: Some("skipped: not root".into()) },
+        StripRow { name: "plain Linux".into(), style: nth(0), runs: vec![40.0, 41.0, 5000.0], note: None },
+        StripRow {
+            name: "gangs".into(),
+            style: nth(1),
+            runs: vec![],
+            note: Some("skipped: not root".into()),
+        },
     ];
     let strip = Strip {
         id: "strip",
@@ -202,7 +207,7 @@ fn a_line_has_a_band_a_dot_a_run_and_a_place_for_zero() {
     let point = |x: f64, runs: &[f64]| Point { x, runs: runs.to_vec(), band: None, middle: None };
     let series = [Series {
         name: "gangs".into(),
-        look: nth(0),
+        style: nth(0),
         points: vec![
             point(0.0, &[10.0, 12.0, 12.5, 13.0]),
             point(100.0, &[40.0]),
@@ -239,7 +244,7 @@ fn a_point_of_four_runs_takes_few_bytes() {
     let series = |points: i32| {
         [Series {
             name: "unisono mpi on MPICH".into(),
-            look: nth(5),
+            style: nth(5),
             points: (0..points).map(point).collect(),
         }]
     };
@@ -273,8 +278,8 @@ fn a_bar_starts_at_zero_and_ends_at_the_median() {
     let groups = [BarGroup {
         name: "gangs".into(),
         bars: vec![
-            Bar { look: nth(0), runs: vec![50.0, 60.0, 70.0] },
-            Bar { look: nth(1), runs: vec![100.0] },
+            Bar { style: nth(0), runs: vec![50.0, 60.0, 70.0] },
+            Bar { style: nth(1), runs: vec![100.0] },
         ],
         note: None,
     }];

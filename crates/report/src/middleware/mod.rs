@@ -7,19 +7,19 @@
 mod paper;
 
 use self::paper::{CONTROL, PAPER, PaperLine, WITH, WITHOUT};
-use crate::answered::{AnswerPicture, AnsweredTopic};
 use crate::number;
 use crate::queues;
-use crate::said;
 use crate::sentences::list;
 use crate::study::Study;
+use crate::topic_answer::{AnswerPicture, TopicAnswer};
+use crate::wording;
 use askama::Template;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use unisono_measure::paired::Comparison;
 use unisono_measure::quantile;
 use unisono_measure::record::{Better, RunLine, Verdict};
-use unisono_measure::verdict::ratio;
+use unisono_measure::verdict::format_ratio;
 
 pub(crate) const TOPIC: &str = "middleware";
 
@@ -38,7 +38,7 @@ impl<'a> PaperRow<'a> {
         let median = |variant| median(study, variant, line.figure, line.at);
         let (native, middleware) = (median(line.native)?, median(line.middleware)?);
         let ratio = comparison(study, (line.middleware, line.native), line.figure, line.at)
-            .map(|c| format!("{} ({})", said::times(c.ratio.value), said::sureness(c)))
+            .map(|c| format!("{} ({})", wording::times_sign(c.ratio.value), wording::interval_in_words(c)))
             .unwrap_or_else(|| "\u{2013}".to_owned());
         let said = |value| number::quantity(value, line.unit);
         Some(Self { line, study, native: said(native), middleware: said(middleware), ratio })
@@ -74,7 +74,7 @@ fn comparison<'s>(
         (Some(here), Some((_, value))) => is(here, value),
         (here, _) => here.is_none(),
     });
-    judgement.and_then(said::comparison)
+    judgement.and_then(wording::comparison)
 }
 
 /// A lesson of the paper's section 4.
@@ -105,10 +105,10 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
 }
 
 /// The first lesson that these records answer; `None` if they compare nothing.
-pub(crate) fn answer(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
+pub(crate) fn topic_answer(studies: &[Study<'_>]) -> Option<TopicAnswer> {
     let Some([_, (line, _)]) = extremes(studies) else {
         let lesson = lessons(studies).into_iter().find_map(|lesson| lesson.found.into_iter().next());
-        return lesson.map(|words| AnsweredTopic::new(words, None));
+        return lesson.map(|words| TopicAnswer::new(words, None));
     };
     let study = studies.iter().find(|study| study.head.study == line.study);
     let picture = study.and_then(|study| {
@@ -116,9 +116,9 @@ pub(crate) fn answer(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
         let at = line.at.and_then(|(name, json)| Some((name.to_owned(), serde_json::from_str(json).ok()?)));
         let place: BTreeMap<String, Value> = at.into_iter().collect();
         let words = study.place_in_words(place.iter().map(|(name, value)| (name.as_str(), value)));
-        AnswerPicture::of_variants(study, &of, &place, &[line.native, line.middleware], &words)
+        AnswerPicture::from_variants(study, &of, &place, &[line.native, line.middleware], &words)
     });
-    Some(AnsweredTopic::new(headline(studies), picture))
+    Some(TopicAnswer::new(headline(studies), picture))
 }
 
 /// The lessons; none if no study is about middleware.
@@ -154,7 +154,7 @@ pub(crate) fn lessons(studies: &[Study<'_>]) -> Vec<Lesson> {
             paper: "the comparison that the paper wished for: identical mechanisms in the kernel and in a lightweight middleware",
             found: ["queue-shares", "queue-isolation"]
                 .iter()
-                .flat_map(|id| queues::QUESTION.about(studies, id))
+                .flat_map(|id| queues::QUESTION.sentences_about(studies, id))
                 .collect(),
         },
     ]
@@ -181,7 +181,7 @@ fn headline(studies: &[Study<'_>]) -> String {
         return "Not answered: these records compare no application over both.".to_owned();
     };
     if most / least < 1.005 {
-        let (what, times) = (lower(most_of.measure), ratio(most));
+        let (what, times) = (lower(most_of.measure), format_ratio(most));
         return format!(
             "The event channel takes {times} times as long as sockets for {what}; TAO in the paper {} times. It is worth \
              that for deadlines, shares and subscriptions, not for speed.",
@@ -191,8 +191,8 @@ fn headline(studies: &[Study<'_>]) -> String {
     format!(
         "The event channel takes {} to {} times as long as sockets, the most for {}; TAO in the paper 0.95 to 5 times. It \
          is worth that for deadlines, shares and subscriptions, not for speed.",
-        ratio(least),
-        ratio(most),
+        format_ratio(least),
+        format_ratio(most),
         lower(most_of.measure)
     )
 }
@@ -209,9 +209,9 @@ fn overheads(studies: &[Study<'_>]) -> Vec<String> {
         let found = comparison(study, (line.middleware, line.native), line.figure, line.at)?;
         Some(format!(
             "{}: {} times as long ({}); the paper {}.",
-            said::capital(&lower(line.measure)),
-            ratio(found.ratio.value),
-            said::sureness(found),
+            wording::capitalized(&lower(line.measure)),
+            format_ratio(found.ratio.value),
+            wording::interval_in_words(found),
             line.paper.2
         ))
     };
@@ -242,7 +242,7 @@ fn streams(study: &Study<'_>) -> Option<String> {
     let said = |(variant, name): (&str, &str)| {
         let up_to = whole_up_to(variant);
         Some(up_to.map_or_else(|| format!("to none {name}"), |n| format!("up to {n} viewers {name}")))
-            .filter(|_| study.why_never(variant).is_none())
+            .filter(|_| study.never_measured_reason(variant).is_none())
     };
     let kept: Vec<String> = [
         ("tcp", "over TCP"),

@@ -89,7 +89,7 @@ impl Book {
             virtualization: Some("virtual machine".into()),
             root: true,
             foreign_load: Some(load),
-            strangers: None,
+            foreign_load_during: None,
             steal: Some(0.001),
         };
         RunLine {
@@ -104,7 +104,7 @@ impl Book {
             outcome: Outcome::Measured,
             started: format!("2026-11-21T08:{:02}:{:02}Z", sequence / 60 % 60, sequence % 60),
             elapsed_s: 0.25,
-            warnings: unisono_measure::noise::of_run(host.foreign_load, host.steal),
+            warnings: unisono_measure::noise::run_warnings(host.foreign_load, host.steal),
             host,
             commit: "0123456789abcdef".into(),
             ..RunLine::default()

@@ -14,7 +14,7 @@ use serde_json::Value;
 use std::time::Duration;
 use unisono_measure::record::{Distribution, Figure};
 
-pub const BURST: DriverKind = DriverKind::of::<BurstDriver>("burst");
+pub const BURST: DriverKind = DriverKind::new::<BurstDriver>("burst");
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -34,8 +34,8 @@ pub struct BurstDriver {
 }
 
 impl Driver for BurstDriver {
-    fn around(&self, _: f64) -> Duration {
-        self.regime.around()
+    fn estimated_overhead(&self, _: f64) -> Duration {
+        self.regime.estimated_overhead()
     }
 
     fn run(&self, context: Context, seconds: f64, seed: u64) -> Result<RunResult, NoResult> {
@@ -61,13 +61,13 @@ impl Driver for BurstDriver {
             },
         };
         let apps = (0..streams).map(app).collect();
-        let (measured, figures) = regime::under(context, &self.regime, apps, seconds)?;
+        let (measured, figures) = regime::run_under(context, &self.regime, apps, seconds)?;
         let mut result = latencies(&measured)?;
         result.figures.extend(figures);
         Ok(result)
     }
 
-    fn chosen(&self, context: Context) -> Option<(&'static str, Value)> {
+    fn chosen_parameter(&self, context: Context) -> Option<(&'static str, Value)> {
         launch::chosen_threads(self.threads, context)
     }
 }
@@ -113,7 +113,7 @@ fn latencies(measured: &[Measurement]) -> Result<RunResult, NoResult> {
     };
     let mut result = RunResult {
         figures: vec![
-            Figure::median("latency_ms", "ms", distribution),
+            Figure::from_distribution("latency_ms", "ms", distribution),
             Figure::new("latency_p99_ms", distribution.p99, "ms"),
             Figure::new("served", served as f64, "1"),
             Figure::new("unfinished", unfinished as f64, "1"),

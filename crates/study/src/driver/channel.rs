@@ -11,7 +11,7 @@ use std::time::Duration;
 use unisono_broker::BrokerAddress;
 use unisono_measure::record::Figure;
 
-pub const CHANNEL: DriverKind = DriverKind::of::<ChannelDriver>("channel");
+pub const CHANNEL: DriverKind = DriverKind::new::<ChannelDriver>("channel");
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -47,7 +47,7 @@ enum ChannelCarrier {
 }
 
 impl Driver for ChannelDriver {
-    fn around(&self, _: f64) -> Duration {
+    fn estimated_overhead(&self, _: f64) -> Duration {
         // the last round of video is served for up to half a second more; subscribing takes 10 us each
         match self.measured {
             ChannelMeasure::Deadlines => Duration::from_millis(300),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use unisono_measure::record::Figure;
 
-pub const EFFORT: DriverKind = DriverKind { is_simulated: true, ..DriverKind::of::<EffortDriver>("effort") };
+pub const EFFORT: DriverKind = DriverKind { is_simulated: true, ..DriverKind::new::<EffortDriver>("effort") };
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -58,7 +58,7 @@ impl SourceVersion {
 }
 
 impl Driver for EffortDriver {
-    fn around(&self, _: f64) -> Duration {
+    fn estimated_overhead(&self, _: f64) -> Duration {
         Duration::ZERO
     }
 

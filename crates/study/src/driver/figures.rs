@@ -4,7 +4,7 @@ use crate::workload::Measurement;
 use unisono_measure::record::Figure;
 
 /// The figures of one program. `prefix` is empty, or for example `app1_`.
-pub(super) fn of_program(prefix: &str, m: &Measurement) -> Vec<Figure> {
+pub(super) fn program_figures(prefix: &str, m: &Measurement) -> Vec<Figure> {
     let d = &m.ns_per_barrier;
     let name = |name: &str| format!("{prefix}{name}");
     let mut figures = vec![
@@ -13,7 +13,7 @@ pub(super) fn of_program(prefix: &str, m: &Measurement) -> Vec<Figure> {
         Figure::new(name("cpu_share"), m.cpu_share(), "1"),
     ];
     if d.n > 0 {
-        figures.push(Figure::median(name("ns_per_barrier"), "ns", d.distribution()));
+        figures.push(Figure::from_distribution(name("ns_per_barrier"), "ns", d.distribution()));
         figures.push(Figure::new(name("mean_ns_per_barrier"), d.mean, "ns"));
         figures.push(Figure::new(name("longest_barrier_us"), d.max / 1e3, "us"));
     }

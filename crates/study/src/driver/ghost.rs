@@ -48,7 +48,8 @@ fn ending(method: &str, window: &str) -> String {
     if window == "created" { format!("{method}-created") } else { method }
 }
 
-pub const GHOST: DriverKind = DriverKind { adds: &["bytes"], ..DriverKind::of::<GhostDriver>("ghost") };
+pub const GHOST: DriverKind =
+    DriverKind { added_parameters: &["bytes"], ..DriverKind::new::<GhostDriver>("ghost") };
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default)]
@@ -200,7 +201,7 @@ impl Driver for GhostDriver {
         vec![&self.program]
     }
 
-    fn around(&self, seconds: f64) -> Duration {
+    fn estimated_overhead(&self, seconds: f64) -> Duration {
         let program = match self.program.as_str() {
             "ghost-openmpi" => 240,
             "ghost-mpich" => 120,
@@ -219,7 +220,7 @@ impl Driver for GhostDriver {
         let mut command = self.command(context)?;
         command.args(self.arguments(context, seconds)).arg("--result").arg(&result);
         let beside = launch::competitors(context, self.competitors, &Pin::Spread)?;
-        let expected = self.around(seconds) + Duration::from_secs_f64(seconds);
+        let expected = self.estimated_overhead(seconds) + Duration::from_secs_f64(seconds);
         let ended = StudyChild::start(command).and_then(|child| {
             child::wait_all(&mut [child], expected * 4 + OVERRUN_TIMEOUT, context.interrupted)
         });
@@ -293,11 +294,11 @@ fn probe(context: Context, program: &PeerFile) -> Result<(), NoResult> {
             Ok(())
         }
         // the message of an older `unisono` that does not know the command
-        Err(ChildError::Failed { code: Some(2), said, .. }) if said.contains("--help") => Err(
+        Err(ChildError::Failed { code: Some(2), last_line, .. }) if last_line.contains("--help") => Err(
             NoResult::Skipped("this unisono has no `unisono mpi`; build the whole workspace".to_owned()),
         ),
-        Err(ChildError::Failed { code: Some(2), said, .. }) => {
-            Err(NoResult::Skipped(format!("no preload for this program{said}")))
+        Err(ChildError::Failed { code: Some(2), last_line, .. }) => {
+            Err(NoResult::Skipped(format!("no preload for this program{last_line}")))
         }
         Err(error) => Err(error.into()),
     }
@@ -314,7 +315,7 @@ fn figures(m: &Measured) -> Vec<Figure> {
         max: m.max_ns,
     };
     let mut figures =
-        vec![Figure::median("step_ns", "ns", step), Figure::new("worst_step_ns", m.max_ns, "ns")];
+        vec![Figure::from_distribution("step_ns", "ns", step), Figure::new("worst_step_ns", m.max_ns, "ns")];
     if m.bytes > 0 {
         figures.push(Figure::new("mb_per_s", m.median_mb_s, "MB/s"));
     }
@@ -383,7 +384,7 @@ mod tests {
     #[test]
     fn more_to_measure_takes_longer() {
         let few = GhostDriver { sizes: vec![16], ..GhostDriver::default() };
-        assert!(GhostDriver::default().around(0.01) > few.around(0.01));
-        assert!(few.around(1.0) >= Duration::from_secs(3));
+        assert!(GhostDriver::default().estimated_overhead(0.01) > few.estimated_overhead(0.01));
+        assert!(few.estimated_overhead(1.0) >= Duration::from_secs(3));
     }
 }

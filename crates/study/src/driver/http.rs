@@ -2,7 +2,7 @@
 //! of requests in flight.
 
 use super::NoResult;
-use super::apart::RunHost;
+use super::run_host::RunHost;
 use super::stage::{LinkStage, SENDER};
 use super::web::{START_TIMEOUT, await_listener, program};
 use crate::child::{self, StudyChild};

@@ -14,7 +14,6 @@
 //! Settings that several drivers share are a struct that each driver flattens (`#[serde(flatten)]`). All
 //! drivers start programs through [`launch`], which handles deadlines, interruption and cleanup.
 
-mod apart;
 pub mod burst;
 pub mod channel;
 pub mod decisions;
@@ -31,6 +30,7 @@ pub mod pair;
 pub mod processor;
 pub mod regime;
 pub mod rivals;
+mod run_host;
 pub mod service;
 pub mod simulated;
 pub mod single;
@@ -42,7 +42,7 @@ pub mod wait_cost;
 mod web;
 
 use crate::child::{ChildError, Interrupted};
-use crate::peer::{self, Bench};
+use crate::peer::{self, PeerBench};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
@@ -80,7 +80,7 @@ pub type Settings = Map<String, Value>;
 
 pub trait Driver: fmt::Debug {
     /// The estimated time in addition to the measured seconds; for a simulation, the whole time.
-    fn around(&self, seconds: f64) -> Duration;
+    fn estimated_overhead(&self, seconds: f64) -> Duration;
 
     fn run(&self, context: Context, seconds: f64, seed: u64) -> Result<RunResult, NoResult>;
 
@@ -95,19 +95,19 @@ pub trait Driver: fmt::Debug {
     }
 
     /// Whether a run creates network namespaces; an ordinary user does that inside a user namespace.
-    fn makes_networks(&self) -> bool {
+    fn needs_network_namespaces(&self) -> bool {
         false
     }
 
     /// A parameter that the driver chooses on this host if no setting gives it, for the record.
-    fn chosen(&self, _: Context) -> Option<(&'static str, Value)> {
+    fn chosen_parameter(&self, _: Context) -> Option<(&'static str, Value)> {
         None
     }
 }
 
 impl dyn Driver {
     /// The names that records use for a variant with these settings: its own, or one for each part.
-    pub fn recorded_as(&self, variant: &str) -> Vec<String> {
+    pub fn record_names(&self, variant: &str) -> Vec<String> {
         match self.parts() {
             Some(parts) => parts.into_iter().map(|part| format!("{variant}-{part}")).collect(),
             None => vec![variant.to_owned()],
@@ -120,44 +120,50 @@ impl dyn Driver {
 pub struct DriverKind {
     pub name: &'static str,
     /// Parameters of its records that are no settings.
-    pub adds: &'static [&'static str],
+    pub added_parameters: &'static [&'static str],
     /// Quantities on the x axis of its figures' curves.
-    pub over: &'static [&'static str],
+    pub curve_axes: &'static [&'static str],
     /// Whether its figures are computed, so that other load on the machine does not affect them.
     pub is_simulated: bool,
-    read: fn(Settings) -> serde_json::Result<ReadSettings>,
+    build_fn: fn(Settings) -> serde_json::Result<BuiltDriver>,
 }
 
 /// A driver with all its settings, defaults included.
-type ReadSettings = (Box<dyn Driver>, Settings);
+type BuiltDriver = (Box<dyn Driver>, Settings);
 
 impl DriverKind {
     /// A driver that measures and adds no parameters.
-    const fn of<D: Driver + Default + Serialize + DeserializeOwned + 'static>(name: &'static str) -> Self {
-        Self { name, adds: &[], over: &[], is_simulated: false, read: read_settings::<D> }
+    const fn new<D: Driver + Default + Serialize + DeserializeOwned + 'static>(name: &'static str) -> Self {
+        Self {
+            name,
+            added_parameters: &[],
+            curve_axes: &[],
+            is_simulated: false,
+            build_fn: read_settings::<D>,
+        }
     }
 
-    pub fn with(&self, settings: Settings) -> Result<Box<dyn Driver>, String> {
-        (self.read)(settings).map(|(driver, _)| driver).map_err(|error| error.to_string())
+    pub fn build(&self, settings: Settings) -> Result<Box<dyn Driver>, String> {
+        (self.build_fn)(settings).map(|(driver, _)| driver).map_err(|error| error.to_string())
     }
 
     pub fn settings(&self) -> Vec<String> {
-        (self.read)(Settings::new())
+        (self.build_fn)(Settings::new())
             .map(|(_, all)| all.into_iter().map(|(name, _)| name).collect())
             .unwrap_or_default()
     }
 
     /// A setting's value as the driver reads it: `20` becomes `20.0` if the setting has fractions. The name
     /// must be one of [`Self::settings`].
-    pub fn understand(&self, name: &str, value: &Value) -> serde_json::Result<Value> {
-        let (_, mut all) = (self.read)(Settings::from_iter([(name.to_owned(), value.clone())]))?;
+    pub fn normalize(&self, name: &str, value: &Value) -> serde_json::Result<Value> {
+        let (_, mut all) = (self.build_fn)(Settings::from_iter([(name.to_owned(), value.clone())]))?;
         Ok(all.remove(name).unwrap_or_default())
     }
 }
 
 fn read_settings<D: Driver + Default + Serialize + DeserializeOwned + 'static>(
     settings: Settings,
-) -> serde_json::Result<ReadSettings> {
+) -> serde_json::Result<BuiltDriver> {
     let driver: D = serde_json::from_value(Value::Object(settings))?;
     let all = match serde_json::to_value(&driver)? {
         Value::Object(all) => all,
@@ -178,7 +184,7 @@ impl<'de> Deserialize<'de> for &'static DriverKind {
 
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
-    pub bench: &'a Bench,
+    pub bench: &'a PeerBench,
     /// The `unisono` program.
     pub unisono: &'a Path,
     /// Directory for results; removed with the study.
@@ -222,12 +228,14 @@ impl From<ChildError> for NoResult {
         match error {
             ChildError::Interrupted(_) => Self::Interrupted(error.to_string()),
             // exit code 3: this host cannot do it; the last line of standard error names the missing part
-            ChildError::Failed { code: Some(3), said, .. } => {
-                Self::Skipped(said.trim_start_matches(": ").trim_start_matches("unisono: ").to_owned())
+            ChildError::Failed { code: Some(3), last_line, .. } => {
+                Self::Skipped(last_line.trim_start_matches(": ").trim_start_matches("unisono: ").to_owned())
             }
             // an ordinary user may choose only some congestion controls, even in a namespace
-            ChildError::Failed { said, .. } if said.ends_with("operation not permitted") && !is_root() => {
-                Self::Skipped(format!("{}; this needs root", said.trim_start_matches(": ")))
+            ChildError::Failed { last_line, .. }
+                if last_line.ends_with("operation not permitted") && !is_root() =>
+            {
+                Self::Skipped(format!("{}; this needs root", last_line.trim_start_matches(": ")))
             }
             _ => Self::Failed(error.to_string()),
         }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use std::time::Duration;
 use unisono_measure::record::{Distribution, Figure};
 
-pub const MONITOR: DriverKind = DriverKind::of::<MonitorDriver>("monitor");
+pub const MONITOR: DriverKind = DriverKind::new::<MonitorDriver>("monitor");
 
 /// The paper's number of threads per stream. More would be wrong even on a machine with more processors,
 /// because a stream has little work.
@@ -43,9 +43,9 @@ pub struct MonitorDriver {
 }
 
 impl Driver for MonitorDriver {
-    fn around(&self, seconds: f64) -> Duration {
+    fn estimated_overhead(&self, seconds: f64) -> Duration {
         // chunks that still wait at the end are processed, for at most as long again
-        self.regime.around() + Duration::from_secs_f64(seconds * 0.25)
+        self.regime.estimated_overhead() + Duration::from_secs_f64(seconds * 0.25)
     }
 
     fn run(&self, context: Context, seconds: f64, seed: u64) -> Result<RunResult, NoResult> {
@@ -66,14 +66,14 @@ impl Driver for MonitorDriver {
             options: Options { threads, seed, ..Options::default() },
         };
         let apps = (0..streams).map(app).collect();
-        let (measured, figures) = regime::under(context, &self.regime, apps, seconds)?;
-        let mut result = of_streams(&measured)?;
+        let (measured, figures) = regime::run_under(context, &self.regime, apps, seconds)?;
+        let mut result = stream_figures(&measured)?;
         result.figures.extend(figures);
         result.warnings.extend(launch::late_warning(&measured));
         Ok(result)
     }
 
-    fn chosen(&self, context: Context) -> Option<(&'static str, Value)> {
+    fn chosen_parameter(&self, context: Context) -> Option<(&'static str, Value)> {
         self.threads.is_none().then(|| ("threads", threads(context).into()))
     }
 }
@@ -105,7 +105,7 @@ impl MonitorDriver {
 }
 
 /// The figures over all streams: every chunk counts once.
-fn of_streams(measured: &[Measurement]) -> Result<RunResult, NoResult> {
+fn stream_figures(measured: &[Measurement]) -> Result<RunResult, NoResult> {
     let streams: Vec<&Distribution> = measured.iter().filter_map(|m| m.latency_us.as_ref()).collect();
     let chunks: u64 = streams.iter().map(|d| d.n).sum();
     let updates: u64 = measured.iter().filter_map(|m| m.requests).sum();
@@ -136,7 +136,7 @@ fn of_streams(measured: &[Measurement]) -> Result<RunResult, NoResult> {
     };
     let mut result = RunResult {
         figures: vec![
-            Figure::median("latency_ms", "ms", distribution),
+            Figure::from_distribution("latency_ms", "ms", distribution),
             Figure::new("latency_max_ms", distribution.max, "ms"),
             Figure::new("latency_spread_ms", distribution.max - distribution.min, "ms"),
             Figure::new("updates", updates as f64, "1"),
@@ -179,19 +179,19 @@ mod tests {
     #[test]
     fn streams_count_by_their_updates_and_the_spread_is_over_all() {
         let measured = [stream(30, 1000.0, 2000.0, 0), stream(10, 5000.0, 9000.0, 2)];
-        let result = of_streams(&measured).expect("updated");
+        let result = stream_figures(&measured).expect("updated");
         let figure = |name: &str| result.figures.iter().find(|f| f.name == name).map(|f| f.value);
         assert_eq!(figure("latency_ms"), Some(2.0));
         assert_eq!(figure("latency_spread_ms"), Some(8.5));
         assert_eq!(figure("processing_us"), Some(30.0));
         assert!(result.warnings[0].contains("2 of 40 updates"), "{result:?}");
-        assert!(of_streams(&[Measurement::default()]).is_err());
+        assert!(stream_figures(&[Measurement::default()]).is_err());
     }
 
     #[test]
     fn streams_that_nobody_served_are_shown_with_the_time_that_they_waited() {
         let starved = Measurement { processing_us: None, ..stream(3, 5e6, 6e6, 3) };
-        let result = of_streams(&[starved]).expect("they waited");
+        let result = stream_figures(&[starved]).expect("they waited");
         let figure = |name: &str| result.figures.iter().find(|f| f.name == name).map(|f| f.value);
         assert_eq!((figure("latency_ms"), figure("updates")), (Some(5000.0), Some(0.0)));
         assert_eq!(figure("processing_us"), None, "nobody met at a barrier");

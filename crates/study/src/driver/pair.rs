@@ -12,7 +12,7 @@ use unisono_measure::record::Figure;
 /// The most programs beside the first.
 const MAX_OTHERS: usize = 64;
 
-pub const PAIR: DriverKind = DriverKind::of::<PairDriver>("pair");
+pub const PAIR: DriverKind = DriverKind::new::<PairDriver>("pair");
 
 /// The first program, and the differences of the others from it.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -48,8 +48,8 @@ impl PairDriver {
 }
 
 impl Driver for PairDriver {
-    fn around(&self, _: f64) -> Duration {
-        self.regime.around()
+    fn estimated_overhead(&self, _: f64) -> Duration {
+        self.regime.estimated_overhead()
     }
 
     fn run(&self, context: Context, seconds: f64, seed: u64) -> Result<RunResult, NoResult> {
@@ -63,7 +63,7 @@ impl Driver for PairDriver {
         for other in 1..=others as u64 {
             apps.push(App::new(context, &self.other(), seed.wrapping_add(other))?);
         }
-        let (measured, mut more) = regime::under(context, &self.regime, apps, seconds)?;
+        let (measured, mut more) = regime::run_under(context, &self.regime, apps, seconds)?;
         let mut result = RunResult { figures: together(&measured), ..RunResult::default() };
         result.figures.append(&mut more);
         result.warnings.extend(launch::late_warning(&measured));
@@ -74,7 +74,7 @@ impl Driver for PairDriver {
         [&self.first.program, &self.other_program].into_iter().flatten().map(String::as_str).collect()
     }
 
-    fn chosen(&self, context: Context) -> Option<(&'static str, Value)> {
+    fn chosen_parameter(&self, context: Context) -> Option<(&'static str, Value)> {
         launch::chosen_threads(self.first.threads, context)
     }
 }
@@ -89,10 +89,10 @@ fn together(measured: &[Measurement]) -> Vec<Figure> {
         Figure::new("processors", sum(Measurement::cpu_share), "1"),
     ];
     let Some((first, others)) = measured.split_first() else { return figures };
-    figures.extend(figures::of_program("app1_", first));
+    figures.extend(figures::program_figures("app1_", first));
     match others {
         [] => {}
-        [second] => figures.extend(figures::of_program("app2_", second)),
+        [second] => figures.extend(figures::program_figures("app2_", second)),
         others => {
             let sum = |of: fn(&Measurement) -> f64| others.iter().map(of).sum::<f64>();
             figures.push(Figure::new("app2_barriers_per_s", sum(|m| m.barriers_per_s), "1/s"));

@@ -19,27 +19,27 @@ use unisono_linux::process::Signal;
 use unisono_linux::{schedstat, timer};
 use unisono_measure::record::Figure;
 
-const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+const CLASS_NAMES: [&str; 4] = ["a", "b", "c", "d"];
 const WARM_UP: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum SharedBy {
+enum ProcessorBackend {
     /// The kernel's scheduler without weights.
     #[default]
     #[serde(rename = "none")]
-    Nobody,
+    Unweighted,
     Kernel,
     /// Start-time fair queuing of turns.
     Core,
 }
 
-pub const PROCESSOR: DriverKind = DriverKind::of::<ProcessorDriver>("processor");
+pub const PROCESSOR: DriverKind = DriverKind::new::<ProcessorDriver>("processor");
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessorDriver {
-    backend: SharedBy,
+    backend: ProcessorBackend,
     /// Weights of the classes, two to four.
     weights: Vec<u32>,
     /// The length of the core's turns.
@@ -48,27 +48,32 @@ pub struct ProcessorDriver {
 
 impl Default for ProcessorDriver {
     fn default() -> Self {
-        Self { backend: SharedBy::Nobody, weights: vec![60, 30, 10], slice_ms: 1.0 }
+        Self { backend: ProcessorBackend::Unweighted, weights: vec![60, 30, 10], slice_ms: 1.0 }
     }
 }
 
 impl Driver for ProcessorDriver {
-    fn around(&self, _: f64) -> Duration {
+    fn estimated_overhead(&self, _: f64) -> Duration {
         Duration::from_millis(150)
     }
 
     fn run(&self, context: Context, seconds: f64, _: u64) -> Result<RunResult, NoResult> {
-        let (place, weights) = (self.backend, &self.weights);
-        if weights.len() < 2 || weights.len() > NAMES.len() || weights.contains(&0) {
+        let (backend, weights) = (self.backend, &self.weights);
+        if weights.len() < 2 || weights.len() > CLASS_NAMES.len() || weights.contains(&0) {
             return Err(NoResult::Failed(format!("weights {weights:?}; write 2 to 4 positive numbers")));
         }
         // the last processor usually handles the fewest interrupts
         let cpu = context.cpus.last().copied().unwrap_or_default();
-        let loops = Loops::start(context.unisono, weights.len(), cpu)?;
-        let groups =
-            if place == SharedBy::Nobody { None } else { Some(Groups::make(&loops, place, weights)?) };
-        let mut keeper = match (&groups, place) {
-            (Some(groups), SharedBy::Core) => Some(keeper(context.unisono, groups, weights, self.slice_ms)?),
+        let loops = BusyLoops::start(context.unisono, weights.len(), cpu)?;
+        let groups = if backend == ProcessorBackend::Unweighted {
+            None
+        } else {
+            Some(LoopGroups::make(&loops, backend, weights)?)
+        };
+        let mut start_keeper = match (&groups, backend) {
+            (Some(groups), ProcessorBackend::Core) => {
+                Some(start_keeper(context.unisono, groups, weights, self.slice_ms)?)
+            }
             _ => None,
         };
         let total = WARM_UP + Duration::from_secs_f64(seconds);
@@ -80,7 +85,7 @@ impl Driver for ProcessorDriver {
         loop {
             let now = clock::now();
             if before.is_empty() && now >= from {
-                (before, switches, began) = (loops.used()?, 0, now);
+                (before, switches, began) = (loops.used_times()?, 0, now);
             }
             if now >= until {
                 break;
@@ -88,17 +93,17 @@ impl Driver for ProcessorDriver {
             if let Some(signal) = (context.interrupted)() {
                 return Err(NoResult::Interrupted(format!("stopped by {signal}")));
             }
-            if let Some(keeper) = &mut keeper {
-                timer::sleep_until(keeper.turn().min(until));
+            if let Some(start_keeper) = &mut start_keeper {
+                timer::sleep_until(start_keeper.turn().min(until));
                 switches += 1;
             } else {
                 timer::sleep_until(Nanos(10_000_000).after(now).min(until));
             }
         }
         let used: Vec<u64> =
-            loops.used()?.iter().zip(&before).map(|(after, before)| after - before).collect();
+            loops.used_times()?.iter().zip(&before).map(|(after, before)| after - before).collect();
         let seconds = Duration::from(clock::now().since(began)).as_secs_f64();
-        Ok(result(weights, &used, seconds, (place == SharedBy::Core).then_some(switches)))
+        Ok(result(weights, &used, seconds, (backend == ProcessorBackend::Core).then_some(switches)))
     }
 }
 
@@ -106,7 +111,7 @@ fn result(weights: &[u32], used: &[u64], seconds: f64, switches: Option<u32>) ->
     let (all, wanted) = (used.iter().sum::<u64>().max(1) as f64, weights.iter().sum::<u32>());
     let mut result = RunResult::default();
     let mut worst = 0.0_f64;
-    for ((name, used), weight) in NAMES.iter().zip(used).zip(weights) {
+    for ((name, used), weight) in CLASS_NAMES.iter().zip(used).zip(weights) {
         let (got, ideal) = (*used as f64 / all, f64::from(*weight) / f64::from(wanted));
         worst = worst.max((got / ideal - 1.0).abs() * 100.0);
         result.figures.push(Figure::new(format!("{name}_share_percent"), got * 100.0, "%"));
@@ -119,14 +124,14 @@ fn result(weights: &[u32], used: &[u64], seconds: f64, switches: Option<u32>) ->
     result
 }
 
-fn number(child: &Child) -> Tid {
+fn process_id(child: &Child) -> Tid {
     Tid(i32::try_from(child.id()).unwrap_or_default())
 }
 
 /// Busy loops, killed when dropped.
-struct Loops(Vec<Child>);
+struct BusyLoops(Vec<Child>);
 
-impl Loops {
+impl BusyLoops {
     fn start(unisono: &Path, count: usize, cpu: usize) -> Result<Self, NoResult> {
         let mut loops = Self(Vec::new());
         for _ in 0..count {
@@ -141,17 +146,17 @@ impl Loops {
         Ok(loops)
     }
 
-    fn ran(&self, at: usize) -> Result<u64, NoResult> {
-        schedstat::refresh(number(&self.0[at]))
+    fn cpu_time(&self, at: usize) -> Result<u64, NoResult> {
+        schedstat::refresh(process_id(&self.0[at]))
             .map_err(|error| NoResult::Skipped(format!("this kernel does not tell processor time: {error}")))
     }
 
-    fn used(&self) -> Result<Vec<u64>, NoResult> {
-        (0..self.0.len()).map(|at| self.ran(at)).collect()
+    fn used_times(&self) -> Result<Vec<u64>, NoResult> {
+        (0..self.0.len()).map(|at| self.cpu_time(at)).collect()
     }
 }
 
-impl Drop for Loops {
+impl Drop for BusyLoops {
     fn drop(&mut self) {
         for child in &mut self.0 {
             // killing a loop that has ended does no harm; a stopped loop is killed, too
@@ -162,14 +167,14 @@ impl Drop for Loops {
 }
 
 /// One control group for each loop; removed when dropped, after the loops have ended.
-struct Groups(Vec<ControlGroup>);
+struct LoopGroups(Vec<ControlGroup>);
 
-impl Groups {
-    fn make(loops: &Loops, place: SharedBy, weights: &[u32]) -> Result<Self, NoResult> {
+impl LoopGroups {
+    fn make(loops: &BusyLoops, backend: ProcessorBackend, weights: &[u32]) -> Result<Self, NoResult> {
         let skipped = |why: String| NoResult::Skipped(format!("no control groups for processor time: {why}"));
         let all = cgroup::hierarchies().map_err(|error| skipped(error.to_string()))?;
-        let (tree, lacking) = match place {
-            SharedBy::Core => (
+        let (tree, lacking) = match backend {
+            ProcessorBackend::Core => (
                 cgroup::CgroupHierarchy::of_version(&all, cgroup::CgroupVersion::V2),
                 "no cgroup2 is mounted",
             ),
@@ -177,12 +182,12 @@ impl Groups {
         };
         let top = tree.ok_or_else(|| skipped(lacking.to_owned()))?.top();
         let mut groups = Self(Vec::new());
-        for ((child, weight), name) in loops.0.iter().zip(weights).zip(NAMES) {
+        for ((child, weight), name) in loops.0.iter().zip(weights).zip(CLASS_NAMES) {
             let name = unguessable(&format!("unisono-study-{}-{name}", std::process::id()));
             let name = name.map_err(|error| skipped(error.to_string()))?;
             let group = top.create(&name).map_err(|error| skipped(error.to_string()))?;
             groups.0.push(group.clone());
-            if place == SharedBy::Kernel {
+            if backend == ProcessorBackend::Kernel {
                 group.set_weight(f64::from(*weight) / 10.0).map_err(|error| skipped(error.to_string()))?;
             }
             let pinned = PinnedProcess::of_child(child).map_err(|error| skipped(error.to_string()))?;
@@ -192,7 +197,7 @@ impl Groups {
     }
 }
 
-impl Drop for Groups {
+impl Drop for LoopGroups {
     fn drop(&mut self) {
         for group in &self.0 {
             // the loops leave first; the kernel takes a moment to see an empty group
@@ -216,9 +221,14 @@ impl Drop for Groups {
     }
 }
 
-fn keeper(unisono: &Path, groups: &Groups, weights: &[u32], quantum_ms: f64) -> Result<Keeper, NoResult> {
+fn start_keeper(
+    unisono: &Path,
+    groups: &LoopGroups,
+    weights: &[u32],
+    quantum_ms: f64,
+) -> Result<Keeper, NoResult> {
     let failed = |error: String| NoResult::Failed(format!("the core cannot share the processor: {error}"));
-    let named = || groups.0.iter().zip(NAMES);
+    let named = || groups.0.iter().zip(CLASS_NAMES);
     let class = |(group, name): (&ControlGroup, &str)| {
         let path = group.path().file_name().unwrap_or_default().to_string_lossy();
         format!("[class.{name}]\nmatch = [{{ cgroup = \"/{path}\" }}]\n")
@@ -228,7 +238,7 @@ fn keeper(unisono: &Path, groups: &Groups, weights: &[u32], quantum_ms: f64) -> 
         "rate = \"1gbit\"\n".to_owned(),
         named().map(class).collect(),
         "[cpu]\n".to_owned(),
-        NAMES.into_iter().zip(weights).map(share).collect(),
+        CLASS_NAMES.into_iter().zip(weights).map(share).collect(),
     ];
     let policy = Policy::parse(&text.concat()).map_err(|error| failed(error.to_string()))?;
     let mut guard = Command::new(unisono);

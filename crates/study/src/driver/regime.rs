@@ -68,7 +68,7 @@ pub struct RegimeSettings {
 
 impl RegimeSettings {
     /// The estimated time in addition to the measured seconds.
-    pub fn around(&self) -> Duration {
+    pub fn estimated_overhead(&self) -> Duration {
         let around = match self.regime {
             SharingRegime::Gang => GANG_LEAD + Duration::from_millis(20),
             SharingRegime::Batch => (WARM_UP + Duration::from_millis(15)) * 2,
@@ -82,7 +82,7 @@ impl RegimeSettings {
     }
 
     /// Options of `unisono gang run`.
-    fn of_scheduler(&self) -> Vec<String> {
+    fn scheduler_arguments(&self) -> Vec<String> {
         let mut options = vec!["--slice".to_owned(), format!("{}ms", self.slice_ms())];
         if let Some(weights) = &self.weights {
             let weights: Vec<String> = weights.iter().map(ToString::to_string).collect();
@@ -101,7 +101,7 @@ impl RegimeSettings {
 
 /// Runs the programs under the settings' regime. Returns each program's measurement and the regime's own
 /// figures.
-pub fn under(
+pub fn run_under(
     context: Context,
     settings: &RegimeSettings,
     mut apps: Vec<App>,
@@ -115,7 +115,7 @@ pub fn under(
         SharingRegime::Batch => return Ok((batch(context, apps, seconds)?, Vec::new())),
         SharingRegime::Gang => {
             let lead = GANG_LEAD + settings.preparation();
-            return gang_run::run(context, &settings.of_scheduler(), apps, seconds, lead);
+            return gang_run::run(context, &settings.scheduler_arguments(), apps, seconds, lead);
         }
         SharingRegime::Spread | SharingRegime::Slices => {
             apps.iter_mut().for_each(|app| app.options.pin = Pin::Spread);
@@ -211,7 +211,7 @@ fn fit(context: Context, apps: &mut [App]) -> Result<(), NoResult> {
     let limits = limits.map_err(|error| NoResult::Skipped(format!("cannot read the processors: {error}")))?;
     let allowed = context.cpus.iter().copied().collect();
     let threads = unisono_fit::effective(&limits).processors;
-    let parts = unisono_fit::parts(&Topology::read(), &allowed, threads, apps.len());
+    let parts = unisono_fit::partition(&Topology::read(), &allowed, threads, apps.len());
     for (app, part) in apps.iter_mut().zip(parts) {
         app.options.threads = part.threads;
         app.options.pin = Pin::List(part.cpus.iter().collect());

@@ -7,15 +7,15 @@
 //! The policy rules the server's outgoing link, because the server sends the data. The applications are
 //! described in [`workload::service`](crate::workload::service).
 
-use super::apart::{Party, RunHost, run_apart};
 use super::http::{self, HttpLoad};
-use super::link::place::{AppliedPolicy, EnforcedAt};
+use super::link::backend::{AppliedPolicy, PolicyBackend};
+use super::run_host::{MeasuredParty, RunHost, run_in_thread};
 use super::stage::{Cable, LinkStage, SENDER};
 use super::web::WebLoad;
 use super::{Context, Driver, DriverKind, NoResult, RunResult, video};
 use crate::child::{self, ChildError, StudyChild};
 use crate::workload::service::{
-    Application, BrokerPlaces, ServiceCarrier, ServiceMeeting, ServiceScene, Serving,
+    Application, BrokerAddresses, ServiceCarrier, ServiceMeeting, ServiceScene, Serving,
 };
 use rustix::io::Errno;
 use rustix::net::sockopt;
@@ -31,18 +31,18 @@ use unisono_linux::programs::on_path;
 use unisono_measure::record::Figure;
 
 pub const SERVICE: DriverKind =
-    DriverKind { over: &["elapsed_s", "after_ms"], ..DriverKind::of::<ServiceDriver>("service") };
+    DriverKind { curve_axes: &["elapsed_s", "after_ms"], ..DriverKind::new::<ServiceDriver>("service") };
 
 /// Expected time for processes to start and to find each other; for the progress display.
-const START: Duration = Duration::from_millis(150);
+const START_TIME: Duration = Duration::from_millis(150);
 /// Time to open a conversation: they are opened one after the other, and an attempt that comes too early is
 /// repeated after 10 ms.
-const OPENING: Duration = Duration::from_millis(15);
+const OPENING_TIME: Duration = Duration::from_millis(15);
 /// Time to open a conversation with a running server, which takes one request or connect; longer if hundreds
 /// ask a broker.
-const OPENING_OF_MANY: Duration = Duration::from_millis(2);
+const OPENING_TIME_OF_MANY: Duration = Duration::from_millis(2);
 /// Time for a late round, and for the processes to end.
-const AFTER: Duration = Duration::from_millis(100);
+const END_TIME: Duration = Duration::from_millis(100);
 /// Time from the moment both ends are ready to the start of measuring: they poll every millisecond.
 const LEAD: Duration = Duration::from_millis(50);
 /// `LEAD` beside a web server, whose clients must fill the link first.
@@ -51,28 +51,29 @@ const LEAD_BESIDE_WEB: Duration = Duration::from_millis(400);
 /// program.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for opening all conversations.
-const MAX_OPENING: Duration = Duration::from_secs(120);
+const OPENING_TIMEOUT: Duration = Duration::from_secs(120);
 /// Time for making a certificate, which usually takes some milliseconds.
-const OPENSSL: Duration = Duration::from_secs(30);
+const OPENSSL_TIMEOUT: Duration = Duration::from_secs(30);
 const PORT: u16 = 5101;
 const BROKER_PORT: u16 = 5100;
 /// The broker accepts 128 programs of one user by default, and a conversation has two.
-const FEW_CLIENTS: u16 = 60;
+const MAX_DEFAULT_CLIENTS: u16 = 60;
 /// A download that takes this many times its measured seconds is aborted.
-const MAX_DOWNLOAD: u32 = 20;
+const MAX_DOWNLOAD_FACTOR: u32 = 20;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServiceDriver {
     application: Application,
-    over: ServiceCarrier,
+    #[serde(rename = "over")]
+    carrier: ServiceCarrier,
     /// How the server of null RPC and of requests serves them.
     serving: Serving,
     /// The rate of the link between two namespaces (Mbit/s). `None`: both ends are on this host, over
     /// loopback.
     link_mbit: Option<f64>,
     /// The backend of the link's policy, which gives all traffic but the application's the rest.
-    backend: EnforcedAt,
+    backend: PolicyBackend,
     /// Weight of the application's class in that policy. All other traffic has weight 1.
     weight: u32,
     /// The congestion control of TCP connections. `None`: the host's default.
@@ -104,10 +105,10 @@ impl Default for ServiceDriver {
     fn default() -> Self {
         Self {
             application: Application::NullRpc,
-            over: ServiceCarrier::Tcp,
+            carrier: ServiceCarrier::Tcp,
             serving: Serving::OneThread,
             link_mbit: None,
-            backend: EnforcedAt::Nowhere,
+            backend: PolicyBackend::NoPolicy,
             weight: 9,
             congestion: None,
             message_bytes: 1024,
@@ -130,19 +131,19 @@ impl Default for ServiceDriver {
 const HTTP_SERVER: &str = "web-hyper";
 
 impl Driver for ServiceDriver {
-    fn around(&self, seconds: f64) -> Duration {
+    fn estimated_overhead(&self, seconds: f64) -> Duration {
         let stage = Duration::from_millis(if self.link_mbit.is_some() { 400 } else { 50 });
         if self.http {
-            return START + stage + Duration::from_secs_f64(HttpLoad::seconds(seconds) - seconds);
+            return START_TIME + stage + Duration::from_secs_f64(HttpLoad::seconds(seconds) - seconds);
         }
         let download = match (self.application, self.link_mbit) {
             (Application::Download, Some(mbit)) => Duration::from_secs_f64(self.file_mb * 8.0 / mbit),
             _ => Duration::ZERO,
         };
-        self.start() + AFTER + stage + download.saturating_sub(Duration::from_secs_f64(seconds))
+        self.start() + END_TIME + stage + download.saturating_sub(Duration::from_secs_f64(seconds))
     }
 
-    fn makes_networks(&self) -> bool {
+    fn needs_network_namespaces(&self) -> bool {
         self.link_mbit.is_some()
     }
 
@@ -150,12 +151,12 @@ impl Driver for ServiceDriver {
         if self.http { vec![HTTP_SERVER] } else { Vec::new() }
     }
 
-    fn chosen(&self, _: Context) -> Option<(&'static str, Value)> {
+    fn chosen_parameter(&self, _: Context) -> Option<(&'static str, Value)> {
         (self.application == Application::Streaming).then(|| ("video", video::source().into()))
     }
 
     fn run(&self, context: Context, seconds: f64, seed: u64) -> Result<RunResult, NoResult> {
-        if self.backend != EnforcedAt::Nowhere && self.link_mbit.is_none() {
+        if self.backend != PolicyBackend::NoPolicy && self.link_mbit.is_none() {
             return Err(NoResult::Failed("a backend rules a link; give link_mbit too".to_owned()));
         }
         if self.web_connections > 0 && self.link_mbit.is_none() {
@@ -164,7 +165,7 @@ impl Driver for ServiceDriver {
         if self.http {
             return self.over_http(context, seconds);
         }
-        if self.over == ServiceCarrier::Tcp
+        if self.carrier == ServiceCarrier::Tcp
             && let Some(name) = &self.congestion
         {
             choose_congestion(name)?;
@@ -174,7 +175,7 @@ impl Driver for ServiceDriver {
             _ => None,
         };
         let scene = self.scene(seconds, seed, video);
-        run_apart(context, "service", |host, interrupted| {
+        run_in_thread(context, "service", |host, interrupted| {
             self.staged(host, interrupted, |stage| self.between(host, stage, scene, interrupted))
         })
     }
@@ -186,7 +187,7 @@ impl ServiceDriver {
             return Err(NoResult::Failed("http serves requests, and no other web server".to_owned()));
         }
         let server = context.bench.program(HTTP_SERVER)?;
-        run_apart(context, "http", |host, interrupted| {
+        run_in_thread(context, "http", |host, interrupted| {
             let load = HttpLoad {
                 server,
                 serving: self.serving,
@@ -207,12 +208,12 @@ impl ServiceDriver {
             Application::Streaming | Application::Requests => self.clients,
             _ => 2,
         };
-        let opening = match self.over {
-            ServiceCarrier::Reply if self.clients > FEW_CLIENTS => OPENING_OF_MANY * 3,
-            ServiceCarrier::Reply | ServiceCarrier::Tcp => OPENING_OF_MANY,
-            _ => OPENING,
+        let opening = match self.carrier {
+            ServiceCarrier::Reply if self.clients > MAX_DEFAULT_CLIENTS => OPENING_TIME_OF_MANY * 3,
+            ServiceCarrier::Reply | ServiceCarrier::Tcp => OPENING_TIME_OF_MANY,
+            _ => OPENING_TIME,
         };
-        START + opening * u32::from(conversations)
+        START_TIME + opening * u32::from(conversations)
     }
 
     /// Calls `act` with the link and under the policy of the settings, or without a link on this host.
@@ -224,9 +225,9 @@ impl ServiceDriver {
     ) -> Result<RunResult, NoResult> {
         let Some(mbit) = self.link_mbit else { return act(None) };
         let bits_per_s = (mbit * 1e6) as u64;
-        let is_link = self.backend == EnforcedAt::Nowhere;
+        let is_link = self.backend == PolicyBackend::NoPolicy;
         let stage = LinkStage::set(if is_link { Cable::Link(bits_per_s) } else { Cable::Free })?;
-        let mut applied = AppliedPolicy::put(host, self.backend, &self.policy(bits_per_s), interrupted)?;
+        let mut applied = AppliedPolicy::apply(host, self.backend, &self.policy(bits_per_s), interrupted)?;
         let result = act(Some(&stage));
         let cleared = applied.clear(interrupted);
         let result = result?;
@@ -239,12 +240,12 @@ impl ServiceDriver {
     fn scene(&self, seconds: f64, seed: u64, video: Option<PathBuf>) -> ServiceScene {
         let measured = Duration::from_secs_f64(seconds);
         let longest = match self.application {
-            Application::Download => measured * MAX_DOWNLOAD,
+            Application::Download => measured * MAX_DOWNLOAD_FACTOR,
             _ => measured,
         };
         ServiceScene {
             application: self.application,
-            carrier: self.over,
+            carrier: self.carrier,
             serving: self.serving,
             server: Ipv4Addr::LOCALHOST.into(),
             broker: None,
@@ -253,7 +254,7 @@ impl ServiceDriver {
             from: Nanos::ZERO,
             until: longest.into(),
             meeting: None,
-            patience: ANSWER_TIMEOUT,
+            timeout: ANSWER_TIMEOUT,
             message_bytes: self.message_bytes,
             events_per_s: self.events_per_s,
             file_bytes: (self.file_mb * 1e6) as u64,
@@ -271,7 +272,7 @@ impl ServiceDriver {
     /// Unused bandwidth of one may be borrowed by the other.
     fn policy(&self, bits_per_s: u64) -> String {
         // over UDP each conversation has its own port
-        let own = if self.over == ServiceCarrier::Udp { self.clients.max(2) } else { 1 };
+        let own = if self.carrier == ServiceCarrier::Udp { self.clients.max(2) } else { 1 };
         let ports = [BROKER_PORT, http::PORT].into_iter().chain((0..own).map(|number| PORT + number));
         let ports: Vec<String> = ports.map(|port| format!("{{ port = {port} }}")).collect();
         format!(
@@ -288,7 +289,7 @@ impl ServiceDriver {
         host: &RunHost<'_>,
         stage: Option<&LinkStage>,
         certified: Option<&BrokerCertificate>,
-    ) -> BrokerPlaces {
+    ) -> BrokerAddresses {
         let shared = host.files.path("broker").display().to_string();
         let unix = format!("unix:{shared}");
         let address = stage.map_or(Ipv4Addr::LOCALHOST, |_| SENDER);
@@ -296,15 +297,15 @@ impl ServiceDriver {
         if let Some(BrokerCertificate { certificate, .. }) = certified {
             let udp = format!("udp:{address}:{BROKER_PORT}?authority={}", certificate.display());
             let for_server = if stage.is_some() { unix } else { udp.clone() };
-            return BrokerPlaces { for_server, for_client: udp };
+            return BrokerAddresses { for_server, for_client: udp };
         }
-        match (self.over, stage) {
-            (ServiceCarrier::ChannelTcp, _) => BrokerPlaces { for_server: tcp.clone(), for_client: tcp },
+        match (self.carrier, stage) {
+            (ServiceCarrier::ChannelTcp, _) => BrokerAddresses { for_server: tcp.clone(), for_client: tcp },
             (ServiceCarrier::ChannelShm, _) => {
-                BrokerPlaces { for_server: shared.clone(), for_client: shared }
+                BrokerAddresses { for_server: shared.clone(), for_client: shared }
             }
-            (_, Some(_)) => BrokerPlaces { for_server: unix, for_client: tcp },
-            (_, None) => BrokerPlaces { for_server: unix.clone(), for_client: unix },
+            (_, Some(_)) => BrokerAddresses { for_server: unix, for_client: tcp },
+            (_, None) => BrokerAddresses { for_server: unix.clone(), for_client: unix },
         }
     }
 
@@ -319,16 +320,16 @@ impl ServiceDriver {
         let meeting = host.files.path("meeting");
         let meeting = ServiceMeeting::at(&meeting)
             .map_err(|error| NoResult::Failed(format!("{}: {error}", meeting.display())))?;
-        let certified = match self.over {
+        let certified = match self.carrier {
             ServiceCarrier::ChannelUdp => {
                 let address = stage.map_or(Ipv4Addr::LOCALHOST, |_| SENDER);
-                Some(BrokerCertificate::of(host, address, interrupted)?)
+                Some(BrokerCertificate::create(host, address, interrupted)?)
             }
             _ => None,
         };
         let scene = ServiceScene {
             server: stage.map_or(Ipv4Addr::LOCALHOST, |_| SENDER).into(),
-            broker: self.over.is_channel().then(|| self.broker(host, stage, certified.as_ref())),
+            broker: self.carrier.is_channel().then(|| self.broker(host, stage, certified.as_ref())),
             meeting: Some(meeting.clone()),
             ..scene
         };
@@ -347,11 +348,11 @@ impl ServiceDriver {
             if let Some(BrokerCertificate { certificate, key }) = &certified {
                 command.arg("--certificate").arg(certificate).arg("--key").arg(key);
             }
-            if self.clients > FEW_CLIENTS {
+            if self.clients > MAX_DEFAULT_CLIENTS {
                 // both ends of each conversation, and the server's others; one user has half of the places
                 command.args(["--clients", &(u32::from(self.clients) * 4 + 16).to_string()]);
             }
-            host.start(Party::Between, self.pinned, command)
+            host.start(MeasuredParty::Broker, self.pinned, command)
         });
         let mut broker = broker.transpose()?;
         let process = |end: &str| {
@@ -360,15 +361,15 @@ impl ServiceDriver {
             command
         };
         let _loops = self.busy.then(|| host.competitors()).transpose()?;
-        let server = host.start(Party::Sender, self.pinned, process("server"))?;
-        let client = || host.start(Party::Receiver, self.pinned, process("client"));
+        let server = host.start(MeasuredParty::Sender, self.pinned, process("server"))?;
+        let client = || host.start(MeasuredParty::Receiver, self.pinned, process("client"));
         let client = stage.map_or_else(client, |stage| stage.at_the_receiver(client))?;
         let mut ends = [server, client];
         let ended = opened(&meeting, &mut ends, interrupted).and_then(|()| {
             // the web load fills the link only while it is measured, not while conversations are opened
             let web = stage.filter(|_| self.web_connections > 0);
             let lead = if web.is_some() { LEAD_BESIDE_WEB } else { LEAD };
-            let load = |stage| WebLoad::start(host, stage, self.web_connections, lead + measured + AFTER);
+            let load = |stage| WebLoad::start(host, stage, self.web_connections, lead + measured + END_TIME);
             let web = web.map(load).transpose()?;
             let told = meeting.begin_at(Nanos::from(lead).after(clock::now()));
             told.map_err(|error| NoResult::Failed(error.to_string()))?;
@@ -402,7 +403,11 @@ struct BrokerCertificate {
 
 impl BrokerCertificate {
     /// Lets `openssl` make a certificate for an address.
-    fn of(host: &RunHost<'_>, address: Ipv4Addr, interrupted: child::Interrupted) -> Result<Self, NoResult> {
+    fn create(
+        host: &RunHost<'_>,
+        address: Ipv4Addr,
+        interrupted: child::Interrupted,
+    ) -> Result<Self, NoResult> {
         let Some(openssl) = on_path("openssl") else {
             return Err(NoResult::Skipped(
                 "UDP is encrypted, and openssl, which makes the broker's certificate, is not installed; \
@@ -416,7 +421,7 @@ impl BrokerCertificate {
         command.args(["-subj", "/CN=unisono study", "-addext", "basicConstraints=critical,CA:FALSE"]);
         command.arg("-addext").arg(format!("subjectAltName=IP:{address}"));
         command.arg("-keyout").arg(&made.key).arg("-out").arg(&made.certificate);
-        child::wait_all(&mut [StudyChild::start(command)?], OPENSSL, interrupted)?;
+        child::wait_all(&mut [StudyChild::start(command)?], OPENSSL_TIMEOUT, interrupted)?;
         Ok(made)
     }
 }
@@ -455,12 +460,12 @@ fn opened(
         if let Some(failed) = ends.iter_mut().find_map(StudyChild::failure) {
             return Err(failed.into());
         }
-        if start.elapsed() > MAX_OPENING {
+        if start.elapsed() > OPENING_TIMEOUT {
             return Err(NoResult::Failed(format!(
-                "the ends have not opened their conversations within {MAX_OPENING:?}; let the machine rest"
+                "the ends have not opened their conversations within {OPENING_TIMEOUT:?}; let the machine rest"
             )));
         }
-        std::thread::sleep(child::STEP);
+        std::thread::sleep(child::POLL_INTERVAL);
     }
     Ok(())
 }
@@ -484,7 +489,7 @@ mod tests {
     #[test]
     fn the_policy_gives_every_conversation_the_class_of_the_application() {
         let policy = |over| {
-            let driver = ServiceDriver { over, clients: 3, ..ServiceDriver::default() };
+            let driver = ServiceDriver { carrier: over, clients: 3, ..ServiceDriver::default() };
             unisono_fairqueue::Policy::parse(&driver.policy(100_000_000)).expect("it is sound")
         };
         let over_udp = policy(ServiceCarrier::Udp);

@@ -18,7 +18,7 @@ use unisono_linux::clock::Nanos;
 use unisono_measure::record::Figure;
 
 pub const SIMULATED: DriverKind =
-    DriverKind { is_simulated: true, ..DriverKind::of::<SimulatedDriver>("simulated") };
+    DriverKind { is_simulated: true, ..DriverKind::new::<SimulatedDriver>("simulated") };
 
 /// Measurements of docs/example-report on 2 cores (study granularity: medians of barriers/s of the varied
 /// program): regime, interval in us, rate. Plain Linux is in its stacked mode, as in 15 of 18 runs.
@@ -142,7 +142,7 @@ fn rate(report: &Report) -> f64 {
 }
 
 impl Driver for SimulatedDriver {
-    fn around(&self, _: f64) -> Duration {
+    fn estimated_overhead(&self, _: f64) -> Duration {
         // 16 cores: about 0.1 s for a simulated second of plain Linux
         let cores = self.cores.unwrap_or(16) as f64;
         Duration::from_secs_f64(self.simulated_s.unwrap_or(1.0) * cores / 160.0)
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     fn run(settings: &SimulatedDriver) -> RunResult {
-        let (bench, nowhere) = (crate::peer::Bench::default(), std::path::Path::new("/"));
+        let (bench, nowhere) = (crate::peer::PeerBench::default(), std::path::Path::new("/"));
         let never = || None;
         let context =
             Context { bench: &bench, unisono: nowhere, directory: nowhere, cpus: &[], interrupted: &never };

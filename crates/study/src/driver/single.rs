@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const WARM_UP: Duration = Duration::from_millis(20);
 
-pub const SINGLE: DriverKind = DriverKind::of::<SingleDriver>("single");
+pub const SINGLE: DriverKind = DriverKind::new::<SingleDriver>("single");
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -23,7 +23,7 @@ pub struct SingleDriver {
 }
 
 impl Driver for SingleDriver {
-    fn around(&self, _: f64) -> Duration {
+    fn estimated_overhead(&self, _: f64) -> Duration {
         Duration::from_millis(40)
     }
 
@@ -38,7 +38,7 @@ impl Driver for SingleDriver {
         let expected = WARM_UP + Duration::from_secs_f64(seconds);
         let measured = launch::concurrently(context, vec![prepared], expected, |_, _| Ok(()))?;
         drop(beside);
-        let figures = measured.iter().flat_map(|m| figures::of_program("", m)).collect();
+        let figures = measured.iter().flat_map(|m| figures::program_figures("", m)).collect();
         Ok(RunResult { figures, ..RunResult::default() })
     }
 

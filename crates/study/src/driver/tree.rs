@@ -123,12 +123,12 @@ impl DrawnTrees {
 
 /// Values of a scheme at one size of group, one for each network.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct FigureSamples {
     values: BTreeMap<&'static str, (&'static str, Vec<f64>)>,
 }
 
-impl Seen {
-    pub(super) fn note(&mut self, name: &'static str, unit: &'static str, value: f64) {
+impl FigureSamples {
+    pub(super) fn add(&mut self, name: &'static str, unit: &'static str, value: f64) {
         self.values.entry(name).or_insert((unit, Vec::new())).1.push(value);
     }
 
@@ -142,8 +142,11 @@ impl Seen {
     }
 }
 
-pub const TREE: DriverKind =
-    DriverKind { adds: &["members"], is_simulated: true, ..DriverKind::of::<TreeDriver>("tree") };
+pub const TREE: DriverKind = DriverKind {
+    added_parameters: &["members"],
+    is_simulated: true,
+    ..DriverKind::new::<TreeDriver>("tree")
+};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default)]
@@ -177,7 +180,7 @@ impl Driver for TreeDriver {
         Some(self.schemes.clone())
     }
 
-    fn around(&self, _: f64) -> Duration {
+    fn estimated_overhead(&self, _: f64) -> Duration {
         const NANOS_A_HOP: f64 = 100.0;
         const MEMBERS_IN_CACHE: f64 = 80_000.0;
         let NetworkWish { switches, nodes, .. } = self.network.wish(Sparse::BareTree);
@@ -192,13 +195,13 @@ impl Driver for TreeDriver {
 
     fn run(&self, context: Context, _: f64, seed: u64) -> Result<RunResult, NoResult> {
         let wanted = DrawnTrees::new(self).map_err(NoResult::Failed)?;
-        let mut seen: BTreeMap<(u32, Scheme), Seen> = BTreeMap::new();
+        let mut seen: BTreeMap<(u32, Scheme), FigureSamples> = BTreeMap::new();
         let mut bare_trees = 0;
         for number in 0..wanted.networks {
             if let Some(signal) = (context.interrupted)() {
                 return Err(NoResult::Interrupted(signal.to_owned()));
             }
-            let seed = seed_of(seed, number);
+            let seed = network_seed(seed, number);
             bare_trees += u32::from(one_network(&wanted, seed, &mut seen).map_err(NoResult::Failed)?);
         }
         let parts = seen
@@ -223,13 +226,17 @@ impl Driver for TreeDriver {
 }
 
 /// The seed of a run's network.
-fn seed_of(run: u64, number: u32) -> u64 {
+fn network_seed(run: u64, number: u32) -> u64 {
     run.wrapping_add(u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
 /// Generates a network of a run; also returns whether it is a bare tree.
-pub(super) fn draw(wish: &NetworkWish, run: u64, number: u32) -> Result<(SwitchNetwork, bool), String> {
-    let wish = NetworkWish { seed: seed_of(run, number), ..wish.clone() };
+pub(super) fn draw_network(
+    wish: &NetworkWish,
+    run: u64,
+    number: u32,
+) -> Result<(SwitchNetwork, bool), String> {
+    let wish = NetworkWish { seed: network_seed(run, number), ..wish.clone() };
     let topology = generate(&wish).map_err(|error| error.to_string())?;
     Ok((topology.network, topology.generated.is_some_and(|how| how.bare_tree)))
 }
@@ -238,7 +245,7 @@ pub(super) fn draw(wish: &NetworkWish, run: u64, number: u32) -> Result<(SwitchN
 fn one_network(
     wanted: &DrawnTrees,
     seed: u64,
-    seen: &mut BTreeMap<(u32, Scheme), Seen>,
+    seen: &mut BTreeMap<(u32, Scheme), FigureSamples>,
 ) -> Result<bool, String> {
     let topology =
         generate(&NetworkWish { seed, ..wanted.wish.clone() }).map_err(|error| error.to_string())?;
@@ -267,11 +274,11 @@ fn one_network(
             let latency = simulated.latency().ok_or("a barrier did not end")?.as_us();
             let hops = simulated.hops as f64;
             let seen = seen.entry((members, scheme)).or_default();
-            seen.note("latency_us", "us", latency);
-            seen.note("barriers_per_s", "1/s", 1e6 / latency);
-            seen.note("hops", "1", hops);
-            seen.note("messages", "1", simulated.messages as f64);
-            seen.note("startups", "1", simulated.startups as f64);
+            seen.add("latency_us", "us", latency);
+            seen.add("barriers_per_s", "1/s", 1e6 / latency);
+            seen.add("hops", "1", hops);
+            seen.add("messages", "1", simulated.messages as f64);
+            seen.add("startups", "1", simulated.startups as f64);
             match scheme {
                 Scheme::Unicast => {}
                 Scheme::Multicast => multicast = Some((latency, hops)),
@@ -280,14 +287,14 @@ fn one_network(
                     let intake = conditions.intake(network);
                     let analytic =
                         analytic::latency(scheme, &conditions.costs, distance, members.into(), intake);
-                    seen.note("analytic_us", "us", analytic.as_us());
-                    seen.note("height", "1", planned.height.into());
+                    seen.add("analytic_us", "us", analytic.as_us());
+                    seen.add("height", "1", planned.height.into());
                     if let Some(theorem) = analytic::theorem_1(network, network.switch_count()) {
-                        seen.note("theorem_height", "1", theorem);
+                        seen.add("theorem_height", "1", theorem);
                     }
                     if let Some((their_latency, their_hops)) = multicast {
-                        seen.note("times_faster", "1", their_latency / latency);
-                        seen.note("times_less_traffic", "1", their_hops / hops);
+                        seen.add("times_faster", "1", their_latency / latency);
+                        seen.add("times_less_traffic", "1", their_hops / hops);
                     }
                 }
             }
@@ -306,7 +313,7 @@ mod tests {
         TreeDriver { network, ..TreeDriver::default() }
     }
 
-    fn seen(settings: &TreeDriver) -> BTreeMap<(u32, Scheme), Seen> {
+    fn seen(settings: &TreeDriver) -> BTreeMap<(u32, Scheme), FigureSamples> {
         let wanted = DrawnTrees::new(settings).expect("good settings");
         let mut seen = BTreeMap::new();
         for seed in 0..u64::from(wanted.networks) {
@@ -315,7 +322,7 @@ mod tests {
         seen
     }
 
-    fn mean(seen: &BTreeMap<(u32, Scheme), Seen>, at: (u32, Scheme), name: &str) -> f64 {
+    fn mean(seen: &BTreeMap<(u32, Scheme), FigureSamples>, at: (u32, Scheme), name: &str) -> f64 {
         let figures = seen[&at].figures();
         figures.iter().find(|figure| figure.name == name).map_or(f64::NAN, |figure| figure.value)
     }
@@ -345,7 +352,7 @@ mod tests {
                 nodes_per_switch: Some(10),
                 ..NetworkSettings::default()
             };
-            TreeDriver { network, ..TreeDriver::default() }.around(0.0).as_secs_f64()
+            TreeDriver { network, ..TreeDriver::default() }.estimated_overhead(0.0).as_secs_f64()
         };
         assert!(of(100_000) > 100.0 * of(1_000), "{} s against {} s", of(100_000), of(1_000));
         assert!((0.1..1.0).contains(&of(10_000)), "{} s for 10,000 switches", of(10_000));

@@ -10,7 +10,7 @@ use unisono_measure::record::Figure;
 
 const WARM_UP: Duration = Duration::from_millis(15);
 
-pub const WAIT_COST: DriverKind = DriverKind::of::<WaitCostDriver>("wait-cost");
+pub const WAIT_COST: DriverKind = DriverKind::new::<WaitCostDriver>("wait-cost");
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -34,7 +34,7 @@ pub enum HandOffPlacement {
 }
 
 impl Driver for WaitCostDriver {
-    fn around(&self, _: f64) -> Duration {
+    fn estimated_overhead(&self, _: f64) -> Duration {
         Duration::from_millis(25)
     }
 
@@ -74,7 +74,7 @@ impl Driver for WaitCostDriver {
             if d.n == 0 {
                 return Err(NoResult::Failed(format!("no hand-off was completed within {seconds} s")));
             }
-            result.figures.push(Figure::median("round_trip_ns", "ns", d.distribution()));
+            result.figures.push(Figure::from_distribution("round_trip_ns", "ns", d.distribution()));
             result.figures.push(Figure::new("mean_round_trip_ns", d.mean, "ns"));
             result.figures.push(Figure::new("longest_round_trip_us", d.max / 1e3, "us"));
             result.figures.push(Figure::new("blocks_per_s", m.blocks_per_s, "1/s"));

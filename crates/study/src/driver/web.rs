@@ -1,7 +1,7 @@
 //! An unmodified web server (nginx of the distribution) under load from wrk.
 
 use super::NoResult;
-use super::apart::RunHost;
+use super::run_host::RunHost;
 use super::stage::{LinkStage, SENDER};
 use crate::child::StudyChild;
 use std::net::{Ipv4Addr, TcpStream};
@@ -31,7 +31,7 @@ pub(super) fn await_listener(address: Ipv4Addr, port: u16) -> Result<(), NoResul
         if Instant::now() > by {
             return Err(NoResult::Failed(format!("the web server does not listen: {error}")));
         }
-        std::thread::sleep(crate::child::STEP);
+        std::thread::sleep(crate::child::POLL_INTERVAL);
     }
     Ok(())
 }

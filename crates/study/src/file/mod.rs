@@ -163,7 +163,7 @@ impl StudyFile {
         })?;
         let written = file.variants.iter_mut().map(|variant| &mut variant.settings);
         for settings in std::iter::once(&mut file.settings).chain(written) {
-            settings.understand(file.driver).map_err(|(at, problem)| wrong(at, problem))?;
+            settings.normalize(file.driver).map_err(|(at, problem)| wrong(at, problem))?;
         }
         file.check().map_err(|(needle, problem)| wrong(find_value(text, &needle), problem))?;
         Ok(file)
@@ -238,7 +238,7 @@ impl StudyFile {
                     ));
                 }
                 for value in values {
-                    self.driver.understand(&sweep.parameter, value).map_err(|e| {
+                    self.driver.normalize(&sweep.parameter, value).map_err(|e| {
                         (sweep.parameter.clone(), format!("{value} is no {}: {e}", sweep.parameter))
                     })?;
                 }
@@ -253,12 +253,13 @@ impl StudyFile {
         for variant in &self.variants {
             let driver = self.run_of(variant, Settings::new());
             let driver = driver.map_err(|problem| (variant.name.clone(), problem))?;
-            recorded.extend(driver.recorded_as(&variant.name));
+            recorded.extend(driver.record_names(&variant.name));
         }
         let names: Vec<&str> = recorded.iter().map(String::as_str).collect();
         let asked = self.verdicts.iter().flat_map(|v| [&v.variant, &v.against]);
         let drawn = self.charts.iter().flat_map(|c| &c.variants);
-        let limited = self.budgets.iter().flat_map(|b| [Some(&b.variant), b.of.as_ref(), b.over.as_ref()]);
+        let limited =
+            self.budgets.iter().flat_map(|b| [Some(&b.variant), b.divisor.as_ref(), b.subtrahend.as_ref()]);
         let limited = limited.flatten();
         for name in asked.chain(drawn).chain(limited) {
             if !names.contains(&name.as_str()) {
@@ -273,9 +274,9 @@ impl StudyFile {
             return Err((budget.label.clone(), "a budget needs a limit; write `most` or `least`".to_owned()));
         }
         let over = self.charts.iter().filter_map(|c| c.x.as_ref());
-        let over = over.filter(|x| !self.driver.over.contains(&x.as_str()));
+        let over = over.filter(|x| !self.driver.curve_axes.contains(&x.as_str()));
         for by in self.verdicts.iter().filter_map(|v| v.by.as_ref()).chain(over) {
-            let is_added = self.driver.adds.contains(&by.as_str());
+            let is_added = self.driver.added_parameters.contains(&by.as_str());
             if !is_added && !self.sweeps.iter().any(|s| &s.parameter == by) {
                 return Err((by.clone(), format!("{by:?} is not swept; write a [[sweep]] of it")));
             }
@@ -288,7 +289,7 @@ impl StudyFile {
         let mut settings = self.settings.values();
         settings.extend(point);
         settings.extend(variant.settings.values());
-        self.driver.with(settings)
+        self.driver.build(settings)
     }
 
     pub fn line(&self, profile: Profile) -> StudyLine {
@@ -316,7 +317,7 @@ impl StudyFile {
         let mut split = vec![verdict.clone()];
         for sweep in &self.sweeps {
             let name = &sweep.parameter;
-            let values = sweep.values.of(profile);
+            let values = sweep.values.value_for(profile);
             if values.len() < 2 || verdict.by.as_ref() == Some(name) || verdict.only.contains_key(name) {
                 continue;
             }
@@ -326,7 +327,7 @@ impl StudyFile {
                     // the parts of a variant are recorded under names that begin with the variant's own
                     let parts = |side: &&String| {
                         side.strip_prefix(&v.name).is_some_and(|rest| rest.starts_with('-'))
-                            && !self.driver.adds.is_empty()
+                            && !self.driver.added_parameters.is_empty()
                     };
                     sides.contains(&&v.name) || sides.iter().any(parts)
                 };

@@ -19,11 +19,11 @@ impl WrittenSettings {
 
     /// Replaces each value by the form that the driver reads. The error holds the byte to point at,
     /// and the problem.
-    pub(super) fn understand(&mut self, driver: &DriverKind) -> Result<(), (usize, String)> {
+    pub(super) fn normalize(&mut self, driver: &DriverKind) -> Result<(), (usize, String)> {
         for (name, value) in &mut self.0 {
             known(driver, name.get_ref()).map_err(|problem| (name.span().start, problem))?;
             let understood = driver
-                .understand(name.get_ref(), value.get_ref())
+                .normalize(name.get_ref(), value.get_ref())
                 .map_err(|error| (value.span().start, unknown::explain(&error.to_string())))?;
             *value.get_mut() = understood;
         }

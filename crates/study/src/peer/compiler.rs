@@ -16,13 +16,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use unisono_linux::private_directory::is_own_file;
 
 #[derive(Clone, Debug)]
-pub struct Built {
+pub struct BuiltPeer {
     pub executable: PathBuf,
     pub version: String,
 }
 
 #[derive(Clone, Debug)]
-pub struct NotBuilt {
+pub struct PeerBuildFailure {
     /// For example `clang not found`.
     pub reason: String,
     /// For example `apt install clang libomp-dev`.
@@ -43,7 +43,7 @@ pub struct Toolbox {
     cache: PathBuf,
     builds: PeerBuilds,
     found: HashMap<CompilerName, Option<Compiler>>,
-    built: HashMap<u64, Result<Built, NotBuilt>>,
+    built: HashMap<u64, Result<BuiltPeer, PeerBuildFailure>>,
 }
 
 #[derive(Clone, Debug)]
@@ -67,30 +67,30 @@ impl Toolbox {
         &mut self,
         peer: &PeerProgram,
         progress: &mut dyn FnMut(&str),
-    ) -> Result<Result<Built, NotBuilt>, Error> {
+    ) -> Result<Result<BuiltPeer, PeerBuildFailure>, Error> {
         let remedy = peer.remedy.to_owned();
         let Some(compiler) = peer.compilers.iter().find_map(|name| self.find(*name)) else {
             let names: Vec<&str> = peer.compilers.iter().map(|name| name.command()).collect();
-            return Ok(Err(NotBuilt { reason: format!("{} not found", names.join(" or ")), remedy }));
+            return Ok(Err(PeerBuildFailure { reason: format!("{} not found", names.join(" or ")), remedy }));
         };
         let key = key(peer, &compiler);
         if let Some(known) = self.built.get(&key) {
             return Ok(known.clone());
         }
         let directory = self.cache.join(format!("{key:016x}"));
-        let built = Built { executable: directory.join("program"), version: compiler.version.clone() };
+        let built = BuiltPeer { executable: directory.join("program"), version: compiler.version.clone() };
         let result = if is_own_file(&built.executable) {
             Ok(built)
         } else if compiler.name == CompilerName::Cargo && self.builds == PeerBuilds::Short {
             let reason = "it is built from crates, which takes minutes".to_owned();
             let remedy = "run `unisono study middleware` without --smoke once".to_owned();
-            return Ok(Err(NotBuilt { reason, remedy }));
+            return Ok(Err(PeerBuildFailure { reason, remedy }));
         } else {
             let longer = if compiler.name == CompilerName::Cargo { ": minutes, once" } else { "" };
             progress(&format!("compiling {} with {}{longer}", peer.source.file, compiler.path.display()));
             compile(peer, &compiler, &directory)?
                 .map(|()| built)
-                .map_err(|reason| NotBuilt { reason, remedy })
+                .map_err(|reason| PeerBuildFailure { reason, remedy })
         };
         self.built.insert(key, result.clone());
         Ok(result)

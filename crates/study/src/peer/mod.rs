@@ -7,7 +7,7 @@
 //! treats all alike:
 //!
 //! ```text
-//!   Bench::prepare(cache, unisono, ...) -> Bench { programs: [PeerFile], unavailable: [Unavailable] }
+//!   PeerBench::prepare(cache, ...) -> PeerBench { programs: [PeerFile], unavailable: [Unavailable] }
 //!   program.command(&options)      -> std::process::Command, to be run alone, in pairs or as gangs
 //!   program.measure(&options)      -> Measurement, run alone and waited for
 //! ```
@@ -101,13 +101,13 @@ pub enum Error {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Bench {
+pub struct PeerBench {
     pub programs: Vec<PeerFile>,
     /// Programs that this host cannot run, with the reason and the remedy.
     pub unavailable: Vec<Unavailable>,
 }
 
-impl Bench {
+impl PeerBench {
     /// Builds the programs that `wanted` selects and this host can build, in `cache` (see [`default_cache`]).
     /// `unisono` is usually `std::env::current_exe()`; `progress` gets a line for each program that is
     /// compiled.
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn an_unknown_program_is_answered_with_the_nearest_and_all() {
-        let said = Bench::default().program("libgmp").expect_err("unknown").to_string();
+        let said = PeerBench::default().program("libgmp").expect_err("unknown").to_string();
         assert!(said.contains("did you mean libgomp?") && said.contains("pthread"), "{said}");
     }
 }

@@ -7,34 +7,36 @@
 use std::collections::VecDeque;
 use std::fmt::Write;
 use unisono_measure::record::{Better, RunLine, StudyLine, Verdict};
-use unisono_measure::verdict::{Answer, Judgement, confidence, factor, finding_in_words, judge, shown};
+use unisono_measure::verdict::{
+    Answer, Judgement, confidence, factor_in_words, finding_in_words, for_display, judge,
+};
 
 /// The least number of comparisons of one variant in one situation that are folded.
-const MANY: usize = 3;
+const MIN_FOLDED: usize = 3;
 
-type Judged<'a> = (&'a Verdict, Judgement);
+type JudgedPair<'a> = (&'a Verdict, Judgement);
 
 /// The lines in the study's order; a folded line has the place of its first verdict.
 pub(super) fn lines(study: &StudyLine, runs: &[&RunLine]) -> Vec<String> {
-    let asked = study.verdicts.iter().filter(|v| runs.iter().any(|r| r.has(&v.only)));
-    let mut rest: VecDeque<Judged<'_>> =
+    let asked = study.verdicts.iter().filter(|v| runs.iter().any(|r| r.has_parameters(&v.only)));
+    let mut rest: VecDeque<JudgedPair<'_>> =
         asked.flat_map(|v| judge(v, runs).into_iter().map(move |judgement| (v, judgement))).collect();
     let mut lines = Vec::new();
     while let Some(first) = rest.pop_front() {
-        let belongs = |(verdict, judgement): &Judged<'_>| is_same_situation(&first, verdict, judgement);
-        if rest.iter().filter(|other| belongs(other)).count() + 1 < MANY {
+        let belongs = |(verdict, judgement): &JudgedPair<'_>| is_same_situation(&first, verdict, judgement);
+        if rest.iter().filter(|other| belongs(other)).count() + 1 < MIN_FOLDED {
             lines.push(first.1.words);
             continue;
         }
         let (others, left): (VecDeque<_>, VecDeque<_>) = rest.into_iter().partition(belongs);
         rest = left;
-        let group: Vec<Judged<'_>> = std::iter::once(first).chain(others).collect();
-        lines.push(folded(study, &group));
+        let group: Vec<JudgedPair<'_>> = std::iter::once(first).chain(others).collect();
+        lines.push(fold_group(study, &group));
     }
     lines
 }
 
-fn is_same_situation((known, at): &Judged<'_>, verdict: &Verdict, judgement: &Judgement) -> bool {
+fn is_same_situation((known, at): &JudgedPair<'_>, verdict: &Verdict, judgement: &Judgement) -> bool {
     known.variant == verdict.variant
         && known.figure == verdict.figure
         && known.better == verdict.better
@@ -44,13 +46,13 @@ fn is_same_situation((known, at): &Judged<'_>, verdict: &Verdict, judgement: &Ju
         && [known, &verdict].iter().all(|v| v.expected.is_none() && v.answers.is_none())
 }
 
-fn folded(study: &StudyLine, group: &[Judged<'_>]) -> String {
+fn fold_group(study: &StudyLine, group: &[JudgedPair<'_>]) -> String {
     let label = |name: &str| study.labels.get(name).map_or_else(|| name.to_owned(), Clone::clone);
     let (verdict, first) = &group[0];
     let by = verdict.by.iter().zip(&first.at);
     let place: Vec<String> = by
         .chain(&verdict.only)
-        .map(|(name, value)| format!("{} = {}", label(name), super::plain(value)))
+        .map(|(name, value)| format!("{} = {}", label(name), super::value_in_words(value)))
         .collect();
     let place = if place.is_empty() { "everywhere".to_owned() } else { place.join(", ") };
     // the other side's lead: above one, it is better than ours
@@ -74,8 +76,8 @@ fn folded(study: &StudyLine, group: &[Judged<'_>]) -> String {
             label(against),
             if ahead == 0 { "next best" } else { "best" },
             finding_in_words(*finding),
-            factor(comparison, *finding),
-            confidence(&shown(comparison, *finding)),
+            factor_in_words(comparison, *finding),
+            confidence(&for_display(comparison, *finding)),
         ),
     };
     if let Some(modes) = first.variant_modes {
@@ -140,7 +142,7 @@ mod tests {
         }
     }
 
-    fn said(ours: f64) -> Vec<String> {
+    fn folded_lines(ours: f64) -> Vec<String> {
         let mut runs: Vec<RunLine> = (0..3)
             .flat_map(|i| [("ours", ours), ("a", 40.0), ("b", 20.0), ("c", 80.0)].map(|(v, t)| run(v, i, t)))
             .collect();
@@ -156,7 +158,7 @@ mod tests {
         let won = "threads = 2: Our barrier: 1st of 4; against b, the next best: better, 2.00 times less";
         let lost = "threads = 2: Our barrier: 3rd of 4; against b, the best: worse, 3.00 times as much";
         for (ours, wanted) in [(10.0, won), (60.0, lost)] {
-            let said = said(ours);
+            let said = folded_lines(ours);
             assert_eq!(said.len(), 1, "{said:?}");
             assert!(said[0].starts_with(wanted), "{said:?}");
             assert!(said[0].contains("not answered against absent: absent: no compiler"), "{said:?}");

@@ -12,7 +12,7 @@ use unisono_measure::record::{Chart, Line, Outcome, RunLine, StudyLine};
 use unisono_measure::verdict::number;
 use unisono_measure::{modes, noise, quantile};
 
-pub fn text(lines: &[Line]) -> String {
+pub fn summary_text(lines: &[Line]) -> String {
     let mut out = String::new();
     for line in lines {
         let Line::Study(study) = line else { continue };
@@ -24,16 +24,17 @@ pub fn text(lines: &[Line]) -> String {
             })
             .collect();
         if !runs.is_empty() {
-            out.push_str(&of_study(study, &runs));
+            out.push_str(&study_summary(study, &runs));
         }
     }
     out
 }
 
-fn of_study(study: &StudyLine, runs: &[&RunLine]) -> String {
+fn study_summary(study: &StudyLine, runs: &[&RunLine]) -> String {
     let mut out = format!("\n{}\n  {}\n", study.title, study.question);
     // the first chart that has runs, because a smoke run has few of the parameters
-    let has_runs = |c: &&Chart| runs.iter().any(|r| r.outcome == Outcome::Measured && r.has(&c.only));
+    let has_runs =
+        |c: &&Chart| runs.iter().any(|r| r.outcome == Outcome::Measured && r.has_parameters(&c.only));
     let chart = study.charts.iter().find(has_runs).or(study.charts.first());
     let figure = chart.and_then(|c| c.y.first()).map_or("barriers_per_s", String::as_str);
     out.push_str(&table(study, figure, runs));
@@ -43,7 +44,7 @@ fn of_study(study: &StudyLine, runs: &[&RunLine]) -> String {
     }
     let differs = varying(runs);
     let place = |run: &RunLine| circumstances(study, &differs, run);
-    for warning in noise::warnings(runs, figure, &place) {
+    for warning in noise::study_warnings(runs, figure, &place) {
         let _infallible = writeln!(out, "  ! {warning}");
     }
     out
@@ -60,12 +61,12 @@ struct SummaryRow<'a> {
 
 /// One row for each variant and each combination of varying parameters, so that a row never mixes different
 /// points.
-fn rows<'a>(figure: &str, varying: &[String], runs: &[&'a RunLine]) -> Vec<SummaryRow<'a>> {
+fn summary_rows<'a>(figure: &str, varying: &[String], runs: &[&'a RunLine]) -> Vec<SummaryRow<'a>> {
     let mut rows: Vec<SummaryRow<'_>> = Vec::new();
     for run in runs {
         let Some(value) = run.value(figure) else { continue };
         let at: Vec<String> =
-            varying.iter().map(|p| run.parameters.get(p).map_or_else(String::new, plain)).collect();
+            varying.iter().map(|p| run.parameters.get(p).map_or_else(String::new, value_in_words)).collect();
         match rows.iter_mut().find(|row| row.variant == run.variant && row.at == at) {
             Some(row) => row.values.push(value),
             None => {
@@ -85,7 +86,7 @@ fn rows<'a>(figure: &str, varying: &[String], runs: &[&'a RunLine]) -> Vec<Summa
 fn table(study: &StudyLine, figure: &str, runs: &[&RunLine]) -> String {
     let label = |name: &str| study.labels.get(name).map_or_else(|| name.to_owned(), Clone::clone);
     let varying = varying(runs);
-    let rows = rows(figure, &varying, runs);
+    let rows = summary_rows(figure, &varying, runs);
     let mut cells: Vec<Vec<String>> = Vec::new();
     if !rows.is_empty() {
         let mut head = vec![String::new()];
@@ -106,8 +107,8 @@ fn table(study: &StudyLine, figure: &str, runs: &[&RunLine]) -> String {
         row.push(modes.map_or_else(String::new, |m| m.to_string()));
         cells.push(row);
     }
-    let mut out = columns(&cells, 1 + varying.len());
-    for (what, reason, count) in reasons(study, runs) {
+    let mut out = align_columns(&cells, 1 + varying.len());
+    for (what, reason, count) in missing_reasons(study, runs) {
         let times = if count > 1 { format!(" ({count} times)") } else { String::new() };
         let _infallible = writeln!(out, "  - {what}{times}: {reason}");
     }
@@ -115,12 +116,12 @@ fn table(study: &StudyLine, figure: &str, runs: &[&RunLine]) -> String {
 }
 
 /// The runs that were not measured, with the reason and the number of times.
-fn reasons<'a>(study: &StudyLine, runs: &[&'a RunLine]) -> Vec<(String, &'a str, usize)> {
+fn missing_reasons<'a>(study: &StudyLine, runs: &[&'a RunLine]) -> Vec<(String, &'a str, usize)> {
     let mut reasons: Vec<(String, &str, usize)> = Vec::new();
     for run in runs.iter().filter(|r| r.outcome != Outcome::Measured) {
         let label = study.labels.get(&run.variant).unwrap_or(&run.variant);
         let reason = run.reason.as_deref().unwrap_or("no reason given");
-        let what = format!("{label} {}", name_of(run.outcome));
+        let what = format!("{label} {}", outcome_in_words(run.outcome));
         match reasons.iter_mut().find(|(w, r, _)| *w == what && *r == reason) {
             Some(known) => known.2 += 1,
             None => reasons.push((what, reason, 1)),
@@ -134,7 +135,7 @@ fn circumstances(study: &StudyLine, differs: &[String], run: &RunLine) -> String
     let label = |name: &str| study.labels.get(name).map_or_else(|| name.to_owned(), Clone::clone);
     let values = differs.iter().filter_map(|name| Some((name, run.parameters.get(name)?)));
     let place: Vec<String> =
-        values.map(|(name, value)| format!("{} = {}", label(name), plain(value))).collect();
+        values.map(|(name, value)| format!("{} = {}", label(name), value_in_words(value))).collect();
     let at = if place.is_empty() { "" } else { " at " };
     format!("{}{at}{}", label(&run.variant), place.join(", "))
 }
@@ -155,7 +156,7 @@ fn varying(runs: &[&RunLine]) -> Vec<String> {
 
 /// Cells in columns: the first `left` are left-aligned, the others right-aligned; the last column is not
 /// padded.
-fn columns(cells: &[Vec<String>], left: usize) -> String {
+fn align_columns(cells: &[Vec<String>], left: usize) -> String {
     let count = cells.iter().map(Vec::len).max().unwrap_or(0);
     let width =
         |c: usize| cells.iter().filter_map(|row| row.get(c)).map(|t| t.chars().count()).max().unwrap_or(0);
@@ -176,7 +177,7 @@ fn columns(cells: &[Vec<String>], left: usize) -> String {
     out
 }
 
-fn name_of(outcome: Outcome) -> &'static str {
+fn outcome_in_words(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Measured => "measured",
         Outcome::Disturbed => "disturbed",
@@ -187,7 +188,7 @@ fn name_of(outcome: Outcome) -> &'static str {
     }
 }
 
-fn plain(value: &serde_json::Value) -> String {
+fn value_in_words(value: &serde_json::Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
@@ -248,7 +249,7 @@ mod tests {
             reason: Some("needs root".into()),
             ..RunLine::default()
         })));
-        let said = text(&lines);
+        let said = summary_text(&lines);
         for part in [
             "plain Linux",
             "two modes: 37,500 (n = 2) and 5,000,000 (n = 1)",
@@ -292,7 +293,7 @@ mod tests {
             for profile in [Profile::Smoke, Profile::Quick, Profile::Paper] {
                 let runs = as_planned(&file, profile, "rate");
                 let runs: Vec<&RunLine> = runs.iter().collect();
-                let rows = rows("rate", &varying(&runs), &runs);
+                let rows = summary_rows("rate", &varying(&runs), &runs);
                 let mut seen = Vec::new();
                 for row in &rows {
                     assert!(row.values.iter().all(|v| *v == row.values[0]), "{}: {:?}", file.id, row.at);

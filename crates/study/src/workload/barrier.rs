@@ -19,7 +19,7 @@
 
 use super::Error;
 use super::arrival::Computation;
-use super::meter::{LeaderNotes, Measurement, Then};
+use super::meter::{LeaderMeter, Measurement, NextStep};
 use super::options::{Options, RestoredAffinity, pin_participant};
 use super::spin::{FIRST_STATE, SpinRate, compute};
 use crossbeam_utils::CachePadded;
@@ -97,7 +97,7 @@ where
         let first = get_ready(0);
         // no participant enters a barrier that another participant will not reach
         let pass = if ready.is_ok() && first.is_ok() { gate.open(others.len()) } else { gate.close() };
-        let mut meter = LeaderNotes::start(options);
+        let mut meter = LeaderMeter::start(options);
         let mut result = ready.and(first).and_then(|iteration| match pass {
             Pass::Go => shared.participate(0, Some(&mut meter), iteration).map_err(failed(0)),
             Pass::GoHome => Ok(()),
@@ -129,7 +129,7 @@ impl GroupRun {
     fn participate<I>(
         &self,
         index: usize,
-        mut meter: Option<&mut LeaderNotes>,
+        mut meter: Option<&mut LeaderMeter>,
         mut iterate: I,
     ) -> Result<(), String>
     where
@@ -138,7 +138,7 @@ impl GroupRun {
         let count = &self.iterations[index];
         for episode in 1.. {
             if let Some(meter) = meter.as_deref_mut()
-                && meter.episode(episode) == Then::Stop
+                && meter.episode(episode) == NextStep::Stop
             {
                 // SYNC(last-episode) release: arriving at the barrier of this episode publishes the number
                 self.last_episode.store(episode, Relaxed);

@@ -158,7 +158,7 @@ fn serve(
         latency_us: quantile::distribution(&latencies),
         requests: Some(latencies.len() as u64),
         unfinished: Some((arrivals.len() - latencies.len()) as u64),
-        ..measured.over(origin, clock::now())
+        ..measured.with_interval(origin, clock::now())
     };
     Ok(choice.label(&group, chosen_because, measured, "bursts-unisono"))
 }

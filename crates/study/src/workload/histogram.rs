@@ -6,11 +6,11 @@
 //! touches a few cache lines.
 
 const SUB_BITS: u32 = 7;
-const SUB: u64 = 1 << SUB_BITS;
-const BUCKETS: usize = ((64 - SUB_BITS as usize) << SUB_BITS) + SUB as usize;
+const SUB_BUCKETS: u64 = 1 << SUB_BITS;
+const BUCKETS: usize = ((64 - SUB_BITS as usize) << SUB_BITS) + SUB_BUCKETS as usize;
 
 /// Units per nanosecond.
-const UNITS: f64 = 64.0;
+const UNITS_PER_NS: f64 = 64.0;
 
 #[derive(Clone, Debug)]
 pub struct BatchHistogram {
@@ -27,7 +27,7 @@ impl Default for BatchHistogram {
 impl BatchHistogram {
     /// Counts `weight` events of this length.
     pub fn add(&mut self, ns: f64, weight: u64) {
-        self.counts[bucket((ns * UNITS) as u64)] += weight;
+        self.counts[bucket((ns * UNITS_PER_NS) as u64)] += weight;
         self.total += weight;
     }
 
@@ -42,7 +42,7 @@ impl BatchHistogram {
         for (bucket, count) in self.counts.iter().enumerate() {
             seen += count;
             if seen >= rank {
-                return middle(bucket) / UNITS;
+                return middle(bucket) / UNITS_PER_NS;
             }
         }
         0.0
@@ -50,21 +50,21 @@ impl BatchHistogram {
 }
 
 fn bucket(value: u64) -> usize {
-    if value < SUB {
+    if value < SUB_BUCKETS {
         return value as usize;
     }
     let shift = value.ilog2() - SUB_BITS;
-    (u64::from(shift + 1) * SUB + ((value >> shift) & (SUB - 1))) as usize
+    (u64::from(shift + 1) * SUB_BUCKETS + ((value >> shift) & (SUB_BUCKETS - 1))) as usize
 }
 
 fn middle(bucket: usize) -> f64 {
     let bucket = bucket as u64;
-    if bucket < SUB {
+    if bucket < SUB_BUCKETS {
         return bucket as f64;
     }
-    let shift = bucket / SUB - 1;
+    let shift = bucket / SUB_BUCKETS - 1;
     let within = if shift > 0 { 0.5 } else { 0.0 };
-    ((SUB + bucket % SUB) as f64 + within) * 2f64.powi(shift as i32)
+    ((SUB_BUCKETS + bucket % SUB_BUCKETS) as f64 + within) * 2f64.powi(shift as i32)
 }
 
 #[cfg(test)]

@@ -18,12 +18,12 @@ use unisono_linux::clock::{self, Nanos};
 use unisono_linux::usage::{self, Usage};
 use unisono_measure::record::Distribution;
 
-const SHORT: Nanos = Nanos(4_000);
-const LONG: Nanos = Nanos(10_000);
+const MIN_SAMPLE_TIME: Nanos = Nanos(4_000);
+const MAX_SAMPLE_TIME: Nanos = Nanos(10_000);
 const MAX_THREADS: u64 = 4096;
 
 #[derive(Debug)]
-pub struct LeaderNotes {
+pub struct LeaderMeter {
     begin_at: Nanos,
     ready_at: Nanos,
     is_appointed: bool,
@@ -46,12 +46,12 @@ enum MeterPhase {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Then {
+pub enum NextStep {
     Continue,
     Stop,
 }
 
-impl LeaderNotes {
+impl LeaderMeter {
     pub fn start(options: &Options) -> Self {
         let now = clock::now();
         Self {
@@ -72,12 +72,12 @@ impl LeaderNotes {
 
     /// Call this once before each episode's first barrier, with episodes from 1.
     #[inline]
-    pub fn episode(&mut self, episode: u64) -> Then {
-        if episode < self.next { Then::Continue } else { self.read(episode) }
+    pub fn episode(&mut self, episode: u64) -> NextStep {
+        if episode < self.next { NextStep::Continue } else { self.read(episode) }
     }
 
     #[inline(never)]
-    fn read(&mut self, episode: u64) -> Then {
+    fn read(&mut self, episode: u64) -> NextStep {
         let now = clock::now();
         let (took, episodes) = (now.since(self.last.1), episode - self.last.0);
         let mut last = (episode, now);
@@ -88,7 +88,7 @@ impl LeaderNotes {
                     let used = usage::of_this_process().since(usage);
                     let end = if self.is_appointed { until } else { now };
                     self.phase = MeterPhase::Over { episodes: episode - first, start, end, used };
-                    return Then::Stop;
+                    return NextStep::Stop;
                 }
             }
             MeterPhase::WarmingUp if now >= self.begin_at || self.iterations.is_some() => {
@@ -99,21 +99,21 @@ impl LeaderNotes {
                 last.1 = start;
                 if self.iterations.is_some_and(|last| episode >= last) {
                     self.phase = MeterPhase::Over { episodes: 0, start, end: start, used: Usage::default() };
-                    return Then::Stop;
+                    return NextStep::Stop;
                 }
             }
             MeterPhase::WarmingUp => {}
-            MeterPhase::Over { .. } => return Then::Stop,
+            MeterPhase::Over { .. } => return NextStep::Stop,
         }
         self.batch = match self.batch {
             _ if self.iterations.is_some() => 1,
-            batch if took < SHORT && batch < MAX_THREADS => batch * 2,
-            batch if took > LONG && batch > 1 => batch / 2,
+            batch if took < MIN_SAMPLE_TIME && batch < MAX_THREADS => batch * 2,
+            batch if took > MAX_SAMPLE_TIME && batch > 1 => batch / 2,
             batch => batch,
         };
         self.last = last;
         self.next = episode + self.batch;
-        Then::Continue
+        NextStep::Continue
     }
 
     fn count(&mut self, took: Nanos, episodes: u64) {
@@ -240,7 +240,7 @@ impl Measurement {
     /// from its first arrival to its last end: the meter's own time ends when the last iteration begins, so
     /// with a single iteration it is zero.
     #[must_use]
-    pub fn over(self, start: Nanos, end: Nanos) -> Self {
+    pub fn with_interval(self, start: Nanos, end: Nanos) -> Self {
         let elapsed_s = end.since(start).0 as f64 / 1e9;
         Self { start_ns: start.0, end_ns: end.0, elapsed_s, ..self }
     }
@@ -281,8 +281,8 @@ mod tests {
     #[test]
     fn a_run_of_so_many_iterations_stops_after_exactly_as_many() {
         let options = Options { iterations: Some(10), ..Options::default() };
-        let mut meter = LeaderNotes::start(&options);
-        let last = (1..).find(|episode| meter.episode(*episode) == Then::Stop);
+        let mut meter = LeaderMeter::start(&options);
+        let last = (1..).find(|episode| meter.episode(*episode) == NextStep::Stop);
         assert_eq!(last, Some(10));
         let measured = meter.measurement(&options, vec![10], 3);
         assert_eq!((measured.episodes, measured.ns_per_barrier.n), (9, 27));
@@ -291,8 +291,8 @@ mod tests {
     #[test]
     fn batches_grow_while_episodes_are_short_and_rates_match_the_clock() {
         let options = Options { seconds: 0.02, warm_up: std::time::Duration::ZERO, ..Options::default() };
-        let mut meter = LeaderNotes::start(&options);
-        let episodes = (1..).find(|episode| meter.episode(*episode) == Then::Stop).unwrap_or(0);
+        let mut meter = LeaderMeter::start(&options);
+        let episodes = (1..).find(|episode| meter.episode(*episode) == NextStep::Stop).unwrap_or(0);
         assert!(meter.batch > 1 && episodes > 1000, "{} episodes, batch {}", episodes, meter.batch);
         let measured = meter.measurement(&options, vec![episodes], 1);
         assert!(measured.elapsed_s >= 0.02 && measured.end_ns > measured.start_ns);
@@ -304,11 +304,11 @@ mod tests {
     fn an_appointed_time_is_kept_whatever_happens_at_its_ends() {
         let begin = clock::now().0 + 1_000_000;
         let options = Options { seconds: 0.01, start_at: Some(begin), ..Options::default() };
-        let mut meter = LeaderNotes::start(&options);
+        let mut meter = LeaderMeter::start(&options);
         std::thread::sleep(std::time::Duration::from_millis(3));
         meter.episode(1);
         std::thread::sleep(std::time::Duration::from_millis(12));
-        let last = (2..).find(|episode| meter.episode(*episode) == Then::Stop).expect("it stops");
+        let last = (2..).find(|episode| meter.episode(*episode) == NextStep::Stop).expect("it stops");
         let measured = meter.measurement(&options, vec![last], 1);
         assert_eq!((measured.start_ns, measured.end_ns), (begin, begin + 10_000_000));
         assert!(measured.ready_ns < begin);
@@ -317,12 +317,12 @@ mod tests {
     #[test]
     fn a_pause_shows_as_the_longest_episode() {
         let options = Options { seconds: 0.02, warm_up: std::time::Duration::ZERO, ..Options::default() };
-        let mut meter = LeaderNotes::start(&options);
+        let mut meter = LeaderMeter::start(&options);
         for episode in 1.. {
             if episode == 5000 {
                 std::thread::sleep(std::time::Duration::from_millis(3));
             }
-            if meter.episode(episode) == Then::Stop {
+            if meter.episode(episode) == NextStep::Stop {
                 break;
             }
         }

@@ -19,7 +19,7 @@ pub mod meter;
 pub mod monitor;
 pub mod options;
 pub mod own;
-mod patience;
+mod retry;
 pub mod rival;
 pub mod service;
 pub mod spin;

@@ -8,7 +8,7 @@
 //! its monotonic clock.
 
 use super::Error;
-use super::patience::patiently;
+use super::retry::retry;
 use super::service::{Conversation, NextMessage, TcpConversation};
 use super::stamp::{STAMP, stamp, stamped};
 use serde::{Deserialize, Serialize};
@@ -180,7 +180,7 @@ impl RivalEnd {
                 }
             }
             RivalCarrier::Tcp => {
-                let stream = patiently(START_TIMEOUT, || TcpStream::connect(&self.address))?;
+                let stream = retry(START_TIMEOUT, || TcpStream::connect(&self.address))?;
                 let mut publisher = TcpConversation::over(stream)?;
                 let mut event = Vec::new();
                 while clock::now() < self.until
@@ -196,7 +196,7 @@ impl RivalEnd {
     fn client(&self) -> io::Result<Client> {
         let address: BrokerAddress =
             self.address.parse().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        let mut client = patiently(START_TIMEOUT, || Client::at(&address)).map_err(io::Error::other)?;
+        let mut client = retry(START_TIMEOUT, || Client::at(&address)).map_err(io::Error::other)?;
         client.set_wait(self.wait);
         Ok(client)
     }

@@ -1,16 +1,16 @@
 //! A run's figures: shares, their deviation from the policy's, goodput, delays, losses.
 
 use crate::driver::RunResult;
-use crate::workload::traffic::{SentBy, SourceReceived, TrafficSource};
+use crate::workload::traffic::{SentCount, SourceReceived, TrafficSource};
 use unisono_measure::record::Figure;
 
 /// If a smaller share of a source's messages arrived, its delays are not reported.
-const MOSTLY: f64 = 0.5;
+const MIN_ARRIVED_SHARE: f64 = 0.5;
 
 pub(super) fn result(
     weights: &[u32],
     sources: &[TrafficSource],
-    sent: &[SentBy],
+    sent: &[SentCount],
     received: &[SourceReceived],
     seconds: f64,
 ) -> RunResult {
@@ -83,7 +83,7 @@ fn shares(
     figures
 }
 
-fn messages(result: &mut RunResult, source: &TrafficSource, sent: SentBy, received: &SourceReceived) {
+fn messages(result: &mut RunResult, source: &TrafficSource, sent: SentCount, received: &SourceReceived) {
     let class = &source.class;
     let lost = sent.messages.saturating_sub(received.messages);
     let part =
@@ -94,10 +94,10 @@ fn messages(result: &mut RunResult, source: &TrafficSource, sent: SentBy, receiv
         result.figures.push(Figure::new(format!("{class}_missed_percent"), missed, "%"));
     }
     if let Some(delay) = received.delay_us {
-        result.figures.push(Figure::median(format!("{class}_delay_us"), "us", delay));
+        result.figures.push(Figure::from_distribution(format!("{class}_delay_us"), "us", delay));
         result.figures.push(Figure::new(format!("{class}_delay_p99_us"), delay.p99, "us"));
     }
-    if (received.messages as f64) < MOSTLY * sent.messages as f64 {
+    if (received.messages as f64) < MIN_ARRIVED_SHARE * sent.messages as f64 {
         let text = format!("of {} messages of class {class} {} arrived", sent.messages, received.messages);
         result.warnings.push(text);
     }
@@ -133,7 +133,7 @@ mod tests {
                 ..SourceReceived::default()
             })
             .into();
-        let result = result(&[60, 30, 10], &sources, &[SentBy::default(); 3], &received, 1.0);
+        let result = result(&[60, 30, 10], &sources, &[SentCount::default(); 3], &received, 1.0);
         assert_eq!(value(&result, "goodput_mbit"), 80.0);
         assert_eq!(value(&result, "b_to_c"), 3.0);
         assert_eq!(value(&result, "b_share_percent"), 75.0);
@@ -146,7 +146,7 @@ mod tests {
         let mut a = source("a", 0);
         (a.messages_per_s, a.deadline_ms) = (100.0, Some(5.0));
         let received = SourceReceived { messages: 40, late: 10, ..SourceReceived::default() };
-        let result = result(&[1], &[a], &[SentBy { messages: 100 }], &[received], 1.0);
+        let result = result(&[1], &[a], &[SentCount { messages: 100 }], &[received], 1.0);
         assert_eq!((value(&result, "a_lost_percent"), value(&result, "a_missed_percent")), (60.0, 70.0));
         assert_eq!(result.warnings, ["of 100 messages of class a 40 arrived"]);
     }

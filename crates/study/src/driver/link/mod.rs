@@ -9,16 +9,16 @@
 //! middleware, the cable itself has that rate, first in first out (TBF). A cable without policy and rate is
 //! the baseline.
 
+pub(super) mod backend;
 mod figures;
-pub(super) mod place;
 mod probe;
 
-use super::apart::{RunHost, run_apart};
+use super::run_host::{RunHost, run_in_thread};
 use super::stage::{Cable, LinkStage, RECEIVER};
 use super::{Context, Driver, DriverKind, NoResult, RunResult};
 use crate::child::{self, StudyChild};
-use crate::workload::traffic::{Scene, SentBy, SourceReceived, TrafficSource};
-use place::{AppliedPolicy, EnforcedAt};
+use crate::workload::traffic::{Scene, SentCount, SourceReceived, TrafficSource};
+use backend::{AppliedPolicy, PolicyBackend};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -26,19 +26,19 @@ use unisono_linux::clock::{self, Nanos};
 use unisono_linux::process;
 
 /// The classes' names, in the order of the weights.
-const NAMES: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
+const CLASS_NAMES: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
 /// The source that belongs to no class.
 const LEGACY: &str = "legacy";
 const FIRST_PORT: u16 = 5001;
 /// Time for connections to find their windows.
 const WARM_UP: Duration = Duration::from_millis(600);
 /// Time for processes to start.
-const START: Duration = Duration::from_millis(150);
+const START_TIME: Duration = Duration::from_millis(150);
 /// The middleware's rate as a share of the link's: bytes above the link's rate would wait behind the broker.
-const BROKER_PART: f64 = 0.98;
+const BROKER_SHARE: f64 = 0.98;
 
 struct TransferPlan {
-    place: EnforcedAt,
+    backend: PolicyBackend,
     weights: Vec<u32>,
     bits_per_s: u64,
     sources: Vec<TrafficSource>,
@@ -50,7 +50,7 @@ struct TransferPlan {
 impl TransferPlan {
     fn new(settings: &LinkDriver) -> Result<Self, NoResult> {
         let weights = settings.weights.clone();
-        if weights.is_empty() || weights.len() > NAMES.len() || weights.contains(&0) {
+        if weights.is_empty() || weights.len() > CLASS_NAMES.len() || weights.contains(&0) {
             return Err(NoResult::Failed(format!("weights {weights:?}; write 1 to 10 positive numbers")));
         }
         let of = |list: &Option<Vec<u32>>, at: usize, default: u32| {
@@ -58,7 +58,7 @@ impl TransferPlan {
         };
         let mut sources: Vec<TrafficSource> = (0..weights.len())
             .map(|at| TrafficSource {
-                class: NAMES[at].to_owned(),
+                class: CLASS_NAMES[at].to_owned(),
                 port: FIRST_PORT + at as u16,
                 flows: of(&settings.flows, at, 2),
                 messages_per_s: f64::from(of(&settings.messages_per_s, at, 0)),
@@ -70,7 +70,7 @@ impl TransferPlan {
         if settings.legacy_flows > 0 {
             sources.push(TrafficSource {
                 class: LEGACY.to_owned(),
-                port: FIRST_PORT + NAMES.len() as u16,
+                port: FIRST_PORT + CLASS_NAMES.len() as u16,
                 flows: settings.legacy_flows,
                 messages_per_s: 0.0,
                 message_bytes: 0,
@@ -79,7 +79,7 @@ impl TransferPlan {
             });
         }
         Ok(Self {
-            place: settings.backend,
+            backend: settings.backend,
             weights,
             bits_per_s: (settings.link_mbit * 1e6) as u64,
             sources,
@@ -90,16 +90,19 @@ impl TransferPlan {
 
     /// The policy as a user would write it.
     fn policy(&self) -> String {
-        let rate = if self.place == EnforcedAt::Middleware {
-            (self.bits_per_s as f64 * BROKER_PART) as u64 / 1000
+        let rate = if self.backend == PolicyBackend::Middleware {
+            (self.bits_per_s as f64 * BROKER_SHARE) as u64 / 1000
         } else {
             self.bits_per_s / 1000
         };
         // a class without traffic would lend its share, but this study is not about borrowing
-        let others =
-            if self.sources.len() > self.weights.len() { "rest" } else { NAMES[self.weights.len() - 1] };
+        let others = if self.sources.len() > self.weights.len() {
+            "rest"
+        } else {
+            CLASS_NAMES[self.weights.len() - 1]
+        };
         let mut text = format!("rate = \"{rate}kbit\"\ndefault = \"{others}\"\n");
-        for ((name, weight), source) in NAMES.iter().zip(&self.weights).zip(&self.sources) {
+        for ((name, weight), source) in CLASS_NAMES.iter().zip(&self.weights).zip(&self.sources) {
             let port = source.port;
             let _ = write!(text, "\n[class.{name}]\nweight = {weight}\nmatch = [{{ port = {port} }}]\n");
         }
@@ -107,12 +110,12 @@ impl TransferPlan {
     }
 }
 
-pub const LINK: DriverKind = DriverKind::of::<LinkDriver>("link");
+pub const LINK: DriverKind = DriverKind::new::<LinkDriver>("link");
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LinkDriver {
-    backend: EnforcedAt,
+    backend: PolicyBackend,
     /// `cubic`, `bbr`. `None`: the host's default.
     congestion: Option<String>,
     weights: Vec<u32>,
@@ -133,7 +136,7 @@ pub struct LinkDriver {
 impl Default for LinkDriver {
     fn default() -> Self {
         Self {
-            backend: EnforcedAt::Nowhere,
+            backend: PolicyBackend::NoPolicy,
             congestion: None,
             weights: vec![60, 30, 10],
             flows: None,
@@ -148,23 +151,23 @@ impl Default for LinkDriver {
 }
 
 impl Driver for LinkDriver {
-    fn around(&self, _: f64) -> Duration {
-        let wait = if self.one_thread { Duration::ZERO } else { START + WARM_UP };
+    fn estimated_overhead(&self, _: f64) -> Duration {
+        let wait = if self.one_thread { Duration::ZERO } else { START_TIME + WARM_UP };
         let apply = match self.backend {
-            EnforcedAt::Kernel | EnforcedAt::KernelBpf | EnforcedAt::KernelPlain => 100,
-            place if place.is_interposed() => 400,
+            PolicyBackend::Kernel | PolicyBackend::KernelBpf | PolicyBackend::KernelPlain => 100,
+            backend if backend.is_interposed() => 400,
             _ => 20,
         };
         wait + Duration::from_millis(350 + apply)
     }
 
-    fn makes_networks(&self) -> bool {
+    fn needs_network_namespaces(&self) -> bool {
         true
     }
 
     fn run(&self, context: Context, seconds: f64, _: u64) -> Result<RunResult, NoResult> {
         let wanted = TransferPlan::new(self)?;
-        run_apart(context, "link", |host, interrupted| transfer(host, &wanted, seconds, interrupted))
+        run_in_thread(context, "link", |host, interrupted| transfer(host, &wanted, seconds, interrupted))
     }
 }
 
@@ -174,9 +177,9 @@ fn transfer(
     seconds: f64,
     interrupted: child::Interrupted,
 ) -> Result<RunResult, NoResult> {
-    let is_cable = matches!(wanted.place, EnforcedAt::Nowhere | EnforcedAt::Middleware);
+    let is_cable = matches!(wanted.backend, PolicyBackend::NoPolicy | PolicyBackend::Middleware);
     let stage = LinkStage::set(if is_cable { Cable::Link(wanted.bits_per_s) } else { Cable::Free })?;
-    let mut applied = AppliedPolicy::put(host, wanted.place, &wanted.policy(), interrupted)?;
+    let mut applied = AppliedPolicy::apply(host, wanted.backend, &wanted.policy(), interrupted)?;
     let result = if wanted.in_one_thread {
         probe::measure(&stage, host.cpus, seconds, interrupted)
     } else {
@@ -198,7 +201,7 @@ fn traffic(
 ) -> Result<RunResult, NoResult> {
     let files = &host.files;
     let mut broker = None;
-    if wanted.place == EnforcedAt::Middleware {
+    if wanted.backend == PolicyBackend::Middleware {
         let mut command = host.unisono(&["queue", "broker"]);
         command.arg(files.write("policy.toml", &wanted.policy())?).arg("--listen").arg(files.path("broker"));
         if wanted.congestion.is_some() && process::is_root() {
@@ -207,7 +210,7 @@ fn traffic(
         }
         broker = Some(StudyChild::start(command)?);
     }
-    let from = Nanos::from(START + WARM_UP).after(clock::now());
+    let from = Nanos::from(START_TIME + WARM_UP).after(clock::now());
     let until = Nanos::from(Duration::from_secs_f64(seconds)).after(from);
     let scene = Scene {
         from,
@@ -230,13 +233,13 @@ fn traffic(
         command.args(["--source", &at.to_string()]);
         children.push(StudyChild::start(command)?);
     }
-    let expected = START + WARM_UP + Duration::from_secs_f64(seconds);
+    let expected = START_TIME + WARM_UP + Duration::from_secs_f64(seconds);
     let ended = child::wait_all(&mut children, expected * 2 + Duration::from_secs(10), interrupted);
     drop(broker);
     ended?;
     let received: Vec<SourceReceived> = files.read("received")?;
     let sent = (0..wanted.sources.len()).map(|at| files.read(&format!("sent-{at}")));
-    let sent: Vec<SentBy> = sent.collect::<Result<_, _>>()?;
+    let sent: Vec<SentCount> = sent.collect::<Result<_, _>>()?;
     Ok(figures::result(&wanted.weights, &wanted.sources, &sent, &received, seconds))
 }
 
@@ -246,7 +249,7 @@ mod tests {
 
     #[test]
     fn the_policy_is_what_a_user_would_write_and_is_accepted() {
-        let settings = LinkDriver { backend: EnforcedAt::Middleware, ..LinkDriver::default() };
+        let settings = LinkDriver { backend: PolicyBackend::Middleware, ..LinkDriver::default() };
         let wanted = TransferPlan::new(&settings).expect("it can be measured");
         let policy = unisono_fairqueue::Policy::parse(&wanted.policy()).expect("it is sound");
         assert_eq!(policy.rate.bits_per_second(), 98_000_000);

@@ -13,9 +13,9 @@ use unisono_measure::record::Figure;
 const PORT: u16 = 5001;
 const MESSAGE: [u8; 64] = [1; 64];
 /// Time between messages, longer than a spinning queue of ours spins before it sleeps.
-const PAUSE: Duration = Duration::from_micros(100);
+const PROBE_INTERVAL: Duration = Duration::from_micros(100);
 /// A message that takes longer than this counts as lost.
-const LOST: Duration = Duration::from_millis(100);
+const LOSS_TIMEOUT: Duration = Duration::from_millis(100);
 /// Messages before the first that counts.
 const WARM_UP: usize = 200;
 
@@ -48,7 +48,7 @@ pub(super) fn measure(
         let began = Instant::now();
         near.send(&MESSAGE).map_err(failed)?;
         let mut came = far.recv(&mut bytes).is_ok();
-        while !came && began.elapsed() < LOST {
+        while !came && began.elapsed() < LOSS_TIMEOUT {
             came = far.recv(&mut bytes).is_ok();
         }
         let took = began.elapsed();
@@ -63,7 +63,7 @@ pub(super) fn measure(
             }
         }
         let pause = Instant::now();
-        while pause.elapsed() < PAUSE {
+        while pause.elapsed() < PROBE_INTERVAL {
             std::hint::spin_loop();
         }
     }
@@ -71,7 +71,7 @@ pub(super) fn measure(
     let Some(delay) = delays.distribution(1e3) else {
         return Err(NoResult::Failed(format!("of {sent} messages none arrived")));
     };
-    result.figures.push(Figure::median("delay_us", "us", delay));
+    result.figures.push(Figure::from_distribution("delay_us", "us", delay));
     result.figures.push(Figure::new("delay_p99_us", delay.p99, "us"));
     if lost > 0 {
         result.warnings.push(format!("{lost} of {sent} messages did not arrive"));

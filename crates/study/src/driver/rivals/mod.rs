@@ -8,7 +8,7 @@
 //! subscriber (SIGSTOP); and each party, and all parties, killed by SIGKILL in the middle (`killed`). At the
 //! end a paced stream shows whether all works again.
 
-use super::apart::{Party, RunHost, run_apart};
+use super::run_host::{MeasuredParty, RunHost, run_in_thread};
 use super::{Context, Driver, DriverKind, NoResult, RunResult};
 use crate::child::{self, StudyChild};
 use crate::peer::PeerFile;
@@ -26,28 +26,28 @@ use unisono_measure::{Histogram, quantile};
 
 mod killed;
 
-pub const RIVALS: DriverKind = DriverKind::of::<RivalsDriver>("rivals");
+pub const RIVALS: DriverKind = DriverKind::new::<RivalsDriver>("rivals");
 
 /// Time for processes to start and to find each other.
-const START: Duration = Duration::from_millis(300);
-/// `START` for slow discovery: DDS takes longest; zenoh starts its threads and tries again after a
+const START_TIME: Duration = Duration::from_millis(300);
+/// `START_TIME` for slow discovery: DDS takes longest; zenoh starts its threads and tries again after a
 /// second.
-const DISCOVERY: Duration = Duration::from_millis(1200);
+const DISCOVERY_TIME: Duration = Duration::from_millis(1200);
 /// If no event came, an end was not ready when measuring began, because the machine is busy. The start time
 /// of the next attempt is multiplied by this.
-const MORE_TIME: u32 = 4;
+const RETRY_TIME_FACTOR: u32 = 4;
 /// Number of attempts with more time.
-const MORE_TIMES: u32 = 2;
+const MAX_RETRIES: u32 = 2;
 /// Time for a subscriber to write its result.
 const RESULT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for a broker to begin listening. Once a broker took more than five seconds, for an unknown reason.
-const LISTENING: Duration = Duration::from_secs(30);
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(30);
 const PORT: u16 = 5190;
 /// Time for an unhindered publisher to close its connection.
-const CLOSING: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Cyclone DDS's settings for a network without multicast: loopback.
-const CYCLONE: &str = "<General><Interfaces><NetworkInterface name=\"lo\" multicast=\"false\"/></Interfaces>\
+const CYCLONE_CONFIG: &str = "<General><Interfaces><NetworkInterface name=\"lo\" multicast=\"false\"/></Interfaces>\
      <AllowMulticast>false</AllowMulticast></General>\
      <Discovery><Peers><Peer Address=\"127.0.0.1\"/></Peers><ParticipantIndex>auto</ParticipantIndex></Discovery>";
 
@@ -56,7 +56,7 @@ const CYCLONE: &str = "<General><Interfaces><NetworkInterface name=\"lo\" multic
 pub struct RivalsDriver {
     /// A program of the catalogue, `rival-...`.
     program: String,
-    meet: MeetAt,
+    meet: RivalAddress,
     broker: RivalBroker,
     message_bytes: usize,
     /// Event rate of the parts that measure delay and deadlines.
@@ -73,7 +73,7 @@ impl Default for RivalsDriver {
     fn default() -> Self {
         Self {
             program: "rival-channel".to_owned(),
-            meet: MeetAt::Path,
+            meet: RivalAddress::Path,
             broker: RivalBroker::None,
             message_bytes: 1024,
             events_per_s: 500.0,
@@ -87,7 +87,7 @@ impl Default for RivalsDriver {
 /// A middleware's form of the address where its ends meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum MeetAt {
+enum RivalAddress {
     Address,
     Tcp,
     Path,
@@ -114,7 +114,7 @@ enum RivalBroker {
 }
 
 impl Driver for RivalsDriver {
-    fn around(&self, seconds: f64) -> Duration {
+    fn estimated_overhead(&self, seconds: f64) -> Duration {
         // the parts after the first (the last one is cut in two), and the start of each
         let kills = u32::from(self.broker != RivalBroker::None) + 3;
         self.start() * (5 + kills) + Duration::from_secs_f64(seconds * (3.5 + f64::from(kills)))
@@ -129,7 +129,7 @@ impl Driver for RivalsDriver {
         if self.wait != ChannelWait::Sleep {
             program = program.with(["--wait", self.wait.name()]);
         }
-        run_apart(context, "rivals", |host, interrupted| {
+        run_in_thread(context, "rivals", |host, interrupted| {
             let run = RivalRun {
                 driver: self,
                 program: &program,
@@ -137,7 +137,7 @@ impl Driver for RivalsDriver {
                 measured: Duration::from_secs_f64(seconds),
                 interrupted,
             };
-            run.parts()
+            run.measure_all()
         })
     }
 }
@@ -145,7 +145,11 @@ impl Driver for RivalsDriver {
 impl RivalsDriver {
     /// Time from the start of the processes to the start of measuring.
     fn start(&self) -> Duration {
-        if matches!(self.meet, MeetAt::Domain | MeetAt::Locator) { DISCOVERY } else { START }
+        if matches!(self.meet, RivalAddress::Domain | RivalAddress::Locator) {
+            DISCOVERY_TIME
+        } else {
+            START_TIME
+        }
     }
 }
 
@@ -166,19 +170,19 @@ struct RivalProcesses {
 }
 
 impl RivalRun<'_> {
-    fn parts(&self) -> Result<RunResult, NoResult> {
+    fn measure_all(&self) -> Result<RunResult, NoResult> {
         let bytes = self.driver.message_bytes as f64;
-        let paced = self.stream(self.driver.events_per_s, OtherSubscriber::Alone)?;
-        let mut figures = delays(&paced);
-        figures.push(Figure::new("late_under_load_percent", self.late_under_load()?, "%"));
-        let alone = self.per_s(OtherSubscriber::Alone)?;
+        let paced = self.stream(self.driver.events_per_s, OtherSubscriber::Absent)?;
+        let mut figures = delay_figures(&paced);
+        figures.push(Figure::new("late_under_load_percent", self.late_percent_under_load()?, "%"));
+        let alone = self.throughput(OtherSubscriber::Absent)?;
         figures.push(Figure::new("events_per_s", alone, "1/s"));
         figures.push(Figure::new("megabytes_per_s", alone * bytes / 1e6, "MB/s"));
-        let beside = self.per_s(OtherSubscriber::Stopped)?;
+        let beside = self.throughput(OtherSubscriber::Stopped)?;
         figures.push(Figure::new("beside_stopped_per_s", beside, "1/s"));
         figures.push(Figure::new("beside_stopped_percent", 100.0 * beside / alone.max(1.0), "%"));
-        figures.extend(self.killed()?);
-        let again = self.stream(self.driver.events_per_s, OtherSubscriber::Alone);
+        figures.extend(self.kill_figures()?);
+        let again = self.stream(self.driver.events_per_s, OtherSubscriber::Absent);
         let again = again.map_or(0.0, |again| again.events as f64);
         let after = 100.0 * again / self.paced_events();
         figures.push(Figure::new("after_kill_percent", after.min(100.0), "%"));
@@ -191,33 +195,33 @@ impl RivalRun<'_> {
     }
 
     /// Percentage of a paced stream's events that miss their deadline while a busy loop wants each processor.
-    fn late_under_load(&self) -> Result<f64, NoResult> {
+    fn late_percent_under_load(&self) -> Result<f64, NoResult> {
         let _loops = self.host.competitors()?;
-        let stream = self.stream(self.driver.events_per_s, OtherSubscriber::Alone)?;
+        let stream = self.stream(self.driver.events_per_s, OtherSubscriber::Absent)?;
         let by = (self.driver.deadline_ms * 1e6) as u64;
         let in_time = stream.delays_ns.iter().filter(|delay| **delay <= by).count() as f64;
         Ok(100.0 * (1.0 - in_time / self.paced_events()).max(0.0))
     }
 
-    fn per_s(&self, company: OtherSubscriber) -> Result<f64, NoResult> {
-        Ok(self.stream(0.0, company)?.events as f64 / self.measured.as_secs_f64())
+    fn throughput(&self, other: OtherSubscriber) -> Result<f64, NoResult> {
+        Ok(self.stream(0.0, other)?.events as f64 / self.measured.as_secs_f64())
     }
 
     /// One stream to its end, as seen by the subscriber that is not stopped.
-    fn stream(&self, events_per_s: f64, company: OtherSubscriber) -> Result<RivalStream, NoResult> {
-        let leads = (0..=MORE_TIMES).map(|more| self.driver.start() * MORE_TIME.pow(more));
-        first_that_came(leads, |lead| self.stream_after(lead, events_per_s, company))
+    fn stream(&self, events_per_s: f64, other: OtherSubscriber) -> Result<RivalStream, NoResult> {
+        let leads = (0..=MAX_RETRIES).map(|more| self.driver.start() * RETRY_TIME_FACTOR.pow(more));
+        first_with_events(leads, |lead| self.stream_with_lead(lead, events_per_s, other))
     }
 
     /// As [`Self::stream`], with `lead` as the time for the processes to start.
-    fn stream_after(
+    fn stream_with_lead(
         &self,
         lead: Duration,
         events_per_s: f64,
-        company: OtherSubscriber,
+        other: OtherSubscriber,
     ) -> Result<RivalStream, NoResult> {
-        let mut processes = self.start(lead, events_per_s, company)?;
-        if company == OtherSubscriber::Stopped
+        let mut processes = self.start(lead, events_per_s, other)?;
+        if other == OtherSubscriber::Stopped
             && let Some(stopped) = processes.subscribers.last().map(StudyChild::group)
         {
             std::thread::sleep(processes.from.since(clock::now()).into());
@@ -225,10 +229,10 @@ impl RivalRun<'_> {
         }
         let longest = lead + self.measured + RESULT_TIMEOUT;
         child::wait_all(&mut processes.subscribers[..1], longest, self.interrupted)?;
-        if company == OtherSubscriber::Alone {
+        if other == OtherSubscriber::Absent {
             // the publisher cleans up; if it does not end, it is killed below
             let publisher = std::slice::from_mut(&mut processes.publisher);
-            child::wait_all(publisher, CLOSING, self.interrupted).ok();
+            child::wait_all(publisher, CLOSE_TIMEOUT, self.interrupted).ok();
         }
         let stream: RivalStream = self.host.files.read("subscriber")?;
         if stream.wrong_length > 0 {
@@ -242,13 +246,13 @@ impl RivalRun<'_> {
         &self,
         lead: Duration,
         events_per_s: f64,
-        company: OtherSubscriber,
+        other: OtherSubscriber,
     ) -> Result<RivalProcesses, NoResult> {
         let broker = self.broker()?;
         let from = Nanos::from(lead).after(clock::now());
-        let process = |party: Party, role: &str, result: &str| {
+        let process = |party: MeasuredParty, role: &str, result: &str| {
             let mut command = self.program.plain_command();
-            command.env("CYCLONEDDS_URI", CYCLONE);
+            command.env("CYCLONEDDS_URI", CYCLONE_CONFIG);
             command.args([role, &self.address(), &self.driver.message_bytes.to_string()]);
             command.args([events_per_s.to_string(), from.0.to_string()]);
             command
@@ -258,10 +262,10 @@ impl RivalRun<'_> {
         };
         // the result of an earlier part would be read as this part's
         std::fs::remove_file(self.host.files.path("subscriber")).ok();
-        let publisher = process(Party::Sender, "publish", "publisher")?;
-        let mut subscribers = vec![process(Party::Receiver, "subscribe", "subscriber")?];
-        if company == OtherSubscriber::Stopped {
-            subscribers.push(process(Party::Receiver, "stopped", "stopped")?);
+        let publisher = process(MeasuredParty::Sender, "publish", "publisher")?;
+        let mut subscribers = vec![process(MeasuredParty::Receiver, "subscribe", "subscriber")?];
+        if other == OtherSubscriber::Stopped {
+            subscribers.push(process(MeasuredParty::Receiver, "stopped", "stopped")?);
         }
         Ok(RivalProcesses { publisher, subscribers, broker, from })
     }
@@ -270,16 +274,16 @@ impl RivalRun<'_> {
         let path = self.host.files.path("meet").display().to_string();
         let tcp = format!("127.0.0.1:{PORT}");
         match self.driver.meet {
-            MeetAt::Address => tcp,
-            MeetAt::Tcp => format!("tcp:{tcp}"),
-            MeetAt::Path => format!("unix:{path}"),
-            MeetAt::Shm => path,
-            MeetAt::Locator => format!("tcp/{tcp}"),
-            MeetAt::Ipc => format!("ipc://{path}"),
-            MeetAt::Port => PORT.to_string(),
+            RivalAddress::Address => tcp,
+            RivalAddress::Tcp => format!("tcp:{tcp}"),
+            RivalAddress::Path => format!("unix:{path}"),
+            RivalAddress::Shm => path,
+            RivalAddress::Locator => format!("tcp/{tcp}"),
+            RivalAddress::Ipc => format!("ipc://{path}"),
+            RivalAddress::Port => PORT.to_string(),
             // a domain that no program of the user is likely to use
-            MeetAt::Domain => "71".to_owned(),
-            MeetAt::Name => format!("unisono-rival-{}", std::process::id()),
+            RivalAddress::Domain => "71".to_owned(),
+            RivalAddress::Name => format!("unisono-rival-{}", std::process::id()),
         }
     }
 
@@ -311,15 +315,15 @@ impl RivalRun<'_> {
         };
         // the broker of the earlier part was killed and left its socket
         std::fs::remove_file(self.host.files.path("meet")).ok();
-        let mut broker = self.host.start(Party::Between, self.driver.pinned, command)?;
+        let mut broker = self.host.start(MeasuredParty::Broker, self.driver.pinned, command)?;
         self.await_broker(&mut broker)?;
         Ok(Some(broker))
     }
 
     fn await_broker(&self, broker: &mut StudyChild) -> Result<(), NoResult> {
-        let by = Instant::now() + LISTENING;
+        let by = Instant::now() + LISTEN_TIMEOUT;
         let listens = || match self.driver.meet {
-            MeetAt::Path | MeetAt::Shm => {
+            RivalAddress::Path | RivalAddress::Shm => {
                 std::os::unix::net::UnixStream::connect(self.host.files.path("meet")).is_ok()
             }
             _ => TcpStream::connect((Ipv4Addr::LOCALHOST, PORT)).is_ok(),
@@ -329,10 +333,11 @@ impl RivalRun<'_> {
                 return Err(NoResult::Failed(failure.to_string()));
             }
             if Instant::now() > by {
-                let why = format!("the broker does not listen at {} after {LISTENING:?}", self.address());
+                let why =
+                    format!("the broker does not listen at {} after {LISTEN_TIMEOUT:?}", self.address());
                 return Err(NoResult::Failed(why));
             }
-            std::thread::sleep(child::STEP);
+            std::thread::sleep(child::POLL_INTERVAL);
         }
         Ok(())
     }
@@ -341,13 +346,13 @@ impl RivalRun<'_> {
 /// A further subscriber beside the measured one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OtherSubscriber {
-    Alone,
+    Absent,
     /// A second subscriber, stopped when measuring begins.
     Stopped,
 }
 
 /// The first stream with events; `leads` are the start times of the attempts.
-fn first_that_came(
+fn first_with_events(
     leads: impl IntoIterator<Item = Duration>,
     mut stream: impl FnMut(Duration) -> Result<RivalStream, NoResult>,
 ) -> Result<RivalStream, NoResult> {
@@ -360,11 +365,11 @@ fn first_that_came(
     Err(NoResult::Failed("no event came".to_owned()))
 }
 
-fn delays(stream: &RivalStream) -> Vec<Figure> {
+fn delay_figures(stream: &RivalStream) -> Vec<Figure> {
     let mut histogram = Histogram::new();
     stream.delays_ns.iter().for_each(|delay| histogram.record_nanos(*delay));
     let us: Vec<f64> = stream.delays_ns.iter().map(|delay| *delay as f64 / 1e3).collect();
-    let median = histogram.distribution(1e3).map(|all| Figure::median("one_way_us", "us", all));
+    let median = histogram.distribution(1e3).map(|all| Figure::from_distribution("one_way_us", "us", all));
     let tail = |name: &str, part| quantile::quantile(&us, part).map(|value| Figure::new(name, value, "us"));
     [median, tail("one_way_p99_us", 0.99), tail("one_way_p999_us", 0.999)].into_iter().flatten().collect()
 }
@@ -380,7 +385,7 @@ mod tests {
             delays_ns: (1..=1000).map(|us| us * 1000).collect(),
             ..RivalStream::default()
         };
-        let figures = delays(&stream);
+        let figures = delay_figures(&stream);
         let value = |name: &str| figures.iter().find(|figure| figure.name == name).expect("there").value;
         assert!((value("one_way_us") - 500.0).abs() < 5.0);
         assert!(
@@ -393,12 +398,12 @@ mod tests {
         let of = |events| Ok(RivalStream { events, ..RivalStream::default() });
         let leads = || [1, 4, 16].map(Duration::from_secs);
         let mut tried = Vec::new();
-        let came = first_that_came(leads(), |lead| {
+        let came = first_with_events(leads(), |lead| {
             tried.push(lead.as_secs());
             of(u64::from(lead.as_secs() == 4))
         });
         assert_eq!((came.expect("it came").events, tried), (1, vec![1, 4]));
-        let nothing = first_that_came(leads(), |_| of(0)).expect_err("nothing came");
+        let nothing = first_with_events(leads(), |_| of(0)).expect_err("nothing came");
         assert!(matches!(nothing, NoResult::Failed(said) if said == "no event came"));
     }
 }

@@ -4,7 +4,7 @@
 //! paper, by the same tree turned at the root switch, and by messages. By messages, allreduce and multicast
 //! go to one member and back, and the exchange goes from every member to every other.
 
-use super::{All, draw_group, planned};
+use super::{PartSamples, draw_group, plan_tree};
 use rand_pcg::Pcg64Mcg;
 use unisono_btin::collective::{self, Collective};
 use unisono_btin::simulate::{Conditions, Scheme, SimulatedBarrier, Simulator};
@@ -22,14 +22,14 @@ pub(super) const PARTS: [&str; 9] = [
     "exchange-messages",
 ];
 
-pub(super) fn each(
+pub(super) fn compare_collectives(
     network: &SwitchNetwork,
     members: u32,
     random: &mut Pcg64Mcg,
-    seen: &mut All,
+    seen: &mut PartSamples,
 ) -> Result<(), String> {
     let group = draw_group(network, 0, members, random)?;
-    let plan = planned(network, &group, Roots::Members)?;
+    let plan = plan_tree(network, &group, Roots::Members)?;
     let barrier = SimulatedBarrier::planned(&group, &plan);
     let simulator = Simulator::new(network);
     let conditions = Conditions::default();
@@ -48,7 +48,7 @@ pub(super) fn each(
         let latencies = [by_tree(Scheme::Btin).latency, by_tree(Scheme::BtinTurn).latency, by_messages];
         for (part, latency) in parts.iter().zip(latencies) {
             let latency = latency.ok_or_else(|| format!("{part} did not end"))?;
-            seen.entry((part, members)).or_default().note("latency_us", "us", latency.as_us());
+            seen.entry((part, members)).or_default().add("latency_us", "us", latency.as_us());
         }
     }
     Ok(())

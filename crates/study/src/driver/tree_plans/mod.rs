@@ -11,7 +11,7 @@
 
 mod collectives;
 
-use super::tree::{NetworkSettings, Seen, draw};
+use super::tree::{FigureSamples, NetworkSettings, draw_network};
 use super::{Context, Driver, DriverKind, MeasuredPart, NoResult, RunResult};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -26,9 +26,9 @@ use unisono_btin::{
     BarrierGroup, GroupId, Loads, NodeId, PlanOptions, Roots, SwitchNetwork, Tree, TreePlan, plan,
 };
 
-type All = BTreeMap<(&'static str, u32), Seen>;
+type PartSamples = BTreeMap<(&'static str, u32), FigureSamples>;
 
-enum Compared<'a> {
+enum PlanComparison<'a> {
     Roots,
     Ties(&'a [u32]),
     Failures(&'a [u32]),
@@ -36,10 +36,13 @@ enum Compared<'a> {
 }
 
 /// Parameters of records that are no settings.
-const ADDED: [&str; 3] = ["members", "concurrent_groups", "failed_links"];
+const ADDED_PARAMETERS: [&str; 3] = ["members", "concurrent_groups", "failed_links"];
 
-pub const TREE_PLANS: DriverKind =
-    DriverKind { adds: &ADDED, is_simulated: true, ..DriverKind::of::<TreePlansDriver>("tree-plans") };
+pub const TREE_PLANS: DriverKind = DriverKind {
+    added_parameters: &ADDED_PARAMETERS,
+    is_simulated: true,
+    ..DriverKind::new::<TreePlansDriver>("tree-plans")
+};
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -56,12 +59,12 @@ pub struct TreePlansDriver {
 
 impl TreePlansDriver {
     /// The comparison that the settings ask for; if they ask for several, the first.
-    fn compared(&self) -> Compared<'_> {
+    fn compared(&self) -> PlanComparison<'_> {
         match (&self.concurrent, &self.failed, self.collectives) {
-            (Some(counts), _, _) => Compared::Ties(counts),
-            (None, Some(counts), _) => Compared::Failures(counts),
-            (None, None, true) => Compared::Collectives,
-            (None, None, false) => Compared::Roots,
+            (Some(counts), _, _) => PlanComparison::Ties(counts),
+            (None, Some(counts), _) => PlanComparison::Failures(counts),
+            (None, None, true) => PlanComparison::Collectives,
+            (None, None, false) => PlanComparison::Roots,
         }
     }
 }
@@ -69,26 +72,28 @@ impl TreePlansDriver {
 impl Driver for TreePlansDriver {
     fn parts(&self) -> Option<Vec<String>> {
         let parts: &[&str] = match self.compared() {
-            Compared::Roots => &["paper", "turned", "any"],
-            Compared::Ties(_) => &["number", "load"],
-            Compared::Failures(_) => &["repaired", "anew"],
-            Compared::Collectives => &collectives::PARTS,
+            PlanComparison::Roots => &["paper", "turned", "any"],
+            PlanComparison::Ties(_) => &["number", "load"],
+            PlanComparison::Failures(_) => &["repaired", "anew"],
+            PlanComparison::Collectives => &collectives::PARTS,
         };
         Some(parts.iter().map(|part| (*part).to_owned()).collect())
     }
 
-    fn around(&self, _: f64) -> Duration {
+    fn estimated_overhead(&self, _: f64) -> Duration {
         const A_TREE: Duration = Duration::from_micros(100);
         const A_BARRIER: Duration = Duration::from_micros(30);
         let network = &self.network;
         let sizes = network.groups.as_ref().map_or(1, Vec::len) as u32;
         let networks = network.networks() * network.switches.unwrap_or(75).div_ceil(75);
         let one = match self.compared() {
-            Compared::Ties(counts) => A_TREE * counts.iter().sum(),
-            Compared::Failures(counts) => A_TREE * counts.iter().copied().max().unwrap_or(0),
+            PlanComparison::Ties(counts) => A_TREE * counts.iter().sum(),
+            PlanComparison::Failures(counts) => A_TREE * counts.iter().copied().max().unwrap_or(0),
             // a total exchange is one barrier for each member, by the tree and by the turned tree
-            Compared::Collectives => A_TREE * sizes + A_BARRIER * 2 * network.groups.iter().flatten().sum(),
-            Compared::Roots => A_TREE * sizes,
+            PlanComparison::Collectives => {
+                A_TREE * sizes + A_BARRIER * 2 * network.groups.iter().flatten().sum()
+            }
+            PlanComparison::Roots => A_TREE * sizes,
         };
         one * networks
     }
@@ -103,25 +108,31 @@ impl Driver for TreePlansDriver {
         }
         let compared = self.compared();
         let of = match compared {
-            Compared::Roots | Compared::Collectives => ADDED[0],
-            Compared::Ties(_) => ADDED[1],
-            Compared::Failures(_) => ADDED[2],
+            PlanComparison::Roots | PlanComparison::Collectives => ADDED_PARAMETERS[0],
+            PlanComparison::Ties(_) => ADDED_PARAMETERS[1],
+            PlanComparison::Failures(_) => ADDED_PARAMETERS[2],
         };
-        if of != ADDED[0] && groups.len() > 1 {
+        if of != ADDED_PARAMETERS[0] && groups.len() > 1 {
             return wrong("groups of one size only are compared here");
         }
-        let mut seen = All::new();
+        let mut seen = PartSamples::new();
         for number in 0..self.network.networks() {
             if let Some(signal) = (context.interrupted)() {
                 return Err(NoResult::Interrupted(signal.to_owned()));
             }
-            let (network, _) = draw(&wish, seed, number).map_err(NoResult::Failed)?;
+            let (network, _) = draw_network(&wish, seed, number).map_err(NoResult::Failed)?;
             let mut random = Pcg64Mcg::seed_from_u64(seed.wrapping_add(number.into()));
             let done = groups.iter().try_for_each(|members| match compared {
-                Compared::Roots => roots(&network, *members, &mut random, &mut seen),
-                Compared::Ties(counts) => ties(&network, *members, counts, &mut random, &mut seen),
-                Compared::Failures(counts) => failures(&network, *members, counts, &mut random, &mut seen),
-                Compared::Collectives => collectives::each(&network, *members, &mut random, &mut seen),
+                PlanComparison::Roots => compare_roots(&network, *members, &mut random, &mut seen),
+                PlanComparison::Ties(counts) => {
+                    compare_ties(&network, *members, counts, &mut random, &mut seen)
+                }
+                PlanComparison::Failures(counts) => {
+                    compare_failures(&network, *members, counts, &mut random, &mut seen)
+                }
+                PlanComparison::Collectives => {
+                    collectives::compare_collectives(&network, *members, &mut random, &mut seen)
+                }
             });
             done.map_err(NoResult::Failed)?;
         }
@@ -145,14 +156,14 @@ fn draw_group(
     BarrierGroup::new(network, GroupId(id), chosen.to_vec()).map_err(|error| error.to_string())
 }
 
-fn planned(network: &SwitchNetwork, group: &BarrierGroup, roots: Roots) -> Result<TreePlan, String> {
+fn plan_tree(network: &SwitchNetwork, group: &BarrierGroup, roots: Roots) -> Result<TreePlan, String> {
     let mut options = PlanOptions::default();
     options.roots = roots;
     plan(network, group, &options).map_err(|error| error.to_string())
 }
 
 /// One barrier of each group by its tree, all at once.
-fn simulated(
+fn simulate_barriers(
     network: &SwitchNetwork,
     trees: &[(&BarrierGroup, &TreePlan)],
     scheme: Scheme,
@@ -163,37 +174,47 @@ fn simulated(
     Simulator::new(network).run(&barriers, scheme, &Conditions { channels, ..Conditions::default() })
 }
 
-fn note(seen: &mut All, at: (&'static str, u32), simulated: &Simulated, height: u32) -> Result<(), String> {
+fn add_simulated(
+    seen: &mut PartSamples,
+    at: (&'static str, u32),
+    simulated: &Simulated,
+    height: u32,
+) -> Result<(), String> {
     let latency = simulated.latency().ok_or("a barrier did not end")?.as_us();
     let seen = seen.entry(at).or_default();
-    seen.note("latency_us", "us", latency);
-    seen.note("barriers_per_s", "1/s", 1e6 / latency);
-    seen.note("height", "1", height.into());
+    seen.add("latency_us", "us", latency);
+    seen.add("barriers_per_s", "1/s", 1e6 / latency);
+    seen.add("height", "1", height.into());
     Ok(())
 }
 
-fn roots(network: &SwitchNetwork, members: u32, random: &mut Pcg64Mcg, seen: &mut All) -> Result<(), String> {
+fn compare_roots(
+    network: &SwitchNetwork,
+    members: u32,
+    random: &mut Pcg64Mcg,
+    seen: &mut PartSamples,
+) -> Result<(), String> {
     let group = draw_group(network, 0, members, random)?;
-    let paper = planned(network, &group, Roots::Members)?;
-    let any = planned(network, &group, Roots::Any)?;
+    let paper = plan_tree(network, &group, Roots::Members)?;
+    let any = plan_tree(network, &group, Roots::Any)?;
     let kinds = [
         ("paper", &paper, Scheme::Btin),
         ("turned", &paper, Scheme::BtinTurn),
         ("any", &any, Scheme::BtinTurn),
     ];
     for (part, plan, scheme) in kinds {
-        let barrier = simulated(network, &[(&group, plan)], scheme, Channels::Free);
-        note(seen, (part, members), &barrier, plan.height)?;
+        let barrier = simulate_barriers(network, &[(&group, plan)], scheme, Channels::Free);
+        add_simulated(seen, (part, members), &barrier, plan.height)?;
     }
     Ok(())
 }
 
-fn ties(
+fn compare_ties(
     network: &SwitchNetwork,
     members: u32,
     counts: &[u32],
     random: &mut Pcg64Mcg,
-    seen: &mut All,
+    seen: &mut PartSamples,
 ) -> Result<(), String> {
     let most = counts.iter().copied().max().unwrap_or(0);
     if most > 256 {
@@ -206,7 +227,7 @@ fn ties(
         let (mut plain, mut shared) = (Loads::new(network), Loads::new(network));
         let (mut by_number, mut by_load) = (Vec::new(), Vec::new());
         for group in groups {
-            let plan = planned(network, group, Roots::Members)?;
+            let plan = plan_tree(network, group, Roots::Members)?;
             plain.add(network, &plan.tree);
             by_number.push(plan);
             let plan = shared.plan(network, group, &PlanOptions::default());
@@ -214,26 +235,26 @@ fn ties(
         }
         for (part, plans, loads) in [("number", &by_number, &plain), ("load", &by_load, &shared)] {
             let trees: Vec<(&BarrierGroup, &TreePlan)> = groups.iter().zip(plans).collect();
-            let barriers = simulated(network, &trees, Scheme::Btin, Channels::Contended);
+            let barriers = simulate_barriers(network, &trees, Scheme::Btin, Channels::Contended);
             let height = plans.iter().map(|plan| plan.height).max().unwrap_or(0);
-            note(seen, (part, count), &barriers, height)?;
+            add_simulated(seen, (part, count), &barriers, height)?;
             let busiest = loads.links().iter().max().copied().unwrap_or(0);
-            seen.entry((part, count)).or_default().note("trees_on_busiest_link", "1", busiest.into());
+            seen.entry((part, count)).or_default().add("trees_on_busiest_link", "1", busiest.into());
         }
     }
     Ok(())
 }
 
 /// Lets links of the tree fail one after the other; no failure cuts members off.
-fn failures(
+fn compare_failures(
     network: &SwitchNetwork,
     members: u32,
     counts: &[u32],
     random: &mut Pcg64Mcg,
-    seen: &mut All,
+    seen: &mut PartSamples,
 ) -> Result<(), String> {
     let group = draw_group(network, 0, members, random)?;
-    let whole = planned(network, &group, Roots::Members)?;
+    let whole = plan_tree(network, &group, Roots::Members)?;
     let mut standing = StandingTree::new(network, &group, &whole.tree).map_err(|error| error.to_string())?;
     let mut failed = BTreeSet::new();
     let (mut last, most) = (whole.clone(), counts.iter().copied().max().unwrap_or(0));
@@ -242,7 +263,7 @@ fn failures(
         links.shuffle(random);
         let mut can_fail = links.into_iter().filter_map(|link| {
             let left = without(network, failed.iter().copied().chain([link]).collect());
-            let anew = planned(&left, &group, Roots::Members).ok()?;
+            let anew = plan_tree(&left, &group, Roots::Members).ok()?;
             Some((link, left, anew))
         });
         // all remaining links are bridges: no further link can fail
@@ -252,10 +273,10 @@ fn failures(
         if counts.contains(&count) {
             let repaired = standing.plan();
             for (part, plan) in [("repaired", &repaired), ("anew", &anew)] {
-                let barrier = simulated(&left, &[(&group, plan)], Scheme::Btin, Channels::Free);
-                note(seen, (part, count), &barrier, plan.height)?;
+                let barrier = simulate_barriers(&left, &[(&group, plan)], Scheme::Btin, Channels::Free);
+                add_simulated(seen, (part, count), &barrier, plan.height)?;
                 let changed = changed(&plan.tree, &last.tree);
-                seen.entry((part, count)).or_default().note("registers_changed", "1", changed as f64);
+                seen.entry((part, count)).or_default().add("registers_changed", "1", changed as f64);
             }
         }
         last = standing.plan();
@@ -289,7 +310,7 @@ mod tests {
     use super::*;
 
     fn run(settings: &TreePlansDriver) -> Result<RunResult, NoResult> {
-        let (bench, nowhere) = (crate::peer::Bench::default(), std::path::Path::new("/"));
+        let (bench, nowhere) = (crate::peer::PeerBench::default(), std::path::Path::new("/"));
         let never = || None;
         let context =
             Context { bench: &bench, unisono: nowhere, directory: nowhere, cpus: &[], interrupted: &never };
@@ -311,7 +332,7 @@ mod tests {
         TreePlansDriver { network, ..TreePlansDriver::default() }
     }
 
-    fn of(part: &str, at: u64) -> (String, u64) {
+    fn part_at(part: &str, at: u64) -> (String, u64) {
         (part.to_owned(), at)
     }
 
@@ -319,18 +340,21 @@ mod tests {
     fn a_freer_root_is_never_higher_and_turning_always_faster() {
         let seen = seen(&groups_of(&[4, 256], 5));
         for members in [4, 256] {
-            let figure = |part, name| seen[&of(part, members)][name];
+            let figure = |part, name| seen[&part_at(part, members)][name];
             assert!(figure("any", "height") <= figure("paper", "height"));
             assert!(figure("turned", "latency_us") < figure("paper", "latency_us"));
             assert!(figure("any", "latency_us") <= figure("turned", "latency_us"));
         }
-        assert!(seen[&of("any", 4)]["height"] < seen[&of("paper", 4)]["height"], "small groups gain");
+        assert!(
+            seen[&part_at("any", 4)]["height"] < seen[&part_at("paper", 4)]["height"],
+            "small groups gain"
+        );
     }
 
     #[test]
     fn groups_that_share_links_by_load_have_a_less_busy_link() {
         let seen = seen(&TreePlansDriver { concurrent: Some(vec![1, 64]), ..groups_of(&[16], 3) });
-        let busiest = |part, at| seen[&of(part, at)]["trees_on_busiest_link"];
+        let busiest = |part, at| seen[&part_at(part, at)]["trees_on_busiest_link"];
         assert!(busiest("load", 64) < busiest("number", 64));
         assert_eq!(busiest("load", 1), 1.0);
     }
@@ -339,7 +363,7 @@ mod tests {
     fn a_repair_changes_fewer_registers_than_a_new_plan_and_is_at_best_as_low() {
         let seen = seen(&TreePlansDriver { failed: Some(vec![1, 8]), ..groups_of(&[256], 5) });
         for failed in [1, 8] {
-            let figure = |part, name| seen[&of(part, failed)][name];
+            let figure = |part, name| seen[&part_at(part, failed)][name];
             assert!(figure("repaired", "registers_changed") < figure("anew", "registers_changed"));
             assert!(figure("repaired", "height") >= figure("anew", "height"));
         }
@@ -363,7 +387,7 @@ mod tests {
     fn trees_gain_by_size_in_what_is_one_barrier_and_lose_a_total_exchange() {
         let seen = seen(&TreePlansDriver { collectives: true, ..groups_of(&[4, 64], 3) });
         assert_eq!(seen.len(), 2 * collectives::PARTS.len());
-        let latency = |part, at| seen[&of(part, at)]["latency_us"];
+        let latency = |part, at| seen[&part_at(part, at)]["latency_us"];
         for at in [4, 64] {
             assert!(latency("sum-turned", at) < latency("sum-tree", at));
             assert_eq!(latency("multicast-tree", at), latency("sum-tree", at), "both are one barrier");

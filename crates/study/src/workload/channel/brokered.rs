@@ -9,7 +9,9 @@
 //! could hold thousands of such small events. So it acknowledges each event, and lets the broker send only
 //! `WINDOW` unacknowledged events for each unit of a class's weight.
 
-use super::deadlines::{CLASSES, Coming, DeadlineCount, EXECUTION, ServedBy, arrivals, due, shares, streams};
+use super::deadlines::{
+    CLASSES, DeadlineCount, EXECUTION_TIME, EventArrival, ServedBy, arrivals, due, shares, streams,
+};
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -30,7 +32,7 @@ const QUEUE: usize = 16_384;
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Receiving and acknowledging count as part of an event's execution time. If the consumer becomes ready more
 /// than this after the previous event's end, execution starts at that moment.
-const BETWEEN: Nanos = Nanos(EXECUTION.0 / 2);
+const MAX_BUSY_GAP: Nanos = Nanos(EXECUTION_TIME.0 / 2);
 
 /// Publishes events for `length` at a broker that listens at `address`, and consumes until all have arrived.
 ///
@@ -58,7 +60,7 @@ pub fn measure(
 
 /// The supplier's report after it has published all events.
 #[derive(Debug, Default)]
-struct Supplied {
+struct SupplyState {
     is_over: AtomicBool,
     /// Events that the consumer will get.
     taken: AtomicU64,
@@ -79,7 +81,7 @@ fn exchange(
             AgainSpec { after_ns: Nanos::SECOND.times(60).0, attempts: 2, window: WINDOW * weight as usize };
         let spec = SubscriptionSpec {
             class: Some(name.to_owned()),
-            execution_ns: EXECUTION.0,
+            execution_ns: EXECUTION_TIME.0,
             queue_events: QUEUE,
             full: WhenFull::BlockSupplier,
             again: Some(again),
@@ -90,7 +92,7 @@ fn exchange(
     }
     let mut supplier = Client::at(address)?;
     let start = clock::now();
-    let supplied = Supplied::default();
+    let supplied = SupplyState::default();
     std::thread::scope(|scope| {
         let supplying = scope.spawn(|| {
             let done = supply(&mut supplier, (&coming, by, start), &supplied);
@@ -108,8 +110,8 @@ fn exchange(
 
 fn supply(
     supplier: &mut Client,
-    (coming, by, start): (&[Coming], ServedBy, Nanos),
-    supplied: &Supplied,
+    (coming, by, start): (&[EventArrival], ServedBy, Nanos),
+    supplied: &SupplyState,
 ) -> Result<(), unisono_broker::Error> {
     let streams = CLASSES.iter().enumerate();
     let names = streams
@@ -146,7 +148,11 @@ fn streams_of(class: usize) -> usize {
 }
 
 /// Returns how many of the received events were late at the end of their execution.
-fn consume(consumer: &mut Client, start: Nanos, supplied: &Supplied) -> Result<u64, unisono_broker::Error> {
+fn consume(
+    consumer: &mut Client,
+    start: Nanos,
+    supplied: &SupplyState,
+) -> Result<u64, unisono_broker::Error> {
     let (mut came, mut late, mut end) = (0, 0, Nanos::ZERO);
     loop {
         let Some(reception) = consumer.receive(Some(POLL_INTERVAL))? else {
@@ -159,7 +165,7 @@ fn consume(consumer: &mut Client, start: Nanos, supplied: &Supplied) -> Result<u
         };
         let Reception::Event(event) = reception else { continue };
         let ready = clock::now();
-        end = EXECUTION.after(if ready.since(end) < BETWEEN { end } else { ready });
+        end = EXECUTION_TIME.after(if ready.since(end) < MAX_BUSY_GAP { end } else { ready });
         while clock::now() < end {
             spin_loop();
         }
@@ -185,7 +191,7 @@ mod tests {
             for by in [ServedBy::Deadline, ServedBy::Arrival] {
                 let done = measure(&address, by, length, 3).expect("measured");
                 assert_eq!(done.events, arrivals(length.into(), 3).len() as u64);
-                assert!(done.took >= EXECUTION.times(done.events - done.missed), "{done:?}");
+                assert!(done.took >= EXECUTION_TIME.times(done.events - done.missed), "{done:?}");
             }
         }
     }

@@ -22,7 +22,7 @@ use unisono_linux::clock::{self, Nanos};
 use unisono_linux::timer;
 
 /// A consumer's execution time for an event.
-pub(super) const EXECUTION: Nanos = Nanos(100_000);
+pub(super) const EXECUTION_TIME: Nanos = Nanos(100_000);
 /// Name and weight of each class.
 pub(super) const CLASSES: [(&str, u32); 3] = [("control", 1), ("video", 2), ("bulk", 1)];
 const MILLISECOND: Nanos = Nanos(1_000_000);
@@ -47,7 +47,7 @@ pub struct DeadlineCount {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Coming {
+pub(super) struct EventArrival {
     pub(super) at: Nanos,
     pub(super) topic: usize,
     pub(super) due: Nanos,
@@ -59,14 +59,14 @@ pub(super) fn streams(class: usize) -> [(u64, u64); 3] {
     [(10, 1), (50, 20), (500, if class == 1 { 2125 } else { 937 })]
 }
 
-pub(super) fn arrivals(length: Nanos, seed: u64) -> Vec<Coming> {
+pub(super) fn arrivals(length: Nanos, seed: u64) -> Vec<EventArrival> {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut coming = Vec::new();
     for (topic, (period, at_once)) in (0..CLASSES.len()).flat_map(streams).enumerate() {
         let period = MILLISECOND.times(period);
         let mut at = Nanos(random.random_range(0..period.0));
         while at < length {
-            coming.extend((0..at_once).map(|_| Coming { at, topic, due: period.after(at) }));
+            coming.extend((0..at_once).map(|_| EventArrival { at, topic, due: period.after(at) }));
             at += Nanos(random.random_range(0..period.0 / 100)).after(period);
         }
     }
@@ -101,7 +101,7 @@ fn channel() -> Result<(LoadedChannel, unisono_eventchannel::SupplierId, Vec<Top
         let inbox = InboxSpec {
             class: Some(CLASSES[number / streams(0).len()].0.into()),
             capacity: InboxCapacity { events: 1 << 20, bytes: usize::MAX },
-            execution: ExecutionTime::constant(EXECUTION),
+            execution: ExecutionTime::constant(EXECUTION_TIME),
             ..InboxSpec::default()
         };
         let consumer = channel.connect(Nanos(0), ConsumerSpec::new(&name).with(inbox)).map_err(said)?;
@@ -140,12 +140,12 @@ pub fn measure(by: ServedBy, length: Duration, seed: u64) -> Result<DeadlineCoun
                 .map_err(|error| error.to_string())?;
         }
         if let Some(delivery) = channel.next(now) {
-            let until = EXECUTION.after(clock::now());
+            let until = EXECUTION_TIME.after(clock::now());
             while clock::now() < until {
                 spin_loop();
             }
             let now = clock::now().since(start);
-            channel.finish(now, Some(EXECUTION));
+            channel.finish(now, Some(EXECUTION_TIME));
             let due = delivery.event.as_ref().and_then(|event| due(&event.event.fields));
             done.missed += u64::from(due.is_none_or(|due| now > due));
         } else if let Some(arriving) = coming.get(next) {
@@ -174,7 +174,7 @@ mod tests {
         for (class, (name, weight)) in CLASSES.into_iter().enumerate() {
             let a_second: u64 =
                 streams(class).iter().map(|(period, at_once)| at_once * 1000 / period).sum::<u64>()
-                    * EXECUTION.0;
+                    * EXECUTION_TIME.0;
             let share = 1e9 * f64::from(weight) / f64::from(weights);
             let load = a_second as f64 / share;
             assert!((0.945..0.955).contains(&load), "{name}: {load}");
@@ -188,7 +188,10 @@ mod tests {
             let seed = 3;
             let done = measure(by, length, seed).expect("measured");
             assert_eq!(done.events, arrivals(length.into(), seed).len() as u64);
-            assert!(done.events > 0 && done.took >= EXECUTION.times(done.events - done.missed), "{done:?}");
+            assert!(
+                done.events > 0 && done.took >= EXECUTION_TIME.times(done.events - done.missed),
+                "{done:?}"
+            );
         }
     }
 }

@@ -31,13 +31,13 @@ pub enum SubscriptionKind {
 }
 
 /// Subscriptions of one consumer.
-const EACH: u32 = 10;
+const SUBSCRIPTIONS_PER_CONSUMER: u32 = 10;
 /// Events between two readings of the clock.
 const BATCH: u32 = 1000;
 const TOPIC: &str = "plant/0/hot";
 
 /// The topic and filter of subscription `at`; two subscriptions in a row have the same.
-fn interest(kind: SubscriptionKind, at: u32) -> Result<Interest, String> {
+fn build_interest(kind: SubscriptionKind, at: u32) -> Result<Interest, String> {
     let at = at / 2;
     let (pattern, filter) = match kind {
         SubscriptionKind::Topic => (format!("plant/{at}/hot"), None),
@@ -78,12 +78,12 @@ pub fn measure(kind: SubscriptionKind, subscriptions: u32, time: Duration) -> Re
     channel.offer(supplier, Offer::of(topic)).map_err(said)?;
     let mut consumer = None;
     for at in 0..subscriptions {
-        let of = match consumer.filter(|_| at % EACH != 0) {
+        let of = match consumer.filter(|_| at % SUBSCRIPTIONS_PER_CONSUMER != 0) {
             Some(of) => of,
             None => channel.connect(Nanos(0), ConsumerSpec::new(&at.to_string())).map_err(said)?,
         };
         consumer = Some(of);
-        channel.subscribe(Nanos(0), of, interest(kind, at)?).map_err(said)?;
+        channel.subscribe(Nanos(0), of, build_interest(kind, at)?).map_err(said)?;
     }
     let payload: Arc<[u8]> = vec![0; 1024].into();
     let fields =

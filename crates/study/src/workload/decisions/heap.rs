@@ -1,6 +1,6 @@
 //! Textbook start-time fair queuing: one heap of (start tag, arrival), and a queue of packets for each class.
 
-use super::Queue;
+use super::PacketQueue;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use unisono_fairqueue::Packet;
@@ -43,8 +43,8 @@ impl HeapQueue {
     }
 }
 
-impl Queue for HeapQueue {
-    fn put(&mut self, class: u32, length: u32) {
+impl PacketQueue for HeapQueue {
+    fn enqueue(&mut self, class: u32, length: u32) {
         let to = &mut self.classes[class as usize];
         to.waiting.push_back(Packet::new(length, class));
         if to.waiting.len() == 1 && self.in_service != Some(class) {
@@ -53,7 +53,7 @@ impl Queue for HeapQueue {
         }
     }
 
-    fn take(&mut self) -> Option<u32> {
+    fn dequeue(&mut self) -> Option<u32> {
         if let Some(class) = self.in_service.take() {
             let served = &self.classes[class as usize];
             if !served.waiting.is_empty() {

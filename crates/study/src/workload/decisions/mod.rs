@@ -55,7 +55,7 @@ pub enum Pattern {
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Took {
+pub struct DeciderResult {
     pub decider: Decider,
     /// Time for one packet out and one in.
     pub ns_per_packet: f64,
@@ -64,7 +64,7 @@ pub struct Took {
 }
 
 const WEIGHTS: [u32; 4] = [1, 2, 3, 6];
-const LINK: u64 = 100_000_000;
+const LINK_BYTES_PER_S: u64 = 100_000_000;
 const QUANTUM: u32 = 1500;
 
 /// Packets between two readings of the clock.
@@ -73,42 +73,42 @@ const BATCH: u32 = 4096;
 /// The same packets for every decider, from a linear congruential generator, so that drawing costs next to
 /// nothing.
 #[derive(Clone)]
-struct Draw(u64);
+struct PacketSource(u64);
 
-impl Draw {
+impl PacketSource {
     fn below(&mut self, most: u32) -> u32 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (((self.0 >> 32) * u64::from(most)) >> 32) as u32
     }
 }
 
-trait Queue {
-    fn put(&mut self, class: u32, length: u32);
-    fn take(&mut self) -> Option<u32>;
+trait PacketQueue {
+    fn enqueue(&mut self, class: u32, length: u32);
+    fn dequeue(&mut self) -> Option<u32>;
 }
 
-struct Of<D> {
+struct DisciplineQueue<D> {
     discipline: D,
     leaves: Vec<ClassId>,
     /// The current time of a link, for disciplines that need the time.
     now: Nanos,
 }
 
-impl<D: Discipline<u32>> Queue for Of<D> {
-    fn put(&mut self, class: u32, length: u32) {
+impl<D: Discipline<u32>> PacketQueue for DisciplineQueue<D> {
+    fn enqueue(&mut self, class: u32, length: u32) {
         let packet = Packet::new(length, class);
         // a leaf and a short packet: never refused
         let _ = self.discipline.enqueue(self.now, self.leaves[class as usize], packet);
     }
 
-    fn take(&mut self) -> Option<u32> {
+    fn dequeue(&mut self) -> Option<u32> {
         let (_, packet) = self.discipline.dequeue(self.now)?;
-        self.now += Nanos(u64::from(packet.length) * 8_000_000_000 / LINK);
+        self.now += Nanos(u64::from(packet.length) * 8_000_000_000 / LINK_BYTES_PER_S);
         Some(packet.item)
     }
 }
 
-fn tree(classes: u32, levels: u32) -> (Hierarchy, Vec<ClassId>) {
+fn class_tree(classes: u32, levels: u32) -> (Hierarchy, Vec<ClassId>) {
     fn level(name: &str, fan_out: u32, levels: u32, left: &mut u32) -> ClassSpec {
         let mut class = ClassSpec::new(name);
         if levels == 0 {
@@ -132,19 +132,21 @@ fn tree(classes: u32, levels: u32) -> (Hierarchy, Vec<ClassId>) {
     (hierarchy, leaves)
 }
 
-fn queue(decider: Decider, classes: u32) -> Box<dyn Queue> {
+fn build_queue(decider: Decider, classes: u32) -> Box<dyn PacketQueue> {
     let levels = if decider == Decider::FourLevels { 4 } else { 1 };
-    let (hierarchy, leaves) = tree(classes, levels);
+    let (hierarchy, leaves) = class_tree(classes, levels);
     let now = Nanos::ZERO;
     match decider {
         Decider::Heap => Box::new(HeapQueue::new((0..classes).map(|class| WEIGHTS[class as usize % 4]))),
         Decider::StartTime | Decider::FourLevels => {
-            Box::new(Of { discipline: Scheduler::new(hierarchy), leaves, now })
+            Box::new(DisciplineQueue { discipline: Scheduler::new(hierarchy), leaves, now })
         }
-        Decider::Fifo => Box::new(Of { discipline: Fifo::default(), leaves, now }),
-        Decider::RoundRobin => Box::new(Of { discipline: RoundRobin::new(hierarchy, QUANTUM), leaves, now }),
-        Decider::Weighted => Box::new(Of {
-            discipline: Weighted::new(hierarchy, Rate::new(LINK).expect("a positive constant")),
+        Decider::Fifo => Box::new(DisciplineQueue { discipline: Fifo::default(), leaves, now }),
+        Decider::RoundRobin => {
+            Box::new(DisciplineQueue { discipline: RoundRobin::new(hierarchy, QUANTUM), leaves, now })
+        }
+        Decider::Weighted => Box::new(DisciplineQueue {
+            discipline: Weighted::new(hierarchy, Rate::new(LINK_BYTES_PER_S).expect("a positive constant")),
             leaves,
             now,
         }),
@@ -153,44 +155,51 @@ fn queue(decider: Decider, classes: u32) -> Box<dyn Queue> {
 
 /// Measures every decider with this many classes, each for the time `each`. The order of the first packets,
 /// of the same number for all, is recorded.
-pub fn measure(classes: u32, pattern: Pattern, each: Duration, seed: u64) -> Vec<Took> {
-    let mut took: Vec<Took> = Vec::new();
-    let draw = Draw(seed);
+pub fn measure(classes: u32, pattern: Pattern, each: Duration, seed: u64) -> Vec<DeciderResult> {
+    let mut results: Vec<DeciderResult> = Vec::new();
+    let source = PacketSource(seed);
     // every second run in reverse order, so that no decider profits from its position
     let mut order = Decider::ALL;
     if seed % 2 == 1 {
         order.reverse();
     }
     for decider in order {
-        let mut queue = queue(decider, classes);
-        let mut draw = draw.clone();
+        let mut queue = build_queue(decider, classes);
+        let mut source = source.clone();
         for class in (0..classes).chain(0..classes) {
-            queue.put(class, 64 + draw.below(1437));
+            queue.enqueue(class, 64 + source.below(1437));
         }
         let mut hash = 0;
         let warm = classes.max(BATCH);
-        run(queue.as_mut(), pattern, classes, warm, &mut draw, &mut hash);
+        run(queue.as_mut(), pattern, classes, warm, &mut source, &mut hash);
         let order = hash;
         let (start, mut packets) = (Instant::now(), 0_u64);
         while start.elapsed() < each {
-            run(queue.as_mut(), pattern, classes, BATCH, &mut draw, &mut hash);
+            run(queue.as_mut(), pattern, classes, BATCH, &mut source, &mut hash);
             packets += u64::from(BATCH);
         }
         let ns_per_packet = start.elapsed().as_nanos() as f64 / packets.max(1) as f64;
         black_box(hash);
-        took.push(Took { decider, ns_per_packet, order });
+        results.push(DeciderResult { decider, ns_per_packet, order });
     }
-    took.sort_by_key(|took| took.decider);
-    took
+    results.sort_by_key(|results| results.decider);
+    results
 }
 
-fn run(queue: &mut dyn Queue, pattern: Pattern, classes: u32, packets: u32, draw: &mut Draw, hash: &mut u64) {
+fn run(
+    queue: &mut dyn PacketQueue,
+    pattern: Pattern,
+    classes: u32,
+    packets: u32,
+    source: &mut PacketSource,
+    hash: &mut u64,
+) {
     for _ in 0..packets {
-        let Some(served) = queue.take() else { return };
+        let Some(served) = queue.dequeue() else { return };
         *hash = hash.wrapping_mul(31).wrapping_add(u64::from(served));
-        let drawn = draw.below(classes);
+        let drawn = source.below(classes);
         let class = if pattern == Pattern::Saturated { served } else { drawn };
-        queue.put(class, 64 + draw.below(1437));
+        queue.enqueue(class, 64 + source.below(1437));
     }
 }
 
@@ -202,14 +211,15 @@ mod tests {
     fn ours_decides_as_the_textbook_does_and_fifo_does_not() {
         for pattern in [Pattern::Saturated, Pattern::Random] {
             for classes in [1, 10, 1000] {
-                let took = measure(classes, pattern, Duration::from_micros(10), 5);
-                let order =
-                    |decider| took.iter().find(|took| took.decider == decider).expect("all are there").order;
+                let results = measure(classes, pattern, Duration::from_micros(10), 5);
+                let order = |decider| {
+                    results.iter().find(|results| results.decider == decider).expect("all are there").order
+                };
                 assert_eq!(order(Decider::Heap), order(Decider::StartTime), "{classes} {pattern:?}");
                 if classes > 1 {
                     assert_ne!(order(Decider::Heap), order(Decider::Fifo), "{classes} {pattern:?}");
                 }
-                assert!(took.iter().all(|took| took.ns_per_packet > 0.0));
+                assert!(results.iter().all(|results| results.ns_per_packet > 0.0));
             }
         }
     }

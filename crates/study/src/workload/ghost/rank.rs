@@ -25,18 +25,18 @@ const MAX_GROWTH: f64 = 64.0;
 const LENGTHS: [usize; 4] = [8, 1024, 65_536, 1 << 20];
 
 /// The data sent to one side. It is never freed, so the engine need not copy it before sending.
-type Lent = &'static [u8];
+type BorrowedData = &'static [u8];
 
 struct GhostSide<'a> {
     job: Job,
     exchange: &'a Exchange,
     grid: Grid,
-    sent: [Lent; NEIGHBOURS],
+    sent: [BorrowedData; NEIGHBOURS],
     numbers: &'static [f64],
     out: Box<dyn Write>,
 }
 
-fn said(error: unisono_rma::Error) -> Error {
+fn exchange_error(error: unisono_rma::Error) -> Error {
     Error::Exchange(error.to_string())
 }
 
@@ -46,7 +46,7 @@ type ExchangeStep<'s> = &'s mut dyn FnMut(Option<&mut Window>, &mut Job) -> Resu
 pub fn run(place: &JobMembership, exchange: &Exchange) -> Result<(), Error> {
     exchange.check()?;
     pin_participant(&exchange.pin.placement()?, place.rank.index())?;
-    let job = Job::shared(place, PEER_TIMEOUT).map_err(said)?;
+    let job = Job::shared(place, PEER_TIMEOUT).map_err(exchange_error)?;
     let rank = place.rank.index();
     let longest = exchange.sizes.iter().copied().max().unwrap_or(1).max(MIN_WINDOW_BYTES);
     let sent = [0, 1, 2, 3].map(|side| &*vec![pattern(rank, side); longest].leak());
@@ -73,11 +73,11 @@ pub fn run(place: &JobMembership, exchange: &Exchange) -> Result<(), Error> {
                 return Err(Error::Options(format!("{other:?} is no window; write allocated or created")));
             }
         };
-        let mut window = made.map_err(said)?;
+        let mut window = made.map_err(exchange_error)?;
         member.windows(memory, &mut window)?;
-        window.free().map_err(said)?;
+        window.free().map_err(exchange_error)?;
     }
-    member.job.finalize().map_err(said)
+    member.job.finalize().map_err(exchange_error)
 }
 
 /// The byte that `rank` sends to `side`.
@@ -90,7 +90,7 @@ fn pattern(rank: usize, side: usize) -> u8 {
 fn put_all(
     window: &mut Window,
     grid: &Grid,
-    sent: &[Lent; NEIGHBOURS],
+    sent: &[BorrowedData; NEIGHBOURS],
     bytes: usize,
 ) -> Result<(), unisono_rma::Error> {
     for side in 0..NEIGHBOURS {
@@ -146,7 +146,7 @@ impl GhostSide<'_> {
         let (target, is_origin) = (self.grid.neighbour[1], self.job.rank() == Rank(0));
         let (data, numbers) = (self.sent[0], self.numbers);
         let mut into = vec![0_u8; MIN_WINDOW_BYTES];
-        window.lock_all(Assert::NONE).map_err(said)?;
+        window.lock_all(Assert::NONE).map_err(exchange_error)?;
         for name in NAMES.into_iter().filter(|name| self.exchange.wants(name)) {
             let lengths = if name == "fetch_flush" { &LENGTHS[..1] } else { &LENGTHS[..] };
             for &bytes in lengths {
@@ -167,7 +167,7 @@ impl GhostSide<'_> {
                 })?;
             }
         }
-        window.unlock_all().map_err(said)
+        window.unlock_all().map_err(exchange_error)
     }
 
     /// Checks that the neighbors' data arrives in the right places, then measures.
@@ -182,12 +182,12 @@ impl GhostSide<'_> {
         if !self.exchange.wants(method) {
             return Ok(());
         }
-        window.store(0, &vec![255_u8; NEIGHBOURS * bytes]).map_err(said)?;
-        self.job.barrier().map_err(said)?;
-        step(Some(&mut *window), &mut self.job).map_err(said)?;
-        self.job.barrier().map_err(said)?;
+        window.store(0, &vec![255_u8; NEIGHBOURS * bytes]).map_err(exchange_error)?;
+        self.job.barrier().map_err(exchange_error)?;
+        step(Some(&mut *window), &mut self.job).map_err(exchange_error)?;
+        self.job.barrier().map_err(exchange_error)?;
         let mut area = vec![0_u8; NEIGHBOURS * bytes];
-        window.load(0, &mut area).map_err(said)?;
+        window.load(0, &mut area).map_err(exchange_error)?;
         for side in 0..NEIGHBOURS {
             let expected = pattern(self.grid.neighbour[side].index(), OPPOSITE[side]);
             if area[side * bytes..][..bytes].iter().any(|byte| *byte != expected) {
@@ -207,13 +207,13 @@ impl GhostSide<'_> {
         mut window: Option<&mut Window>,
         step: ExchangeStep,
     ) -> Result<f64, Error> {
-        self.job.barrier().map_err(said)?;
+        self.job.barrier().map_err(exchange_error)?;
         let began = Instant::now();
         for _ in 0..steps {
-            step(window.as_deref_mut(), &mut self.job).map_err(said)?;
+            step(window.as_deref_mut(), &mut self.job).map_err(exchange_error)?;
         }
         let mine = began.elapsed().as_secs_f64();
-        let all = self.job.gather(&mine.to_le_bytes()).map_err(said)?;
+        let all = self.job.gather(&mine.to_le_bytes()).map_err(exchange_error)?;
         let times = all.iter().filter_map(|bytes| bytes.as_slice().try_into().ok().map(f64::from_le_bytes));
         Ok(times.fold(mine, f64::max))
     }

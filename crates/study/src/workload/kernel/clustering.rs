@@ -23,7 +23,7 @@ pub const ROUNDS: u64 = 64;
 
 const DIMENSIONS: usize = 32;
 const CLUSTERS: usize = 8;
-const FAR: i64 = 134_217_728;
+const MAX_DISTANCE: i64 = 134_217_728;
 const CENTRE_COST: i64 = 20_000_000;
 
 /// A batch of points in a few clusters.
@@ -60,13 +60,13 @@ impl<'a> BatchPart<'a> {
     pub(crate) fn new(batch: &'a Batch, index: usize, threads: usize) -> Self {
         let size = batch.points.len();
         let range = size * index / threads..size * (index + 1) / threads;
-        Self { batch, total: FAR * range.len() as i64, cost: vec![FAR; range.len()], range }
+        Self { batch, total: MAX_DISTANCE * range.len() as i64, cost: vec![MAX_DISTANCE; range.len()], range }
     }
 
     /// Removes all centers, because a new batch has arrived.
     pub(crate) fn reset(&mut self) {
-        self.cost.fill(FAR);
-        self.total = FAR * self.cost.len() as i64;
+        self.cost.fill(MAX_DISTANCE);
+        self.total = MAX_DISTANCE * self.cost.len() as i64;
     }
 
     /// The saving of the round's candidate for these points.

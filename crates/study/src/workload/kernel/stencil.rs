@@ -82,14 +82,14 @@ pub fn run_rayon(options: &Options) -> Result<Measurement, Error> {
     let size = options.size.unwrap_or(DEFAULT_SIZE);
     let mut plate = Plate::new(size, |value| value);
     let (meter, iterations) = pool.install(|| {
-        let mut meter = meter::LeaderNotes::start(options);
+        let mut meter = meter::LeaderMeter::start(options);
         let mut iteration = 0;
         loop {
             iteration += 1;
             let then = meter.episode(iteration);
             sweep_rayon(&mut plate, 0);
             sweep_rayon(&mut plate, 1);
-            if then == meter::Then::Stop {
+            if then == meter::NextStep::Stop {
                 return (meter, iteration);
             }
         }
@@ -166,7 +166,7 @@ impl PlatePart {
     }
 
     /// Copies the rows above and below this share, as their owners published them.
-    fn look(&mut self, plate: &Plate<AtomicU64>, colour: usize) {
+    fn read_neighbours(&mut self, plate: &Plate<AtomicU64>, colour: usize) {
         let width = plate.width;
         for row in [self.rows.start - 1, self.rows.end] {
             let place = (row + 1 - self.rows.start) * width;
@@ -207,7 +207,7 @@ pub fn run_unisono(choice: &BarrierChoice, options: &Options) -> Result<Measurem
                 }
                 seat.wait()?;
                 if !share.rows.is_empty() {
-                    share.look(plate, colour);
+                    share.read_neighbours(plate, colour);
                 }
             }
             Ok(())

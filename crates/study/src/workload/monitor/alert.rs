@@ -5,7 +5,7 @@ use crate::workload::stream_cluster::{Coordinates, WeightedPoints, distance};
 
 /// The least distance of a new cluster: that of a flag and a packet length together, or of half of the
 /// payload's bytes. Clusters of one kind of packets, found in two chunks, differ by a quarter of this.
-pub const NOVEL: i64 = 3 * 512 * 512;
+pub const MIN_NOVEL_DISTANCE: i64 = 3 * 512 * 512;
 
 /// The least share of a chunk's packets in an alert: fewer packets are noise.
 pub const MIN_SHARE: f64 = 0.05;
@@ -26,12 +26,14 @@ pub fn alerts(known: &WeightedPoints, chunk: &WeightedPoints) -> Vec<ClusterAler
     let nearest = |centre: &Coordinates| known.iter().map(|(other, _)| distance(centre, other)).min();
     let mut novel: Vec<(&Coordinates, i64, i64)> = chunk
         .iter()
-        .filter_map(|(centre, weight)| Some((centre, weight, nearest(centre).filter(|d| *d >= NOVEL)?)))
+        .filter_map(|(centre, weight)| {
+            Some((centre, weight, nearest(centre).filter(|d| *d >= MIN_NOVEL_DISTANCE)?))
+        })
         .collect();
     novel.sort_by_key(|(_, weight, _)| -weight);
     let mut kinds: Vec<(&Coordinates, i64, i64)> = Vec::new();
     for (centre, weight, away) in novel {
-        match kinds.iter_mut().find(|(kind, ..)| distance(kind, centre) < NOVEL) {
+        match kinds.iter_mut().find(|(kind, ..)| distance(kind, centre) < MIN_NOVEL_DISTANCE) {
             Some((_, together, _)) => *together += weight,
             None => kinds.push((centre, weight, away)),
         }
@@ -60,7 +62,7 @@ mod tests {
     const CHUNK: usize = 160;
 
     /// The alerts of each chunk of a synthetic stream.
-    fn of_stream(attack: Option<AttackPlan>, seed: u64) -> Vec<Vec<ClusterAlert>> {
+    fn stream_alerts(attack: Option<AttackPlan>, seed: u64) -> Vec<Vec<ClusterAlert>> {
         let rate = StreamRate { packets_per_s: 1000.0, burst: 4.0, burst_packets: 100.0 };
         let mut packets = StreamPackets::new(rate, 0, seed, attack);
         let mut last = Duration::ZERO;
@@ -85,9 +87,9 @@ mod tests {
     #[test]
     fn an_attack_is_told_once_and_usual_traffic_never() {
         for seed in 1..=2 {
-            let quiet = of_stream(None, seed);
+            let quiet = stream_alerts(None, seed);
             assert!(quiet.iter().all(Vec::is_empty), "seed {seed}: {quiet:?}");
-            let attacked = of_stream(Some(AttackPlan { stream: 0, first: 2 * CHUNK as u64 }), seed);
+            let attacked = stream_alerts(Some(AttackPlan { stream: 0, first: 2 * CHUNK as u64 }), seed);
             let counts: Vec<usize> = attacked.iter().map(Vec::len).collect();
             assert_eq!(counts, [0, 0, 1, 0], "seed {seed}: {attacked:?}");
             let alert = &attacked[2][0];

@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 /// Kinds of packets in a stream without attacks: fewer than centers, so that each kind gets its own center.
-const KINDS: u32 = 8;
+const PACKET_KINDS: u32 = 8;
 
 /// One packet in this many belongs to an attack while it lasts.
 const ATTACK_SHARE: u32 = 4;
@@ -132,7 +132,7 @@ impl StreamPackets {
 
     /// A packet of a usual kind: even kinds are requests, odd kinds answers.
     fn usual(&mut self, at: Duration, service: SocketAddr) -> TcpPacket {
-        let kind = self.below(KINDS);
+        let kind = self.below(PACKET_KINDS);
         let client = self.below(16) as u8;
         let client =
             SocketAddr::new(Ipv4Addr::new(10, 9, 0, client).into(), 40_000 + self.below(1000) as u16);

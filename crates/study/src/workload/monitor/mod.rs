@@ -122,7 +122,7 @@ fn serve(
 ) -> Result<Measurement, Error> {
     options.check()?;
     load.check()?;
-    let place = MeetingPlace::new(barrier, options)?;
+    let place = MonitorMeeting::new(barrier, options)?;
     let team = ClusterTeam::new(options.threads, load.centres, options.seed);
     let points = load.points(options.seed);
     let arrivals = load.arrivals(options.seconds, options.seed);
@@ -172,7 +172,7 @@ fn serve(
         latency_us: quantile::distribution(&latencies),
         requests: Some(updates),
         unfinished: arrivals.map(|arrivals| arrivals.len() as u64 - updates),
-        ..together(&meters, measured).over(origin, clock::now())
+        ..together(&meters, measured).with_interval(origin, clock::now())
     };
     Ok(place.label(barrier, measured))
 }
@@ -239,7 +239,7 @@ impl TimedWaits {
     }
 }
 
-enum MeetingPlace {
+enum MonitorMeeting {
     Own { group: Group, chosen_because: Option<String> },
     Pthread(PthreadBarrier),
 }
@@ -249,7 +249,7 @@ enum MonitorSeat<'a> {
     Pthread(&'a PthreadBarrier),
 }
 
-impl MeetingPlace {
+impl MonitorMeeting {
     fn new(barrier: MonitorBarrier, options: &Options) -> Result<Self, Error> {
         match barrier {
             MonitorBarrier::Unisono(choice) => {

@@ -17,10 +17,10 @@ const SENDER: usize = 104;
 const BEGINNING: usize = 112;
 
 /// Weight of a flag, a length or a gap. Two packets that differ in it are 512 apart in each of two numbers.
-const STRONG: i16 = 512;
+const FIELD_WEIGHT: i16 = 512;
 
 /// Weight of one bit of a hash: eight differing bits weigh about as much as one strong number.
-const WEAK: i16 = 180;
+const HASH_BIT_WEIGHT: i16 = 180;
 
 /// Names of the flags, from the lowest bit.
 pub const FLAG_NAMES: [&str; 8] = ["FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR"];
@@ -66,21 +66,21 @@ pub fn coordinates(packet: &TcpPacket, gap: Duration) -> Coordinates {
         }
     }
     for flag in 0..8 {
-        point[FLAGS + flag] = if packet.flags & (1 << flag) == 0 { 0 } else { STRONG };
+        point[FLAGS + flag] = if packet.flags & (1 << flag) == 0 { 0 } else { FIELD_WEIGHT };
     }
-    point[LENGTH + (32 - packet.length.leading_zeros() as usize).min(15)] = STRONG;
+    point[LENGTH + (32 - packet.length.leading_zeros() as usize).min(15)] = FIELD_WEIGHT;
     let micros = u64::try_from(gap.as_micros()).unwrap_or(u64::MAX);
-    point[GAP + (64 - micros.leading_zeros() as usize).min(15)] = STRONG / 2;
+    point[GAP + (64 - micros.leading_zeros() as usize).min(15)] = FIELD_WEIGHT / 2;
     let client = hash(packet.client().ip().to_string().as_bytes());
     let sent_by_client = packet.from == packet.client();
     for bit in 0..7 {
-        point[SENDER + bit] = if client & (1 << bit) == 0 { 0 } else { WEAK };
+        point[SENDER + bit] = if client & (1 << bit) == 0 { 0 } else { HASH_BIT_WEIGHT };
     }
-    point[SENDER + 7] = if sent_by_client { STRONG } else { 0 };
+    point[SENDER + 7] = if sent_by_client { FIELD_WEIGHT } else { 0 };
     if let Some(first) = packet.payload.first_chunk::<4>() {
         let beginning = hash(first);
         for bit in 0..16 {
-            point[BEGINNING + bit] = if beginning & (1 << bit) == 0 { 0 } else { WEAK };
+            point[BEGINNING + bit] = if beginning & (1 << bit) == 0 { 0 } else { HASH_BIT_WEIGHT };
         }
     }
     point
@@ -98,9 +98,9 @@ pub fn describe(centre: &Coordinates) -> String {
         place.filter(|i| centre[from + i] > 0)
     };
     let flags: Vec<&str> =
-        (0..8).filter(|flag| centre[FLAGS + flag] > STRONG / 2).map(|flag| FLAG_NAMES[flag]).collect();
+        (0..8).filter(|flag| centre[FLAGS + flag] > FIELD_WEIGHT / 2).map(|flag| FLAG_NAMES[flag]).collect();
     let flags = if flags.is_empty() { "no common flag".to_owned() } else { flags.join(" ") };
-    let from = if centre[SENDER + 7] > STRONG / 2 { "from clients" } else { "from the service" };
+    let from = if centre[SENDER + 7] > FIELD_WEIGHT / 2 { "from clients" } else { "from the service" };
     let length = match strongest(LENGTH, 16) {
         None => String::new(),
         Some(0) => ", without payload".to_owned(),

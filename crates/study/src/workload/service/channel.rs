@@ -2,7 +2,7 @@
 
 use super::{Conversation, NextMessage, ServiceCarrier, ServiceEnd, ServiceScene};
 use crate::workload::Error;
-use crate::workload::patience::patiently;
+use crate::workload::retry::retry;
 use std::io;
 use std::time::Duration;
 use unisono_broker::{
@@ -12,7 +12,7 @@ use unisono_broker::{
 use unisono_linux::clock::{self, Nanos};
 
 /// An end announces itself and then listens for this time, repeatedly.
-const TURN: Duration = Duration::from_millis(20);
+const HELLO_INTERVAL: Duration = Duration::from_millis(20);
 /// The key of an announcement; announcements are no messages.
 const HELLO: &str = "hello";
 /// Bytes that may wait at the broker for one end: as many as the kernel lets wait at a TCP connection.
@@ -31,8 +31,8 @@ pub(super) fn channel(
     number: u16,
 ) -> Result<Box<dyn Conversation>, Error> {
     let failed = |error: unisono_broker::Error| Error::Exchange(error.to_string());
-    let until = Nanos::from(scene.patience).after(clock::now());
-    let mut client = patiently(scene.patience, || Client::at(address)).map_err(failed)?;
+    let until = Nanos::from(scene.timeout).after(clock::now());
+    let mut client = retry(scene.timeout, || Client::at(address)).map_err(failed)?;
     client.set_wait(scene.wait);
     let (own, other) = match end {
         ServiceEnd::Server => ("server", "client"),
@@ -51,7 +51,7 @@ pub(super) fn channel(
     loop {
         let hello = EventDraft::new(&[]).keyed(HELLO);
         client.publish(outlet, &hello).map_err(failed)?;
-        match client.receive(Some(TURN)).map_err(failed)? {
+        match client.receive(Some(HELLO_INTERVAL)).map_err(failed)? {
             Some(Reception::Event(_)) => {
                 client.publish(outlet, &hello).map_err(failed)?;
                 return Ok(Box::new(ChannelConversation { client, topic: outlet }));

@@ -14,9 +14,9 @@ use unisono_measure::Histogram;
 use unisono_measure::record::Figure;
 
 /// Time between two commands (ns).
-const COMMANDS: std::ops::Range<u64> = 100_000_000..300_000_000;
+const COMMAND_INTERVAL_NS: std::ops::Range<u64> = 100_000_000..300_000_000;
 /// Time between two updates of the sensor.
-const UPDATES: Nanos = Nanos(30_000_000);
+const UPDATE_INTERVAL: Nanos = Nanos(30_000_000);
 
 /// The actuator and the monitor: the server's conversations 0 and 1.
 pub(super) fn serve(
@@ -67,7 +67,7 @@ pub(super) fn command(
 
 fn report(scene: &ServiceScene, mut monitor: Box<dyn Conversation>) -> io::Result<()> {
     for number in 0.. {
-        let due = UPDATES.times(number).after(scene.from);
+        let due = UPDATE_INTERVAL.times(number).after(scene.from);
         if due >= scene.until {
             break;
         }
@@ -86,7 +86,7 @@ fn console(scene: &ServiceScene, mut actuator: Box<dyn Conversation>) -> io::Res
     let mut acknowledged = Vec::new();
     let mut due = scene.from;
     loop {
-        due += Nanos(random.random_range(COMMANDS));
+        due += Nanos(random.random_range(COMMAND_INTERVAL_NS));
         if due >= scene.until {
             break;
         }
@@ -122,7 +122,7 @@ impl Spacing {
         if let Some(last) = self.last.replace(at) {
             let between = at.since(last);
             self.between.record(between.into());
-            self.off.record(between.apart(UPDATES).into());
+            self.off.record(between.apart(UPDATE_INTERVAL).into());
         }
     }
 
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn spacing_counts_the_times_between_and_how_far_they_are_off() {
         let mut spacing = Spacing::default();
-        for at in [Nanos::ZERO, UPDATES, Nanos(1_000_000).after(UPDATES.times(2))] {
+        for at in [Nanos::ZERO, UPDATE_INTERVAL, Nanos(1_000_000).after(UPDATE_INTERVAL.times(2))] {
             spacing.add(at);
         }
         let figures = spacing.figures("sensor");

@@ -14,7 +14,7 @@ pub enum NextMessage {
 }
 
 /// The answer to one request, sent from another thread.
-pub trait AnswerApart: Send {
+pub trait ReplySender: Send {
     /// # Errors
     /// The communication is broken.
     fn send(&mut self, answer: &[u8]) -> io::Result<()>;
@@ -24,7 +24,7 @@ pub trait AnswerApart: Send {
 pub trait Conversation: Send {
     /// Returns an object with which another thread answers the request received last, while this end receives
     /// the next one. `None` if the conversation has one request at a time.
-    fn answer_apart(&mut self) -> Option<Box<dyn AnswerApart>> {
+    fn reply_sender(&mut self) -> Option<Box<dyn ReplySender>> {
         None
     }
 

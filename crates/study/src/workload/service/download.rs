@@ -61,7 +61,7 @@ pub(super) fn fetch(
                 part += 1;
             }
         }
-        figures.push(Figure::new("received_mb", received as f64 / 1e6, "MB").along("elapsed_s", curve));
+        figures.push(Figure::new("received_mb", received as f64 / 1e6, "MB").with_curve("elapsed_s", curve));
     }
     Ok(figures)
 }

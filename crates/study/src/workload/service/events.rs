@@ -38,11 +38,11 @@ pub(super) fn consume(
     conversations: Vec<Box<dyn Conversation>>,
 ) -> io::Result<Vec<Figure>> {
     /// If the last event was lost, the consumer gives up this long after it was due.
-    const GRACE: Nanos = Nanos(2_000_000_000);
+    const LAST_EVENT_TIMEOUT: Nanos = Nanos(2_000_000_000);
     let mut delays = Histogram::new();
     let mut event = Vec::new();
     for mut supplier in conversations {
-        while supplier.receive(&mut event, GRACE.after(scene.until))? == NextMessage::Message {
+        while supplier.receive(&mut event, LAST_EVENT_TIMEOUT.after(scene.until))? == NextMessage::Message {
             let Some((number, sent)) = stamped(&event) else { continue };
             delays.record(clock::now().since(sent).into());
             if number + 1 == events(scene) {

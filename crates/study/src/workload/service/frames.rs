@@ -12,7 +12,7 @@ pub(super) const FRAMES_PER_S: u64 = 30;
 const BITS_PER_S: f64 = 1.5e6;
 const PATTERN: &[u8] = b"IBBPBBPBBPBBPBB";
 /// Standard deviation of the logarithm of a frame's size.
-const SPREAD: f64 = 0.25;
+const SIZE_DEVIATION: f64 = 0.25;
 /// Smallest frame, in bytes: a picture's header without any change.
 const MIN_FRAME_BYTES: f64 = 64.0;
 
@@ -47,7 +47,10 @@ impl Iterator for FrameSizes {
         // Box-Muller transform; a uniform number of 0 has no logarithm
         let (u, v): (f64, f64) = (1.0 - self.random.random::<f64>(), self.random.random());
         let normal = (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos();
-        Some((mean * (SPREAD * normal - SPREAD * SPREAD / 2.0).exp()).max(MIN_FRAME_BYTES) as usize)
+        Some(
+            (mean * (SIZE_DEVIATION * normal - SIZE_DEVIATION * SIZE_DEVIATION / 2.0).exp())
+                .max(MIN_FRAME_BYTES) as usize,
+        )
     }
 }
 

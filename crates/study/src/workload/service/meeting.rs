@@ -8,7 +8,7 @@
 //! A moment fixed in advance may pass on a busy machine while the ends still start: then a run is too short,
 //! or over before it begins.
 //!
-//! Cost: none during the measurement. Before it, an end polls every [`STEP`].
+//! Cost: none during the measurement. Before it, an end polls every [`POLL_INTERVAL`].
 
 use super::ServiceEnd;
 use crate::workload::Error;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use unisono_linux::clock::Nanos;
 
 /// Time between two polls.
-const STEP: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A directory for the agreement of a run's ends and its driver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,15 +65,15 @@ impl ServiceMeeting {
     /// Announces that this end is ready, and waits for the start of measuring.
     ///
     /// # Errors
-    /// A file cannot be written or read, or no start is announced within `patience`.
-    pub(super) fn wait(&self, end: ServiceEnd, patience: Duration) -> Result<Nanos, Error> {
+    /// A file cannot be written or read, or no start is announced within `timeout`.
+    pub(super) fn wait(&self, end: ServiceEnd, timeout: Duration) -> Result<Nanos, Error> {
         write_result(&self.ready(end), "")?;
         let since = Instant::now();
         while !self.begin().exists() {
-            if since.elapsed() > patience {
-                return Err(Error::Exchange(format!("not told to begin within {patience:?}")));
+            if since.elapsed() > timeout {
+                return Err(Error::Exchange(format!("not told to begin within {timeout:?}")));
             }
-            std::thread::sleep(STEP);
+            std::thread::sleep(POLL_INTERVAL);
         }
         let path = self.begin();
         let text = std::fs::read_to_string(&path)
@@ -97,12 +97,12 @@ mod tests {
         std::thread::scope(|scope| {
             let client = scope.spawn(|| meeting.wait(ServiceEnd::Client, long));
             while !meeting.ready(ServiceEnd::Client).exists() {
-                std::thread::sleep(STEP);
+                std::thread::sleep(POLL_INTERVAL);
             }
             assert!(!meeting.is_complete(), "the server is not there");
             let server = scope.spawn(|| meeting.wait(ServiceEnd::Server, long));
             while !meeting.is_complete() {
-                std::thread::sleep(STEP);
+                std::thread::sleep(POLL_INTERVAL);
             }
             meeting.begin_at(Nanos(77)).expect("written");
             for end in [client, server] {

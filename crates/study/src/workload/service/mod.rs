@@ -36,7 +36,7 @@ mod tcp;
 mod udp;
 mod video;
 
-pub use conversation::{AnswerApart, Conversation, NextMessage};
+pub use conversation::{Conversation, NextMessage, ReplySender};
 pub use meeting::ServiceMeeting;
 pub(super) use tcp::TcpConversation;
 
@@ -124,7 +124,7 @@ pub struct ServiceScene {
     /// The server's address.
     pub server: IpAddr,
     /// The broker's addresses, if the carrier needs one.
-    pub broker: Option<BrokerPlaces>,
+    pub broker: Option<BrokerAddresses>,
     /// The port of TCP connections; over UDP, conversation `n` uses port `port + n`.
     pub port: u16,
     /// The congestion control of TCP connections. `None`: the host's default.
@@ -136,7 +136,8 @@ pub struct ServiceScene {
     /// The ends' agreement on the start. `None`: `from` is the start, even if an end is late.
     pub meeting: Option<ServiceMeeting>,
     /// The other end must appear, and must answer the opening of a conversation, within this time.
-    pub patience: Duration,
+    #[serde(rename = "patience")]
+    pub timeout: Duration,
     /// Bytes of an event or of a block of the download.
     pub message_bytes: usize,
     pub events_per_s: f64,
@@ -159,13 +160,13 @@ pub struct ServiceScene {
 
 /// The listening addresses of a run's broker, in the form of `unisono events`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BrokerPlaces {
+pub struct BrokerAddresses {
     pub for_server: String,
     pub for_client: String,
 }
 
 /// This many conversations fit the usual limit of 1,024 open files.
-const FEW: u16 = 100;
+const MAX_UNRAISED_CONVERSATIONS: u16 = 100;
 
 impl ServiceScene {
     /// Number of conversations of an end.
@@ -183,17 +184,17 @@ impl ServiceScene {
     /// Opens all conversations of one end: the server waits for the client, and the client for the server.
     fn open(&self, end: ServiceEnd) -> Result<Vec<Box<dyn Conversation>>, Error> {
         let broker = || -> Result<BrokerAddress, Error> {
-            let places = self.broker.as_ref();
-            let places =
-                places.ok_or_else(|| Error::Options("an event channel needs a broker".to_owned()))?;
-            let place = match end {
-                ServiceEnd::Server => &places.for_server,
-                ServiceEnd::Client => &places.for_client,
+            let addresses = self.broker.as_ref();
+            let addresses =
+                addresses.ok_or_else(|| Error::Options("an event channel needs a broker".to_owned()))?;
+            let address = match end {
+                ServiceEnd::Server => &addresses.for_server,
+                ServiceEnd::Client => &addresses.for_client,
             };
-            place.parse().map_err(|error: AddressError| Error::Options(error.to_string()))
+            address.parse().map_err(|error: AddressError| Error::Options(error.to_string()))
         };
         let conversations = self.conversations(end);
-        if conversations > FEW {
+        if conversations > MAX_UNRAISED_CONVERSATIONS {
             // sockets of both ends of a broker, and of a listener
             raise_open_files(u64::from(conversations) * 4 + 256).map_err(|error| {
                 Error::Exchange(format!(
@@ -223,7 +224,7 @@ impl ServiceScene {
         let conversations = self.open(end)?;
         let Some(meeting) = &self.meeting else { return self.measure(end, conversations) };
         // the other end may still have to open hundreds of conversations
-        let longest = self.patience * (u32::from(self.clients) / u32::from(FEW) + 2);
+        let longest = self.timeout * (u32::from(self.clients) / u32::from(MAX_UNRAISED_CONVERSATIONS) + 2);
         let moment = meeting.wait(end, longest)?;
         let begun = Self { from: self.from.after(moment), until: self.until.after(moment), ..self.clone() };
         begun.measure(end, conversations)
@@ -256,7 +257,7 @@ impl ServiceScene {
 
 /// A figure with its distribution; `None` if no value was counted.
 fn distributed(name: &str, distribution: Option<Distribution>, unit: &str) -> Option<Figure> {
-    distribution.map(|distribution| Figure::median(name, unit, distribution))
+    distribution.map(|distribution| Figure::from_distribution(name, unit, distribution))
 }
 
 #[cfg(test)]

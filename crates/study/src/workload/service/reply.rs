@@ -3,9 +3,9 @@
 //! A client's message is only sent when it waits for the answer, because a request is one operation with its
 //! answer.
 
-use super::{AnswerApart, Conversation, NextMessage, ServiceEnd, ServiceScene, Serving};
+use super::{Conversation, NextMessage, ReplySender, ServiceEnd, ServiceScene, Serving};
 use crate::workload::Error;
-use crate::workload::patience::patiently;
+use crate::workload::retry::retry;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -31,7 +31,7 @@ struct ReplyServer {
     answers: Option<Arc<Mutex<Client>>>,
 }
 
-struct ReplyApart {
+struct ChannelReplySender {
     client: Arc<Mutex<Client>>,
     request: ReceivedEvent,
 }
@@ -50,7 +50,7 @@ pub(super) fn reply(
 ) -> Result<Box<dyn Conversation>, Error> {
     let failed = |error: unisono_broker::Error| Error::Exchange(error.to_string());
     let connect = || -> Result<Client, Error> {
-        let mut client = patiently(scene.patience, || Client::at(address)).map_err(failed)?;
+        let mut client = retry(scene.timeout, || Client::at(address)).map_err(failed)?;
         client.set_wait(scene.wait);
         Ok(client)
     };
@@ -66,7 +66,7 @@ pub(super) fn reply(
         let answers = in_threads.then(connect).transpose()?.map(|client| Arc::new(Mutex::new(client)));
         let mut server = ReplyServer { client, request: None, answers };
         for number in 0..scene.conversations(ServiceEnd::Client) {
-            if !server.greet(scene.patience).map_err(failed)? {
+            if !server.greet(scene.timeout).map_err(failed)? {
                 return Err(Error::Exchange(format!("{number} clients came, and no other one")));
             }
         }
@@ -75,14 +75,14 @@ pub(super) fn reply(
     let topic = client.advertise(&Advertisement::of(TOPIC)).map_err(failed)?;
     // a request waits until the server subscribes, and the server gets it exactly once, so the answer may
     // come late on a busy machine, but it comes
-    client.request(topic, EventDraft::new(&[]).keyed(HELLO), scene.patience).map_err(failed)?;
+    client.request(topic, EventDraft::new(&[]).keyed(HELLO), scene.timeout).map_err(failed)?;
     Ok(Box::new(ReplyClient { client, topic, request: Vec::new() }))
 }
 
 impl ReplyServer {
     /// Answers the next client's greeting; returns whether one came.
-    fn greet(&mut self, patience: Duration) -> Result<bool, Unanswered> {
-        let until = Nanos::from(patience).after(clock::now());
+    fn greet(&mut self, timeout: Duration) -> Result<bool, Unanswered> {
+        let until = Nanos::from(timeout).after(clock::now());
         loop {
             let left = until.since(clock::now());
             match self.client.receive(Some(left.into()))? {
@@ -97,10 +97,10 @@ impl ReplyServer {
 }
 
 impl Conversation for ReplyServer {
-    fn answer_apart(&mut self) -> Option<Box<dyn AnswerApart>> {
+    fn reply_sender(&mut self) -> Option<Box<dyn ReplySender>> {
         let client = Arc::clone(self.answers.as_ref()?);
         let request = self.request.take()?;
-        Some(Box::new(ReplyApart { client, request }))
+        Some(Box::new(ChannelReplySender { client, request }))
     }
 
     fn send(&mut self, message: &[u8]) -> io::Result<()> {
@@ -126,7 +126,7 @@ impl Conversation for ReplyServer {
     }
 }
 
-impl AnswerApart for ReplyApart {
+impl ReplySender for ChannelReplySender {
     fn send(&mut self, answer: &[u8]) -> io::Result<()> {
         let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
         client.reply(&self.request, EventDraft::new(answer)).map(drop).map_err(io::Error::other)

@@ -22,7 +22,7 @@ pub(super) fn serve_requests(
         {
             if scene.serving == Serving::OneThread {
                 answer(&request, &mut |bytes| client.send(bytes))?;
-            } else if let Some(mut apart) = client.answer_apart() {
+            } else if let Some(mut apart) = client.reply_sender() {
                 let (request, failed) = (std::mem::take(&mut request), &failed);
                 scope.spawn(move || {
                     if let Err(error) = answer(&request, &mut |bytes| apart.send(bytes)) {
@@ -47,7 +47,7 @@ pub(super) fn serve_requests(
 mod tests {
     use super::*;
     use crate::workload::service::tests::scene;
-    use crate::workload::service::{AnswerApart, Application, ServiceCarrier};
+    use crate::workload::service::{Application, ReplySender, ServiceCarrier};
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::time::Duration;
     use unisono_linux::clock::Nanos;
@@ -62,7 +62,7 @@ mod tests {
 
     struct FirstAnswer(Option<Receiver<()>>, Sender<Vec<u8>>);
 
-    impl AnswerApart for FirstAnswer {
+    impl ReplySender for FirstAnswer {
         fn send(&mut self, answer: &[u8]) -> io::Result<()> {
             if let Some(second) = self.0.take() {
                 second.recv_timeout(Duration::from_secs(60)).map_err(io::Error::other)?;
@@ -72,7 +72,7 @@ mod tests {
     }
 
     impl Conversation for TwoRequests {
-        fn answer_apart(&mut self) -> Option<Box<dyn AnswerApart>> {
+        fn reply_sender(&mut self) -> Option<Box<dyn ReplySender>> {
             Some(Box::new(FirstAnswer(self.may_answer.take(), self.answers.clone())))
         }
 

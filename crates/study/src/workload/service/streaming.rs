@@ -33,7 +33,9 @@ pub(super) fn serve(
             .map(|(viewer, to)| {
                 let sizes: Box<dyn Iterator<Item = usize> + Send + '_> = match &encoded {
                     // viewers start at different frames, so the frames of one moment are not all of one kind
-                    Some(sizes) => Box::new(sizes.iter().copied().cycle().skip(viewer * APART)),
+                    Some(sizes) => {
+                        Box::new(sizes.iter().copied().cycle().skip(viewer * VIEWER_OFFSET_FRAMES))
+                    }
                     None => Box::new(FrameSizes::new(scene.seed.wrapping_add(viewer as u64))),
                 };
                 scope.spawn(move || stream(scene, sizes, to))
@@ -47,7 +49,7 @@ pub(super) fn serve(
 }
 
 /// Frames between the starting points of two viewers of an encoded video: no multiple of a group of pictures.
-const APART: usize = 37;
+const VIEWER_OFFSET_FRAMES: usize = 37;
 
 pub(super) fn encoded_sizes(video: &Path) -> io::Result<Vec<usize>> {
     let failed = |what: &str| io::Error::other(format!("{}: {what}", video.display()));
@@ -92,17 +94,17 @@ pub(super) fn watch(
     scene: &ServiceScene,
     conversations: Vec<Box<dyn Conversation>>,
 ) -> io::Result<Vec<Figure>> {
-    let seen: Vec<Viewing> = std::thread::scope(|scope| {
+    let seen: Vec<ViewerState> = std::thread::scope(|scope| {
         let viewers: Vec<_> = conversations
             .into_iter()
             .map(|from| {
                 scope.spawn(move || {
-                    let mut viewing = Viewing::new(scene);
+                    let mut viewing = ViewerState::new(scene);
                     view(scene, from, &mut viewing).map(|()| viewing)
                 })
             })
             .collect();
-        let join = |viewer: std::thread::ScopedJoinHandle<'_, io::Result<Viewing>>| {
+        let join = |viewer: std::thread::ScopedJoinHandle<'_, io::Result<ViewerState>>| {
             viewer.join().unwrap_or_else(|_| Err(io::Error::other("a viewer panicked")))
         };
         viewers.into_iter().map(join).collect::<io::Result<_>>()
@@ -110,7 +112,11 @@ pub(super) fn watch(
     Ok(figures(scene, &seen))
 }
 
-fn view(scene: &ServiceScene, mut server: Box<dyn Conversation>, viewing: &mut Viewing) -> io::Result<()> {
+fn view(
+    scene: &ServiceScene,
+    mut server: Box<dyn Conversation>,
+    viewing: &mut ViewerState,
+) -> io::Result<()> {
     let mut frame = Vec::new();
     // one more round, so that late frames are counted
     let end = scene.round.times(rounds(scene) + 1).after(scene.from);
@@ -124,7 +130,7 @@ fn view(scene: &ServiceScene, mut server: Box<dyn Conversation>, viewing: &mut V
 
 /// The frames that one viewer received.
 #[derive(Debug)]
-struct Viewing {
+struct ViewerState {
     per_round: u64,
     /// For each round: the number of frames that arrived, and the arrival of the last one after the start of
     /// the round.
@@ -133,7 +139,7 @@ struct Viewing {
     arrivals: Histogram,
 }
 
-impl Viewing {
+impl ViewerState {
     fn new(scene: &ServiceScene) -> Self {
         let rounds = vec![(0, Nanos::ZERO); usize::try_from(rounds(scene)).unwrap_or(usize::MAX)];
         Self { per_round: frames_per_round(scene), rounds, arrivals: Histogram::new() }
@@ -154,7 +160,7 @@ impl Viewing {
     }
 }
 
-fn figures(scene: &ServiceScene, seen: &[Viewing]) -> Vec<Figure> {
+fn figures(scene: &ServiceScene, seen: &[ViewerState]) -> Vec<Figure> {
     let (mut delivery, mut arrivals) = (Histogram::new(), Histogram::new());
     let (mut all, mut late, mut lost) = (0, 0, 0);
     for viewing in seen {
@@ -176,9 +182,9 @@ fn figures(scene: &ServiceScene, seen: &[Viewing]) -> Vec<Figure> {
     ];
     figures.extend(distributed("round_ms", delivery.distribution(1e6), "ms"));
     figures.extend(distributed("frame_ms", arrivals.distribution(1e6), "ms"));
-    let in_time = percent(arrivals.up_to(scene.round.into()), frames);
+    let in_time = percent(arrivals.count_up_to(scene.round.into()), frames);
     let bins = bins(&arrivals).map(|(after_ms, count)| (after_ms, percent(count, frames))).collect();
-    figures.push(Figure::new("arrivals_percent", in_time, "%").along("after_ms", bins));
+    figures.push(Figure::new("arrivals_percent", in_time, "%").with_curve("after_ms", bins));
     figures
 }
 
@@ -190,7 +196,7 @@ fn bins(arrivals: &Histogram) -> impl Iterator<Item = (f64, u64)> {
     (0..=BINS).map(move |bin| {
         let end_ms = 10_f64.powf(f64::from(bin) / 10.0);
         let end = Duration::from_secs_f64(end_ms / 1e3);
-        let by_then = if bin < BINS { arrivals.up_to(end) } else { arrivals.len() };
+        let by_then = if bin < BINS { arrivals.count_up_to(end) } else { arrivals.len() };
         let count = by_then - before;
         before = by_then;
         (end_ms, count)
@@ -206,7 +212,7 @@ mod tests {
         use crate::workload::service::tests::scene;
         use crate::workload::service::{Application, ServiceCarrier};
         let scene = scene(Application::Streaming, ServiceCarrier::Tcp, 0);
-        let figures = figures(&scene, &[Viewing::new(&scene)]);
+        let figures = figures(&scene, &[ViewerState::new(&scene)]);
         let round = figures.iter().find(|figure| figure.name == "round_ms").expect("it has a figure");
         let times = round.distribution.expect("times");
         // three rounds of 200 ms, and one more for late frames

@@ -3,7 +3,7 @@
 use super::socket::{MAX_MESSAGE_BYTES, POLL_INTERVAL, address, any, failed, outcome};
 use super::{Conversation, NextMessage, ServiceEnd, ServiceScene};
 use crate::workload::Error;
-use crate::workload::patience::patiently;
+use crate::workload::retry::retry;
 use crate::workload::traffic::connect;
 use rustix::net::sockopt;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -29,19 +29,19 @@ pub(super) fn tcp(
                 if let Some(name) = congestion {
                     sockopt::set_tcp_congestion(&listener, name)?;
                 }
-                sockopt::set_socket_timeout(&listener, sockopt::Timeout::Recv, Some(scene.patience))?;
+                sockopt::set_socket_timeout(&listener, sockopt::Timeout::Recv, Some(scene.timeout))?;
                 Box::new(move || listener.accept().map(|(stream, _)| stream))
             }
         };
         let mut open = || -> io::Result<Box<dyn Conversation>> {
-            let stream = patiently(scene.patience, &mut next)?;
+            let stream = retry(scene.timeout, &mut next)?;
             let mut conversation = TcpConversation::over(stream)?;
             // the client opens the next connection only after this one is accepted; otherwise a lost packet
             // could swap two
             match end {
                 ServiceEnd::Server => conversation.send(&[])?,
                 ServiceEnd::Client => {
-                    let by = Nanos::from(scene.patience).after(clock::now());
+                    let by = Nanos::from(scene.timeout).after(clock::now());
                     if conversation.receive(&mut Vec::new(), by)? != NextMessage::Message {
                         return Err(io::Error::new(ErrorKind::TimedOut, "the server does not accept"));
                     }

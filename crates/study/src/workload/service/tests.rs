@@ -15,7 +15,7 @@ pub(super) fn scene(application: Application, carrier: ServiceCarrier, port: u16
         from,
         until: Nanos(700_000_000).after(from),
         meeting: None,
-        patience: std::time::Duration::from_secs(60),
+        timeout: std::time::Duration::from_secs(60),
         message_bytes: 1024,
         events_per_s: 200.0,
         file_bytes: 300_001,
@@ -138,7 +138,7 @@ fn the_frames_of_an_encoded_video_are_streamed_and_one_without_pictures_is_refus
 #[test]
 fn a_server_that_does_not_come_is_said_with_its_address() {
     let scene = ServiceScene {
-        patience: std::time::Duration::from_millis(100),
+        timeout: std::time::Duration::from_millis(100),
         ..scene(Application::NullRpc, ServiceCarrier::Tcp, ports())
     };
     let said = scene.run(ServiceEnd::Client).expect_err("nobody listens").to_string();
@@ -158,7 +158,7 @@ fn every_client_gets_the_whole_file_from_one_thread_or_from_one_for_each_request
 }
 
 /// Runs a scene with a broker that listens at its own socket; clients may reach it by shared memory.
-fn run_with_broker(scene: impl Fn(BrokerPlaces) -> ServiceScene, is_shared: bool) -> Vec<Figure> {
+fn run_with_broker(scene: impl Fn(BrokerAddresses) -> ServiceScene, is_shared: bool) -> Vec<Figure> {
     use std::sync::atomic::{AtomicBool, Ordering};
     use unisono_broker::{Broker, ChannelWait, Limits, OWNER, Server};
     use unisono_fairqueue::{ClassSpec, Hierarchy};
@@ -169,12 +169,12 @@ fn run_with_broker(scene: impl Fn(BrokerPlaces) -> ServiceScene, is_shared: bool
     let mut server = Server::new(broker, ChannelWait::Sleep).expect("descriptors");
     server.listen_unix(&path, OWNER).expect("it listens");
     let path = path.display();
-    let place = if is_shared { path.to_string() } else { format!("unix:{path}") };
+    let address = if is_shared { path.to_string() } else { format!("unix:{path}") };
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let serving = scope.spawn(|| server.serve(&|| stop.load(Ordering::Relaxed)));
         let figures = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            run(&scene(BrokerPlaces { for_server: place.clone(), for_client: place.clone() }))
+            run(&scene(BrokerAddresses { for_server: address.clone(), for_client: address.clone() }))
         }));
         stop.store(true, Ordering::Relaxed);
         serving.join().expect("no panic").expect("it serves");
@@ -186,8 +186,8 @@ fn run_with_broker(scene: impl Fn(BrokerPlaces) -> ServiceScene, is_shared: bool
 fn one_server_answers_all_clients_by_request_and_reply() {
     for serving in [Serving::OneThread, Serving::ThreadPerRequest] {
         let figures = run_with_broker(
-            |places| ServiceScene {
-                broker: Some(places),
+            |addresses| ServiceScene {
+                broker: Some(addresses),
                 message_bytes: 20_000,
                 serving,
                 ..scene(Application::Requests, ServiceCarrier::Reply, ports())
@@ -201,8 +201,8 @@ fn one_server_answers_all_clients_by_request_and_reply() {
 #[test]
 fn a_null_rpc_is_answered_over_shared_memory() {
     let figures = run_with_broker(
-        |places| ServiceScene {
-            broker: Some(places),
+        |addresses| ServiceScene {
+            broker: Some(addresses),
             ..scene(Application::NullRpc, ServiceCarrier::ChannelShm, ports())
         },
         true,

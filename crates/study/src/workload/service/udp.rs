@@ -3,7 +3,7 @@
 use super::socket::{MAX_MESSAGE_BYTES, POLL_INTERVAL, address, any, failed, outcome};
 use super::{Conversation, NextMessage, ServiceEnd, ServiceScene};
 use crate::workload::Error;
-use crate::workload::patience::patiently;
+use crate::workload::retry::retry;
 use std::io;
 use std::net::UdpSocket;
 use unisono_linux::clock::{self, Nanos};
@@ -34,7 +34,7 @@ pub(super) fn udp(
             ServiceEnd::Client => any(scene.server, 0),
         })?;
         socket.set_read_timeout(Some(POLL_INTERVAL))?;
-        patiently(scene.patience, || match end {
+        retry(scene.timeout, || match end {
             ServiceEnd::Server => {
                 let (_, client) = socket.recv_from(&mut [0; PART_HEAD])?;
                 socket.connect(client)?;
@@ -82,8 +82,8 @@ impl Partial {
             self.bytes.resize(length, 0);
             self.missing = length.div_ceil(PART).max(1);
         }
-        let Some(place) = self.bytes.get_mut(at..at + body.len()) else { return false };
-        place.copy_from_slice(body);
+        let Some(address) = self.bytes.get_mut(at..at + body.len()) else { return false };
+        address.copy_from_slice(body);
         self.missing = self.missing.saturating_sub(1);
         self.missing == 0
     }

@@ -14,12 +14,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering::Relaxed};
 
 /// Effort of a search: evaluations and candidates are this times k ln k, as in streamcluster.
-const EFFORT: f64 = 3.0;
+const EFFORT_FACTOR: f64 = 3.0;
 
-/// A pass that lowers the cost by less than this share is the last one. `FINE` is for a number of centers
-/// that is nearly right. Both as in streamcluster.
-const COARSE: f64 = 0.1;
-const FINE: f64 = 0.001;
+/// A pass that lowers the cost by less than this share is the last one. `FINE_IMPROVEMENT` is for a number of
+/// centers that is nearly right. Both as in streamcluster.
+const COARSE_IMPROVEMENT: f64 = 0.1;
+const FINE_IMPROVEMENT: f64 = 0.001;
 
 /// The wanted number of centers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl CentreRange {
     }
 
     fn effort(k: usize) -> usize {
-        (EFFORT * k as f64 * (k as f64).ln()) as usize
+        (EFFORT_FACTOR * k as f64 * (k as f64).ln()) as usize
     }
 
     /// Evaluations of one pass.
@@ -217,9 +217,9 @@ impl<'a, W: FnMut() -> Result<(), String>> SearchMember<'a, W> {
             cost = self.first_centres()?;
         }
         loop {
-            cost = self.improve(cost, COARSE)?;
+            cost = self.improve(cost, COARSE_IMPROVEMENT)?;
             if range.is_nearly(self.centres) {
-                cost = self.improve(cost, FINE)?;
+                cost = self.improve(cost, FINE_IMPROVEMENT)?;
             }
             let before = self.z;
             if self.centres > range.most {

@@ -15,7 +15,7 @@ mod receive;
 mod send;
 
 pub use receive::{SourceReceived, receive};
-pub use send::{SentBy, connect, send};
+pub use send::{SentCount, connect, send};
 
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};

@@ -33,7 +33,7 @@ pub struct SourceReceived {
 }
 
 /// Time after the end of measuring in which messages sent before may still arrive.
-const GRACE: Nanos = Nanos(300_000_000);
+const DRAIN_TIME: Nanos = Nanos(300_000_000);
 
 #[derive(Debug, Default)]
 struct ReceivedCount {
@@ -71,7 +71,7 @@ pub fn receive(scene: &Scene) -> Result<Vec<SourceReceived>, Error> {
         counts.iter().map(|count| count.segments()).collect()
     };
     let (before, after) = (segments(scene.from), segments(scene.until));
-    timer::sleep_until(GRACE.after(scene.until));
+    timer::sleep_until(DRAIN_TIME.after(scene.until));
     let received = counts.iter().zip(before.iter().zip(after)).map(|(count, (before, after))| {
         let messages = count.messages.lock().unwrap_or_else(PoisonError::into_inner);
         SourceReceived {

@@ -2,7 +2,7 @@
 
 use super::{Scene, TrafficSource};
 use crate::workload::Error;
-use crate::workload::patience::patiently;
+use crate::workload::retry::retry;
 use crate::workload::stamp::{STAMP, stamp};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -19,7 +19,7 @@ use unisono_linux::clock::{self, Nanos};
 use unisono_linux::timer;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SentBy {
+pub struct SentCount {
     /// Messages due in the measured time.
     pub messages: u64,
 }
@@ -30,12 +30,12 @@ const CHUNK: usize = 32 << 10;
 /// millisecond at 100 Mbit/s.
 const BROKER_CHUNK: usize = 4 * 1448 - 4;
 /// A timer may be late by less than this.
-const LATE: Nanos = Nanos(1_000_000);
+const MAX_TIMER_DELAY: Nanos = Nanos(1_000_000);
 /// The receiver must appear within this time.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Sends as source `number` of the scene until it is over. Its threads end with the process.
-pub fn send(scene: &Scene, number: usize) -> Result<SentBy, Error> {
+pub fn send(scene: &Scene, number: usize) -> Result<SentCount, Error> {
     let source = scene.sources.get(number);
     let source = source.ok_or_else(|| Error::Options(format!("there is no source {number}")))?;
     let (failed, failures) = mpsc::channel();
@@ -61,7 +61,7 @@ pub fn send(scene: &Scene, number: usize) -> Result<SentBy, Error> {
             }
         }
     }
-    Ok(SentBy { messages: sent.load(Ordering::Relaxed) })
+    Ok(SentCount { messages: sent.load(Ordering::Relaxed) })
 }
 
 fn failed(what: &str, source: &TrafficSource, error: impl std::fmt::Display) -> Error {
@@ -78,7 +78,7 @@ fn bulk(scene: &Scene, source: &TrafficSource) -> Result<(), Error> {
 fn bulk_by_socket(scene: &Scene, source: &TrafficSource) -> Result<(), Error> {
     let to = source.receiver(scene);
     let congestion = scene.congestion.as_deref();
-    let mut stream = patiently(CONNECT_TIMEOUT, || connect(to, congestion))
+    let mut stream = retry(CONNECT_TIMEOUT, || connect(to, congestion))
         .map_err(|error| failed("connect", source, error))?;
     let chunk = vec![0; CHUNK];
     while clock::now() < scene.until {
@@ -106,7 +106,7 @@ fn channel(
     destination: &Destination,
 ) -> Result<(Client, PathHandle), Error> {
     let path = scene.broker.as_deref().unwrap_or(std::path::Path::new("broker"));
-    let mut client = patiently(CONNECT_TIMEOUT, || Client::connect_unix(path))
+    let mut client = retry(CONNECT_TIMEOUT, || Client::connect_unix(path))
         .map_err(|error| failed("broker", source, error))?;
     let channel =
         client.open(&source.class, destination.clone()).map_err(|error| failed("broker", source, error))?;
@@ -118,7 +118,7 @@ fn bulk_by_broker(scene: &Scene, source: &TrafficSource) -> Result<(), Error> {
         Destination { congestion: scene.congestion.clone(), ..Destination::tcp(source.receiver(scene)) };
     // the broker connects at once, so the receiver must be there before
     drop(
-        patiently(CONNECT_TIMEOUT, || TcpStream::connect(source.receiver(scene)))
+        retry(CONNECT_TIMEOUT, || TcpStream::connect(source.receiver(scene)))
             .map_err(|error| failed("connect", source, error))?,
     );
     let (mut client, channel) = channel(scene, source, &destination)?;
@@ -130,7 +130,7 @@ fn bulk_by_broker(scene: &Scene, source: &TrafficSource) -> Result<(), Error> {
 }
 
 /// The transport of a message.
-enum SendWay {
+enum SendPath {
     Socket(UdpSocket),
     Broker(Box<Client>, PathHandle),
 }
@@ -140,9 +140,9 @@ fn messages(scene: &Scene, source: &TrafficSource, seed: u64, sent: &AtomicU64) 
     let mut way = match &scene.broker {
         Some(_) if source.cooperates => {
             let (client, channel) = channel(scene, source, &Destination::udp(to))?;
-            SendWay::Broker(Box::new(client), channel)
+            SendPath::Broker(Box::new(client), channel)
         }
-        _ => SendWay::Socket(connected(to).map_err(|error| failed("socket", source, error))?),
+        _ => SendPath::Socket(connected(to).map_err(|error| failed("socket", source, error))?),
     };
     let deadline = source.deadline_ms.map(|ms| Nanos::from(Duration::from_secs_f64(ms / 1e3)));
     let period = 1e9 / source.messages_per_s;
@@ -157,7 +157,7 @@ fn messages(scene: &Scene, source: &TrafficSource, seed: u64, sent: &AtomicU64) 
         let now = clock::now();
         // a message that was due earlier than it could be sent counts from its due time, because waiting at
         // the sender is delay, too
-        let sent_at = if now.since(due) > LATE { due } else { now };
+        let sent_at = if now.since(due) > MAX_TIMER_DELAY { due } else { now };
         if sent_at >= scene.from && sent_at < scene.until {
             sent.fetch_add(1, Ordering::Relaxed);
         }
@@ -170,8 +170,8 @@ fn messages(scene: &Scene, source: &TrafficSource, seed: u64, sent: &AtomicU64) 
         stamp(&mut message, number, sent_at);
         // a stream does not wait: a message without room is dropped and missing at the receiver
         match &mut way {
-            SendWay::Socket(socket) => drop(socket.send(&message)),
-            SendWay::Broker(client, channel) => {
+            SendPath::Socket(socket) => drop(socket.send(&message)),
+            SendPath::Broker(client, channel) => {
                 let deadline = deadline.map_or(NO_DEADLINE, |deadline| deadline.after(sent_at));
                 client
                     .try_send(*channel, &message, deadline)

@@ -18,15 +18,15 @@ use unisono_linux::usage;
 /// Rounds of computation in an iteration: a few microseconds.
 const ROUNDS: u64 = 4_000;
 
-pub fn run(told: &Options) -> Result<Measurement, Error> {
-    told.check()?;
-    let placement = told.pin.placement()?;
+pub fn run(options: &Options) -> Result<Measurement, Error> {
+    options.check()?;
+    let placement = options.pin.placement()?;
     let ready = clock::now();
-    let begin = told.start_at.map_or(Nanos::from(told.warm_up).after(clock::now()), Nanos);
-    let end = Nanos((told.seconds * 1e9) as u64).after(begin);
+    let begin = options.start_at.map_or(Nanos::from(options.warm_up).after(clock::now()), Nanos);
+    let end = Nanos((options.seconds * 1e9) as u64).after(begin);
     let (counts, used) = thread::scope(|scope| {
         let mut threads = Vec::new();
-        for index in 0..told.threads {
+        for index in 0..options.threads {
             let placement = &placement;
             let body = move || {
                 options::pin_participant(placement, index)?;
@@ -36,7 +36,7 @@ pub fn run(told: &Options) -> Result<Measurement, Error> {
                 thread::Builder::new().name(format!("tight loop {index}")).spawn_scoped(scope, body);
             threads.push(started.map_err(|source| Error::Start {
                 participant: index,
-                threads: told.threads,
+                threads: options.threads,
                 source,
             })?);
         }
@@ -49,14 +49,14 @@ pub fn run(told: &Options) -> Result<Measurement, Error> {
         let counts = threads.into_iter().enumerate().map(join).collect::<Result<Vec<u64>, Error>>()?;
         Ok::<_, Error>((counts, usage::of_this_process().since(before)))
     })?;
-    let elapsed_s = told.seconds;
+    let elapsed_s = options.seconds;
     let episodes: u64 = counts.iter().sum();
     Ok(Measurement {
         implementation: "tight-loop".into(),
         version: env!("CARGO_PKG_VERSION").into(),
-        threads: told.threads,
-        seed: told.seed,
-        pin: told.pin.to_string(),
+        threads: options.threads,
+        seed: options.seed,
+        pin: options.pin.to_string(),
         iterations_per_s: episodes as f64 / elapsed_s,
         blocks_per_s: used.voluntary_switches as f64 / elapsed_s,
         preemptions_per_s: used.involuntary_switches as f64 / elapsed_s,
@@ -92,8 +92,8 @@ mod tests {
     #[test]
     fn a_longer_run_counts_more_iterations_at_about_the_same_rate() {
         let of = |seconds| {
-            let told = Options { threads: 1, seconds, warm_up: Duration::ZERO, ..Options::default() };
-            run(&told).expect("it runs").episodes
+            let options = Options { threads: 1, seconds, warm_up: Duration::ZERO, ..Options::default() };
+            run(&options).expect("it runs").episodes
         };
         let (short, long) = (of(0.02), of(0.2));
         assert!(short > 0 && long > 2 * short, "{short} and {long} iterations");

@@ -10,7 +10,7 @@
 //!
 //! Cost of the loop in addition to the hand-off: as [`crate::workload::meter`].
 
-use crate::workload::meter::{LeaderNotes, Then};
+use crate::workload::meter::{LeaderMeter, NextStep};
 use crate::workload::{Error, Measurement, Options, Pin, options};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -21,24 +21,24 @@ use unisono_sync::{
 };
 
 /// Measures hand-offs; always with two threads.
-pub fn run(told: &Options, wait: Wait, budget: SpinBudget) -> Result<Measurement, Error> {
-    let told = Options { threads: 2, ..told.clone() };
-    told.check()?;
+pub fn run(options: &Options, wait: Wait, budget: SpinBudget) -> Result<Measurement, Error> {
+    let options = Options { threads: 2, ..options.clone() };
+    options.check()?;
     let rarely = || Wakeups::for_rare_sleepers(Scope::Private);
     let always = Wakeups::Symmetric(Scope::Private);
     let measured = match wait {
-        Wait::Spin => run_with(&told, Wakeups::Never, |_| fixed(Spin))?,
-        Wait::Yield => run_with(&told, Wakeups::Never, |_| fixed(Yield))?,
-        Wait::Block => run_with(&told, always, |_| fixed(Block::new(always)))?,
+        Wait::Spin => run_with(&options, Wakeups::Never, |_| fixed(Spin))?,
+        Wait::Yield => run_with(&options, Wakeups::Never, |_| fixed(Yield))?,
+        Wait::Block => run_with(&options, always, |_| fixed(Block::new(always)))?,
         Wait::SpinBlock => {
             let wakeups = rarely();
-            run_with(&told, wakeups, |_| fixed(SpinBlock::new(budget, wakeups)))?
+            run_with(&options, wakeups, |_| fixed(SpinBlock::new(budget, wakeups)))?
         }
         Wait::Adaptive => {
-            let (lines, crowded) = (Lines::on_heap(1), processors(&told)? < 2);
+            let (lines, crowded) = (Lines::on_heap(1), processors(&options)? < 2);
             let wakeups = if crowded { always } else { rarely() };
             let regime = Regime::new(lines.line(0));
-            run_with(&told, wakeups, |thread| {
+            run_with(&options, wakeups, |thread| {
                 let mut waiter = Waiter::new(wait, budget, wakeups);
                 move |flag: Flag<'_>, target| {
                     let hints = || WaitHints { regime, crowded, last_cpus: None };
@@ -54,8 +54,8 @@ pub fn run(told: &Options, wait: Wait, budget: SpinBudget) -> Result<Measurement
 }
 
 /// Number of processors that the threads may use.
-fn processors(told: &Options) -> Result<usize, Error> {
-    let mut cpus = told.pin.placement()?;
+fn processors(options: &Options) -> Result<usize, Error> {
+    let mut cpus = options.pin.placement()?;
     if cpus.is_empty() {
         cpus = Pin::Spread.placement()?;
     }
@@ -72,11 +72,11 @@ fn fixed(mut policy: impl WaitPolicy) -> impl FnMut(Flag<'_>, u32) {
 }
 
 fn run_with<W: FnMut(Flag<'_>, u32)>(
-    told: &Options,
+    options: &Options,
     wakeups: Wakeups,
     waiter: impl Fn(usize) -> W + Sync,
 ) -> Result<Measurement, Error> {
-    let placement = told.pin.placement()?;
+    let placement = options.pin.placement()?;
     let lines = Lines::on_heap(2);
     let (ping, pong) = (lines.line(0).flag(0), lines.line(1).flag(0));
     let last = AtomicU64::new(u64::MAX);
@@ -97,10 +97,10 @@ fn run_with<W: FnMut(Flag<'_>, u32)>(
         });
         let other = other.map_err(|source| Error::Start { participant: 1, threads: 2, source })?;
         let pinned = options::pin_participant(&placement, 0);
-        let mut meter = LeaderNotes::start(told);
+        let mut meter = LeaderMeter::start(options);
         let mut wait = waiter(0);
         for k in 1u64.. {
-            let is_last = pinned.is_err() || meter.episode(k) == Then::Stop;
+            let is_last = pinned.is_err() || meter.episode(k) == NextStep::Stop;
             if is_last {
                 last.store(k, Relaxed);
             }
@@ -114,7 +114,7 @@ fn run_with<W: FnMut(Flag<'_>, u32)>(
         pinned.and(counted).map(|count| (meter, count))
     });
     let (meter, count) = episodes?;
-    Ok(meter.measurement(told, vec![count, count], 1))
+    Ok(meter.measurement(options, vec![count, count], 1))
 }
 
 #[cfg(test)]
@@ -125,8 +125,8 @@ mod tests {
     #[test]
     fn every_policy_hands_over_and_stops() {
         for wait in Wait::ALL {
-            let told = Options { seconds: 0.02, warm_up: Duration::ZERO, ..Options::default() };
-            let measured = run(&told, wait, SpinBudget::DEFAULT).expect("it runs");
+            let options = Options { seconds: 0.02, warm_up: Duration::ZERO, ..Options::default() };
+            let measured = run(&options, wait, SpinBudget::DEFAULT).expect("it runs");
             assert!(measured.episodes > 0 && measured.ns_per_barrier.median > 0.0, "{wait}: {measured:?}");
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::child::{self, StudyChild};
 use crate::driver::NoResult;
-use crate::driver::apart::RunHost;
+use crate::driver::run_host::RunHost;
 use crate::driver::stage::CABLE;
 use serde::{Deserialize, Serialize};
 use std::process::Command;
@@ -13,11 +13,11 @@ use unisono_fairqueue::Policy;
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(in crate::driver) enum EnforcedAt {
+pub(in crate::driver) enum PolicyBackend {
     /// No policy: the cable has the link's rate, first in first out.
     #[default]
     #[serde(rename = "none")]
-    Nowhere,
+    NoPolicy,
     /// No policy and no rate.
     Cable,
     Kernel,
@@ -36,7 +36,7 @@ pub(in crate::driver) enum EnforcedAt {
     Middleware,
 }
 
-impl EnforcedAt {
+impl PolicyBackend {
     /// Whether a process of ours stands between program and device.
     pub(super) fn is_interposed(self) -> bool {
         self.arguments(&[]).is_some() && !matches!(self, Self::Kernel | Self::KernelBpf)
@@ -54,7 +54,7 @@ impl EnforcedAt {
             Self::AfXdpFifo => {
                 &["--backend", "interposed", "--way", "af-xdp", "--wait", "spin", "--discipline", "fifo"]
             }
-            Self::Nowhere | Self::Cable | Self::KernelPlain | Self::Middleware => return None,
+            Self::NoPolicy | Self::Cable | Self::KernelPlain | Self::Middleware => return None,
         };
         let mut words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         if let Some(cpu) = cpus.last()
@@ -67,7 +67,7 @@ impl EnforcedAt {
 }
 
 /// Applies HTB to the cable, with the defaults of `tc`.
-pub(super) fn apply_plain(policy: &str) -> Result<(), NoResult> {
+pub(super) fn apply_plain_htb(policy: &str) -> Result<(), NoResult> {
     let policy = Policy::parse(policy).map_err(|error| NoResult::Failed(error.to_string()))?;
     let mut kernel = Kernel::new(CABLE).with_tuning(Tuning::Plain);
     kernel.apply(&policy).map_err(|error| match error.blame() {
@@ -81,15 +81,15 @@ pub(in crate::driver) struct AppliedPolicy(Option<Command>);
 
 impl AppliedPolicy {
     /// Enforces the policy, if the backend works on this host's device.
-    pub(in crate::driver) fn put(
+    pub(in crate::driver) fn apply(
         host: &RunHost<'_>,
-        place: EnforcedAt,
+        backend: PolicyBackend,
         policy: &str,
         interrupted: child::Interrupted,
     ) -> Result<Self, NoResult> {
-        if place == EnforcedAt::KernelPlain {
-            apply_plain(policy)?;
-        } else if let Some(arguments) = place.arguments(host.cpus) {
+        if backend == PolicyBackend::KernelPlain {
+            apply_plain_htb(policy)?;
+        } else if let Some(arguments) = backend.arguments(host.cpus) {
             let mut command = host.unisono(&["queue", "apply"]);
             command.arg(host.files.write("policy.toml", policy)?).args(arguments);
             command.args(["--dev", CABLE]);
@@ -119,14 +119,14 @@ mod tests {
 
     #[test]
     fn a_queue_that_spins_has_a_processor_of_its_own() {
-        let of = |place: EnforcedAt| place.arguments(&[0, 3]).expect("it is applied");
-        assert!(of(EnforcedAt::AfXdpSpinning).contains(&"--cpu=3".to_owned()));
-        assert!(of(EnforcedAt::AfXdp).iter().all(|word| !word.starts_with("--cpu")));
+        let arguments_of = |backend: PolicyBackend| backend.arguments(&[0, 3]).expect("it is applied");
+        assert!(arguments_of(PolicyBackend::AfXdpSpinning).contains(&"--cpu=3".to_owned()));
+        assert!(arguments_of(PolicyBackend::AfXdp).iter().all(|word| !word.starts_with("--cpu")));
         assert!(
-            EnforcedAt::Tun.is_interposed()
-                && !EnforcedAt::Kernel.is_interposed()
-                && !EnforcedAt::KernelBpf.is_interposed()
-                && !EnforcedAt::Cable.is_interposed()
+            PolicyBackend::Tun.is_interposed()
+                && !PolicyBackend::Kernel.is_interposed()
+                && !PolicyBackend::KernelBpf.is_interposed()
+                && !PolicyBackend::Cable.is_interposed()
         );
     }
 }

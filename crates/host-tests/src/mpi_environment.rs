@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// An MPI in a virtual environment, together with mpi4py's wheel.
-pub struct MpiPlace {
+pub struct MpiEnvironment {
     directory: PathBuf,
 }
 
-impl MpiPlace {
+impl MpiEnvironment {
     /// Installs the packages, unless that was done before.
     ///
     /// # Errors
     /// [`Skipped`] without Python, or if the registry cannot be reached.
-    pub fn with(packages: &[&str]) -> Result<Self, Skipped> {
+    pub fn install(packages: &[&str]) -> Result<Self, Skipped> {
         require::program("python3", "apt-get install python3-venv")?;
         let name = packages.join("+").replace("==", "-");
         let directory = target().join("mpi-programs/pypi").join(name);

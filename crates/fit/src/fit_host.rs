@@ -1,9 +1,9 @@
 //! Fits programs that start together on this host: chooses the processors and the settings of each.
 
-use crate::decide::{Observed, Plan, decide};
-use crate::effective::{Bound, Effective, effective};
-use crate::parts::{ProcessorPart, parts};
-use crate::program::ProgramTraits;
+use crate::decide::{HostState, Plan, decide};
+use crate::effective::{Effective, LimitedBy, effective};
+use crate::partition::{ProcessorPart, partition};
+use crate::program_traits::ProgramTraits;
 use std::ffi::OsString;
 use std::io;
 use unisono_linux::load;
@@ -46,19 +46,19 @@ impl FitHost {
             1 => {
                 vec![ProcessorPart { cpus: limits.affinity.clone(), threads: there.processors, others: 0 }]
             }
-            several => parts(&Topology::read(), &limits.affinity, there.processors, several),
+            several => partition(&Topology::read(), &limits.affinity, there.processors, several),
         };
-        let one = |(part, (command, traits)): (ProcessorPart, (Vec<OsString>, ProgramTraits))| {
-            let bound = if count == 1 { there.bound.clone() } else { Bound::Part };
-            let observed = Observed {
+        let fit_one = |(part, (command, traits)): (ProcessorPart, (Vec<OsString>, ProgramTraits))| {
+            let limited_by = if count == 1 { there.limited_by.clone() } else { LimitedBy::Partition };
+            let observed = HostState {
                 limits: ProcessorLimits { affinity: part.cpus.clone(), ..limits.clone() },
-                effective: Effective { processors: part.threads, bound },
+                effective: Effective { processors: part.threads, limited_by },
                 // strangers may run on any part, so each part expects an equal share of them
                 others: others.map(|others| others.div_ceil(count) + part.others),
             };
             FittedProgram { plan: decide(&observed, &traits, &user), command, part }
         };
-        parts.into_iter().zip(programs).map(one).collect()
+        parts.into_iter().zip(programs).map(fit_one).collect()
     }
 }
 
@@ -72,10 +72,10 @@ mod tests {
         let affinity: CpuSet = (0..4).collect();
         let limits = ProcessorLimits { affinity: affinity.clone(), ..ProcessorLimits::default() };
         let host = FitHost { effective: effective(&limits), limits, others: Some(3) };
-        let one = || (vec!["a".into()], ProgramTraits { name: "a".into(), ..ProgramTraits::default() });
-        let alone = host.fit(vec![one()], |_| None);
+        let program = || (vec!["a".into()], ProgramTraits { name: "a".into(), ..ProgramTraits::default() });
+        let alone = host.fit(vec![program()], |_| None);
         assert_eq!((alone.len(), &alone[0].part.cpus), (1, &affinity));
-        let two = host.fit(vec![one(), one()], |_| None);
+        let two = host.fit(vec![program(), program()], |_| None);
         assert_eq!(two.len(), 2);
         for fitted in &two {
             assert_eq!((fitted.part.cpus.len(), fitted.part.threads), (2, 2), "{fitted:?}");

@@ -4,7 +4,7 @@
 //! [`unisono_measure::verdict`] computes the numbers and their finding. This module adds units and readable
 //! names. Losses are stated in the same words as wins.
 
-use crate::number::{self, THIN};
+use crate::number::{self, NO_BREAK_SPACE};
 use crate::study::Study;
 use serde::Serialize;
 use unisono_measure::modes::TwoModes;
@@ -94,64 +94,66 @@ pub(crate) fn sides(study: &Study<'_>, verdict: &Verdict) -> (String, String) {
 
 /// For example `2.45×` in a cell of a table, with as many digits as the ends of its interval; with fewer
 /// digits it could seem to lie outside.
-pub(crate) fn times(ratio: f64) -> String {
-    format!("{}\u{d7}", verdict::ratio(ratio))
+pub(crate) fn times_sign(ratio: f64) -> String {
+    format!("{}\u{d7}", verdict::format_ratio(ratio))
 }
 
 /// A ratio below this is stated as `N times less`. Closer to one, `0.95 times` is easier to compare.
-pub(crate) const LITTLE: f64 = 0.9;
+pub(crate) const LESS_BELOW: f64 = 0.9;
 
 /// A ratio in a sentence: `2.45 times`, `12.0 times less`.
 pub(crate) fn multiple(ratio: f64) -> String {
-    if ratio > 0.0 && ratio < LITTLE {
-        return format!("{} times less", verdict::ratio(1.0 / ratio));
+    if ratio > 0.0 && ratio < LESS_BELOW {
+        return format!("{} times less", verdict::format_ratio(1.0 / ratio));
     }
-    format!("{} times", verdict::ratio(ratio))
+    format!("{} times", verdict::format_ratio(ratio))
 }
 
 /// The quantity that a verdict compares: `total iterations/s per processor obtained`.
-pub(crate) fn figure(study: &Study<'_>, verdict: &Verdict) -> String {
-    let per = if verdict.per.is_some() { " per processor obtained" } else { "" };
+pub(crate) fn figure_in_words(study: &Study<'_>, verdict: &Verdict) -> String {
+    let per = if verdict.divisor.is_some() { " per processor obtained" } else { "" };
     format!("{}{per}", study.label(&verdict.figure))
 }
 
 /// For example `21 times lower latency`, `3.2 times the barriers/s`: a factor is never below 1.
-pub(crate) fn factor(study: &Study<'_>, of: &Verdict, ratio: f64) -> String {
-    let figure = figure(study, of);
+pub(crate) fn factor_in_words(study: &Study<'_>, of: &Verdict, ratio: f64) -> String {
+    let figure = figure_in_words(study, of);
     if ratio == 0.0 {
         return format!("none of the {figure}");
     }
     if ratio >= 1.0 {
-        return format!("{} times the {figure}", verdict::ratio(ratio));
+        return format!("{} times the {figure}", verdict::format_ratio(ratio));
     }
-    format!("{} times {} {figure}", verdict::ratio(1.0 / ratio), lower(of))
+    format!("{} times {} {figure}", verdict::format_ratio(1.0 / ratio), lower_or_less(of))
 }
 
 /// The word for a smaller value of a figure: a latency is lower, work is less.
-fn lower(of: &Verdict) -> &'static str {
+fn lower_or_less(of: &Verdict) -> &'static str {
     if of.better == Better::Lower { "lower" } else { "less" }
 }
 
 /// The number of pairs: `n = 10`.
-pub(crate) fn pairs(c: &Comparison) -> String {
-    format!("n{THIN}={THIN}{}", c.ratio.n)
+pub(crate) fn pair_count(c: &Comparison) -> String {
+    format!("n{NO_BREAK_SPACE}={NO_BREAK_SPACE}{}", c.ratio.n)
 }
 
 /// For example `95 % interval 2.41 to 2.62, n = 10`, or how many of a few pairs agree, in the words of the
 /// terminal output.
-pub(crate) fn sureness(c: &Comparison) -> String {
+pub(crate) fn interval_in_words(c: &Comparison) -> String {
     // no line break between a number and its unit
-    verdict::confidence(c).replace(" %", &format!("{THIN}%")).replace(" = ", &format!("{THIN}={THIN}"))
+    verdict::confidence(c)
+        .replace(" %", &format!("{NO_BREAK_SPACE}%"))
+        .replace(" = ", &format!("{NO_BREAK_SPACE}={NO_BREAK_SPACE}"))
 }
 
-/// As [`sureness`], for the factor that [`multiple`] shows.
-pub(crate) fn shown(c: &Comparison) -> String {
-    let is_less = c.ratio.value > 0.0 && c.ratio.value < LITTLE;
-    sureness(&if is_less { verdict::upright(c) } else { *c })
+/// As [`interval_in_words`], for the factor that [`multiple`] shows.
+pub(crate) fn multiple_interval(c: &Comparison) -> String {
+    let is_less = c.ratio.value > 0.0 && c.ratio.value < LESS_BELOW;
+    interval_in_words(&if is_less { verdict::at_least_one(c) } else { *c })
 }
 
 /// For example ` at interval 10 us, threads 2`; may be empty.
-pub(crate) fn place(study: &Study<'_>, verdict: &Verdict, judgement: &Judgement) -> String {
+pub(crate) fn place_in_words(study: &Study<'_>, verdict: &Verdict, judgement: &Judgement) -> String {
     let split = verdict.by.as_deref().zip(judgement.at.as_ref());
     match (split, circumstance(verdict)) {
         (None, Some(more)) => format!(", {more}"),
@@ -172,11 +174,11 @@ pub(crate) fn circumstance(verdict: &Verdict) -> Option<&str> {
 }
 
 pub(crate) fn sentence(study: &Study<'_>, verdict: &Verdict, judgement: &Judgement) -> String {
-    capital(&in_words(study, verdict, judgement))
+    capitalized(&in_words(study, verdict, judgement))
 }
 
 /// Capitalizes the first word, unless it is the name of a program (`libgomp`, `pthread_barrier`).
-pub(crate) fn capital(text: &str) -> String {
+pub(crate) fn capitalized(text: &str) -> String {
     let word = text.split(' ').next().unwrap_or_default();
     if word.starts_with("lib") || !word.trim_end_matches(':').chars().all(char::is_alphabetic) {
         return text.to_owned();
@@ -187,8 +189,8 @@ pub(crate) fn capital(text: &str) -> String {
 
 fn in_words(study: &Study<'_>, asked: &Verdict, judgement: &Judgement) -> String {
     let (ours, theirs) = sides(study, asked);
-    let place = place(study, asked, judgement);
-    let figure = figure(study, asked);
+    let place = place_in_words(study, asked, judgement);
+    let figure = figure_in_words(study, asked);
     let c = match &judgement.answer {
         Answer::Unanswered(reason) => {
             return format!("{ours} against {theirs}{place}: not measured ({reason}).");
@@ -196,8 +198,13 @@ fn in_words(study: &Study<'_>, asked: &Verdict, judgement: &Judgement) -> String
         Answer::Compared { comparison, .. } => comparison,
     };
     let (many, sure) = match tone(judgement) {
-        Tone::Better | Tone::Worse => (factor(study, asked, c.ratio.value), sureness(&verdict::upright(c))),
-        _ => (format!("{} times the {figure}", verdict::ratio(c.ratio.value)), sureness(c)),
+        Tone::Better | Tone::Worse => {
+            (factor_in_words(study, asked, c.ratio.value), interval_in_words(&verdict::at_least_one(c)))
+        }
+        _ => (
+            format!("{} times the {figure}", verdict::format_ratio(c.ratio.value)),
+            interval_in_words(c),
+        ),
     };
     let claim = format!("{ours} against {theirs}{place}: {many}");
     let mut text = match tone(judgement) {
@@ -206,20 +213,23 @@ fn in_words(study: &Study<'_>, asked: &Verdict, judgement: &Judgement) -> String
         Tone::Same => format!("{claim} ({sure}): no difference."),
         _ if c.ratio.n < MIN_PAIRS => {
             let pairs = if c.ratio.n == 1 { "one pair of runs is" } else { "two pairs of runs are" };
-            format!("{claim} (n{THIN}={THIN}{}), but {pairs} too few for a verdict.", c.ratio.n)
+            format!(
+                "{claim} (n{NO_BREAK_SPACE}={NO_BREAK_SPACE}{}), but {pairs} too few for a verdict.",
+                c.ratio.n
+            )
         }
         _ => format!("{claim} ({sure}): not decided."),
     };
     for (side, modes) in [(&theirs, judgement.against_modes), (&ours, judgement.variant_modes)] {
         if let Some(modes) = modes {
-            text += &format!(" {}", capital(&two_modes(study, asked, side, &modes)));
+            text += &format!(" {}", capitalized(&two_modes(study, asked, side, &modes)));
         }
     }
     if c.undefined > 0 {
         text += &format!(" {} more pairs have no ratio: {theirs} delivered nothing.", c.undefined);
     }
     if let Some(paid) = judgement.bystanders.and_then(|paid| paid.in_words()) {
-        text += &format!(" {}.", capital(&paid));
+        text += &format!(" {}.", capitalized(&paid));
     }
     if let Some(expectation) = expectation(asked, c) {
         text += &format!(" {expectation}");
@@ -242,7 +252,7 @@ fn two_modes(study: &Study<'_>, verdict: &Verdict, side: &str, modes: &TwoModes)
 pub(crate) fn expectation(verdict: &Verdict, c: &Comparison) -> Option<String> {
     let expected = verdict.expected?;
     let from = verdict.expected_from.as_deref().map(|from| format!(" ({from})")).unwrap_or_default();
-    let is_met = verdict::met(verdict, c)?;
+    let is_met = verdict::meets_expectation(verdict, c)?;
     let met = match (verdict.expected_kind, is_met) {
         (ExpectedKind::Bound, true) if c.ratio.contains(expected) => "met, within the interval",
         (ExpectedKind::Bound, true) => "met",
@@ -258,33 +268,33 @@ pub(crate) fn expectation(verdict: &Verdict, c: &Comparison) -> Option<String> {
     ))
 }
 
-/// A stretch of a sweep with one tone.
+/// A segment of a sweep with one tone.
 #[derive(Clone)]
-pub(crate) struct ToneRun<'j> {
+pub(crate) struct SweepSegment<'j> {
     pub(crate) tone: Tone,
     pub(crate) judgements: Vec<&'j Judgement>,
-    /// Whether the stretch contains the start of the sweep; `last`: its end.
+    /// Whether the segment contains the start of the sweep; `last`: its end.
     first: bool,
     last: bool,
 }
 
-pub(crate) fn stretches(judgements: &[Judgement]) -> Vec<ToneRun<'_>> {
-    let mut stretches: Vec<ToneRun<'_>> = Vec::new();
+pub(crate) fn segments(judgements: &[Judgement]) -> Vec<SweepSegment<'_>> {
+    let mut segments: Vec<SweepSegment<'_>> = Vec::new();
     for (i, judgement) in judgements.iter().enumerate() {
         let tone = tone(judgement);
         let last = i + 1 == judgements.len();
-        match stretches.last_mut() {
-            Some(stretch) if stretch.tone == tone => {
-                stretch.judgements.push(judgement);
-                stretch.last = last;
+        match segments.last_mut() {
+            Some(segment) if segment.tone == tone => {
+                segment.judgements.push(judgement);
+                segment.last = last;
             }
-            _ => stretches.push(ToneRun { tone, judgements: vec![judgement], first: i == 0, last }),
+            _ => segments.push(SweepSegment { tone, judgements: vec![judgement], first: i == 0, last }),
         }
     }
-    stretches
+    segments
 }
 
-impl<'j> ToneRun<'j> {
+impl<'j> SweepSegment<'j> {
     /// The judgement with the ratio farthest from one.
     pub(crate) fn farthest(&self) -> Option<(&'j Judgement, &'j Comparison)> {
         let distance = |c: &Comparison| {
@@ -303,11 +313,11 @@ impl<'j> ToneRun<'j> {
     }
 
     /// The range of ratios: `0.98 to 1.02 times`, or `3.00 to 15.0 times less` if all are below one.
-    pub(crate) fn ratios(&self) -> String {
+    pub(crate) fn ratio_range(&self) -> String {
         let ratios = || self.judgements.iter().filter_map(|j| comparison(j)).map(|c| c.ratio.value);
         let (least, greatest) = (ratios().fold(f64::INFINITY, f64::min), ratios().fold(0.0, f64::max));
-        let said = verdict::ratio;
-        match (said(least) == said(greatest), least > 0.0 && greatest < LITTLE) {
+        let said = verdict::format_ratio;
+        match (said(least) == said(greatest), least > 0.0 && greatest < LESS_BELOW) {
             (true, _) => multiple(least),
             (false, true) => format!("{} to {} times less", said(1.0 / greatest), said(1.0 / least)),
             (false, false) => format!("{} to {} times", said(least), said(greatest)),
@@ -316,22 +326,22 @@ impl<'j> ToneRun<'j> {
 
     /// The range of ratios with the figure and the other side: `3.00 to 15.0 times lower latency than plain
     /// Linux`.
-    fn compared(&self, study: &Study<'_>, verdict: &Verdict) -> String {
+    fn ratios_compared(&self, study: &Study<'_>, verdict: &Verdict) -> String {
         let (_, theirs) = sides(study, verdict);
-        let figure = figure(study, verdict);
-        let ratios = self.ratios();
+        let figure = figure_in_words(study, verdict);
+        let ratios = self.ratio_range();
         match ratios.strip_suffix(" less") {
-            Some(times) => format!("{times} {} {figure} than {theirs}", lower(verdict)),
+            Some(times) => format!("{times} {} {figure} than {theirs}", lower_or_less(verdict)),
             None => format!("{ratios} the {figure} of {theirs}"),
         }
     }
 
-    pub(crate) fn extreme(&self) -> Option<&'j Comparison> {
+    pub(crate) fn farthest_comparison(&self) -> Option<&'j Comparison> {
         self.farthest().map(|(_, comparison)| comparison)
     }
 
     /// For example `at interval 10 us`, `up to interval 10 us`, `from interval 100 us on`.
-    pub(crate) fn range(&self, study: &Study<'_>, verdict: &Verdict) -> String {
+    pub(crate) fn parameter_range(&self, study: &Study<'_>, verdict: &Verdict) -> String {
         let Some(by) = &verdict.by else { return String::new() };
         let value = |j: Option<&&Judgement>| {
             j.and_then(|j| j.at.as_ref()).map(|at| study.parameter(by, at)).unwrap_or_default()
@@ -353,55 +363,59 @@ impl<'j> ToneRun<'j> {
     }
 
     /// For example `2.5× at interval 10 us (95 % ...)`.
-    pub(crate) fn brief(&self, study: &Study<'_>, verdict: &Verdict) -> String {
-        let range = self.range(study, verdict);
+    pub(crate) fn summary(&self, study: &Study<'_>, verdict: &Verdict) -> String {
+        let range = self.parameter_range(study, verdict);
         let range = if range.is_empty() { range } else { format!(" {range}") };
-        match (self.tone, self.extreme()) {
+        match (self.tone, self.farthest_comparison()) {
             (Tone::Unanswered, _) | (_, None) => format!("not measured{range}"),
             (tone, Some(c)) if self.judgements.len() > 1 => {
-                format!("{}{range} ({}; farthest: {})", tone.word(), self.ratios(), shown(c))
+                format!("{}{range} ({}; farthest: {})", tone.word(), self.ratio_range(), multiple_interval(c))
             }
             (tone, Some(c)) => {
-                format!("{}{range} ({}, {})", tone.word(), multiple(c.ratio.value), shown(c))
+                format!("{}{range} ({}, {})", tone.word(), multiple(c.ratio.value), multiple_interval(c))
             }
         }
     }
 }
 
-/// The stretches of a sweep in one line.
-pub(crate) fn sweep(study: &Study<'_>, verdict: &Verdict, judgements: &[Judgement]) -> String {
-    let parts: Vec<String> = stretches(judgements).iter().map(|s| s.brief(study, verdict)).collect();
+/// The segments of a sweep in one line.
+pub(crate) fn sweep_in_words(study: &Study<'_>, verdict: &Verdict, judgements: &[Judgement]) -> String {
+    let parts: Vec<String> = segments(judgements).iter().map(|s| s.summary(study, verdict)).collect();
     parts.join("; ")
 }
 
-pub(crate) fn stretch_sentence(study: &Study<'_>, verdict: &Verdict, stretch: &ToneRun<'_>) -> String {
-    capital(&stretch_in_words(study, verdict, stretch))
+pub(crate) fn segment_sentence(study: &Study<'_>, verdict: &Verdict, segment: &SweepSegment<'_>) -> String {
+    capitalized(&segment_in_words(study, verdict, segment))
 }
 
-fn stretch_in_words(study: &Study<'_>, verdict: &Verdict, stretch: &ToneRun<'_>) -> String {
-    if let [one] = stretch.judgements.as_slice() {
+fn segment_in_words(study: &Study<'_>, verdict: &Verdict, segment: &SweepSegment<'_>) -> String {
+    if let [one] = segment.judgements.as_slice() {
         return sentence(study, verdict, one);
     }
     let (ours, _) = sides(study, verdict);
-    let range = stretch.range(study, verdict);
-    let Some(most) = stretch.extreme() else {
-        let reason = stretch.reason();
+    let range = segment.parameter_range(study, verdict);
+    let Some(most) = segment.farthest_comparison() else {
+        let reason = segment.reason();
         return format!("Not measured {range}: {}.", reason.unwrap_or("no runs"));
     };
-    let compared = stretch.compared(study, verdict);
-    let farthest = format!("farthest: {}, {}", multiple(most.ratio.value), shown(most));
-    match stretch.tone {
+    let compared = segment.ratios_compared(study, verdict);
+    let farthest = format!("farthest: {}, {}", multiple(most.ratio.value), multiple_interval(most));
+    match segment.tone {
         Tone::Better => format!("{ours} {range}: {compared} ({farthest}): better."),
         Tone::Worse => format!("{ours} {range}: {compared} ({farthest}): worse."),
         Tone::Same => {
-            format!("{ours} {range}: no difference in {}, {}.", figure(study, verdict), stretch.ratios())
+            format!(
+                "{ours} {range}: no difference in {}, {}.",
+                figure_in_words(study, verdict),
+                segment.ratio_range()
+            )
         }
         _ => format!("{ours} {range}: not decided, {compared} ({farthest})."),
     }
 }
 
 /// The fixed part of a comparison: the circumstance in its words, otherwise its fixed parameters.
-pub(crate) fn fixed(study: &Study<'_>, verdict: &Verdict) -> Vec<String> {
+pub(crate) fn fixed_part(study: &Study<'_>, verdict: &Verdict) -> Vec<String> {
     match circumstance(verdict) {
         Some(more) => vec![more.to_owned()],
         None => verdict.only.iter().map(|(name, value)| study.parameter_in_words(name, value)).collect(),
@@ -417,7 +431,7 @@ mod tests {
     use std::collections::BTreeMap;
     use unisono_measure::record::{Figure, Line, RunLine, StudyLine};
 
-    /// The stretches, in words, of a sweep over these values; the variant wins twofold at each.
+    /// The segments, in words, of a sweep over these values; the variant wins twofold at each.
     fn ranges(parameter: &str, values: &[Value]) -> Vec<String> {
         let verdict = Verdict {
             variant: "gang".into(),
@@ -442,7 +456,10 @@ mod tests {
         }
         let studies = studies(&lines);
         let (verdict, judged) = studies[0].verdicts().next().expect("one verdict");
-        stretches(judged).iter().map(|s| s.range(&studies[0], verdict).replace(THIN, " ")).collect()
+        segments(judged)
+            .iter()
+            .map(|s| s.parameter_range(&studies[0], verdict).replace(NO_BREAK_SPACE, " "))
+            .collect()
     }
 
     #[test]
@@ -462,7 +479,7 @@ mod tests {
             variant: "gang".into(),
             against: "spread".into(),
             figure: "latency".into(),
-            per: per.then(|| "processors".to_owned()),
+            divisor: per.then(|| "processors".to_owned()),
             better,
             by: Some("interval_us".into()),
             words: "gangs against pinned threads".into(),
@@ -489,9 +506,9 @@ mod tests {
     fn sentences(lines: &[Line]) -> Vec<String> {
         let studies = studies(lines);
         let (verdict, judged) = studies[0].verdicts().next().expect("one verdict");
-        let of_stretches = stretches(judged).into_iter().map(|s| stretch_sentence(&studies[0], verdict, &s));
+        let of_stretches = segments(judged).into_iter().map(|s| segment_sentence(&studies[0], verdict, &s));
         let each = judged.iter().map(|judgement| sentence(&studies[0], verdict, judgement));
-        of_stretches.chain(each).map(|said| said.replace(THIN, " ")).collect()
+        of_stretches.chain(each).map(|said| said.replace(NO_BREAK_SPACE, " ")).collect()
     }
 
     #[test]

@@ -4,24 +4,24 @@
 use crate::chart_table::{NumbersRow, numbers, places};
 use crate::draw::axis::in_unit;
 use crate::draw::line::{self, LineSeries, Point, Series, Shape};
-use crate::draw::look::VariantLook;
+use crate::draw::style::VariantStyle;
 use crate::draw::svg::ViewPort;
 use crate::draw::{bars, map, strip};
 use crate::number;
 use crate::points::{curve, swept};
-use crate::said;
 use crate::study::{ChartRow, Study};
+use crate::wording;
 use askama::Template;
 use unisono_linux::counted::counted;
 use unisono_measure::quantile;
 use unisono_measure::record::{Chart, ChartKind, PointsAre, Scale, Verdict};
 
 /// From this many comparisons of one kind on, a table is easier to read than lines or paragraphs.
-pub(crate) const MANY: usize = 6;
+pub(crate) const MIN_TABLE_ROWS: usize = 6;
 
 /// A linear chart gets an axis of its own if its neighbor is higher by more than this factor: on a common
 /// axis its values would lie in the lowest fifth.
-const ALIKE: f64 = 5.0;
+const MAX_COMMON_AXIS_RATIO: f64 = 5.0;
 
 #[derive(Template)]
 #[template(path = "figure.html")]
@@ -47,40 +47,40 @@ impl ChartFigure<'_> {
 
 /// Whether a chart is visible at once or folded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum FigurePlace {
-    Seen,
+pub(crate) enum ChartVisibility {
+    Open,
     Folded,
 }
 
-impl FigurePlace {
+impl ChartVisibility {
     /// The drawings of a chart in this place.
     fn drawings(self, draw: impl Fn(ViewPort) -> String) -> String {
         match self {
-            FigurePlace::Seen => ViewPort::OF_SEEN.into_iter().map(draw).collect(),
-            FigurePlace::Folded => draw(ViewPort::Folded),
+            ChartVisibility::Open => ViewPort::OF_OPEN.into_iter().map(draw).collect(),
+            ChartVisibility::Folded => draw(ViewPort::Folded),
         }
     }
 
     /// The description of a chart in this place. A folded chart has the same numbers in the table below it.
     fn described(self, whole: &str) -> &str {
         match self {
-            FigurePlace::Seen => whole,
-            FigurePlace::Folded => "The table below has the numbers.",
+            ChartVisibility::Open => whole,
+            ChartVisibility::Folded => "The table below has the numbers.",
         }
     }
 }
 
 /// A chart with the rows to draw.
-struct Drawn<'a> {
+struct ChartDrawing<'a> {
     study: &'a Study<'a>,
     chart: &'a Chart,
     rows: &'a [ChartRow<'a>],
     id: &'a str,
-    shown: FigurePlace,
+    shown: ChartVisibility,
 }
 
 /// A `<figure>` with one drawing for each figure (bars: one for all).
-pub(crate) fn figure(study: &Study<'_>, chart: &Chart, index: usize, shown: FigurePlace) -> String {
+pub(crate) fn html(study: &Study<'_>, chart: &Chart, index: usize, shown: ChartVisibility) -> String {
     let x = chart.x.as_deref().filter(|_| matches!(chart.kind, ChartKind::Line | ChartKind::Map));
     let rows = study.rows(chart, x);
     let id = format!("{}-{index}", study.head.study);
@@ -91,20 +91,20 @@ pub(crate) fn figure(study: &Study<'_>, chart: &Chart, index: usize, shown: Figu
         let (drawings, paper, numbers) = (String::new(), None, Vec::new());
         return ChartFigure { study, chart, nothing, drawings, paper, x, numbers }.to_string();
     }
-    let drawn = Drawn { study, chart, rows: &rows, id: &id, shown };
+    let drawing = ChartDrawing { study, chart, rows: &rows, id: &id, shown };
     let drawings = match chart.kind {
-        ChartKind::Bars => drawn.bars(),
-        ChartKind::Strip => drawn.of_each(Drawn::strip),
-        ChartKind::Line => drawn.of_each(Drawn::lines),
-        ChartKind::Map => drawn.of_each(Drawn::map),
+        ChartKind::Bars => drawing.bars(),
+        ChartKind::Strip => drawing.per_figure(ChartDrawing::strip),
+        ChartKind::Line => drawing.per_figure(ChartDrawing::lines),
+        ChartKind::Map => drawing.per_figure(ChartDrawing::map),
     };
-    let paper = if chart.paper { drawn.paper_shape() } else { None };
+    let paper = if chart.paper { drawing.paper_shape() } else { None };
     let numbers = numbers(study, chart, &rows, x);
     ChartFigure { study, chart, nothing: None, drawings, paper, x, numbers }.to_string()
 }
 
 /// How to read a chart of this kind.
-fn key(kind: ChartKind, scale: Scale) -> &'static str {
+fn marks_explained(kind: ChartKind, scale: Scale) -> &'static str {
     match (kind, scale) {
         (ChartKind::Line, _) => {
             "Line: median of the runs. Band: least to greatest. Small dots: single runs, where there are more than three."
@@ -143,9 +143,9 @@ fn medians(rows: &[ChartRow<'_>], figure: &str, says: &dyn Fn(f64) -> String) ->
     rows.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
-impl Drawn<'_> {
+impl ChartDrawing<'_> {
     /// Draws each of the chart's figures, under an id of its own.
-    fn of_each(&self, draw: fn(&Self, &str, &str) -> String) -> String {
+    fn per_figure(&self, draw: fn(&Self, &str, &str) -> String) -> String {
         let figures = self.chart.y.iter().enumerate();
         figures.map(|(i, figure)| draw(self, figure, &format!("{}-{i}", self.id))).collect()
     }
@@ -158,11 +158,11 @@ impl Drawn<'_> {
     fn strip(&self, figure: &str, id: &str) -> String {
         let Self { study, chart, rows, shown, .. } = *self;
         let says = in_unit(&study.unit(figure));
-        let drawn: Vec<strip::StripRow> = rows
+        let drawing: Vec<strip::StripRow> = rows
             .iter()
             .map(|row| strip::StripRow {
                 name: row.name.clone(),
-                look: study.looks.look(row.variant),
+                style: study.styles.style(row.variant),
                 runs: row.values(figure),
                 note: row.note(),
             })
@@ -173,10 +173,10 @@ impl Drawn<'_> {
             id,
             title: &chart.title,
             description: shown.described(&description),
-            rows: &drawn,
+            rows: &drawing,
             label: &label,
             scale: chart.y_scale,
-            also: &self.of_neighbours(figure),
+            also: &self.neighbouring_values(figure),
             says: &says,
             reference: self.reference(),
         };
@@ -188,8 +188,8 @@ impl Drawn<'_> {
         let unit = chart.y.first().map(|figure| study.unit(figure)).unwrap_or_default();
         let says = in_unit(&unit);
         let names: Vec<String> = chart.y.iter().map(|figure| study.label(figure)).collect();
-        let legend: Vec<(VariantLook, &str)> =
-            names.iter().enumerate().map(|(i, name)| (study.looks.spare(i), name.as_str())).collect();
+        let legend: Vec<(VariantStyle, &str)> =
+            names.iter().enumerate().map(|(i, name)| (study.styles.spare(i), name.as_str())).collect();
         let groups: Vec<bars::BarGroup> = rows
             .iter()
             .map(|row| bars::BarGroup {
@@ -199,12 +199,12 @@ impl Drawn<'_> {
                     .iter()
                     .enumerate()
                     .map(|(i, figure)| {
-                        let look = if chart.y.len() == 1 {
-                            study.looks.look(row.variant)
+                        let style = if chart.y.len() == 1 {
+                            study.styles.style(row.variant)
                         } else {
-                            study.looks.spare(i)
+                            study.styles.spare(i)
                         };
-                        bars::Bar { look, runs: row.values(figure) }
+                        bars::Bar { style, runs: row.values(figure) }
                     })
                     .collect(),
                 note: row.note(),
@@ -227,7 +227,7 @@ impl Drawn<'_> {
             legend: &legend,
             label: &label,
             scale: chart.y_scale,
-            also: &chart.y.first().map(|figure| self.of_neighbours(figure)).unwrap_or_default(),
+            also: &chart.y.first().map(|figure| self.neighbouring_values(figure)).unwrap_or_default(),
             says: &says,
             reference: self.reference(),
         };
@@ -251,7 +251,7 @@ impl Drawn<'_> {
             };
             columns.iter().map(of).collect()
         };
-        let drawn: Vec<map::MapRow> =
+        let drawing: Vec<map::MapRow> =
             rows.iter().map(|row| map::MapRow { name: row.name.clone(), cells: cells(row) }).collect();
         let says = |value: f64| format!("{}\u{d7}", number::plain(value));
         let names: Vec<String> = columns.iter().map(|column| study.parameter(x, column)).collect();
@@ -265,12 +265,12 @@ impl Drawn<'_> {
                 names.iter().zip(&row.cells).filter_map(at).collect::<Vec<_>>().join(", ")
             )
         };
-        let described = drawn.iter().map(describe).collect::<Vec<_>>().join("; ");
+        let described = drawing.iter().map(describe).collect::<Vec<_>>().join("; ");
         let ratios = map::RatioMap {
             id,
             title: &chart.title,
             description: shown.described(&described),
-            rows: &drawn,
+            rows: &drawing,
             columns: &names,
             x_label: &axis_label(study, chart.x_label.as_deref(), x),
             says: &says,
@@ -291,7 +291,11 @@ impl Drawn<'_> {
                 points = swept(row, x, figure);
             }
             if !points.is_empty() {
-                series.push(Series { name: row.name.clone(), look: study.looks.look(row.variant), points });
+                series.push(Series {
+                    name: row.name.clone(),
+                    style: study.styles.style(row.variant),
+                    points,
+                });
             }
         }
         let describe = |s: &Series| {
@@ -314,7 +318,7 @@ impl Drawn<'_> {
             reference: self.reference(),
             paper: &papers,
             x_also: &[],
-            y_also: &self.of_neighbours(figure),
+            y_also: &self.neighbouring_values(figure),
             small: false,
         };
         shown.drawings(|window| line::draw(&lines, window))
@@ -331,7 +335,7 @@ impl Drawn<'_> {
         let ours: Vec<f64> = study
             .runs
             .iter()
-            .filter(|run| run.has(&chart.only))
+            .filter(|run| run.has_parameters(&chart.only))
             .filter_map(|run| run.parameters.get(x)?.as_f64())
             .collect();
         let note =
@@ -359,8 +363,8 @@ impl Drawn<'_> {
 
     /// Values of the study's other charts that share this chart's axis (the same kind of chart, scale and
     /// unit), so that panels can be compared. A linear axis is shared only by panels of similar height
-    /// ([`ALIKE`]); otherwise the lower panel would be flat.
-    fn of_neighbours(&self, figure: &str) -> Vec<f64> {
+    /// ([`MAX_COMMON_AXIS_RATIO`]); otherwise the lower panel would be flat.
+    fn neighbouring_values(&self, figure: &str) -> Vec<f64> {
         let Self { study, chart, .. } = *self;
         let unit = study.unit(figure);
         let is_same = |other: &str| {
@@ -378,7 +382,8 @@ impl Drawn<'_> {
         let neighbours = study.head.charts.iter().filter(|other| {
             (other.kind, other.y_scale) == (chart.kind, chart.y_scale) && !std::ptr::eq(*other, chart)
         });
-        let alike = |values: &Vec<f64>| chart.y_scale == Scale::Log || most(values) <= own * ALIKE;
+        let alike =
+            |values: &Vec<f64>| chart.y_scale == Scale::Log || most(values) <= own * MAX_COMMON_AXIS_RATIO;
         neighbours.map(values).filter(alike).flatten().collect()
     }
 }
@@ -400,14 +405,14 @@ fn paper_lines(study: &Study<'_>, kind: PointsAre) -> Vec<Shape> {
         .enumerate()
         .map(|(i, (series, mut points))| {
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
-            let look = study.looks.known(series).unwrap_or_else(|| study.looks.spare(i));
-            Shape { name: format!("paper: {}", study.label(series)), look, points }
+            let style = study.styles.known(series).unwrap_or_else(|| study.styles.spare(i));
+            Shape { name: format!("paper: {}", study.label(series)), style, points }
         })
         .collect()
 }
 
 /// Ratios of a sweep with their intervals, if the study has verdicts at three or more points.
-pub(crate) fn ratios(study: &Study<'_>) -> String {
+pub(crate) fn ratios_html(study: &Study<'_>) -> String {
     let mut html = String::new();
     let mut done: Vec<(&Option<String>, &str)> = Vec::new();
     for (verdict, _) in study.verdicts() {
@@ -423,7 +428,7 @@ pub(crate) fn ratios(study: &Study<'_>) -> String {
             .filter(|(_, points)| points.len() >= 3)
             .collect();
         // a chart with more lines is unreadable; then there is only the table
-        if let (1..MANY, Some(by)) = (alike.len(), verdict.by.as_deref()) {
+        if let (1..MIN_TABLE_ROWS, Some(by)) = (alike.len(), verdict.by.as_deref()) {
             let id = format!("{}-ratio-{}", study.head.study, done.len());
             html.push_str(&draw_ratios(study, by, &alike, &id));
         }
@@ -433,7 +438,7 @@ pub(crate) fn ratios(study: &Study<'_>) -> String {
 
 fn ratio_point(judgement: &unisono_measure::verdict::Judgement) -> Option<Point> {
     let x = judgement.at.as_ref()?.as_f64().filter(|x| x.is_finite())?;
-    let ratio = said::comparison(judgement)?.ratio;
+    let ratio = wording::comparison(judgement)?.ratio;
     let finite = ratio.low > 0.0 && ratio.high.is_finite();
     finite.then(|| Point {
         x,
@@ -444,14 +449,14 @@ fn ratio_point(judgement: &unisono_measure::verdict::Judgement) -> Option<Point>
 }
 
 fn draw_ratios(study: &Study<'_>, by: &str, alike: &[(&Verdict, Vec<Point>)], id: &str) -> String {
-    let own_looks = alike.iter().enumerate().all(|(i, (verdict, _))| {
+    let own_styles = alike.iter().enumerate().all(|(i, (verdict, _))| {
         alike[..i]
             .iter()
-            .all(|(other, _)| study.looks.look(&other.variant) != study.looks.look(&verdict.variant))
+            .all(|(other, _)| study.styles.style(&other.variant) != study.styles.style(&verdict.variant))
     });
     let name = |verdict: &Verdict| {
-        let (ours, theirs) = said::sides(study, verdict);
-        let fixed = said::fixed(study, verdict);
+        let (ours, theirs) = wording::sides(study, verdict);
+        let fixed = wording::fixed_part(study, verdict);
         let fixed = if fixed.is_empty() { String::new() } else { format!(", {}", fixed.join(", ")) };
         format!("{ours} / {theirs}{fixed}")
     };
@@ -460,7 +465,7 @@ fn draw_ratios(study: &Study<'_>, by: &str, alike: &[(&Verdict, Vec<Point>)], id
         .enumerate()
         .map(|(i, (verdict, points))| Series {
             name: name(verdict),
-            look: if own_looks { study.looks.look(&verdict.variant) } else { study.looks.spare(i) },
+            style: if own_styles { study.styles.style(&verdict.variant) } else { study.styles.spare(i) },
             points: points.clone(),
         })
         .collect();
@@ -474,7 +479,7 @@ fn draw_ratios(study: &Study<'_>, by: &str, alike: &[(&Verdict, Vec<Point>)], id
     let says_x = in_unit(number::unit_in_name(by));
     let says_y = |value: f64| format!("{}\u{d7}", number::plain(value));
     let describe = |s: &Series| {
-        let at = |p: &Point| Some(format!("{} at {}", said::times(p.middle?), says_x(p.x)));
+        let at = |p: &Point| Some(format!("{} at {}", wording::times_sign(p.middle?), says_x(p.x)));
         format!("{}: {}", s.name, s.points.iter().filter_map(at).collect::<Vec<_>>().join(", "))
     };
     let description = series.iter().map(describe).collect::<Vec<_>>().join("; ");

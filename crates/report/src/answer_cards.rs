@@ -1,7 +1,7 @@
 //! The page's first screen: for each topic an answer in a sentence, a small picture, and the command to type.
 //!
 //! It has the same answers as the last screen of a terminal ([`crate::screen`]), unshortened. The picture
-//! draws the comparison of the first sentence ([`crate::answered`]).
+//! draws the comparison of the first sentence ([`crate::topic_answer`]).
 
 use crate::escape::Escaped;
 use crate::screen::{self, ScreenBlock};
@@ -12,7 +12,7 @@ use askama::Template;
 const MAX_ANSWER_LENGTH: usize = 230;
 
 #[derive(Template)]
-#[template(path = "answers.html")]
+#[template(path = "answer_cards.html")]
 struct AnswersSection {
     answers: Vec<ScreenBlock>,
 }

@@ -4,8 +4,8 @@
 //! then other variants measured there.
 
 use crate::number;
-use crate::said;
 use crate::study::Study;
+use crate::wording;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use unisono_measure::quantile;
@@ -17,14 +17,14 @@ const MIN_LENGTH: f64 = 0.6;
 /// The most bars of a picture: the two sides, and as many others as fit into a card.
 const MAX_BARS: usize = 4;
 
-pub(crate) struct AnsweredTopic {
+pub(crate) struct TopicAnswer {
     pub(crate) words: String,
     pub(crate) picture: Option<AnswerPicture>,
     /// Replaces the topic's usual command.
     pub(crate) command: Option<&'static str>,
 }
 
-impl AnsweredTopic {
+impl TopicAnswer {
     pub(crate) fn new(words: String, picture: Option<AnswerPicture>) -> Self {
         Self { words, picture, command: None }
     }
@@ -47,22 +47,33 @@ pub(crate) struct AnswerBar {
 
 impl AnswerPicture {
     /// Both sides of a comparison, and the other variants measured at its parameter values.
-    pub(crate) fn of_comparison(study: &Study<'_>, verdict: &Verdict, judgement: &Judgement) -> Option<Self> {
+    pub(crate) fn from_comparison(
+        study: &Study<'_>,
+        verdict: &Verdict,
+        judgement: &Judgement,
+    ) -> Option<Self> {
         let mut place = verdict.only.clone();
         place.extend(verdict.by.clone().zip(judgement.at.clone()));
         let sides = [verdict.variant.as_str(), verdict.against.as_str()];
-        Self::of_variants(study, verdict, &place, &sides, &said::place(study, verdict, judgement))
+        Self::from_variants(
+            study,
+            verdict,
+            &place,
+            &sides,
+            &wording::place_in_words(study, verdict, judgement),
+        )
     }
 
     /// The figure of `asked` at a place (parameter values): first these variants, then others measured there.
-    pub(crate) fn of_variants(
+    pub(crate) fn from_variants(
         study: &Study<'_>,
         asked: &Verdict,
         place: &BTreeMap<String, Value>,
         first: &[&str],
         place_in_words: &str,
     ) -> Option<Self> {
-        let here = || study.runs.iter().filter(|run| run.outcome == Outcome::Measured && run.has(place));
+        let here =
+            || study.runs.iter().filter(|run| run.outcome == Outcome::Measured && run.has_parameters(place));
         let mut variants = first.to_vec();
         for run in here() {
             if !variants.contains(&run.variant.as_str()) {
@@ -84,10 +95,11 @@ impl AnswerPicture {
             name: study.label(variant),
             value: number::quantity(*value, &unit),
             length: (value / most * 100.0).max(MIN_LENGTH),
-            class: study.looks.look(variant).class,
+            class: study.styles.style(variant).class,
         };
         let better = if asked.better == Better::Lower { "less" } else { "more" };
-        let title = said::capital(&format!("{}{place_in_words}", said::figure(study, asked)));
+        let title =
+            wording::capitalized(&format!("{}{place_in_words}", wording::figure_in_words(study, asked)));
         let title = format!("{title} (medians; {better} is better)");
         Some(Self { title, bars: values.iter().map(bar).collect() })
     }

@@ -1,11 +1,11 @@
 //! The processor time that programs outside the study take during a run.
 //!
-//! The idea: a process that existed before a run began, and is neither this process nor its descendant, is a
-//! stranger. The strangers' processor time during the run is lost to the run. Processes that begin meanwhile
-//! may belong to the run; descendants of a stranger count when they end, as time of the stranger's children.
-//! The ancestors of this process (its shell, `init`) are an exception: the kernel hands them the orphans of
-//! the run, such as the worker of an interposed queue, and then counts an orphan's time as theirs. Processes
-//! that this process cannot see, such as those of another container, count only in
+//! The idea: a process that existed before a run began, and is neither this process nor its descendant, is
+//! foreign. The foreign processes' processor time during the run is lost to the run. Processes that begin
+//! meanwhile may belong to the run; descendants of a foreign process count when they end, as time of its
+//! children. The ancestors of this process (its shell, `init`) are an exception: the kernel hands them the
+//! orphans of the run, such as the worker of an interposed queue, and then counts an orphan's time as theirs.
+//! Processes that this process cannot see, such as those of another container, count only in
 //! [`crate::host::LoadWatch`].
 //!
 //! Cost: one read of `/proc/PID/stat` (about 10 us) for each process, before a run and after it.
@@ -17,35 +17,35 @@ use unisono_linux::process_stat::ProcessStat;
 /// The parent of the kernel's threads, which work for any process.
 const KTHREADD: i32 = 2;
 
-/// The strangers, with their usage at the start of a run.
+/// The foreign processes, with their usage at the start of a run.
 #[derive(Debug)]
-pub struct StrangersWatch(BTreeMap<i32, OtherProcess>);
+pub struct ForeignLoadWatch(BTreeMap<i32, ForeignProcess>);
 
 #[derive(Debug)]
-struct OtherProcess {
+struct ForeignProcess {
     before: ProcessStat,
     /// Whether it is an ancestor of this process, so that orphans of the run become its children.
     is_above: bool,
 }
 
-impl StrangersWatch {
-    pub fn begin() -> Self {
+impl ForeignLoadWatch {
+    pub fn start() -> Self {
         let own = std::process::id().cast_signed();
         let ours = process_list::with_descendants(|one| one.number == own);
         let parent = |number: &i32| ProcessStat::of(number).map(|stat| stat.parent);
         let above: Vec<i32> = std::iter::successors(parent(&own), parent).collect();
-        let strangers = process_list::with_descendants(|_| true).into_iter();
-        let strangers = strangers.filter(|number| !ours.contains(number) && *number != KTHREADD);
-        let known = strangers.filter_map(|number| {
+        let foreign = process_list::with_descendants(|_| true).into_iter();
+        let foreign = foreign.filter(|number| !ours.contains(number) && *number != KTHREADD);
+        let known = foreign.filter_map(|number| {
             let before = ProcessStat::of(number).filter(|stat| stat.parent != KTHREADD)?;
-            Some((number, OtherProcess { before, is_above: above.contains(&number) }))
+            Some((number, ForeignProcess { before, is_above: above.contains(&number) }))
         });
         Self(known.collect())
     }
 
-    /// Ticks of a hundredth of a second that the strangers have used since the start of the run.
-    pub fn ticks(&self) -> u64 {
-        let used = self.0.iter().filter_map(|(number, OtherProcess { before, is_above })| {
+    /// Ticks of a hundredth of a second that the foreign processes have used since the start of the run.
+    pub fn used_ticks(&self) -> u64 {
+        let used = self.0.iter().filter_map(|(number, ForeignProcess { before, is_above })| {
             // another process may have the number by now
             let now = ProcessStat::of(number).filter(|now| now.started == before.started)?;
             let ended = if *is_above { 0 } else { now.children_ticks.saturating_sub(before.children_ticks) };
@@ -62,31 +62,31 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn what_this_program_and_its_children_use_is_no_strangers() {
-        let watch = StrangersWatch::begin();
+    fn what_this_program_and_its_children_use_is_no_foreign_load() {
+        let watch = ForeignLoadWatch::start();
         let own = std::process::id().cast_signed();
         assert!(!watch.0.contains_key(&own));
         assert!(watch.0.contains_key(&std::os::unix::process::parent_id().cast_signed()));
     }
 
     /// A watch that treats this process as a stranger.
-    fn watch_of_this(is_above: bool) -> StrangersWatch {
+    fn watch_of_this(is_above: bool) -> ForeignLoadWatch {
         let own = std::process::id().cast_signed();
         let before = ProcessStat::of(own).expect("it runs");
-        StrangersWatch(BTreeMap::from([(own, OtherProcess { before, is_above })]))
+        ForeignLoadWatch(BTreeMap::from([(own, ForeignProcess { before, is_above })]))
     }
 
     #[test]
     fn what_a_stranger_uses_counts() {
         let mut watch = watch_of_this(false);
         let start = Instant::now();
-        while watch.ticks() < 3 {
+        while watch.used_ticks() < 3 {
             assert!(start.elapsed() < Duration::from_secs(60), "30 ms of work are seen");
         }
         for stranger in watch.0.values_mut() {
             stranger.before.started += 1;
         }
-        assert_eq!(watch.ticks(), 0, "another process");
+        assert_eq!(watch.used_ticks(), 0, "another process");
     }
 
     #[test]
@@ -96,7 +96,7 @@ mod tests {
         let ended = Command::new("sh").args(["-c", busy]).status().expect("sh runs");
         assert!(ended.success());
         // the time of this process itself counts in both watches
-        let (stranger, above) = (stranger.ticks(), above.ticks());
+        let (stranger, above) = (stranger.used_ticks(), above.used_ticks());
         assert!(
             stranger > above + 2,
             "a loop of 200,000 rounds takes more than 20 ms: {stranger}, {above}"
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn the_processes_above_this_one_are_known() {
-        let watch = StrangersWatch::begin();
+        let watch = ForeignLoadWatch::start();
         let parent = std::os::unix::process::parent_id().cast_signed();
         assert!(watch.0[&parent].is_above);
         assert!(watch.0.get(&1).is_none_or(|first| first.is_above), "everything descends from init");

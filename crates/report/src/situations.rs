@@ -6,8 +6,8 @@
 //! situations are folded below the others.
 
 use crate::escape::Escaped;
-use crate::said::{self, Tone, comparison, tone};
 use crate::study::{Study, question};
+use crate::wording::{self, Tone, comparison, tone};
 use askama::Template;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use unisono_measure::record::{Question, Verdict};
 use unisono_measure::verdict::{self, Judgement};
 
 /// Explains the signs in a table.
-pub(crate) const SIGNS: &str = "Median of the pairs, and how far they reach. \u{25b2} better, \u{25bc} worse, = no difference, ? not decided. Two modes: a program runs one way or another from start to start, and no one ratio describes that.";
+pub(crate) const LEGEND: &str = "Median of the pairs, and how far they reach. \u{25b2} better, \u{25bc} worse, = no difference, ? not decided. Two modes: a program runs one way or another from start to start, and no one ratio describes that.";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReaderAdvice {
@@ -28,7 +28,7 @@ enum ReaderAdvice {
 
 impl ReaderAdvice {
     /// The simplest remedy that helps; open if the runs cannot decide.
-    fn of(pinning: Option<Tone>, ganging: Option<Tone>) -> Self {
+    fn from_tones(pinning: Option<Tone>, ganging: Option<Tone>) -> Self {
         match (pinning, ganging) {
             // gangs beat pinning, but pinning is worse than plain Linux: gangs were not compared with plain
             // Linux
@@ -58,28 +58,28 @@ impl ReaderAdvice {
     }
 }
 
-type JudgedPlace<'a> = (&'a Verdict, &'a Judgement);
+type JudgedVerdict<'a> = (&'a Verdict, &'a Judgement);
 
 struct Situation<'a> {
     study: &'a Study<'a>,
     /// The parameters of the situation.
     place: BTreeMap<&'a str, &'a Value>,
-    pinning: Option<JudgedPlace<'a>>,
-    ganging: Option<JudgedPlace<'a>>,
+    pinning: Option<JudgedVerdict<'a>>,
+    ganging: Option<JudgedVerdict<'a>>,
 }
 
 impl Situation<'_> {
     fn advice(&self) -> ReaderAdvice {
-        let tone_of = |judged: &Option<JudgedPlace<'_>>| judged.map(|(_, judgement)| tone(judgement));
-        ReaderAdvice::of(tone_of(&self.pinning), tone_of(&self.ganging))
+        let tone_of = |judged: &Option<JudgedVerdict<'_>>| judged.map(|(_, judgement)| tone(judgement));
+        ReaderAdvice::from_tones(tone_of(&self.pinning), tone_of(&self.ganging))
     }
 
     fn pinning_cell(&self) -> String {
-        cell(self.pinning)
+        ratio_cell(self.pinning)
     }
 
     fn ganging_cell(&self) -> String {
-        cell(self.ganging)
+        ratio_cell(self.ganging)
     }
 
     /// Bystanders' processors beside gangs (otherwise beside pinned threads), and beside the other side.
@@ -131,7 +131,7 @@ fn situations<'a>(studies: &'a [Study<'a>]) -> Vec<Situation<'a>> {
 }
 
 #[derive(Template)]
-#[template(path = "whom.html")]
+#[template(path = "situations.html")]
 struct SituationTables<'a> {
     all: String,
     gang: usize,
@@ -165,26 +165,26 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
 }
 
 /// A comparison in a table: its sign, its ratio and the interval.
-pub(crate) fn cell(judged: Option<JudgedPlace<'_>>) -> String {
+pub(crate) fn ratio_cell(judged: Option<JudgedVerdict<'_>>) -> String {
     let Some((_, judgement)) = judged else { return "<small>not compared</small>".to_owned() };
     let tone = tone(judgement);
     let sign = format!("<i class=\"{}\">{}</i>", tone.class(), tone.sign());
     let Some(c) = comparison(judgement) else {
         return format!("{sign} <small>not measured</small>");
     };
-    let reach = format!("{} to {}", verdict::ratio(c.ratio.low), verdict::ratio(c.ratio.high));
+    let reach = format!("{} to {}", verdict::format_ratio(c.ratio.low), verdict::format_ratio(c.ratio.high));
     let modes = judgement.against_modes.or(judgement.variant_modes).is_some();
     let text = if tone == Tone::Undecided {
         // a number in bold would look like an answer
         let modes = if modes { "two modes, " } else { "" };
-        format!("<small class=\"open\">{reach}\u{d7}, {modes}{}</small>", Escaped(&said::pairs(c)))
+        format!("<small class=\"open\">{reach}\u{d7}, {modes}{}</small>", Escaped(&wording::pair_count(c)))
     } else if modes {
-        format!("<b>{reach}\u{d7}</b> <small>two modes, {}</small>", Escaped(&said::pairs(c)))
+        format!("<b>{reach}\u{d7}</b> <small>two modes, {}</small>", Escaped(&wording::pair_count(c)))
     } else {
         format!(
             "<b>{}</b> <small>{reach}, {}</small>",
-            Escaped(&said::times(c.ratio.value)),
-            Escaped(&said::pairs(c))
+            Escaped(&wording::times_sign(c.ratio.value)),
+            Escaped(&wording::pair_count(c))
         )
     };
     format!("{sign} {text}")
@@ -209,7 +209,7 @@ mod tests {
             (Some(Worse), Some(Better), ReaderAdvice::Open),
         ];
         for (pinning, ganging, wanted) in cases {
-            assert_eq!(ReaderAdvice::of(pinning, ganging), wanted, "{pinning:?} {ganging:?}");
+            assert_eq!(ReaderAdvice::from_tones(pinning, ganging), wanted, "{pinning:?} {ganging:?}");
         }
     }
 }

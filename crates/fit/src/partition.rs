@@ -18,7 +18,12 @@ pub struct ProcessorPart {
 }
 
 /// Divides `allowed`, and `effective` threads in all, among `programs` (at least one).
-pub fn parts(machine: &Topology, allowed: &CpuSet, effective: usize, programs: usize) -> Vec<ProcessorPart> {
+pub fn partition(
+    machine: &Topology,
+    allowed: &CpuSet,
+    effective: usize,
+    programs: usize,
+) -> Vec<ProcessorPart> {
     let cores = machine.within(allowed).cores();
     let singles: Vec<CpuSet> = allowed.iter().map(CpuSet::single).collect();
     // if the machine does not describe all allowed processors, they are divided by their numbers
@@ -74,12 +79,12 @@ mod tests {
     fn programs_get_whole_cores_while_there_are_enough() {
         let all: CpuSet = (0..8).collect();
         assert_eq!(
-            words(&parts(&machine(4, 2), &all, 8, 2)),
+            words(&partition(&machine(4, 2), &all, 8, 2)),
             ["4 on 0-1,4-5 beside 0", "4 on 2-3,6-7 beside 0"]
         );
-        assert_eq!(words(&parts(&machine(4, 2), &all, 8, 3))[0], "4 on 0-1,4-5 beside 0");
+        assert_eq!(words(&partition(&machine(4, 2), &all, 8, 3))[0], "4 on 0-1,4-5 beside 0");
         assert_eq!(
-            words(&parts(&machine(2, 1), &(0..2).collect(), 2, 2)),
+            words(&partition(&machine(2, 1), &(0..2).collect(), 2, 2)),
             ["1 on 0 beside 0", "1 on 1 beside 0"]
         );
     }
@@ -87,13 +92,13 @@ mod tests {
     #[test]
     fn a_quota_parts_the_threads_too() {
         let all: CpuSet = (0..8).collect();
-        assert_eq!(words(&parts(&machine(8, 1), &all, 3, 2)), ["2 on 0-3 beside 0", "1 on 4-7 beside 0"]);
+        assert_eq!(words(&partition(&machine(8, 1), &all, 3, 2)), ["2 on 0-3 beside 0", "1 on 4-7 beside 0"]);
     }
 
     #[test]
     fn more_programs_than_processors_share_all() {
         let all: CpuSet = (0..2).collect();
-        assert_eq!(words(&parts(&machine(2, 1), &all, 2, 3)), vec!["1 on 0-1 beside 2"; 3]);
+        assert_eq!(words(&partition(&machine(2, 1), &all, 2, 3)), vec!["1 on 0-1 beside 2"; 3]);
     }
 
     proptest! {
@@ -108,7 +113,7 @@ mod tests {
                 allowed.insert(0);
             }
             let effective = effective.min(allowed.len());
-            let parts = parts(&machine, &allowed, effective, programs);
+            let parts = partition(&machine, &allowed, effective, programs);
             prop_assert_eq!(parts.len(), programs);
             prop_assert_eq!(parts.iter().map(|part| part.threads).sum::<usize>(), effective.max(programs));
             let union: BTreeSet<usize> = parts.iter().flat_map(|part| part.cpus.iter()).collect();

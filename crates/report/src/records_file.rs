@@ -10,13 +10,13 @@ use unisono_linux::read::MACHINE_WRITTEN;
 use unisono_measure::record::{FORMAT, Line, RunLine, StudyLine};
 
 #[derive(Debug)]
-pub(crate) struct Read {
+pub(crate) struct RecordsFile {
     pub(crate) lines: Vec<Line>,
     /// The number of the last line, if the file ends in the middle of it.
     pub(crate) cut_off: Option<usize>,
 }
 
-pub(crate) fn read(path: &Path) -> Result<Read, Error> {
+pub(crate) fn read(path: &Path) -> Result<RecordsFile, Error> {
     let bytes = unisono_linux::read::file(path, MACHINE_WRITTEN).map_err(|source| match source.kind() {
         std::io::ErrorKind::NotFound => Error::Missing { path: path.to_owned() },
         _ => Error::Read { path: path.to_owned(), source },
@@ -25,8 +25,8 @@ pub(crate) fn read(path: &Path) -> Result<Read, Error> {
 }
 
 /// `path` is for messages only.
-pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<Read, Error> {
-    let mut read = Read { lines: Vec::new(), cut_off: None };
+pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<RecordsFile, Error> {
+    let mut read = RecordsFile { lines: Vec::new(), cut_off: None };
     let mut rest = bytes;
     let mut number = 0;
     while !rest.is_empty() {
@@ -56,7 +56,7 @@ pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<Read, Error> {
                 read.cut_off = Some(number);
             }
             Err(error) => {
-                let error = placed(line).unwrap_or(error);
+                let error = error_with_column(line).unwrap_or(error);
                 // serde_json appends its own position, which counts lines within this line
                 let what = error.to_string();
                 let what = what.split(" at line ").next().unwrap_or(&what).to_owned();
@@ -72,7 +72,7 @@ pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<Read, Error> {
 
 /// Finds the column of an error. serde reads a tagged line twice and has lost the column by the second time;
 /// parsing the line again as the kind that its tag names restores it.
-fn placed(line: &[u8]) -> Option<serde_json::Error> {
+fn error_with_column(line: &[u8]) -> Option<serde_json::Error> {
     #[derive(serde::Deserialize)]
     struct Kind {
         kind: String,
@@ -93,7 +93,7 @@ mod tests {
         serde_json::to_string(&Line::Run(Box::new(run))).expect("a record serializes")
     }
 
-    fn parse_text(text: &str) -> Result<Read, Error> {
+    fn parse_text(text: &str) -> Result<RecordsFile, Error> {
         parse(text.as_bytes(), Path::new("records.jsonl"))
     }
 

@@ -12,23 +12,23 @@ use unisono_linux::affinity::{self, CpuSet};
 
 /// A party of a measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Party {
+pub(super) enum MeasuredParty {
     /// A server or a publisher.
     Sender,
     /// A client or a subscriber.
     Receiver,
     /// A broker between the two, if any.
-    Between,
+    Broker,
 }
 
-impl Party {
+impl MeasuredParty {
     /// The processor that the party has alone among the parties, if there is one. With two processors a
     /// broker has none of its own, and the kernel chooses each time.
     fn cpu(self, cpus: &[usize]) -> Option<usize> {
         match self {
             Self::Sender => cpus.first(),
             Self::Receiver => cpus.get(1),
-            Self::Between => cpus.get(2),
+            Self::Broker => cpus.get(2),
         }
         .copied()
     }
@@ -48,7 +48,12 @@ impl RunHost<'_> {
     }
 
     /// Starts the program of a party, on a processor of its own if parties are `pinned`.
-    pub(super) fn start(&self, party: Party, pinned: bool, command: Command) -> Result<StudyChild, NoResult> {
+    pub(super) fn start(
+        &self,
+        party: MeasuredParty,
+        pinned: bool,
+        command: Command,
+    ) -> Result<StudyChild, NoResult> {
         let Some(cpu) = party.cpu(self.cpus).filter(|_| pinned) else {
             return Ok(StudyChild::start(command)?);
         };
@@ -69,7 +74,7 @@ impl RunHost<'_> {
 }
 
 /// Does the work in a new thread, and passes the user's wish to stop on to it.
-pub(super) fn run_apart(
+pub(super) fn run_in_thread(
     context: Context,
     name: &str,
     work: impl FnOnce(&RunHost<'_>, child::Interrupted) -> Result<RunResult, NoResult> + Send,
@@ -92,7 +97,7 @@ pub(super) fn run_apart(
                 signal = (context.interrupted)();
                 interrupted.store(signal.is_some(), Ordering::Relaxed);
             }
-            std::thread::sleep(child::STEP);
+            std::thread::sleep(child::POLL_INTERVAL);
         }
         match (run.join(), signal) {
             (Ok(Err(NoResult::Interrupted(_))), Some(signal)) => {
@@ -167,7 +172,9 @@ mod tests {
             said.split_whitespace().last().and_then(|list| list.parse::<CpuSet>().ok()).expect("a list")
         };
         let all: CpuSet = cpus.iter().copied().collect();
-        for (at, party) in [Party::Sender, Party::Receiver, Party::Between].into_iter().enumerate() {
+        for (at, party) in
+            [MeasuredParty::Sender, MeasuredParty::Receiver, MeasuredParty::Broker].into_iter().enumerate()
+        {
             let own = cpus.get(at).map_or_else(|| all.clone(), |cpu| CpuSet::single(*cpu));
             assert_eq!(on(party, true), own, "{party:?}");
             assert_eq!(on(party, false), all, "{party:?}");

@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 /// Time between attempts.
-const STEP: Duration = Duration::from_millis(10);
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Retries until success or until the time has passed; then returns the last error.
-pub(super) fn patiently<T, E>(time: Duration, mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+pub(super) fn retry<T, E>(time: Duration, mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
     let start = Instant::now();
     loop {
         match attempt() {
-            Err(_) if start.elapsed() < time => std::thread::sleep(STEP),
+            Err(_) if start.elapsed() < time => std::thread::sleep(RETRY_INTERVAL),
             done => return done,
         }
     }

@@ -45,7 +45,7 @@ const MAX_FILE_BYTES: u64 = 256 << 20;
 
 impl ProgramTraits {
     /// Reads the file of a command's program. Fails if exec(2) would not find a program.
-    pub fn of_command(command: &[OsString], mpi: MpiNames) -> io::Result<Self> {
+    pub fn from_command(command: &[OsString], mpi: MpiNames) -> io::Result<Self> {
         let [name, arguments @ ..] = command else { return Ok(Self::default()) };
         let written = Path::new(name);
         let file = executable(written)?;
@@ -59,8 +59,8 @@ impl ProgramTraits {
         let is_java = written.file_name().is_some_and(|name| name == "java");
         Ok(Self {
             name: written.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-            go: Go::of(&bytes),
-            java: if is_java { Java::of_launcher(&file) } else { None },
+            go: Go::from_binary(&bytes),
+            java: if is_java { Java::from_launcher(&file) } else { None },
             ranks: if starts_ranks { ranks(arguments) } else { None },
             mpi: starts_ranks || libraries.iter().any(|library| (mpi.is_library)(library)),
             libraries,
@@ -86,7 +86,7 @@ pub struct Go {
 }
 
 impl Go {
-    pub fn of(bytes: &[u8]) -> Option<Self> {
+    pub fn from_binary(bytes: &[u8]) -> Option<Self> {
         const MAGIC: &[u8] = b"\xff Go buildinf:";
         const HEADER: usize = 32;
         /// Since Go 1.18, versions are text after the header.
@@ -97,8 +97,8 @@ impl Go {
         if header[15] & INLINE == 0 {
             return Some(Self { minor: 0, reads_quota: false });
         }
-        let (version, rest) = text(&bytes[at + HEADER..])?;
-        let (module, _) = text(rest).unwrap_or_default();
+        let (version, rest) = length_prefixed(&bytes[at + HEADER..])?;
+        let (module, _) = length_prefixed(rest).unwrap_or_default();
         let number = std::str::from_utf8(version).ok()?.split("go1.").nth(1)?;
         let digits = number.find(|c: char| !c.is_ascii_digit()).unwrap_or(number.len());
         let minor = number[..digits].parse().ok()?;
@@ -110,7 +110,7 @@ impl Go {
 
 /// Reads a length in the format of Go's `binary.Uvarint`, and as many bytes. Returns these bytes and the
 /// rest.
-fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+fn length_prefixed(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut length: u64 = 0;
     for (at, byte) in bytes.iter().enumerate().take(9) {
         length |= u64::from(byte & 0x7f) << (7 * at);
@@ -132,13 +132,13 @@ pub struct Java {
 
 impl Java {
     /// Reads the JDK's file `release`, which names the version. `/usr/bin/java` is a link into the JDK.
-    fn of_launcher(file: &Path) -> Option<Self> {
+    fn from_launcher(file: &Path) -> Option<Self> {
         let file = file.canonicalize().ok()?;
-        Self::of_release(&fs::read_to_string(file.parent()?.parent()?.join("release")).ok()?)
+        Self::from_release(&fs::read_to_string(file.parent()?.parent()?.join("release")).ok()?)
     }
 
     /// Parses the text of a JDK's file `release`.
-    pub fn of_release(text: &str) -> Option<Self> {
+    pub fn from_release(text: &str) -> Option<Self> {
         let version = text.lines().find_map(|line| line.trim().strip_prefix("JAVA_VERSION="))?;
         let mut numbers = version.trim_matches('"').split(['.', '_', '-', '+']).map_while(|n| n.parse().ok());
         match (numbers.next()?, numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) {
@@ -149,7 +149,7 @@ impl Java {
 
     /// Whether this Java counts processors by this quota. Version 1 of control groups: since 8u191 and 10.
     /// Version 2: since 8u372, 11.0.16 and 15. Quotas of parent groups (JDK-8322420): since 24.
-    pub fn reads(self, quota: &Quota) -> bool {
+    pub fn counts_quota(self, quota: &Quota) -> bool {
         let Self { feature, update } = self;
         match (quota.of, quota.version) {
             (Whose::Ancestor, _) => feature >= 24,
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_shell_is_a_program_of_no_known_runtime() {
-        let found = ProgramTraits::of_command(&["sh".into(), "-c".into(), "true".into()], NO_MPI)
+        let found = ProgramTraits::from_command(&["sh".into(), "-c".into(), "true".into()], NO_MPI)
             .expect("sh is on every Linux");
         assert_eq!((found.name.as_str(), found.go, found.java, found.mpi), ("sh", None, None, false));
     }
@@ -224,7 +224,7 @@ mod tests {
             ("go2", "", None),
             ("", "", None),
         ] {
-            let found = Go::of(&built_by(version, module)).map(|go| (go.minor, go.reads_quota));
+            let found = Go::from_binary(&built_by(version, module)).map(|go| (go.minor, go.reads_quota));
             assert_eq!(found, expected, "{version}");
         }
     }
@@ -233,8 +233,8 @@ mod tests {
     fn a_program_of_a_go_before_1_18_is_old() {
         let mut bytes = built_by("", "");
         bytes[64 + 15] = 0;
-        assert_eq!(Go::of(&bytes), Some(Go { minor: 0, reads_quota: false }));
-        assert_eq!(Go::of(b"\x7fELF and no Go"), None);
+        assert_eq!(Go::from_binary(&bytes), Some(Go { minor: 0, reads_quota: false }));
+        assert_eq!(Go::from_binary(b"\x7fELF and no Go"), None);
     }
 
     #[test]
@@ -245,10 +245,10 @@ mod tests {
             ("JAVA_VERSION=\"21\"", 21, 0),
             ("JAVA_VERSION=\"25-ea\"", 25, 0),
         ] {
-            assert_eq!(Java::of_release(text), Some(Java { feature, update }), "{text}");
+            assert_eq!(Java::from_release(text), Some(Java { feature, update }), "{text}");
         }
-        assert_eq!(Java::of_release("JAVA_VERSION=\"x\""), None);
-        assert_eq!(Java::of_release(""), None);
+        assert_eq!(Java::from_release("JAVA_VERSION=\"x\""), None);
+        assert_eq!(Java::from_release(""), None);
     }
 
     #[test]
@@ -270,8 +270,8 @@ mod tests {
             let mut program = vec![0; at * 16];
             program.extend(b"\xff Go buildinf:\x08");
             program.extend(&bytes);
-            let _ = Go::of(&program);
-            let _ = Java::of_release(&String::from_utf8_lossy(&bytes));
+            let _ = Go::from_binary(&program);
+            let _ = Java::from_release(&String::from_utf8_lossy(&bytes));
         }
     }
 }

@@ -8,30 +8,30 @@ use std::time::Duration;
 
 /// The variables in which launchers write a process's rank. Ranks counted on each host come first, because
 /// hosts may differ.
-const RANKS: [&str; 5] =
+const RANK_VARIABLES: [&str; 5] =
     ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"];
 
 /// Time that the other ranks wait before they end: a launcher may drop the output of the first rank once
 /// another rank has failed.
-const WORDS_ARE_READ: Duration = Duration::from_millis(300);
+const REPORT_DELAY: Duration = Duration::from_millis(300);
 
 /// Whether this process ends in silence, because the first rank of this host reports the same error. Waits
 /// until the launcher has passed that report on.
-pub(super) fn first_rank_says_it() -> bool {
+pub(super) fn first_rank_reports() -> bool {
     if is_first_rank() {
         return false;
     }
-    std::thread::sleep(WORDS_ARE_READ);
+    std::thread::sleep(REPORT_DELAY);
     !others_run_another_program()
 }
 
 /// Whether this process is the first rank of this host, or no rank.
 pub(super) fn is_first_rank() -> bool {
-    is_first(|name| env::var(name).ok())
+    is_first_by(|name| env::var(name).ok())
 }
 
-fn is_first(variable: impl Fn(&str) -> Option<String>) -> bool {
-    RANKS.into_iter().find_map(variable).is_none_or(|rank| rank.trim() == "0")
+fn is_first_by(variable: impl Fn(&str) -> Option<String>) -> bool {
+    RANK_VARIABLES.into_iter().find_map(variable).is_none_or(|rank| rank.trim() == "0")
 }
 
 /// Whether the launcher also started another program (`mpiexec -n 1 A : -n 3 B`). The first rank may then
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn the_first_rank_of_each_host_speaks_and_so_does_a_process_that_is_no_rank() {
         let speaks = |variables: &'static [(&str, &str)]| {
-            is_first(move |name| {
+            is_first_by(move |name| {
                 variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
             })
         };
