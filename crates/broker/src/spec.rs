@@ -489,9 +489,8 @@ impl SubscriptionSpec {
             ("a time of silence", self.silence_ns),
             ("a time until an event comes again", self.again.map(|again| again.after_ns)),
         ];
-        let short = |(what, ns): (&'static str, Option<u64>)| {
-            Some((what, ns.filter(|ns| Nanos(*ns) < MIN_PERIOD)?))
-        };
+        let short =
+            |(what, ns): (&'static str, Option<u64>)| Some((what, ns.filter(|ns| Nanos(*ns) < MIN_PERIOD)?));
         times.into_iter().find_map(short)
     }
 

@@ -29,7 +29,8 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 fn unix() -> (End, End) {
     let (one, other) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("two sockets");
-    let end = |socket| -> End { Box::new(StreamTransport::new(socket, MAX_EVENT_BYTES).expect("a transport")) };
+    let end =
+        |socket| -> End { Box::new(StreamTransport::new(socket, MAX_EVENT_BYTES).expect("a transport")) };
     (end(one), end(other))
 }
 

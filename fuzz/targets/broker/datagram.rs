@@ -20,7 +20,9 @@ static KEYS: LazyLock<(TlsCertificates, rustls::ClientConfig)> = LazyLock::new(|
     let directory = tempfile::tempdir().expect("a scratch directory");
     let authority = Authority::new(directory.path(), "brokers");
     let own = authority.certify("broker", &["localhost"]);
-    let broker = TlsService { own, client_authority: None, revocations: None }.read(Uncertified::Heard).expect("they are sound");
+    let broker = TlsService { own, client_authority: None, revocations: None }
+        .read(Uncertified::Heard)
+        .expect("they are sound");
     let mut roots = rustls::RootCertStore::empty();
     roots
         .add(CertificateDer::from_pem_file(&authority.file).expect("it was written"))

@@ -237,7 +237,9 @@ impl JoinReceiver {
     /// Drops suppliers that left long ago, and the earliest ones beyond the maximum.
     fn forget_left(&mut self, now: Nanos) {
         let too_many = |this: &Self| this.left_at.len() > MAX_LEFT;
-        while self.left_at.front().is_some_and(|(at, _)| now.since(*at) >= RECONNECT_TIMEOUT) || too_many(self) {
+        while self.left_at.front().is_some_and(|(at, _)| now.since(*at) >= RECONNECT_TIMEOUT)
+            || too_many(self)
+        {
             if let Some((_, key)) = self.left_at.pop_front() {
                 self.left.remove(&key);
             }

@@ -220,8 +220,15 @@ mod tests {
         assert_eq!(MemoryGeometry::read(&foreign), None, "nothing is there yet");
         geometry.write(&own);
         assert_eq!(MemoryGeometry::read(&foreign), Some(geometry));
-        let lies =
-            [(0, 0), (DEPTH, 3), (DEPTH, 0), (DEPTH, u32::MAX), (EVENT_BYTES_WORD, 0), (EVENT_BYTES_WORD, 1 << 30), (SLOTS, 4)];
+        let lies = [
+            (0, 0),
+            (DEPTH, 3),
+            (DEPTH, 0),
+            (DEPTH, u32::MAX),
+            (EVENT_BYTES_WORD, 0),
+            (EVENT_BYTES_WORD, 1 << 30),
+            (SLOTS, 4),
+        ];
         for (word, lie) in lies.into_iter().chain([(SLOTS, u32::MAX), (SLOTS, 1 << 20)]) {
             let word = &own.words(0..HEADER)[word];
             let truth = word.swap(lie, Ordering::Relaxed);

@@ -104,7 +104,8 @@ impl ContentIndex {
             Some(paths) => paths.iter().for_each(|path| self.access.insert(path, id)),
             None => self.always.push(id.0),
         }
-        let (subscriptions, patience, round) = (MemberList::of(subscription), MAX_FUTILE_EVALUATIONS, ways.len());
+        let (subscriptions, patience, round) =
+            (MemberList::of(subscription), MAX_FUTILE_EVALUATIONS, ways.len());
         self.roots.insert(id, RootClause { subscriptions, ways, vain: 0, patience, round, met: 0 });
     }
 

@@ -117,7 +117,8 @@ impl Spread {
         }
         for thread in place {
             let siblings = threads.iter().filter(|t| t.process == thread.process).count();
-            let settled = siblings > 1 || self.looks.get(&thread.process).is_some_and(|n| *n >= SCANS_BEFORE_PLACEMENT);
+            let settled =
+                siblings > 1 || self.looks.get(&thread.process).is_some_and(|n| *n >= SCANS_BEFORE_PLACEMENT);
             let core = load.iter().min_by_key(|(cpu, count)| (**count, **cpu)).map(|(cpu, _)| *cpu);
             let to = match core {
                 Some(cpu) if fits && settled => {

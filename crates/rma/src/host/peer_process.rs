@@ -36,8 +36,7 @@ impl PeerProcess {
         // No code panics with the lock held.
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|process| process.strong_count() > 0);
-        let is_it =
-            |peer: &Arc<Self>| peer.process.number() == number && peer.process.started() == started;
+        let is_it = |peer: &Arc<Self>| peer.process.number() == number && peer.process.started() == started;
         if let Some(peer) = known.iter().filter_map(Weak::upgrade).find(is_it) {
             return Ok(peer);
         }
