@@ -105,8 +105,9 @@ pub(crate) struct Args {
     /// Append a line to this file for each connection, request and refusal: who, from where, what, done or
     /// refused (JSON Lines)
     ///
-    /// The file is made with mode 600, before the broker becomes another user. Equal lines within a second are
-    /// one line with their number. A line that cannot be written is a warning and is counted (`audit_lost`).
+    /// The file is made with mode 600, before the broker becomes another user. Equal lines within a second
+    /// are one line with their number. A line that cannot be written is a warning and is counted
+    /// (`audit_lost`).
     #[arg(long, value_name = "FILE")]
     audit: Option<PathBuf>,
     /// Answer monitoring programs there (GET /metrics): ADDRESS:PORT, or the path of a Unix socket

@@ -57,8 +57,8 @@ pub(super) struct BecomeUser<'a> {
 }
 
 impl BecomeUser<'_> {
-    /// Gives the log, the sockets and all privileges away. The answer is the process that removes the sockets at the end.
-    /// No other thread may run.
+    /// Gives the log, the sockets and all privileges away. The answer is the process that removes the sockets
+    /// at the end. No other thread may run.
     pub(super) fn go(
         &self,
         server: &Server,

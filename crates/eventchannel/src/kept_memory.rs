@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 #[derive(Debug)]
 pub(crate) struct KeptMemory<P> {
-    /// Of events.
+    /// Bytes of all events that are kept.
     all: usize,
-    /// Of topics' names.
+    /// Bytes of the names of topics.
     names: usize,
     /// Of clients and users, events and names; none is 0.
     accounts: HashMap<(KeptBy, KeepingAccount), usize>,

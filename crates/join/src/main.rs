@@ -52,8 +52,8 @@ struct Args {
     except: Vec<String>,
     /// Where to wait for other hosts: a zenoh endpoint, as tls/0.0.0.0:7447
     ///
-    /// Beyond loopback addresses the endpoint has to be a tls/ one, and other hosts have to show a certificate
-    /// or a password (--zenoh-config).
+    /// Beyond loopback addresses the endpoint has to be a tls/ one, and other hosts have to show a
+    /// certificate or a password (--zenoh-config).
     #[arg(long, value_name = "ENDPOINT", conflicts_with = "config")]
     listen: Vec<String>,
     /// Another host that listens: a zenoh endpoint

@@ -22,8 +22,8 @@ extern "C" fn note_hangup(_signal: libc::c_int) {
     HUNG_UP.store(true, Ordering::Release);
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP are noted once each; the second of a kind ends the process. A SIGHUP
-/// that is ignored stays so: nohup(1) has asked for that.
+/// From now on SIGINT, SIGTERM and SIGHUP are noted once each; the second of a kind ends the process. A
+/// SIGHUP that is ignored stays so: nohup(1) has asked for that.
 pub fn catch() -> io::Result<()> {
     handle(&[libc::SIGINT, libc::SIGTERM], note, libc::SA_RESETHAND)?;
     if crate::process::is_ignored(crate::signal::Signal::Hangup) {

@@ -40,7 +40,7 @@ const FREEZER: &str = "crates/gang/src/";
 const EXISTS: &str = "crates/enforce/src/kernel/cgroups.rs";
 /// Figures to show; nothing is done to the process.
 const SHOWN_THREADS: &str = "crates/advise/src/tree.rs";
-const SHOWN_LAUNCHER: &str = "cli/src/mpi/company.rs";
+const SHOWN_LAUNCHER: &str = "cli/src/mpi/first_rank.rs";
 
 pub(super) fn check(sources: &Sources) -> Vec<String> {
     sources.rust().filter(|file| is_shipped(file)).flat_map(of_file).collect()

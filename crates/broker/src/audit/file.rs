@@ -43,7 +43,7 @@ pub struct AuditFile {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct AuditLine<'a> {
     time: String,
     #[serde(flatten)]
     entry: &'a AuditEntry,
@@ -83,7 +83,7 @@ impl AuditFile {
     pub fn append(&mut self, now: Nanos, entries: &[AuditEntry]) -> Result<(), AuditError> {
         let mut bytes = if self.is_torn { b"\n".to_vec() } else { Vec::new() };
         for entry in entries {
-            let line = Line { time: time_of_day(now.since(entry.at)), entry };
+            let line = AuditLine { time: time_of_day(now.since(entry.at)), entry };
             serde_json::to_writer(&mut bytes, &line).map_err(|error| self.failed(error.into()))?;
             bytes.push(b'\n');
         }

@@ -7,7 +7,8 @@
 //! more entry at the second's end says how many there were. Entries are equal if action, outcome, client and
 //! subject are. A client that varies its subjects has [`MAX_LINES_OF_CLIENT`] entries in a second with a
 //! subject, and beyond them one for each action and outcome. All clients together have [`MAX_LINES`]; beyond
-//! them clients are not told apart. So a flood of requests makes no flood of lines, and nothing goes uncounted.
+//! them clients are not told apart. So a flood of requests makes no flood of lines, and nothing goes
+//! uncounted.
 //!
 //! Cost: nothing without a trail. With one a look-up for each request, none for events that are taken. When
 //! not to use it: to count (statistics and metrics do).

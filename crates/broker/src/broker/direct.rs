@@ -254,7 +254,8 @@ impl Broker {
             }
             let audience = self.channel.audience_of(at.topic);
             let may = audience.as_ref().is_some_and(|audience| {
-                // one thread cannot wait for itself, and a ring cannot drop for one supplier and block another
+                // one thread cannot wait for itself, and a ring cannot drop for one supplier and block
+                // another
                 let may_read = |reader: &DirectReader| {
                     reader.client != *client && reader.blocks.is_none_or(|blocks| blocks.include(at.owner))
                 };

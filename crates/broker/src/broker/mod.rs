@@ -13,6 +13,7 @@
 
 mod abandoned;
 mod access;
+mod arrivals;
 mod audit;
 mod direct;
 mod durable;
@@ -32,15 +33,11 @@ mod tenants;
 use crate::account::Account;
 use crate::audit::AuditTrail;
 use crate::body::EventBody;
-use crate::frame::{Frame, VERSION};
+use crate::frame::Frame;
 use crate::limits::Limits;
 use crate::mqtt::MqttFault;
-use crate::name::check_program_name;
 use crate::name_owner::NameOwner;
-use crate::permissions::{
-    AccessControl, ClientGrant, ClientIdentity, Permissions, RateBudget, RefusalKind, Tokens,
-};
-use crate::spec::{Greeting, WelcomeTerms};
+use crate::permissions::{AccessControl, ClientGrant, ClientIdentity, Permissions, RateBudget, Tokens};
 use crate::task::{ClientId, Next, PathId, Received, Task};
 use crate::topic_names::ToldTopics;
 use crate::transport::{SharedPayload, TransportPeer};
@@ -275,72 +272,6 @@ impl Broker {
         self.spare_head = head;
     }
 
-    /// A program has connected; whether it may stay.
-    pub fn connected(&mut self, now: Nanos, client: ClientId, peer: TransportPeer) -> bool {
-        self.look(now);
-        if let Some(trail) = &mut self.audit {
-            trail.arrived(client, peer);
-        }
-        let peer = peer.party();
-        let may = self.find_place(now, peer);
-        if may {
-            let tenant = self.tenant_number(&ClientIdentity::Anonymous, peer);
-            let connected = ConnectedClient {
-                peer,
-                tenant,
-                held: 0,
-                costs: NumberMap::default(),
-                secured: None,
-                since: now,
-                greeted: false,
-                name: String::new(),
-                lease: None,
-                outlets: BTreeMap::new(),
-                consumers: BTreeMap::new(),
-                named: ToldTopics::default(),
-                paused: false,
-                takes_descriptors: false,
-                understands_rings: false,
-                may_lose: false,
-                protocol: ClientProtocol::Frames,
-                who: ClientIdentity::Anonymous,
-                owner: NameOwner::Anonymous,
-                grant: Arc::new(ClientGrant::all()),
-                expires: None,
-                budget: RateBudget::default(),
-                ahead: None,
-            };
-            self.clients.insert(client, connected);
-        } else {
-            self.audit_end(client, "no place is left");
-            self.audit_gone(client);
-        }
-        may
-    }
-
-    /// A program's connection is encrypted; it has shown a certificate with these names, or none.
-    pub fn secured(&mut self, client: ClientId, names: Vec<Arc<str>>) {
-        if let Some(connected) = self.clients.get_mut(&client) {
-            connected.secured = Some(names);
-        }
-    }
-
-    /// Somebody who connected could not agree with the broker on TLS.
-    pub fn count_tls_failure(&mut self) {
-        self.access.count(RefusalKind::Tls);
-    }
-
-    /// Whether programs from elsewhere need a token or a certificate.
-    pub(crate) fn has_tokens(&self) -> bool {
-        self.access.tokens.is_some()
-    }
-
-    /// Bytes of the largest frame that a program may send. None: it has not greeted.
-    pub(crate) fn largest_of(&self, client: ClientId) -> Option<usize> {
-        let connected = self.clients.get(&client).filter(|client| client.greeted)?;
-        Some(self.limits.largest_frame_for(connected.grant.size))
-    }
-
     /// A program has sent a frame; `apart` is its payload if that did not come with it.
     pub fn received(
         &mut self,
@@ -414,33 +345,6 @@ impl Broker {
             self.send_away(now, client, &reason);
         }
         Received::Done
-    }
-
-    fn greet(
-        &mut self,
-        now: Nanos,
-        client: ClientId,
-        greeting: Greeting,
-        same_clock: bool,
-    ) -> Result<(), String> {
-        check_program_name(&greeting.name)?;
-        let token = greeting.token.as_deref().map(|token| (None, token.as_bytes()));
-        self.identify(now, client, token, None)?;
-        if let Some(connected) = self.clients.get_mut(&client) {
-            (connected.greeted, connected.name) = (true, greeting.name);
-            connected.lease = greeting.lease_ns.map(Nanos);
-            connected.understands_rings = greeting.rings;
-            if greeting.types {
-                connected.named = ToldTopics::with_types();
-            }
-        }
-        self.audit_connected(client);
-        let (largest, path_largest) = (self.limits.largest, self.limits.path_largest);
-        let reply = self.replies.grant(client);
-        let terms =
-            WelcomeTerms { version: VERSION, largest, path_largest, same_clock, run: self.run, reply };
-        self.answer(client, &Frame::Welcome(terms));
-        Ok(())
     }
 
     /// A program has gone, or does not read what it is sent. What it has handed over is still delivered;

@@ -1,8 +1,8 @@
 //! Names and their owners: consumer groups, consumers that resume, writers.
 //!
 //! ```text
-//!   SUBSCRIBE {group}    the group is free, the asker's, or shared     every member may see all that it asks for
-//!   SUBSCRIBE {resume}   the name is free, the asker's, or shared      the owner is kept with the log
+//!   SUBSCRIBE {group}    the group is free, the asker's, or shared   every member may see all of it
+//!   SUBSCRIBE {resume}   the name is free, the asker's, or shared    the owner is kept with the log
 //!   ADVERTISE {writer}   the same
 //! ```
 //! A name belongs to the identity that made it. A name that rules of the permissions list under `names` is
@@ -61,7 +61,7 @@ pub(super) enum GroupAdmission {
 }
 
 #[derive(Debug)]
-struct GroupMember {
+struct GroupConsumer {
     grant: Arc<ClientGrant>,
     patterns: Vec<Arc<str>>,
 }
@@ -69,7 +69,7 @@ struct GroupMember {
 #[derive(Debug)]
 struct GroupName {
     owner: NameOwner,
-    members: BTreeMap<ConsumerId, GroupMember>,
+    members: BTreeMap<ConsumerId, GroupConsumer>,
     /// What the members ask for, and how many of them do.
     asked: BTreeMap<Arc<str>, usize>,
     /// What members asked for that have gone, while something of it may wait.
@@ -148,7 +148,7 @@ impl GroupNames {
             record.departed.remove(pattern);
             *record.asked.entry(Arc::clone(pattern)).or_default() += 1;
         }
-        let member = GroupMember { grant: user.grant, patterns: patterns.into_iter().collect() };
+        let member = GroupConsumer { grant: user.grant, patterns: patterns.into_iter().collect() };
         record.members.insert(consumer, member);
         self.members.insert(consumer, name);
     }

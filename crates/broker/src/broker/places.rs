@@ -16,8 +16,8 @@ const OPERATOR_PLACES: usize = 8;
 const ROOT: u32 = 0;
 
 impl Broker {
-    /// The broker runs as this user: it and root are the operators, for whom places are kept. A server says so
-    /// by itself.
+    /// The broker runs as this user: it and root are the operators, for whom places are kept. A server says
+    /// so by itself.
     pub fn run_by(&mut self, user: u32) {
         self.own_user = Some(user);
     }

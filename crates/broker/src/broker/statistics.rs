@@ -170,7 +170,8 @@ impl Broker {
         }
     }
 
-    /// What a client may see of it, as a text that fits into a frame; of a great many consumers the first ones.
+    /// What a client may see of it, as a text that fits into a frame; of a great many consumers the first
+    /// ones.
     pub(super) fn statistics_as_json(&self, now: Nanos, client: ClientId) -> String {
         /// The longest text, in bytes: a frame may have 256 KiB beside its payload
         /// ([`Limits::largest_frame`]).

@@ -15,8 +15,8 @@ pub const MAX_STREAMS: usize = 1000;
 /// and consumers get notices of the missed events; zenoh notices a pulled cable within 10 s.
 const RECONNECT_TIMEOUT: Nanos = Nanos::SECOND.times(60);
 
-/// Maximum number of remembered streams whose supplier has left; also limited by [`RECONNECT_TIMEOUT`]. They identify
-/// copies that come by a slower route. As many as a sender remembers.
+/// Maximum number of remembered streams whose supplier has left; also limited by [`RECONNECT_TIMEOUT`]. They
+/// identify copies that come by a slower route. As many as a sender remembers.
 const MAX_LEFT: usize = 4096;
 
 /// How many numbers below the last one a receiver tracks: the bits of one word. Chosen, not measured.

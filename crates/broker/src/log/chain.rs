@@ -7,15 +7,16 @@
 //!   chain 0     events of no owner, and of a log that was written before there were owners
 //! ```
 //! The positions of a chain ascend, with gaps. A reader of the log takes the lowest position of all chains
-//! (`cursor.rs`). When the log would exceed its bytes, the chain that has the most loses its oldest segment. So
-//! an identity loses events only while no other one has more in the log: of `n` identities each keeps at least
-//! an `n`th part, less one segment.
+//! (`cursor.rs`). When the log would exceed its bytes, the chain that has the most loses its oldest segment.
+//! So an identity loses events only while no other one has more in the log: of `n` identities each keeps at
+//! least an `n`th part, less one segment.
 //!
 //! Cost: for each event a look at the last segment of its chain; for a reader one comparison for each chain.
 
+use super::owned::{ChainNumber, OwnedKind};
 use super::record::RECORD_HEAD;
 use super::segment::{FoundRecord, SEGMENT_HEAD, SegmentHead, SegmentReader};
-use super::{EventLog, LogDamage, LogError, LoggedEvent, OwnedKind};
+use super::{EventLog, LogDamage, LogError, LoggedEvent};
 use crate::name_owner::NameOwner;
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
@@ -23,12 +24,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
-/// The number of a chain. 0: that of events without an owner.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct ChainNumber(pub(crate) u32);
-
-/// Chains of owners; owners beyond share the chain 0. A reader keeps a file and 64 KiB for each chain, and the
-/// broker a file for each segment, of which a chain has four if all have as much. Chosen, not measured.
+/// Chains of owners; owners beyond share the chain 0. A reader keeps a file and 64 KiB for each chain, and
+/// the broker a file for each segment, of which a chain has four if all have as much. Chosen, not measured.
 pub(super) const MAX_CHAINS: u32 = 32;
 
 /// Which segments stay whatever is written.
@@ -112,8 +109,8 @@ impl EventLog {
         number
     }
 
-    /// Decides how large a segment becomes: an eighth of the log, or less, so that a chain has four of them at
-    /// least where all chains have as much.
+    /// Decides how large a segment becomes: an eighth of the log, or less, so that a chain has four of them
+    /// at least where all chains have as much.
     pub(super) fn fit_segments(&mut self) {
         let chains = self.chains.values().filter(|chain| !chain.segments.is_empty()).count() as u64;
         let of_chain = self.bounds.bytes / (4 * chains.max(1));
@@ -208,10 +205,10 @@ impl EventLog {
         Ok(())
     }
 
-    /// Removes segments until so many bytes more fit: each time the oldest one of the chain that has the most.
-    /// The newest `keep` segments of the chain that is written stay. So does, with [`Spared::Newest`], the
-    /// segment that has the newest position of the log: where it goes first and the broker then ends, a log
-    /// that is opened again gives positions twice. Whether the bytes fit.
+    /// Removes segments until so many bytes more fit: each time the oldest one of the chain that has the
+    /// most. The newest `keep` segments of the chain that is written stay. So does, with [`Spared::Newest`],
+    /// the segment that has the newest position of the log: where it goes first and the broker then ends, a
+    /// log that is opened again gives positions twice. Whether the bytes fit.
     pub(super) fn make_room(
         &mut self,
         (written, keep): (ChainNumber, usize),

@@ -1,6 +1,7 @@
 //! Where a reader is in the log, and up to where a named consumer has acknowledged.
 
-use super::chain::{ChainNumber, LogChain};
+use super::chain::LogChain;
+use super::owned::ChainNumber;
 use super::segment::{FoundRecord, SegmentReader};
 use super::{EventLog, LogError};
 use crate::log::record::checksum;

@@ -27,15 +27,15 @@
 mod chain;
 mod cursor;
 mod name_owners;
+mod owned;
 mod owner;
 mod record;
 mod segment;
 mod topics;
 
-pub use chain::ChainNumber;
 pub(crate) use cursor::check_consumer_name;
 pub use cursor::{AcknowledgedFile, LogCursor, LogEntry};
-pub use name_owners::OwnedKind;
+pub use owned::{ChainNumber, OwnedKind};
 pub use owner::give;
 pub use record::LoggedEvent;
 pub use segment::{FoundRecord, ReadAt, SegmentReader, segment_in_memory};

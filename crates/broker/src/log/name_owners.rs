@@ -7,12 +7,12 @@
 //! ```
 //! The last line of a name counts. A last line that a crash has cut off counts for nothing. Any other line
 //! that cannot be read is an error when the log is opened: to pass over it would give the name to the next
-//! identity that asks. Before the first line of a run, the file is written anew with one line for each name, and
-//! takes the place of the former one by rename(2). The next sync of the log syncs new lines, too.
+//! identity that asks. Before the first line of a run, the file is written anew with one line for each name,
+//! and takes the place of the former one by rename(2). The next sync of the log syncs new lines, too.
 //!
 //! Cost: a line for each name that is made or freed; nothing for events.
 
-use super::chain::ChainNumber;
+use super::owned::{ChainNumber, OwnedKind};
 use super::{EventLog, LogError, cursor};
 use crate::name_owner::NameOwner;
 use serde::{Deserialize, Serialize};
@@ -29,17 +29,6 @@ const VERSION: &str = "{\"owners\":1}";
 /// Names that have owners, of all kinds and owners together. A name of usual length takes some 100 bytes, so
 /// that the file stays below 8 MiB. Chosen, not measured.
 const MAX_OWNED_NAMES: usize = 65_536;
-
-/// A kind of names that outlive the broker; each kind has names of its own.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OwnedKind {
-    /// A consumer that resumes.
-    Consumer,
-    Writer,
-    /// A chain of segments; its name is its number.
-    Chain,
-}
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -265,7 +254,8 @@ impl EventLog {
         self.writers.values().any(|writers| writers.contains_key(name))
     }
 
-    /// Frees names of writers of whom the log keeps no event, but for those in use. Cost: a look at all names.
+    /// Frees names of writers of whom the log keeps no event, but for those in use. Cost: a look at all
+    /// names.
     pub fn free_writers(&mut self, owner: &NameOwner, in_use: impl Fn(&str) -> bool) {
         let kept: std::collections::HashSet<&str> =
             self.writers.values().flat_map(|writers| writers.keys().map(String::as_str)).collect();

@@ -11,7 +11,7 @@
 //! Cost: one read of 64 KiB for many small records. In a damaged segment, one checksum of a head for each
 //! occurrence of the magic number.
 
-use super::chain::ChainNumber;
+use super::owned::ChainNumber;
 use super::record::{LoggedEvent, MAX_BODY, RECORD_HEAD, RECORD_MAGIC, RecordHead, checksum, write_record};
 use std::fs::File;
 use std::io;

@@ -374,7 +374,8 @@ impl AccessControl {
         self.refusals.iter().map(|(kind, count)| (kind.name().to_owned(), *count)).collect()
     }
 
-    /// Whether nothing says who may do what: then the clients that prove nothing are one identity like others.
+    /// Whether nothing says who may do what: then the clients that prove nothing are one identity like
+    /// others.
     pub(crate) fn is_open(&self) -> bool {
         self.permissions.is_none() && self.tokens.is_none()
     }

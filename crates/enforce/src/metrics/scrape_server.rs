@@ -1,11 +1,11 @@
 //! Answers monitoring programs over HTTP: only `GET /metrics`.
 //!
 //! Each connection has a thread, at most [`MAX_CONNECTIONS`] at a time. A request may take [`TIMEOUT`] and
-//! [`MAX_REQUEST`] bytes, its answer may take [`TIMEOUT`] again however slowly it is read, and each connection
-//! is closed after one answer. When all places are taken, the connection that has waited longest without a
-//! whole request loses its place. So clients that are silent or slow delay no other one, hold no memory, and
-//! keep nobody out. There is no password: whoever can connect can read. Listen at a loopback address or a
-//! Unix socket, to which the owner and root alone can connect.
+//! [`MAX_REQUEST`] bytes, its answer may take [`TIMEOUT`] again however slowly it is read, and each
+//! connection is closed after one answer. When all places are taken, the connection that has waited longest
+//! without a whole request loses its place. So clients that are silent or slow delay no other one, hold no
+//! memory, and keep nobody out. There is no password: whoever can connect can read. Listen at a loopback
+//! address or a Unix socket, to which the owner and root alone can connect.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -12,8 +12,8 @@ impl<P: EventPayload> EventChannel<P> {
     }
 
     /// Whether a consumer that joins the group now could be given something that was asked for before: an
-    /// event or a notice that waits, a delivery that is not acknowledged, a part of a correlation. Cost: a look
-    /// at the consumers of the group.
+    /// event or a notice that waits, a delivery that is not acknowledged, a part of a correlation. Cost: a
+    /// look at the consumers of the group.
     #[must_use]
     pub fn group_owes(&self, group: &str) -> bool {
         let Some(inbox) = self.groups.get(group) else { return false };

@@ -6,7 +6,8 @@
 //! ```
 //! Idea: a *reader* walks over all kept events up to the last one before its subscription, and puts those
 //! into the inbox that the subscription asks for. It stops while the inbox is half full, and goes on when the
-//! consumer has taken something. Tenants whose inboxes have readers take turns, and so do the inboxes of each.
+//! consumer has taken something. Tenants whose inboxes have readers take turns, and so do the inboxes of
+//! each.
 //!
 //! A topic's kept events precede its new ones: when an event of a topic is published, the inboxes that ask
 //! for it first *catch up* with that topic.

@@ -10,11 +10,11 @@
 //! with equal filters share one node.
 //!
 //! If an event meets an access path of a clause and the clause does not hold, it was evaluated in vain. After
-//! `MAX_FUTILE_EVALUATIONS` such evaluations the clause changes to its next way to be found (`access.rs`). After the last
-//! way it returns to the first, with twice the patience. So each way is left after the same number of vain
-//! evaluations, however many events that takes. A clause therefore spends nearly all its time on the way that
-//! wastes least. It wastes at most k times as much as the best of its k ways would, and nothing needs to be
-//! measured.
+//! `MAX_FUTILE_EVALUATIONS` such evaluations the clause changes to its next way to be found (`access.rs`).
+//! After the last way it returns to the first, with twice the patience. So each way is left after the same
+//! number of vain evaluations, however many events that takes. A clause therefore spends nearly all its time
+//! on the way that wastes least. It wastes at most k times as much as the best of its k ways would, and
+//! nothing needs to be measured.
 //!
 //! Cost: proportional to the fields of the event and the clauses met.
 //!

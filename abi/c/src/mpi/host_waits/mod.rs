@@ -104,7 +104,7 @@ pub enum WaitKind {
 type HostQuestion = unsafe extern "C" fn(context: *mut c_void) -> c_int;
 
 #[derive(Debug)]
-struct HostRanks {
+struct MpiHostRanks {
     lines: &'static [CacheLine],
     member: usize,
     max_nap: Nanos,
@@ -112,7 +112,7 @@ struct HostRanks {
     oversubscribed: AtomicBool,
 }
 
-static HOST_RANKS: OnceLock<HostRanks> = OnceLock::new();
+static HOST_RANKS: OnceLock<MpiHostRanks> = OnceLock::new();
 
 thread_local! {
     static WAITER: RefCell<Waiter> = RefCell::new(Waiter::new(
@@ -132,7 +132,7 @@ struct ServedWait {
     long: bool,
 }
 
-impl HostRanks {
+impl MpiHostRanks {
     fn members(&self) -> usize {
         self.lines.len() - SHARED
     }
@@ -242,12 +242,12 @@ fn spin(question: &mut impl FnMut() -> bool) -> bool {
 
 /// A nap in progress: while it exists, the other ranks of the host ring.
 struct Nap<'a> {
-    ranks: &'a HostRanks,
+    ranks: &'a MpiHostRanks,
     kind: WaitKind,
 }
 
 impl<'a> Nap<'a> {
-    fn begin(ranks: &'a HostRanks, kind: WaitKind) -> Self {
+    fn begin(ranks: &'a MpiHostRanks, kind: WaitKind) -> Self {
         let nap = Self { ranks, kind };
         let has_slept = ranks.lines[1].word(HAS_SLEPT);
         if has_slept.load(Ordering::Relaxed) == 0 {
@@ -277,7 +277,7 @@ impl Drop for Nap<'_> {
 
 /// Asks the host MPI where other waits check for dead members.
 struct CompletionWatch<'a, F> {
-    ranks: &'a HostRanks,
+    ranks: &'a MpiHostRanks,
     question: F,
     nap: Nanos,
     longest: Nanos,
@@ -321,7 +321,7 @@ pub unsafe extern "C" fn unisono_mpi_crowd_join(
         // SAFETY: the shim passes that many lines of zeroed memory, aligned to a page and never unmapped.
         let lines = unsafe { std::slice::from_raw_parts(memory.cast::<CacheLine>(), SHARED + members) };
         let max_nap = if one_host != 0 { MAX_NAP } else { MAX_NAP_AMONG_HOSTS };
-        let ranks = HostRanks { lines, member, max_nap, oversubscribed: AtomicBool::new(false) };
+        let ranks = MpiHostRanks { lines, member, max_nap, oversubscribed: AtomicBool::new(false) };
         ranks.regime().announce_processors();
         // for the test of naps and bells; has no other use
         if std::env::var_os("UNISONO_MPI_CROWD").is_some_and(|value| value == "asleep") {
@@ -451,7 +451,7 @@ pub extern "C" fn unisono_mpi_crowd_now() -> u64 {
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_samples() -> c_int {
     ffi_call_or(0, || {
-        let crowded = HOST_RANKS.get().is_some_and(HostRanks::is_crowded);
+        let crowded = HOST_RANKS.get().is_some_and(MpiHostRanks::is_crowded);
         Ok(c_int::from(crowded && wait_stats::sample_is_due()))
     })
 }
@@ -460,7 +460,7 @@ pub extern "C" fn unisono_mpi_crowd_samples() -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_timed(call: WaitCall, begun: u64) {
     ffi_call_or((), || {
-        let crowded = HOST_RANKS.get().is_some_and(HostRanks::is_crowded);
+        let crowded = HOST_RANKS.get().is_some_and(MpiHostRanks::is_crowded);
         wait_stats::record(call, EndedWait { crowded, waited: elapsed(Ticks(begun)), slept: Nanos::ZERO });
         Ok(())
     });

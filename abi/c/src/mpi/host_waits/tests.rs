@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use unisono_sync::Lines;
 
 /// Leaked: a crowd lives as long as its process.
-fn ranks(members: usize, oversubscribed: bool) -> Vec<HostRanks> {
+fn ranks(members: usize, oversubscribed: bool) -> Vec<MpiHostRanks> {
     let lines: &'static Lines = Box::leak(Box::new(Lines::on_heap(SHARED + members)));
     let first: *const CacheLine = lines.line(0);
     // SAFETY: these are the lines of the array, which was leaked.
     let lines = unsafe { std::slice::from_raw_parts(first, SHARED + members) };
-    let of = |member| HostRanks {
+    let of = |member| MpiHostRanks {
         lines,
         member,
         max_nap: MAX_NAP,
@@ -23,7 +23,7 @@ fn ranks(members: usize, oversubscribed: bool) -> Vec<HostRanks> {
 }
 
 /// Puts the regime to sleep: two long yields do that.
-fn beside_foreign_load(ranks: &HostRanks) {
+fn beside_foreign_load(ranks: &MpiHostRanks) {
     for milliseconds in [1_000_u64, 1_005] {
         ranks.regime().yield_took_long(Nanos(milliseconds * 1_000_000));
     }

@@ -111,8 +111,8 @@ enum standing { WAITS, LENT, RUNS };
 
 /* Written by user space: the gangs' standings in the present turn. */
 struct turn {
-	u32 runs, lent;		  /* number of gangs: first in `order` those that run, then the lent */
-	u32 order[MAX_GANGS];	  /* gangs */
+	u32 runs, lent;		 /* number of gangs: first in `order` those that run, then the lent */
+	u32 order[MAX_GANGS];	 /* gangs */
 	u32 standing[MAX_GANGS]; /* by gang */
 };
 

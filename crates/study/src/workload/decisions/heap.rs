@@ -1,6 +1,6 @@
 //! Textbook start-time fair queuing: one heap of (start tag, arrival), and a queue of packets for each class.
 
-use super::PacketQueue;
+use super::DecisionQueue;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use unisono_fairqueue::Packet;
@@ -43,7 +43,7 @@ impl HeapQueue {
     }
 }
 
-impl PacketQueue for HeapQueue {
+impl DecisionQueue for HeapQueue {
     fn enqueue(&mut self, class: u32, length: u32) {
         let to = &mut self.classes[class as usize];
         to.waiting.push_back(Packet::new(length, class));

@@ -82,7 +82,7 @@ impl PacketSource {
     }
 }
 
-trait PacketQueue {
+trait DecisionQueue {
     fn enqueue(&mut self, class: u32, length: u32);
     fn dequeue(&mut self) -> Option<u32>;
 }
@@ -94,7 +94,7 @@ struct DisciplineQueue<D> {
     now: Nanos,
 }
 
-impl<D: Discipline<u32>> PacketQueue for DisciplineQueue<D> {
+impl<D: Discipline<u32>> DecisionQueue for DisciplineQueue<D> {
     fn enqueue(&mut self, class: u32, length: u32) {
         let packet = Packet::new(length, class);
         // a leaf and a short packet: never refused
@@ -132,7 +132,7 @@ fn class_tree(classes: u32, levels: u32) -> (Hierarchy, Vec<ClassId>) {
     (hierarchy, leaves)
 }
 
-fn build_queue(decider: Decider, classes: u32) -> Box<dyn PacketQueue> {
+fn build_queue(decider: Decider, classes: u32) -> Box<dyn DecisionQueue> {
     let levels = if decider == Decider::FourLevels { 4 } else { 1 };
     let (hierarchy, leaves) = class_tree(classes, levels);
     let now = Nanos::ZERO;
@@ -187,7 +187,7 @@ pub fn measure(classes: u32, pattern: Pattern, each: Duration, seed: u64) -> Vec
 }
 
 fn run(
-    queue: &mut dyn PacketQueue,
+    queue: &mut dyn DecisionQueue,
     pattern: Pattern,
     classes: u32,
     packets: u32,
