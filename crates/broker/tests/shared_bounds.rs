@@ -7,7 +7,7 @@ use unisono_broker::memory::{Doorbell, MemoryGeometry, MemorySupplier, MemoryTra
 use unisono_broker::transport::{FrameTransport, TransportError};
 use unisono_sync::{SpinBudget, Wait};
 
-const LARGEST: u32 = 1 << 20;
+const MAX_EVENT_BYTES: u32 = 1 << 20;
 /// The tag of an entry of the short ring whose frame is in the long one.
 const LONG: u32 = 1 << 31;
 
@@ -33,7 +33,7 @@ fn shared_memory() -> u64 {
 fn a_ring_that_is_larger_than_the_brokers_own_is_refused() {
     for (depth, consumers) in [(8192, 1), (256, 1000)] {
         let (one, other) = pair();
-        let mut broker = MemoryTransport::new(one, LARGEST as usize).expect("memory is left");
+        let mut broker = MemoryTransport::new(one, MAX_EVENT_BYTES as usize).expect("memory is left");
         let _short = offer(&Doorbell::new(other), depth, 4096 + 256, consumers);
         let refused = broker.receive().expect_err("it is too large");
         assert!(matches!(refused, TransportError::Broken(_)), "{refused}");
@@ -44,19 +44,19 @@ fn a_ring_that_is_larger_than_the_brokers_own_is_refused() {
 #[test]
 fn memory_that_a_program_never_wrote_arrives_as_zeros_and_stays_unused() {
     let (one, other) = pair();
-    let mut broker = MemoryTransport::new(one, LARGEST as usize).expect("memory is left");
+    let mut broker = MemoryTransport::new(one, MAX_EVENT_BYTES as usize).expect("memory is left");
     let doorbell = Doorbell::new(other);
     let mut short = offer(&doorbell, 256, 4096 + 256, 1);
-    let mut long = offer(&doorbell, 8, LARGEST, 1);
+    let mut long = offer(&doorbell, 8, MAX_EVENT_BYTES, 1);
     let before = shared_memory();
     for number in 0..40_u8 {
-        let mut loan = long.loan(LARGEST as usize).expect("the broker takes it");
+        let mut loan = long.loan(MAX_EVENT_BYTES as usize).expect("the broker takes it");
         loan.bytes()[..16].fill(number + 1);
         loan.publish(16);
         short.publish(LONG, &[]).expect("there is room");
         let frame = broker.receive().expect("it goes on").expect("a frame");
         assert!(frame.apart.is_none(), "a payload that is not there is not held");
-        assert_eq!(frame.bytes.len(), LARGEST as usize);
+        assert_eq!(frame.bytes.len(), MAX_EVENT_BYTES as usize);
         assert!(frame.bytes[..16].iter().all(|byte| *byte == number + 1));
         assert!(frame.bytes[16..].iter().all(|byte| *byte == 0));
     }

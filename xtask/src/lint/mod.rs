@@ -12,12 +12,14 @@ mod length;
 mod links;
 mod locks;
 mod numbers;
+mod promises;
 mod sources;
 mod style;
 mod sync_pairs;
 mod times;
 mod types;
 mod unsafe_code;
+mod words;
 
 use crate::packages::Install;
 use crate::step::{StepOutput, StepVerdict, TimedStep};
@@ -42,6 +44,8 @@ const CHECKS: &[(&str, Check)] = &[
     ("links in documents resolve", links::check),
     ("modules form no cycle", cycles::check),
     ("a type's name means one thing", types::check),
+    ("names use the field's words", words::check),
+    ("promises of security name their tests", promises::check),
     ("one style of modules", style::modules),
     ("comments as wide as code", style::width),
     ("documents have one width", style::prose),

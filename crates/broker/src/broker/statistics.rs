@@ -175,13 +175,13 @@ impl Broker {
     pub(super) fn statistics_as_json(&self, now: Nanos, client: ClientId) -> String {
         /// The longest text, in bytes: a frame may have 256 KiB beside its payload
         /// ([`Limits::largest_frame`]).
-        const LONGEST: usize = 192 << 10;
+        const MAX_ANSWER_BYTES: usize = 192 << 10;
         let mut statistics = self.statistics_seen_by(now, self.viewer(client));
         let mut by_topic = true;
         loop {
             let text =
                 serde_json::to_string(&statistics).expect("has a text because it is numbers and names");
-            if text.len() <= LONGEST {
+            if text.len() <= MAX_ANSWER_BYTES {
                 return text;
             }
             if std::mem::take(&mut by_topic) {

@@ -1,0 +1,111 @@
+//! Names use the field's words: a reader who searches for `MAX_` or `TIMEOUT` finds each bound and each limit
+//! of a wait.
+//!
+//! Constants may not contain the words of [`NOT_IN_CONSTANTS`]. Types may not have the names that the table
+//! "Here we say / never" of the glossary lists as never to be used.
+
+use super::code::Code;
+use super::sources::Sources;
+use std::collections::BTreeSet;
+
+const GLOSSARY: &str = "docs/glossary.md";
+const TABLE: &str = "## Here we say / never";
+/// Words of constants, and the word to write.
+const NOT_IN_CONSTANTS: [(&str, &str); 11] = [
+    ("MOST", "MAX"),
+    ("LARGEST", "MAX"),
+    ("LONGEST", "MAX"),
+    ("LEAST", "MIN"),
+    ("FEWEST", "MIN"),
+    ("SHORTEST", "MIN"),
+    ("SMALLEST", "MIN"),
+    ("PATIENCE", "TIMEOUT"),
+    ("LOOK", "INTERVAL"),
+    ("LOOKS", "INTERVAL"),
+    ("GLANCE", "INTERVAL"),
+];
+/// Terms of others that contain such a word.
+const TERMS: [&str; 1] = ["LEAST_RECENTLY_USED"];
+
+pub(super) fn check(sources: &Sources) -> Vec<String> {
+    let glossary = sources.files.iter().find(|file| file.path == GLOSSARY);
+    let never = glossary.map(|file| never_types(&file.text)).unwrap_or_default();
+    let mut problems = Vec::new();
+    for file in sources.rust() {
+        for (line, at) in file.text.lines().zip(1..) {
+            let Some(name) = constant(line).filter(|name| !TERMS.contains(name)) else { continue };
+            let dialect = NOT_IN_CONSTANTS.iter().find(|(word, _)| name.split('_').any(|part| part == *word));
+            problems.extend(
+                dialect.map(|(word, say)| format!("{}:{at}: {name} says {word}; say {say}", file.path)),
+            );
+        }
+        let Ok(code) = Code::read(&file.text, &["of a crate"]) else { continue };
+        let used = code.types.into_iter().filter(|(name, _)| never.contains(name.as_str()));
+        problems.extend(used.map(|(name, at)| {
+            format!("{}:{at}: {name} is a name that {GLOSSARY} lists as never to be used", file.path)
+        }));
+    }
+    problems
+}
+
+/// The name of the constant that a line defines.
+fn constant(line: &str) -> Option<&str> {
+    let mut words = line.split_whitespace().skip_while(|word| word.starts_with("pub") || *word == "in");
+    let is_constant = matches!(words.next()?, "const" | "static");
+    let name = words.next().filter(|_| is_constant)?.strip_suffix(':')?;
+    name.starts_with(|first: char| first.is_ascii_uppercase()).then_some(name)
+}
+
+/// The types among the names of the column "never". A name with a remark behind it is wrong only in the
+/// meaning that the remark gives, which this check cannot see.
+fn never_types(glossary: &str) -> BTreeSet<&str> {
+    let table = glossary.split_once(TABLE).map_or("", |(_, table)| table);
+    let rows = table.lines().filter_map(|line| line.strip_prefix('|')?.split('|').nth(1));
+    let names = rows.flat_map(|column| {
+        let mut parts = column.split('`');
+        parts.next();
+        let mut names = Vec::new();
+        while let (Some(name), Some(behind)) = (parts.next(), parts.next()) {
+            if !behind.trim_start().starts_with('(') {
+                names.push(name);
+            }
+        }
+        names
+    });
+    let is_type = |name: &&str| {
+        name.starts_with(|first: char| first.is_ascii_uppercase())
+            && name.contains(|letter: char| letter.is_ascii_lowercase())
+            && name.chars().all(char::is_alphanumeric)
+    };
+    names.filter(is_type).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_the_dialect_are_problems_with_the_word_to_say() {
+        let found = check(&Sources::from_texts(&[
+            (
+                GLOSSARY,
+                "## Here we say / never\n\n| say | never | why |\n|---|---|---|\n| `Poller` | `Door`, `Kept` (of a budget) | x |\n",
+            ),
+            (
+                "crates/a/src/lib.rs",
+                "pub(crate) const MOST_NAMES: u8 = 1;\nconst MAX_NAMES: u8 = 1;\nstruct Door;\nenum Kept {}\n",
+            ),
+            (
+                "crates/a/src/b.rs",
+                "static LOOKUP: u8 = 1;\nconst LEAST_RECENTLY_USED: u8 = 9;\nfn most() {}\n",
+            ),
+        ]));
+        assert_eq!(
+            found,
+            [
+                "crates/a/src/lib.rs:1: MOST_NAMES says MOST; say MAX",
+                "crates/a/src/lib.rs:3: Door is a name that docs/glossary.md lists as never to be used",
+            ]
+        );
+    }
+}
