@@ -10,9 +10,9 @@
 //! | all | all parts have come within the time, in any order; of a part the latest event counts |
 //! | sequence | all parts have come within the time, in their order |
 //!
-//! Cost: for a sequence one chain of events for each of its parts. Of several chains that have come equally
-//! far the channel keeps the one that began last: it can be completed whenever one of the others can.
-//! Reference: Chakravarthy, Mishra, "Snoop" (1994), its recent context.
+//! Cost: for a sequence one chain of events for each of its parts. Of several chains of equal length the
+//! channel keeps the chain that began last: it can be completed whenever another one can. Reference:
+//! Chakravarthy, Mishra, "Snoop" (1994), its recent context.
 
 use crate::event::{ChannelEvent, EventPayload};
 use crate::index::Interest;
@@ -115,8 +115,8 @@ impl<P> Correlator<P> {
         self.chains.iter().flatten().flatten()
     }
 
-    /// Forgets what began first, until what waits for others takes no more than so many bytes of a queue.
-    /// Whether anything was forgotten.
+    /// Drops the oldest chains until the waiting events take at most `bytes` bytes of a queue; returns
+    /// whether it dropped a chain.
     pub(crate) fn drop_beyond(&mut self, bytes: usize) -> bool
     where
         P: EventPayload,
@@ -132,7 +132,7 @@ impl<P> Correlator<P> {
         dropped
     }
 
-    /// What the events count for in a queue that wait for others, each once.
+    /// Bytes that the events of incomplete correlations count in a queue, each event once.
     pub(crate) fn weight(&self) -> usize
     where
         P: EventPayload,
@@ -148,7 +148,7 @@ impl<P> Correlator<P> {
         self.within.after(began)
     }
 
-    /// Forgets what can no longer be completed; when the oldest of the rest began.
+    /// Drops timed-out chains; returns the start time of the oldest remaining chain.
     pub(crate) fn expire(&mut self, now: Nanos) -> Option<Nanos> {
         let mut oldest = None;
         let within = self.within;

@@ -87,7 +87,7 @@ impl fmt::Display for KeptBy {
     }
 }
 
-/// Why an event is refused to its supplier. Nobody has got it then.
+/// Why an event is refused to its supplier. No consumer has got it then.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {

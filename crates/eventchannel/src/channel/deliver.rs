@@ -13,9 +13,9 @@ use unisono_linux::clock::Nanos;
 #[derive(Debug)]
 pub(super) struct Underway {
     inbox: InboxId,
-    /// What the class is charged if nobody says what it took.
+    /// The charge of the class if the caller does not pass a measured time to `finish`.
     worst: Nanos,
-    /// The deadline that it may still miss.
+    /// The topic and the deadline, while the deadline has not been missed.
     due: Option<(TopicId, Nanos)>,
 }
 
@@ -78,9 +78,9 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// The next delivery, if it is another event for `consumer`, which got the last one: without a notice,
-    /// not to be acknowledged, and with nobody else to be served before it. It is the delivery that
-    /// [`next`](Self::next) would give, for fewer instructions. `None`: nothing has changed; ask
+    /// The next delivery, if it is another event for `consumer`, which got the last one. The event must have
+    /// no notice, need no acknowledgement, and come before all other inboxes. The result equals that of
+    /// [`next`](Self::next), for fewer instructions. `None`: nothing has changed; the caller asks
     /// [`next`](Self::next).
     pub fn next_to_same(&mut self, now: Nanos, consumer: ConsumerId) -> Option<DeliveredEvent<P>> {
         let &Underway { inbox, worst, due } = self.underway.as_ref()?;
@@ -126,7 +126,7 @@ impl<P: EventPayload> EventChannel<P> {
         true
     }
 
-    /// The last delivery has ended. Its class is charged `took`, or the worst case if nobody measured. A
+    /// Ends the last delivery. Its class is charged `took`, or the worst case if the time was not measured. A
     /// deadline that passed meanwhile is counted as missed.
     pub fn finish(&mut self, now: Nanos, took: Option<Nanos>) {
         let Some(Underway { inbox, worst, due }) = self.underway.take() else { return };

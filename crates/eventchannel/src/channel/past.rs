@@ -1,13 +1,13 @@
-//! What topics kept before a subscription came, given to its consumer piece by piece.
+//! Events kept before a subscription came, delivered to its consumer piece by piece.
 //!
 //! ```text
 //!   kept events, in the order in which they came:   e1 e2 e3 e4 e5 | e6 ...
 //!                                                        ^ a reader   ^ the subscription came here
 //! ```
-//! Idea: a *reader* walks over all kept events up to the last one before its subscription, and puts those
-//! into the inbox that the subscription asks for. It stops while the inbox is half full, and goes on when the
-//! consumer has taken something. Tenants whose inboxes have readers take turns, and so do the inboxes of
-//! each.
+//! Idea: a *reader* walks over all kept events up to the last one before its subscription, and puts the
+//! events that the subscription asks for into the inbox. It stops while the inbox is half full, and continues
+//! after the consumer has taken an event. Tenants whose inboxes have readers take turns, and so do the
+//! inboxes of each tenant.
 //!
 //! A topic's kept events precede its new ones: when an event of a topic is published, the inboxes that ask
 //! for it first *catch up* with that topic.
@@ -38,8 +38,8 @@ const DELIVERIES_A_PIECE: usize = 64;
 /// Kept events that consumers catch up with because of one publication; beyond, the oldest are lost to them,
 /// and told as a gap. Chosen so that a publisher waits a millisecond at most.
 const MAX_CAUGHT_UP: usize = 4096;
-/// Topics of which one inbox remembers that it has caught up. What is kept of others may come behind new
-/// events.
+/// Maximum number of topics that one inbox remembers as caught up. Kept events of further topics may come
+/// after new events.
 const MAX_TOPICS_CAUGHT_UP: usize = 1024;
 
 /// A subscription that is still given the past.
@@ -181,7 +181,7 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// Readers of an inbox look at so many kept events, as far as it has room.
+    /// The readers of an inbox check up to `most` kept events, while the inbox has room.
     fn read(&mut self, now: Nanos, inbox: InboxId, most: usize) {
         let (mut looks, mut pushed) = (0, false);
         while looks < most {
@@ -257,8 +257,8 @@ impl<P: EventPayload> EventChannel<P> {
         !destined.any(|it| it.inbox == inbox && it.part.is_none() && it.asked < asked)
     }
 
-    /// An event of a topic comes. Inboxes of these subscriptions, which it matches, first get what the topic
-    /// keeps that their readers have not come to.
+    /// Catches up with a topic before a new event of it is delivered: the inboxes of the subscriptions in
+    /// `found`, which the event matches, first get the kept events that their readers have not reached.
     pub(super) fn catch_up(&mut self, now: Nanos, topic: TopicId, found: &[SubscriptionId]) {
         let mut room = MAX_CAUGHT_UP;
         let kept: Vec<_> = match self.topics.get(&topic) {

@@ -148,7 +148,7 @@ impl Comparator {
     }
 }
 
-/// What is compared.
+/// A side of a comparison.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Operand {
     Literal(FieldValue),

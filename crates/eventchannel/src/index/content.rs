@@ -1,4 +1,4 @@
-//! Many filters on one pattern of topics: which of them does an event pass?
+//! Many filters on one topic pattern: finds the filters that an event passes.
 //!
 //! ```text
 //!   event's fields -> access paths (hash, interval tree) -> clauses that may hold
@@ -6,8 +6,8 @@
 //! ```
 //! Idea: clauses are kept in one graph in which equal parts are the same node. So a part that many filters
 //! share is evaluated once for each event; the event's number, stored with the result, shows that the result
-//! is known. Only clauses that have an access path which the event meets are evaluated at all. Subscriptions
-//! with equal filters share one node.
+//! is known. Only clauses with an access path that the event meets are evaluated at all. Subscriptions with
+//! equal filters share one node.
 //!
 //! If an event meets an access path of a clause and the clause does not hold, it was evaluated in vain. After
 //! `MAX_FUTILE_EVALUATIONS` such evaluations the clause changes to its next way to be found (`access.rs`).
@@ -40,10 +40,10 @@ enum ClauseNode {
     IsNot(Predicate),
 }
 
-/// What the last event made of a node.
+/// The result of a node for the last event.
 #[derive(Clone, Copy, Debug, Default)]
 struct ClauseVerdict {
-    /// The event's number for which the rest is known.
+    /// The number of the event for which the result is known.
     event: u64,
     holds: bool,
 }
@@ -52,7 +52,7 @@ struct ClauseVerdict {
 pub(crate) struct ContentIndex {
     nodes: Vec<ClauseNode>,
     verdicts: Vec<ClauseVerdict>,
-    /// How many nodes and subscriptions need each node.
+    /// Number of nodes and subscriptions that need each node.
     needed: Vec<u32>,
     free: Vec<ClauseId>,
     ids: HashMap<ClauseNode, ClauseId>,
@@ -86,7 +86,7 @@ struct RootClause {
     patience: u32,
     /// Ways left to try this time round.
     round: usize,
-    /// The event's number for which it has been met.
+    /// The number of the last event that met a path of the clause.
     met: u64,
 }
 
@@ -254,7 +254,7 @@ impl ContentIndex {
     }
 }
 
-/// Whether a node holds for the event, which is evaluated at most once.
+/// Whether a node holds for the event. Each node is evaluated at most once per event.
 fn holds(
     nodes: &[ClauseNode],
     verdicts: &mut [ClauseVerdict],
