@@ -7,8 +7,9 @@
 //!   pids (v1 or v2)             unisono-PID-…/gang-1, gang-2   bound on the number of threads
 //! ```
 //!
-//! The parent is at the top of a hierarchy for root, so that the weight counts against everybody. It is in
-//! this process's own group where that one, or one around it, has a quota: the gangs stay within it.
+//! The parent is at the top of a hierarchy for root, so that the weight counts against all other programs. If
+//! this process's own group, or one around it, has a quota, the parent is in that group instead: the gangs
+//! stay within the quota.
 //!
 //! With version 2 controllers these are the same directories. Programs join before their first
 //! instruction, so all their threads and children are inside. Everything made here is in the journal
@@ -34,7 +35,7 @@ pub struct GangGroups {
 }
 
 impl GangGroups {
-    /// The open doors through which a process joins all of them.
+    /// The open `cgroup.procs` files through which a process joins all of these groups.
     pub fn doors(&self) -> Result<Vec<File>> {
         let mut seen: Vec<&ControlGroup> = Vec::new();
         for group in [Some(&self.control), self.cpu.as_ref(), self.pids.as_ref()].into_iter().flatten() {
@@ -71,13 +72,13 @@ pub struct Arena {
     pub gangs: Vec<GangGroups>,
     /// The group that all gangs are in where they are frozen and their time is counted.
     pub control: ControlGroup,
-    /// The group of all gangs, which has the weight against other programs.
+    /// The group of all gangs, whose weight counts against other programs.
     pub scale: Option<ControlGroup>,
-    /// What this host could not give, in words.
+    /// Features that this host lacks, in words.
     pub missing: Vec<String>,
 }
 
-/// One hierarchy in use: its parent group, and what it serves.
+/// The parent group in one hierarchy in use.
 struct ServedHierarchy {
     parent: ControlGroup,
 }
@@ -135,7 +136,7 @@ impl Arena {
 }
 
 fn parent_in(hierarchy: &CgroupHierarchy, journal: &mut GangJournal) -> Result<ServedHierarchy> {
-    // a user's own group where groups are delegated; root's gangs are beside everybody else
+    // a user's own group where groups are delegated; the gangs of root are beside all other programs
     let base = if unisono_linux::process::is_root() && !limits_time(hierarchy)? {
         hierarchy.top()
     } else {
@@ -145,8 +146,8 @@ fn parent_in(hierarchy: &CgroupHierarchy, journal: &mut GangJournal) -> Result<S
     Ok(ServedHierarchy { parent })
 }
 
-/// Whether a group of this hierarchy gives this process a quota. Gangs outside of that group would have the
-/// time of all processors, which whoever set the quota did not allow.
+/// Whether a group of this hierarchy gives this process a quota. Gangs outside that group would have the time
+/// of all processors, against the quota.
 fn limits_time(hierarchy: &CgroupHierarchy) -> Result<bool> {
     let limits = quota::limits()
         .map_err(|error| Error::Host(format!("cannot read where this process may run: {error}")))?;

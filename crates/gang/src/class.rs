@@ -27,7 +27,7 @@ pub(crate) fn put_back(groups: &[ControlGroup]) -> (usize, Result<()>) {
                 quiet = 0;
                 let put = thread.set_fair();
                 done += usize::from(put.is_ok());
-                // one that cannot be put back must not keep the others where they are
+                // a thread that cannot be put back must not keep the others in the class
                 result = result.and(changed(thread.number(), put));
             }
         }

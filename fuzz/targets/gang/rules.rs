@@ -1,5 +1,5 @@
-//! The reader of the gang daemon's rules: no text makes it panic, what it takes is in bounds, and an error
-//! names a place in the text.
+//! The reader of the gang daemon's rules: no text makes it panic, accepted values are in bounds, and an error
+//! names a position in the text.
 #![no_main]
 
 use unisono_gang::service::rules::{GangRules, RuleFits};

@@ -1,4 +1,4 @@
-//! What the main thread does while the gangs run: signals, ends, the weight against others, and new threads.
+//! The main thread's work while the gangs run: signals, ends, the weight against others, and new threads.
 //!
 //! The main thread runs on the gangs' cores and in their time, so it does little, and seldom. To count the
 //! threads of a gang it reads one open file. It looks at the threads themselves when their number changes,
@@ -32,7 +32,7 @@ use unisono_linux::usage;
 /// and these pauses 10 ms, most of it for starting the programs (kernel trace, 2 processors).
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
-/// What the main thread needs to know.
+/// The context of the main thread.
 pub(crate) struct Floor<'a> {
     pub(crate) arena: Option<&'a Arena>,
     pub(crate) notices: &'a Channel<Notice>,
@@ -42,8 +42,8 @@ pub(crate) struct Floor<'a> {
     pub(crate) kind: MechanismKind,
 }
 
-/// How long to wait for an event before looking again. Most threads are born early in a program or shortly
-/// after other threads, so the pause is short then.
+/// Wait for an event before the next scan of threads. Most threads are created early in a program or shortly
+/// after other threads, so the wait is short then.
 fn patience(age: Duration, unchanged: Duration) -> Duration {
     Duration::from_millis(match (age.as_millis(), unchanged.as_millis()) {
         (_, 0..500) => 20,
@@ -107,7 +107,7 @@ impl Floor<'_> {
     /// Passes a signal on to the programs, and does what it asks of this process itself.
     fn forward(&self, programs: &[GangProgram], signal: Signal, sender: Sender) {
         for program in programs.iter().filter(|program| program.status.is_none()) {
-            // one that cannot be reached has ended
+            // a program that cannot be reached has ended
             let _ = match (sender, self.kind) {
                 (Sender::Process, _) => program.process.send(signal),
                 // the terminal reaches the foreground group, in which programs without control groups are not
@@ -158,8 +158,7 @@ impl Floor<'_> {
         let looked = &mut program.looked;
         let counted = looked.gauge.as_ref().and_then(|gauge| gauge.read().ok());
         let count = counted.unwrap_or_else(|| arena.of(gang).control.threads().map_or(0, |t| t.len() as u64));
-        // held until its first turn it has the one thread with which it was started, and would count as
-        // narrow
+        // until its first turn a gang is held, has only its initial thread, and would count as narrow
         let Some(home) = self.board.line(gang, now()).map(|line| line.cores) else { return false };
         if looked.count != count || looked.home.as_ref() != Some(&home) {
             *changed = Instant::now();

@@ -1,12 +1,12 @@
 //! The guardian: a process of its own that restores the machine when the scheduler is killed.
 //!
-//! It holds a pidfd of the scheduler, which becomes readable when that process ends, however it ends. A
-//! scheduler that ends in order has removed its journal; when the journal is still there the guardian undoes
-//! what it says. It lives in its own session, so that keys and signals meant for the programs do not reach
-//! it, and outside the gangs, so that nobody freezes it. When it is killed, too, the next
-//! run or `unisono gang restore` does its work (`leftover.rs`).
+//! It holds a pidfd of the scheduler, which becomes readable when that process ends, for any reason. A
+//! scheduler that ends in order has removed its journal; if the journal still exists, the guardian undoes its
+//! entries. The guardian lives in its own session, so that keys and signals meant for the programs do not
+//! reach it, and outside the gangs, so that no freezer stops it. When it is killed, too, the next run or
+//! `unisono gang restore` does its work (`leftover.rs`).
 //!
-//! After a kill of the scheduler the programs go on, without gangs: whoever wants them ended kills them.
+//! After a kill of the scheduler the programs continue, without gangs, until the user ends them.
 
 use crate::error::{Result, system};
 use crate::journal::{self, Restored};

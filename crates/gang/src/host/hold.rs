@@ -15,7 +15,8 @@
 //! Cost: the writes of one switch (10 to 70 us) on every core instead of on one, and a wake-up a core.
 //! When not: without the right to real-time priorities; on one core.
 //!
-//! Reference: Ousterhout 1982 has every processor switch by its own clock; this is that, with one that leads.
+//! Reference: Ousterhout 1982 has every processor switch by its own clock; here one processor leads the
+//! others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,7 +35,7 @@ const MAX_HOLD: Nanos = Nanos(1_000_000);
 const NEVER: Nanos = Nanos(u64::MAX - 1);
 const FINISH: Nanos = Nanos(u64::MAX);
 
-/// How much earlier than needed to set a timer, learned from how late wake-ups were.
+/// Time by which a timer is set early, learned from the lateness of earlier wake-ups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lead(Nanos);
 
@@ -67,7 +68,7 @@ pub(crate) fn spin_until(moment: Nanos) {
     }
 }
 
-/// Pins this thread to a core and puts it above what it schedules there.
+/// Pins this thread to a core and gives it a higher priority than the threads that it schedules there.
 pub(crate) fn take(cpu: usize) -> bool {
     affinity::restrict_own(&CpuSet::single(cpu)).is_ok()
         && scheduling::set_own(SchedulingPolicy::Fifo(Urgency::new(URGENCY)), Children::Reset).is_ok()
@@ -115,7 +116,7 @@ impl Holders {
     /// The next switch will be then; `None`: there is nothing to switch.
     pub(crate) fn plan(&self, moment: Option<Nanos>) {
         let moment = moment.unwrap_or(NEVER).0;
-        // those who wait for a later moment have to hear of it; the others look when they wake
+        // holders that wait for a later moment have to learn of it; the others read it when they wake
         if moment < self.shared.planned.swap(moment, Ordering::Relaxed) {
             self.call();
         }
@@ -125,7 +126,7 @@ impl Holders {
     pub(crate) fn let_go(&self, moment: Nanos, next: Option<Nanos>) {
         let next = next.unwrap_or(NEVER);
         let before = Nanos(self.shared.planned.swap(next.0, Ordering::Relaxed));
-        // SYNC(hold) release: publishes the next plan to those who are let go
+        // SYNC(hold) release: publishes the next plan to the holders that are released
         self.shared.made.store(moment.0, Ordering::Release);
         if before == NEVER && next != NEVER {
             self.call();
@@ -163,7 +164,7 @@ fn hold(cpu: usize, shared: &HoldState, alarm: &Sleeper, ready: &Sender<bool>) {
         }
         let looked = now();
         if looked >= MAX_HOLD.after(moment) {
-            // nobody switches, or late: nothing to hold, and nothing to hurry for
+            // no switch is made, or it is late: a hold would have no use, and there is no hurry
             let _ = alarm.wait_until(MAX_HOLD.after(looked));
             continue;
         }

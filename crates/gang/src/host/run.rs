@@ -9,7 +9,7 @@
 //!   ends: restore from the journal                                             restores if we were killed
 //! ```
 //!
-//! A gang ends when its program has ended and nobody is left in its group; when all programs have ended,
+//! A gang ends when its program has ended and its group has no processes; when all programs have ended,
 //! processes that they left behind are released and the summary says so.
 
 use super::board::Board;
@@ -100,7 +100,7 @@ pub fn run(mut options: Options) -> Result<RunSummary> {
 
 /// What becomes of gangs that block, as far as this host can do it.
 fn blocked(wish: BlockedGangs, kind: MechanismKind, arena: Option<&Arena>) -> BlockedGangs {
-    // otherwise nobody would see that a gang that rests wants its cores again
+    // otherwise no thread would notice that a resting gang wants its cores again
     let counted =
         arena.is_some_and(|arena| arena.gangs.iter().all(|groups| groups.control.used_ns().is_ok()));
     if kind == MechanismKind::Freeze && counted { wish } else { BlockedGangs::TakeTurns }
@@ -116,7 +116,7 @@ fn quota_of_turns(kind: MechanismKind) -> Result<Option<TurnQuota>> {
     Ok(limits.quota.as_ref().map(TurnQuota::from))
 }
 
-/// What the gangs are called in a trace.
+/// The gangs' names in a trace.
 fn names(options: &Options) -> BTreeMap<GangId, String> {
     let names = options.commands.iter().map(|command| command[0].to_string_lossy().into_owned());
     (0..).map(GangId).zip(names).collect()

@@ -24,7 +24,7 @@ const MAX_PER_CORE: usize = 4;
 pub(crate) struct ThreadSleeps {
     pub(crate) threads: usize,
     pub(crate) ran: Nanos,
-    /// How often they went to sleep.
+    /// Number of sleeps.
     pub(crate) sleeps: u64,
 }
 
@@ -44,7 +44,7 @@ impl GangThreads {
         MAX_PER_CORE * self.whole.len()
     }
 
-    /// How many cores the threads in these groups can use at once, if that changed.
+    /// The number of cores that the threads in these groups can use at once, if it changed.
     pub(crate) fn measure(&mut self, groups: &[ControlGroup]) -> Option<usize> {
         let threads = threads_in(groups);
         if threads.len() > self.most() {
@@ -55,8 +55,8 @@ impl GangThreads {
         self.width.look(&threads.iter().filter_map(ran).collect::<BTreeMap<_, _>>())
     }
 
-    /// How long the threads in these groups that want to run have run, and how often they slept. Nothing if
-    /// there are too many.
+    /// The running time and the sleeps of the threads in these groups that want to run. Nothing if there are
+    /// too many threads.
     pub(crate) fn slept(&self, groups: &[ControlGroup]) -> ThreadSleeps {
         let threads = threads_in(groups);
         let mut all = ThreadSleeps::default();

@@ -1,4 +1,4 @@
-//! What a journal's lines say.
+//! The entries of a journal.
 
 use crate::error::{Result, system};
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use unisono_linux::undo::Author;
 #[serde(rename_all = "kebab-case")]
 pub enum UndoEntry {
     Scheduler(Author),
-    /// A group that may exist: thaw it, move who is in it back, remove it.
+    /// A group that may exist: thaw it, move its processes back, remove it.
     Group {
         path: PathBuf,
         /// 1 or 2.
@@ -32,9 +32,9 @@ pub enum UndoEntry {
     Affinity {
         thread: i32,
         started: u64,
-        /// What it may use when this is undone.
+        /// The affinity to restore.
         before: String,
-        /// What we set; anything else is the program's own choice.
+        /// The affinity that the scheduler set; any other value is the program's own choice.
         after: String,
     },
     /// The threads of this group were put into another class than the fair one.

@@ -1,4 +1,4 @@
-//! Undoing what a journal's entries say.
+//! Undoes the entries of a journal.
 
 use super::entry::{UndoEntry, inode_of, version};
 use crate::class;
@@ -22,11 +22,11 @@ pub struct Restored {
     pub processes: usize,
     /// Threads whose affinity or class was put back.
     pub threads: usize,
-    /// What is still not as it was, in words.
+    /// Descriptions of the changes that could not be undone.
     pub left: Vec<String>,
 }
 
-/// Undoes these entries; groups that are not empty at once are tried so many times.
+/// Undoes these entries; groups that are not empty at once are tried `rounds` times.
 pub(super) fn undo_all(mut entries: Vec<UndoEntry>, rounds: u64) -> Result<Restored> {
     let mut done = Restored::default();
     let all = cgroup::hierarchies()?;
@@ -40,7 +40,7 @@ pub(super) fn undo_all(mut entries: Vec<UndoEntry>, rounds: u64) -> Result<Resto
     for entry in &entries {
         undo_thread(entry, &mut done);
     }
-    // first let everybody run, then move them out, inner groups before outer ones
+    // first thaw all groups, then empty them, inner groups before outer ones
     let mut groups: Vec<ControlGroup> = entries
         .iter()
         .filter_map(|entry| match entry {
@@ -64,10 +64,9 @@ pub(super) fn undo_all(mut entries: Vec<UndoEntry>, rounds: u64) -> Result<Resto
     Ok(done)
 }
 
-/// Whether the group that an entry names, if it names one that is there, is a directory of a control group
-/// file system, reached without a detour. One that is to be removed is also at or below a directory whose
-/// name begins with `unisono-`. A journal that says otherwise was not written by a scheduler, and its groups
-/// may be anybody's.
+/// Checks that the group of an entry, if it exists, is a directory of a control group file system, reached
+/// without a detour. A group to remove must also be at or below a directory whose name begins with
+/// `unisono-`. Any other journal was not written by a scheduler, and its groups may belong to other programs.
 pub(super) fn may_be_undone(entry: &UndoEntry, all: &[CgroupHierarchy]) -> std::result::Result<(), String> {
     let (path, v, is_ours) = match entry {
         UndoEntry::Group { path, version } | UndoEntry::Reclassed { path, version } => (path, *version, true),
@@ -110,7 +109,7 @@ fn undo_thread(entry: &UndoEntry, done: &mut Restored) {
         }
         UndoEntry::Borrowed { path, version: v, inode } => {
             if inode_of(path).is_ok_and(|now| now == *inode) {
-                // one that is gone has nobody in it
+                // a group that is gone has no processes
                 let _ =
                     ControlGroup::at(path.clone(), version(*v)).valve().map(|valve| valve.set(Frozen::No));
             }

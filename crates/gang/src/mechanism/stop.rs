@@ -18,7 +18,7 @@ use unisono_linux::signal::Signal;
 
 #[derive(Debug)]
 pub struct Stop {
-    /// The process groups, and what they were last told; `None`: nothing yet.
+    /// The process groups, each with its last standing; `None`: no signal was sent yet.
     gangs: Vec<(ProcessGroup, Option<Standing>)>,
     left: BTreeSet<GangId>,
 }
@@ -31,7 +31,7 @@ impl Stop {
 
     fn signal(&mut self, gang: usize, standing: Standing) {
         let signal = if standing == Standing::Running { Signal::Continue } else { Signal::Stop };
-        // fails if everybody in it changed to another user
+        // fails if all processes of the group changed to another user
         let _ = self.gangs[gang].0.tell(signal);
         self.gangs[gang].1 = Some(standing);
     }

@@ -37,10 +37,11 @@ use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::timer::Sleeper;
 use unisono_linux::usage;
 
-/// Different warnings that are said once; after so many the first may be said again.
+/// Maximum number of different warnings remembered as reported; beyond that the first may be reported again.
 const MAX_WARNINGS: usize = 100;
 
-/// The file beside the journals that says what the daemon at this socket takes over again after a kill.
+/// The name of the state file beside the journals, from which a daemon at the same socket takes the gangs
+/// over after a kill.
 pub(super) fn saved_name(socket: &Path) -> String {
     let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     let socket: String = socket.to_string_lossy().chars().map(letter).collect();
@@ -56,7 +57,7 @@ pub(super) enum SlicePace {
     Fixed,
 }
 
-/// What the daemon needs to know of the host and of its user's wishes.
+/// Properties of the host and options of the user.
 pub(super) struct Terms {
     pub(super) slice: Duration,
     pub(super) pace: SlicePace,
@@ -103,10 +104,10 @@ pub(super) struct GangDaemon {
     pub(super) rounds: u64,
     pub(super) own_time: OwnTime,
     pub(super) jobs: Jobs,
-    /// What the user should know and has not been told yet.
+    /// Warnings that the user has not got yet.
     pub(super) warnings: Vec<String>,
     pub(super) said: BTreeSet<String>,
-    /// What clients have removed, which no rule makes a gang again; `None`: there are no rules.
+    /// Gangs that clients have removed, which no rule makes a gang again; `None`: there are no rules.
     pub(super) dismissed: Option<BTreeSet<GangTarget>>,
 }
 
@@ -247,7 +248,7 @@ impl GangDaemon {
         }
     }
 
-    /// What the user has not been told yet.
+    /// Removes and returns the warnings that the user has not got yet.
     pub(super) fn warnings(&mut self) -> Vec<String> {
         std::mem::take(&mut self.warnings)
     }
@@ -264,7 +265,7 @@ impl GangDaemon {
         self.journal.keep_beside(&self.terms.saved, &text)
     }
 
-    /// Looks after a gang from now on, which takes turns.
+    /// Starts to tend a gang that takes turns.
     pub(super) fn tend_to(&mut self, id: GangId, home: GangHome, leader: Option<PinnedProcess>) {
         let meter = home.group().meter().ok().filter(|meter| meter.used_ns().is_ok());
         let groups = groups_below(home.group());
@@ -343,7 +344,8 @@ impl GangDaemon {
         }
     }
 
-    /// Ends the scheduler's thread, which lets everybody run. Answers what the trace lacks.
+    /// Ends the scheduler's thread, which releases all gangs. Returns messages about missing parts of the
+    /// trace.
     pub(super) fn finish(mut self) -> Vec<String> {
         self.tell(Notice::Finish);
         if let Some(thread) = self.thread.take() {

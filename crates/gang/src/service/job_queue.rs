@@ -13,10 +13,10 @@ use unisono_linux::pinned::PinnedProcess;
 /// A connection that waits for an answer.
 pub(super) type ReplyTicket = u64;
 
-/// What a rule has asked for, and what came of it.
+/// The target and the weight of a rule's request, and its outcome.
 pub(super) type RuleOutcome = (GangTarget, GangWeight, std::result::Result<GangId, GangRefusal>);
 
-/// Who waits for the end of a piece of work.
+/// The requester that waits for the end of a piece of work.
 pub(super) enum AnswerTo {
     Client(ReplyTicket),
     Rule(GangTarget, GangWeight),

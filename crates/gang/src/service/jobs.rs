@@ -1,4 +1,4 @@
-//! Making gangs and letting them go, in pieces between which the daemon answers others.
+//! Adding and removing gangs in pieces, between which the daemon answers other clients.
 //!
 //! ```text
 //!   add      Looks --> Moves --> Joins --> a gang          remove   Releases --> Empties --> an answer
@@ -6,9 +6,9 @@
 //!           refused   Empties   Empties --> refused
 //! ```
 //! A program may have thousands of processes, and each takes 10 to 30 us. So a turn of the daemon's loop
-//! works for at most [`BUDGET`], for the users by turns, and then looks after clients and signals. A user's
-//! requests are carried out one after the other. What cannot be put back within [`EMPTY_TIMEOUT`] is a
-//! warning, and stays in the journal.
+//! works for at most [`BUDGET`], for the users by turns, and then serves clients and signals. A user's
+//! requests are carried out one after the other. A gang that cannot be put back within [`EMPTY_TIMEOUT`]
+//! causes a warning, and stays in the journal.
 
 use super::adopt::{self, GangHome, HomeComing, TargetLook, groups_below, threads_in};
 use super::daemon::{GangDaemon, refused};
@@ -25,16 +25,16 @@ use std::sync::mpsc::{TryRecvError, channel};
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::pinned::PinnedProcess;
 
-/// How long a turn of the loop works. A list is answered after at most so long, and one piece more.
+/// Maximum work in a turn of the loop. A list is answered after at most this time, and one piece more.
 const BUDGET: Nanos = Nanos(2_000_000);
-/// How soon to look again at work that waits for others.
+/// Wait before the next check of work that waits for other work.
 const AGAIN: Nanos = Nanos(1_000_000);
 /// The scheduler's thread answers between two switches, within milliseconds.
 const SCHEDULER_TIMEOUT: Nanos = Nanos(5_000_000_000);
-/// How long it is tried to empty a home: processes that end or fork meanwhile make it last.
+/// Maximum time for emptying a home: processes that end or fork meanwhile delay it.
 const EMPTY_TIMEOUT: Nanos = Nanos(2_000_000_000);
 
-/// What came of a piece of work.
+/// The outcome of a piece of work.
 enum JobStep {
     /// There is more to do at once.
     More(JobStage),
@@ -46,12 +46,12 @@ enum JobStep {
 }
 
 impl GangDaemon {
-    /// Begins to add what a client asks for.
+    /// Starts to add the target of a client's request.
     pub(super) fn begin_add(&mut self, user: u32, wish: AddWish, client: ReplyTicket) {
         self.add_for(user, wish, None, AnswerTo::Client(client));
     }
 
-    /// Begins to add what a rule names, in root's name.
+    /// Starts to add the target of a rule, for root.
     pub(super) fn begin_rule(&mut self, wish: AddWish, called: Option<GangName>) {
         let answer_to = AnswerTo::Rule(wish.target.clone(), wish.weight);
         self.add_for(super::state::ROOT, wish, called, answer_to);

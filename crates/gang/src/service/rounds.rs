@@ -1,8 +1,8 @@
-//! What the daemon does from time to time: looking at its gangs in rounds, judging which of them rest, and
-//! keeping the time within bounds that switching takes.
+//! Periodic work of the daemon: scanning its gangs, deciding which gangs rest, and limiting the time of
+//! switching.
 //!
-//! A gang that cannot be looked after or released is a warning, never the end of the daemon: its owner may
-//! have caused that.
+//! A gang that cannot be scanned or released causes a warning and never ends the daemon: the gang's owner may
+//! have caused the failure.
 
 use super::adopt::{self, groups_below, threads_in};
 use super::daemon::{GangDaemon, SlicePace, Tended, switching_time};
@@ -24,11 +24,11 @@ use unisono_linux::clock::{Nanos, now};
 use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::usage;
 
-/// Rounds after which it is looked for groups that were made below a gang's.
+/// Rounds between two searches for new groups below a gang's group.
 const ROUNDS_A_WALK: u64 = 8;
 
 impl GangDaemon {
-    /// Tells the scheduler what each gang may use, where that has changed.
+    /// Sends the scheduler the quota of each gang, where it has changed.
     pub(super) fn divide_quotas(&mut self) {
         let quotas = self.tended.iter().filter_map(|(id, gang)| Some((*id, gang.quota.clone()?))).collect();
         let mut parts = limits::parts(&quotas);
@@ -169,7 +169,7 @@ impl GangDaemon {
         self.judge(id).map(|()| changed)
     }
 
-    /// Lets a gang rest that blocks, and wakes one that does not any more.
+    /// Lets a blocking gang rest, and wakes a resting gang that has stopped blocking.
     fn judge(&mut self, id: GangId) -> Result<()> {
         let at = now();
         let Some(gang) = self.tended.get_mut(&id) else { return Ok(()) };

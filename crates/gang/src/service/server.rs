@@ -33,11 +33,12 @@ use unisono_linux::scheduling::{self, Children, SchedulingPolicy};
 pub const SOCKET: &str = "/run/unisono/gang.sock";
 /// The longest wait: systemd's watchdog wants to hear from time to time.
 const MAX_WAIT: Nanos = Nanos(5_000_000_000);
-/// How soon it is tried again to read from who floods, and to write to who does not read.
+/// Wait before the next read from a flooding client, and before the next write to a client that does not
+/// read.
 const AGAIN: Nanos = Nanos(20_000_000);
-/// Who says nothing, or does not take an answer, for so long is sent away.
+/// A client that sends nothing, or does not take an answer, for this long is disconnected.
 const IDLE: Nanos = Nanos(60_000_000_000);
-/// An answer that waits for its reader: some hundred gangs are listed in a tenth of it.
+/// Maximum bytes of unread answers of a client: a list of some hundred gangs takes a tenth of it.
 const MAX_UNREAD: usize = 1 << 20;
 /// The nice value of the thread that answers.
 const URGENT: i32 = -20;
@@ -49,7 +50,7 @@ pub struct DaemonOptions {
     /// `None`: it follows the intervals of the gangs.
     pub slice: Option<Duration>,
     pub socket: PathBuf,
-    /// Who may connect, as of a file.
+    /// The mode of the socket file, which limits the users who may connect.
     pub mode: u32,
     pub turns_by: TurnsBy,
     /// A core for every thread.
@@ -58,11 +59,11 @@ pub struct DaemonOptions {
     pub guardian: Option<Command>,
     /// A file, emptied if it is there, for what ran when; see `host/trace.rs`.
     pub trace: Option<PathBuf>,
-    /// What becomes a gang by itself. On SIGHUP, which does not end the daemon, it reads them again.
+    /// The rules that make gangs. On SIGHUP, which does not end the daemon, they are read again.
     pub rules: Option<RulesFile>,
 }
 
-/// What the daemon tells whoever has started it.
+/// A message of the daemon for the program that started it.
 #[derive(Debug)]
 pub enum DaemonNotice {
     /// Clients are answered from now on.
@@ -135,7 +136,7 @@ pub fn serve(mut options: DaemonOptions, tell: &mut dyn FnMut(DaemonNotice)) -> 
     result
 }
 
-/// A listening socket at a path, which is removed at its end.
+/// A listening socket at a path; the file is removed when the value is dropped.
 struct SocketFile {
     listener: UnixListener,
     path: PathBuf,
@@ -195,7 +196,7 @@ struct ServiceClient {
 #[derive(Default)]
 struct Peers {
     all: Vec<ServiceClient>,
-    /// How many there ever were.
+    /// Number of clients so far.
     ever: ReplyTicket,
     gate: Floodgate,
     rules: Option<RuleKeeper>,
@@ -222,7 +223,7 @@ impl Peers {
             daemon.tend()?;
             daemon.work();
             for (client, reply) in daemon.replies() {
-                // one that has gone hears nothing
+                // a client that has disconnected gets no answer
                 if let Some(peer) = self.all.iter_mut().find(|peer| peer.id == client) {
                     peer.waits = false;
                     peer.heard = now();
