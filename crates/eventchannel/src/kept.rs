@@ -40,7 +40,7 @@ impl Default for KeepingTerms {
     }
 }
 
-/// The role in which a topic keeps an event.
+/// The role of a kept event.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum KeptRole {
     History,

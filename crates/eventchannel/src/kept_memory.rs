@@ -18,7 +18,7 @@ pub(crate) struct KeptMemory<P> {
     names: usize,
     /// Bytes of events and names by client and by user; an entry of 0 is removed.
     accounts: HashMap<(KeptBy, KeepingAccount), usize>,
-    /// All events that are kept, in the order in which they came.
+    /// All kept events, in order of arrival.
     order: BTreeMap<KeptPlace, Arc<ChannelEvent<P>>>,
     /// Number of events kept so far.
     count: u64,

@@ -53,7 +53,7 @@ pub enum EventOrigin {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct SupplierOwner(pub u64);
 
-/// Which suppliers a full inbox makes wait, if it blocks suppliers at all.
+/// The suppliers that a full inbox blocks, if it blocks suppliers at all.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum BlockedSuppliers {
     #[default]
@@ -94,7 +94,7 @@ impl HeardOrigins {
     }
 }
 
-/// What a supplier offers for a topic.
+/// A supplier's offer for a topic.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Offer {
     pub topic: TopicId,
@@ -231,8 +231,7 @@ pub(crate) struct RateMeter {
 }
 
 impl RateMeter {
-    /// Accepts an event. The error is the earliest time at which the event is accepted; the meter is then
-    /// unchanged.
+    /// Accepts an event. The error is the earliest time for a new attempt; the meter is then unchanged.
     pub(crate) fn admit(&mut self, now: Nanos, rate: SupplyRate) -> Result<(), Nanos> {
         let early = rate.period.0.saturating_mul(u64::from(rate.burst.max(1) - 1));
         let allowed = Nanos(self.expected.0.saturating_sub(early));

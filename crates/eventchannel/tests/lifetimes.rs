@@ -304,7 +304,7 @@ fn events_that_belong_together_are_delivered_together() {
 enum Step {
     Publish,
     Next,
-    /// Acknowledges one of the outstanding deliveries.
+    /// Acknowledges an outstanding delivery.
     Acknowledge(usize),
     Pass(u64),
     Leave(usize),

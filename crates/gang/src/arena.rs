@@ -26,11 +26,11 @@ use unisono_linux::quota;
 
 #[derive(Clone, Debug)]
 pub struct GangGroups {
-    /// Where it is frozen, listed and its time counted.
+    /// The group that freezes the gang, lists its threads and counts their time.
     pub control: ControlGroup,
-    /// Where it has a weight, if the host has a `cpu` controller for us.
+    /// The group with its weight, if this process can use the `cpu` controller.
     pub cpu: Option<ControlGroup>,
-    /// Where its threads are bounded, if the host has a `pids` controller for us.
+    /// The group that bounds its number of threads, if this process can use the `pids` controller.
     pub pids: Option<ControlGroup>,
 }
 
@@ -52,7 +52,7 @@ impl GangGroups {
 pub enum Weighing {
     /// No `cpu` groups (the real-time classes are refused inside them).
     None,
-    /// This part of contended processor time for the gangs together, the rest for others.
+    /// This fraction of contended processor time for the gangs together, the rest for other programs.
     Share(f64),
 }
 
@@ -61,7 +61,7 @@ pub struct ArenaPlan {
     pub gangs: usize,
     /// Their weight against other programs.
     pub weighing: Weighing,
-    /// The most threads a gang may have.
+    /// Maximum number of threads of a gang.
     pub max_threads: u32,
     pub cores: usize,
 }
@@ -70,7 +70,7 @@ pub struct ArenaPlan {
 pub struct Arena {
     /// The gangs' groups, by [`GangId`].
     pub gangs: Vec<GangGroups>,
-    /// The group that all gangs are in where they are frozen and their time is counted.
+    /// The parent group of all gangs in the hierarchy that freezes them and counts their time.
     pub control: ControlGroup,
     /// The group of all gangs, whose weight counts against other programs.
     pub scale: Option<ControlGroup>,

@@ -20,8 +20,8 @@ pub(super) struct Underway {
 }
 
 impl<P: EventPayload> EventChannel<P> {
-    /// The next delivery. It is in service until [`finish`](Self::finish); asking for the one after it says
-    /// that it has ended, at its worst-case execution time.
+    /// Returns the next delivery. It is in service until [`finish`](Self::finish); a further call of `next`
+    /// ends it at its worst-case execution time.
     pub fn next(&mut self, now: Nanos) -> Option<Delivery<P>> {
         self.finish(now, None);
         self.advance(now);
@@ -112,13 +112,13 @@ impl<P: EventPayload> EventChannel<P> {
         })
     }
 
-    /// Puts an event into the inbox of one consumer, or of its group, whatever that subscribed to. With
-    /// `retained` its deadline no longer counts. False: the consumer is not there.
+    /// Puts an event into the inbox of one consumer or its group, whatever its subscriptions. With `retained`
+    /// its deadline no longer counts. False: the consumer does not exist.
     pub fn hand(&mut self, now: Nanos, consumer: ConsumerId, event: ChannelEvent<P>, retained: bool) -> bool {
         let Some(inbox) = self.consumers.get(&consumer).map(|member| member.inbox) else { return false };
         let arrival = self.arrival();
         let Some(receiver) = self.receivers.get_mut(&inbox) else { return false };
-        // of no subscription: the channel's own numbers begin at 1
+        // without a subscription: the channel's own numbers begin at 1
         let parcel = Parcel { retained, ..Parcel::new(Arc::new(event), SubscriptionId(0)) };
         receiver.heard = now;
         receiver.inbox.push(now, arrival, parcel);
@@ -141,8 +141,8 @@ impl<P: EventPayload> EventChannel<P> {
 }
 
 impl<P: EventPayload> Receiver<P> {
-    /// Suppliers that have gone are told of once their last event is delivered: the notices of a delivery
-    /// precede its event.
+    /// Queues the notices of departed suppliers after their last events were delivered: the notices of a
+    /// delivery precede its event.
     fn tell_departed(&mut self) {
         if self.inbox.has_departed() {
             let gone = |(topic, supplier, why)| (NO_DEADLINE, ChannelNotice::Gone { topic, supplier, why });
@@ -150,7 +150,7 @@ impl<P: EventPayload> Receiver<P> {
         }
     }
 
-    /// Whether its next delivery is an event alone, to `consumer`, which need not acknowledge it.
+    /// Whether the next delivery is an event alone, to `consumer`, and needs no acknowledgement.
     fn has_plain_next(&self, consumer: ConsumerId) -> bool {
         let spec = &self.inbox.spec;
         self.standing.is_some()

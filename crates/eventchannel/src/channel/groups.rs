@@ -1,5 +1,5 @@
-//! What the caller has to check before it lets a consumer join a group: whether the group exists, and whether
-//! it still holds deliveries for earlier members.
+//! State of a group that the caller checks before it lets a consumer join: whether the group exists, and
+//! whether it still holds deliveries for earlier members.
 
 use super::EventChannel;
 use crate::event::EventPayload;

@@ -7,7 +7,7 @@ use crate::kept_memory::KeptMemory;
 use std::sync::Arc;
 
 impl<P> Topic<P> {
-    /// Number of roles in which an event would be kept.
+    /// Number of kept copies of an event: one for the history, one as the retained event.
     pub(super) fn copies(&self, retention: Retention) -> usize {
         usize::from(self.history.keeps()) + usize::from(retention == Retention::Retain)
     }

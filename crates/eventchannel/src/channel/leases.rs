@@ -28,7 +28,7 @@ use unisono_linux::clock::Nanos;
 /// consumers are behind. 256 of them take some 50 us.
 const MAX_ALARMS: usize = 256;
 
-/// How long a party may be silent.
+/// Maximum silence of a supplier or consumer, and its last sign of life.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lease {
     pub(super) period: Nanos,

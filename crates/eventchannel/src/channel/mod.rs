@@ -329,7 +329,7 @@ impl<P: EventPayload> EventChannel<P> {
         self.topics.get(&topic).map(|topic| &topic.spec)
     }
 
-    /// The classes among which the service is shared.
+    /// The classes that share the service.
     #[must_use]
     pub fn hierarchy(&self) -> &Hierarchy {
         self.dispatcher.hierarchy()
@@ -490,7 +490,7 @@ const WORK_STEPS: usize = 16;
 const MAX_NOTICES: usize = 256;
 
 impl<P: EventPayload> Receiver<P> {
-    /// The index among the consumers of the first one that may get a delivery now.
+    /// The index of the first consumer that may get a delivery now.
     fn free_member(&self, consumers: &NumberMap<ConsumerId, AttachedConsumer<P>>) -> Option<usize> {
         let window = self.inbox.spec.redelivery.map_or(usize::MAX, |redelivery| redelivery.window.max(1));
         let most = self.inbox.spec.capacity.bytes;
@@ -514,7 +514,7 @@ impl<P: EventPayload> Receiver<P> {
         let (events, reserved) = (self.inbox.len() > 0, self.inbox.spec.reservation.is_some());
         let notice = self.notices.iter().map(|(due, _)| (*due, 0)).min();
         let turn = match (self.inbox.turn(), notice) {
-            // what is no event was promised no time: it goes with the next event
+            // only events were promised time: a notice is delivered with the next event
             (Some(turn), _) if events && reserved => turn,
             (Some(one), Some(other)) => one.min(other),
             (one, other) => one.or(other)?,

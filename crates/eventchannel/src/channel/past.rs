@@ -42,28 +42,28 @@ const MAX_CAUGHT_UP: usize = 4096;
 /// after new events.
 const MAX_TOPICS_CAUGHT_UP: usize = 1024;
 
-/// A subscription that is still given the past.
+/// A reader of the kept events for one subscription.
 #[derive(Debug)]
 pub(super) struct PastReader {
     subscription: SubscriptionId,
-    /// The last event that was looked at.
+    /// The place of the last event read.
     after: KeptPlace,
     /// The count of the last event before the subscription.
     until: u64,
     wanted: PastEvents,
-    /// The count of changes of subscriptions when it came.
+    /// The value of `audiences` when the subscription was made.
     asked: u64,
 }
 
-/// Inboxes whose readers can go on.
+/// Inboxes whose readers can continue.
 #[derive(Debug, Default)]
 pub(super) struct ReadingInboxes {
     by_tenant: BTreeMap<TenantId, VecDeque<InboxId>>,
-    /// The tenant whose turn was last.
+    /// The tenant that had the last turn.
     last: TenantId,
-    /// Inboxes with readers, whether these can go on or not.
+    /// Number of inboxes with readers, whether or not these can continue.
     behind: usize,
-    /// Deliveries since a piece was read.
+    /// Deliveries since the last piece was read.
     deliveries: usize,
 }
 
@@ -81,7 +81,7 @@ impl ReadingInboxes {
         self.by_tenant.entry(tenant).or_default().push_back(inbox);
     }
 
-    /// The inbox whose turn it is.
+    /// Removes and returns the next inbox, by turns of the tenants.
     fn pop(&mut self) -> Option<InboxId> {
         let later = self.by_tenant.range(TenantId(self.last.0.saturating_add(1))..).next();
         let tenant = *later.or_else(|| self.by_tenant.first_key_value())?.0;
@@ -94,21 +94,21 @@ impl ReadingInboxes {
         inbox
     }
 
-    /// An inbox has lost a reader, or ends.
+    /// Updates the count after an inbox has lost a reader or was closed.
     fn lost_readers(&mut self, before: usize, after: usize) {
         self.behind -= usize::from(before > 0 && after == 0);
     }
 }
 
 impl<P: EventPayload> Receiver<P> {
-    /// Whether its readers can go on and do not.
+    /// Whether its readers could continue but are not queued for a turn.
     pub(super) fn may_read_on(&self) -> bool {
         !self.readers.is_empty() && !self.reads && self.inbox.has_room_for_past()
     }
 }
 
 impl<P: EventPayload> EventChannel<P> {
-    /// A new subscription is given what topics kept before it.
+    /// Starts the delivery of kept events for a new subscription.
     pub(super) fn begin_past(
         &mut self,
         now: Nanos,
@@ -129,7 +129,7 @@ impl<P: EventPayload> EventChannel<P> {
         self.let_read_on(inbox);
     }
 
-    /// Lets an inbox take its turn among those with readers, if these can go on.
+    /// Queues an inbox for a turn of its readers, if these can continue.
     pub(super) fn let_read_on(&mut self, inbox: InboxId) {
         let Some(receiver) = self.receivers.get_mut(&inbox) else { return };
         if receiver.may_read_on() {
@@ -138,7 +138,7 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// A delivery is asked for: now and then, a piece is read before it.
+    /// Reads a piece before some of the deliveries.
     pub(super) fn read_on_beside(&mut self, now: Nanos) {
         if !self.reading.is_empty() {
             self.reading.deliveries += 1;
@@ -149,7 +149,7 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// The readers of one inbox read a piece. False: no reader can go on.
+    /// Reads a piece for one inbox. False: no reader can continue.
     pub(super) fn read_on(&mut self, now: Nanos) -> bool {
         let Some(inbox) = self.reading.pop() else { return false };
         if let Some(receiver) = self.receivers.get_mut(&inbox) {
@@ -160,7 +160,7 @@ impl<P: EventPayload> EventChannel<P> {
         true
     }
 
-    /// A subscription has ended, and is given no more.
+    /// Removes the reader of a subscription that has ended.
     pub(super) fn end_reader(&mut self, inbox: InboxId, subscription: SubscriptionId) {
         let Some(receiver) = self.receivers.get_mut(&inbox) else { return };
         let before = receiver.readers.len();
@@ -168,7 +168,7 @@ impl<P: EventPayload> EventChannel<P> {
         self.readers_ended(inbox, before);
     }
 
-    /// An inbox ends.
+    /// Removes the readers of an inbox that is closed.
     pub(super) fn end_readers(&mut self, receiver: &Receiver<P>) {
         self.reading.lost_readers(receiver.readers.len(), 0);
     }
@@ -226,7 +226,7 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// Whether a reader gives a kept event to its inbox.
+    /// Whether a reader puts a kept event into its inbox.
     fn is_wanted(
         &mut self,
         now: Nanos,
@@ -243,7 +243,7 @@ impl<P: EventPayload> EventChannel<P> {
             let passes = interest.filter.as_ref().is_none_or(|filter| filter.matches(&event.fields));
             interest.asks_for(name.0, name.1) && passes
         });
-        // an event that is kept in both roles is given once; a retained one may have passed its deadline
+        // an event kept in both roles is delivered once; a retained one may have passed its deadline
         let again =
             role == KeptRole::Retained && (event.deadline < now || kept.is_there((count, KeptRole::History)));
         if !asks || again || !receiver.inbox.spec.hears.hears(event.origin) {

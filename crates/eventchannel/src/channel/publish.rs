@@ -1,6 +1,6 @@
 //! Publication: an event is checked, matched, and put into the inbox of each consumer that asked for it.
 //!
-//! Either all of these inboxes take the event or none does. The channel finds out whether one of them blocks
+//! Either all of these inboxes take the event or none does. The channel checks all of them for a blocking one
 //! before it puts the event into the first.
 
 use super::{Destined, EventChannel, WORK_STEPS};

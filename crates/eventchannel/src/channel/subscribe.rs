@@ -33,7 +33,7 @@ fn operations(interest: &Interest) -> usize {
 
 impl<P: EventPayload> EventChannel<P> {
     /// Adds a subscription for a consumer or its group. The events that the topics keep come first, except
-    /// those that another subscription of the inbox asks for.
+    /// the events that another subscription of the inbox asks for.
     ///
     /// # Errors
     /// The consumer does not exist, an existing topic or offer does not meet its request, or there are too

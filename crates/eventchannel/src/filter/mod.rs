@@ -57,7 +57,7 @@ pub struct ContentFilter {
 #[error("{at}: {what}")]
 pub struct FilterError {
     pub at: Position,
-    /// What is wrong, and what to write instead.
+    /// The error, and how to correct the text.
     pub what: String,
 }
 

@@ -147,7 +147,7 @@ impl InboxCounters {
     }
 }
 
-/// The time by which an event is to be dispatched, then the channel's arrival number.
+/// The latest time for the dispatch of an event, then the channel's arrival number.
 pub(crate) type DueTurn = (Nanos, u64);
 
 /// The waiting events, by the order between suppliers.
@@ -230,13 +230,13 @@ pub(crate) struct Inbox<P> {
     departing: NumberMap<(TopicId, SupplierId), Departed>,
     /// Suppliers from `departing` whose last event has left, not yet reported.
     departed: Vec<(TopicId, SupplierId, Departed)>,
-    /// The earliest time at which the next event of a reservation is expected.
+    /// The earliest arrival time of the next event of a reservation.
     expected: Nanos,
     gaps: BTreeMap<(TopicId, SupplierId, GapCause), Gap>,
     /// The arrival number of the first pending gap.
     gap_since: u64,
     pub(crate) counters: InboxCounters,
-    /// Missed deadlines by topic; those of retired topics together.
+    /// Missed deadlines by topic; all retired topics share one entry.
     pub(crate) misses: BTreeMap<TopicId, u64>,
 }
 
@@ -384,8 +384,8 @@ impl<P: EventPayload> Inbox<P> {
             .or_insert(more);
     }
 
-    /// The turn of the inbox among those of its class: that of its next event, else of its first gap. `None`:
-    /// neither is pending.
+    /// The turn of the inbox among the inboxes of its class: the turn of its next event, else of its first
+    /// gap. `None`: the inbox has neither.
     pub(crate) fn turn(&self) -> Option<DueTurn> {
         let gap = (!self.gaps.is_empty()).then_some((NO_DEADLINE, self.gap_since));
         self.queue.first().or(gap)

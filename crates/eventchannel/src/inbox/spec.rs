@@ -32,8 +32,8 @@ pub struct InboxSpec {
     pub request: QualityRequest,
     /// None: delivered events need no acknowledgement.
     pub redelivery: Option<Redelivery>,
-    /// How long the inbox of a group outlives its last consumer; a consumer that joins the group in time
-    /// continues with the waiting events. Zero: the inbox is removed at once.
+    /// The time for which the inbox of a group outlives its last consumer; a consumer that joins the group in
+    /// time continues with the waiting events. Zero: the inbox is removed at once.
     pub linger: Nanos,
     pub hears: HeardOrigins,
     pub between: BetweenSuppliers,

@@ -27,8 +27,8 @@ use unisono_linux::process::{self, Sender, Signal, SignalFd};
 use unisono_linux::timer::Sleeper;
 use unisono_linux::usage;
 
-/// How soon threads are looked at again after their number changed, and the longest pause between two looks.
-/// A look at all threads takes about 0.3 ms: fifty a second, as it once was, took 33 ms of 6 s on both cores,
+/// Minimum and maximum time between two scans of the threads; the minimum applies after their number changed.
+/// A scan of all threads takes about 0.3 ms: fifty a second, as it once was, took 33 ms of 6 s on both cores,
 /// and these pauses 10 ms, most of it for starting the programs (kernel trace, 2 processors).
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
@@ -53,7 +53,7 @@ fn patience(age: Duration, unchanged: Duration) -> Duration {
 }
 
 impl Floor<'_> {
-    /// Attends to signals, ends and new threads until all programs have ended; answers what to warn of.
+    /// Handles signals, ends and new threads until all programs have ended; returns warnings.
     pub(crate) fn attend(
         &self,
         programs: &mut [GangProgram],
@@ -104,7 +104,7 @@ impl Floor<'_> {
         warnings
     }
 
-    /// Passes a signal on to the programs, and does what it asks of this process itself.
+    /// Passes a signal on to the programs, and carries out its effect on this process itself.
     fn forward(&self, programs: &[GangProgram], signal: Signal, sender: Sender) {
         for program in programs.iter().filter(|program| program.status.is_none()) {
             // a program that cannot be reached has ended
@@ -120,7 +120,7 @@ impl Floor<'_> {
         match signal {
             Signal::Suspend => process::obey(signal),
             Signal::Continue => {
-                // the receiver lives until it is told to finish
+                // the receiver lives until [`Notice::Finish`]
                 let _ = self.notices.send(Notice::Continued);
                 self.alarm.call();
             }
@@ -132,7 +132,7 @@ impl Floor<'_> {
         if program.status.is_none() && program.process.has_ended(Some(Duration::ZERO)).unwrap_or(false) {
             let before = usage::of_collected_children();
             program.status = program.child.try_wait().map_err(system("wait for a program"))?;
-            // replaced below where control groups count it
+            // replaced below if control groups count it
             program.cpu = usage::of_collected_children().since(before).cpu.into();
             program.ended = Some(Instant::now());
         }
@@ -144,7 +144,7 @@ impl Floor<'_> {
             }
             if empty {
                 program.left = true;
-                // the receiver lives until it is told to finish
+                // the receiver lives until [`Notice::Finish`]
                 let _ = self.notices.send(Notice::Left(gang));
                 self.alarm.call();
             }
@@ -152,7 +152,7 @@ impl Floor<'_> {
         Ok(())
     }
 
-    /// Whether to look at the threads of a gang now.
+    /// Whether to scan the threads of a gang now.
     fn is_due(&self, gang: GangId, program: &mut GangProgram, changed: &mut Instant) -> bool {
         let Some(arena) = self.arena else { return false };
         let looked = &mut program.looked;
@@ -165,7 +165,7 @@ impl Floor<'_> {
             (looked.count, looked.home) = (count, Some(home));
             looked.pause = Duration::ZERO;
         }
-        // a timer may be early by less than that
+        // a timer may be early by up to 1 ms
         let due = looked.at.elapsed() + Duration::from_millis(1) >= looked.pause;
         if due {
             looked.pause = (looked.pause * 3 / 2).clamp(PAUSES.0, PAUSES.1);
@@ -174,7 +174,7 @@ impl Floor<'_> {
         due
     }
 
-    /// Lets a gang that rests take turns again once it wants its cores.
+    /// Lets a resting gang take turns again once it wants its cores.
     fn wake(&self, gang: GangId, program: &mut GangProgram) {
         let line = self.board.line(gang, now()).filter(|line| line.rests);
         let (Some(arena), Some(line)) = (self.arena, line) else {
@@ -189,13 +189,13 @@ impl Floor<'_> {
         if let Some(blocked) = &mut program.blocked
             && blocked.wakes(group, line.cores.len(), now())
         {
-            // the receiver lives until it is told to finish
+            // the receiver lives until [`Notice::Finish`]
             let _ = self.notices.send(Notice::Wakes(gang));
             self.alarm.call();
         }
     }
 
-    /// Tells the policy how wide the gang is, and gives its threads cores.
+    /// Sends the policy the gang's width, and gives its threads cores.
     fn look_at_threads(
         &self,
         gang: GangId,

@@ -22,9 +22,9 @@ pub fn post(mut command: Command, journal: &Path) -> Result<Child> {
     start(&mut command, Vec::new(), Family::OwnSession).map_err(system("start the guardian"))
 }
 
-/// The guardian's work: waits for the scheduler's end, and restores if it left its journal.
+/// The guardian's work: waits for the scheduler's end, and restores if the journal still exists.
 pub fn guard(journal: &Path, scheduler: Tid) -> Result<Option<Restored>> {
-    // held first: a number that is used again has another start time than the journal says
+    // pinned first: a reused number has another start time than the journal states
     let held = PinnedProcess::now(scheduler);
     let alive = || journal::read(journal).is_ok_and(|entries| journal::is_alive(&entries));
     match held {

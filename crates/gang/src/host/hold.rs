@@ -31,7 +31,7 @@ use unisono_linux::timer::{Sleeper, Woken};
 const URGENCY: u8 = 49;
 /// The longest time that a core is held: many times the 10 to 70 us of a switch, and too short to be noticed.
 const MAX_HOLD: Nanos = Nanos(1_000_000);
-/// Nothing is planned.
+/// No switch is planned.
 const NEVER: Nanos = Nanos(u64::MAX - 1);
 const FINISH: Nanos = Nanos(u64::MAX);
 
@@ -43,18 +43,18 @@ impl Lead {
     const STEP: Nanos = Nanos(500);
     const RANGE: (Nanos, Nanos) = (Nanos(5_000), Nanos(80_000));
 
-    /// Before anything is known.
+    /// The initial value, without measurements.
     pub(crate) fn new() -> Lead {
         Lead(Nanos(25_000))
     }
 
-    /// When to wake so as to be there at `moment`.
+    /// The wake-up time for being on time at `moment`.
     pub(crate) fn before(self, moment: Nanos) -> Nanos {
         moment.since(self.0)
     }
 
-    /// Takes in how late a wake-up was. A late one adds four steps, one in time takes off one, so in balance
-    /// four of five wake-ups come in time.
+    /// Learns from the lateness of a wake-up. A late wake-up adds four steps, a timely one subtracts one, so
+    /// in balance four of five wake-ups are in time.
     pub(crate) fn learn(&mut self, late: Nanos) {
         let next = if late > self.0 { Self::STEP.times(4).after(self.0) } else { self.0.since(Self::STEP) };
         self.0 = next.clamp(Self::RANGE.0, Self::RANGE.1);
@@ -76,9 +76,9 @@ pub(crate) fn take(cpu: usize) -> bool {
 
 #[derive(Debug)]
 struct HoldState {
-    /// When the next switch is, in nanoseconds of the monotonic clock.
+    /// The time of the next switch, in nanoseconds of the monotonic clock.
     planned: AtomicU64,
-    /// The moment of the last switch that was made, by the same clock.
+    /// The planned time of the last switch made, by the same clock.
     made: AtomicU64,
 }
 
@@ -90,7 +90,7 @@ pub(crate) struct Holders {
 }
 
 impl Holders {
-    /// One for each of these processors.
+    /// Starts a holder for each of these processors.
     pub(crate) fn post(cpus: &[usize]) -> Result<Holders, String> {
         let shared = Arc::new(HoldState { planned: AtomicU64::new(NEVER.0), made: AtomicU64::new(0) });
         let mut holders = Holders { shared, threads: Vec::new() };
@@ -113,7 +113,7 @@ impl Holders {
         }
     }
 
-    /// The next switch will be then; `None`: there is nothing to switch.
+    /// Plans the next switch; `None`: there is nothing to switch.
     pub(crate) fn plan(&self, moment: Option<Nanos>) {
         let moment = moment.unwrap_or(NEVER).0;
         // holders that wait for a later moment have to learn of it; the others read it when they wake
@@ -122,7 +122,7 @@ impl Holders {
         }
     }
 
-    /// The switch planned for `moment` is made, and the next one will be at `next`: all cores go on.
+    /// Releases all cores after the switch planned for `moment`, and plans the next one for `next`.
     pub(crate) fn let_go(&self, moment: Nanos, next: Option<Nanos>) {
         let next = next.unwrap_or(NEVER);
         let before = Nanos(self.shared.planned.swap(next.0, Ordering::Relaxed));

@@ -32,13 +32,13 @@ pub(crate) struct GangProgram {
     pub(crate) ended: Option<Instant>,
     pub(crate) threads: GangThreads,
     pub(crate) looked: Looked,
-    /// While it rests.
+    /// The state of a rest, while the gang rests.
     pub(crate) blocked: Option<BlockedGang>,
     /// Number of rests so far.
     pub(crate) rests: u32,
 }
 
-/// When the threads of a gang were last looked at, one by one.
+/// The last scan of a gang's threads, one by one.
 pub(crate) struct Looked {
     /// Number of threads in the group; counting them is cheap.
     pub(crate) count: u64,
@@ -67,7 +67,7 @@ pub(crate) fn start_all(
         programs.push(program);
         match &mut mechanism {
             Some(mechanism) => mechanism.apply(&[(GangId(gang), Standing::Waiting)])?,
-            // fails if it changed to another user
+            // fails if the process changed to another user
             None => drop(group.map(|group| group.tell(Signal::Stop))),
         }
     }
@@ -82,7 +82,7 @@ fn start_one(
     journal: &mut GangJournal,
 ) -> Result<GangProgram> {
     let doors = arena.map(|arena| arena.of(gang).doors()).transpose()?.unwrap_or_default();
-    // without groups a process group is all that holds a gang together
+    // without control groups only a process group holds a gang together
     let family = if arena.is_some() { Family::Same } else { Family::OwnGroup };
     let mut builder = Command::new(&command[0]);
     builder.args(&command[1..]);

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A gang ends when its program has ended and its group has no processes; when all programs have ended,
-//! processes that they left behind are released and the summary says so.
+//! processes that they left behind are released, and the summary reports them.
 
 use super::board::Board;
 use super::floor::Floor;
@@ -98,7 +98,7 @@ pub fn run(mut options: Options) -> Result<RunSummary> {
     Ok(summary)
 }
 
-/// What becomes of gangs that block, as far as this host can do it.
+/// The treatment of blocking gangs, as far as this host supports it.
 fn blocked(wish: BlockedGangs, kind: MechanismKind, arena: Option<&Arena>) -> BlockedGangs {
     // otherwise no thread would notice that a resting gang wants its cores again
     let counted =
@@ -106,8 +106,8 @@ fn blocked(wish: BlockedGangs, kind: MechanismKind, arena: Option<&Arena>) -> Bl
     if kind == MechanismKind::Freeze && counted { wish } else { BlockedGangs::TakeTurns }
 }
 
-/// The quota that the turns have to keep to, because the kernel does not: it stops threads of the fair class
-/// alone.
+/// The quota that the turns have to enforce, because the kernel does not: it stops threads of the fair class
+/// only.
 fn quota_of_turns(kind: MechanismKind) -> Result<Option<TurnQuota>> {
     if kind != MechanismKind::SchedExt {
         return Ok(None);
@@ -142,7 +142,7 @@ fn run_guarded(
     let arena = match kind {
         MechanismKind::Stop => None,
         MechanismKind::Freeze | MechanismKind::RealTime | MechanismKind::SchedExt => {
-            // weights count inside the fair class alone
+            // weights count only inside the fair class
             let weighing =
                 if kind == MechanismKind::Freeze { Weighing::Share(options.share) } else { Weighing::None };
             let plan = ArenaPlan { gangs: options.commands.len(), weighing, max_threads, cores };

@@ -131,12 +131,12 @@ fn empty_and_remove(
         return Err(format!("{}: its hierarchy is not mounted", group.path().display()));
     };
     let mut last = String::new();
-    // processes that end or fork meanwhile make several rounds necessary
+    // processes that end or fork meanwhile require several rounds
     for round in 0..rounds {
         let moving = move_all(group, &home, moved);
         match group.remove() {
             Ok(()) => return Ok(()),
-            // why they were not moved says more
+            // the reason why processes were not moved is more precise
             Err(error) => last = moving.err().map_or_else(|| error.to_string(), |why| why.to_string()),
         }
         if round + 1 < rounds {
@@ -146,8 +146,8 @@ fn empty_and_remove(
     Err(last)
 }
 
-/// Moves some processes of a group that a scheduler has made to where they were. Answers whether none is
-/// left.
+/// Moves some processes of a group that a scheduler has made back to their former group. Returns whether none
+/// is left.
 pub(crate) fn move_out(group: &ControlGroup) -> Result<bool> {
     let all = cgroup::hierarchies()?;
     let Some(home) = home_of(group, &all) else { return Ok(true) };
@@ -159,10 +159,10 @@ pub(crate) fn move_out(group: &ControlGroup) -> Result<bool> {
     Ok(false)
 }
 
-/// Processes that are held at the same time: a process may have 1024 descriptors.
+/// Maximum number of processes pinned at the same time: a process may have 1024 descriptors.
 const HELD_AT_ONCE: usize = 128;
 
-/// Moves the processes of a group to another one around it.
+/// Moves the processes of a group to `home`, a group around it.
 fn move_all(group: &ControlGroup, home: &ControlGroup, moved: &mut usize) -> Result<()> {
     let listed = group.processes()?;
     if listed.is_empty() {
@@ -175,11 +175,11 @@ fn move_all(group: &ControlGroup, home: &ControlGroup, moved: &mut usize) -> Res
     Ok(())
 }
 
-/// Moves processes that were listed in a group. Answers how many.
+/// Moves processes that were listed in a group. Returns their number.
 fn move_some(group: &ControlGroup, listed: &[Tid], mover: &ProcessMover) -> Result<usize> {
     let held: Vec<PinnedProcess> =
         listed.iter().filter_map(|number| PinnedProcess::now(*number).ok()).collect();
-    // listed again once they are held: a number may have been another process's before
+    // listed again after pinning: a number may have been another process's before
     let there: BTreeSet<Tid> = group.processes()?.into_iter().collect();
     let mut moved = 0;
     for process in held.iter().filter(|process| there.contains(&process.thread())) {
@@ -188,7 +188,7 @@ fn move_some(group: &ControlGroup, listed: &[Tid], mover: &ProcessMover) -> Resu
     Ok(moved)
 }
 
-/// Where processes go: the group that holds the scheduler's parent group.
+/// The destination of processes: the group that holds the scheduler's parent group.
 fn home_of(group: &ControlGroup, all: &[CgroupHierarchy]) -> Option<ControlGroup> {
     let hierarchy =
         all.iter().filter(|h| group.path().starts_with(&h.root)).max_by_key(|h| h.root.as_os_str().len())?;

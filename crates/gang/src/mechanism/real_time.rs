@@ -41,7 +41,7 @@ const LOWEST: u8 = 1;
 const HIGHEST: u8 = 40;
 
 impl RealTime {
-    /// Ready to promote the gangs of this arena; their threads are unchanged so far.
+    /// Prepares to promote the gangs of this arena; their threads are unchanged so far.
     pub fn new(arena: &Arena, journal: &mut GangJournal) -> Result<RealTime> {
         let gangs: Vec<ControlGroup> = arena.gangs.iter().map(|groups| groups.control.clone()).collect();
         for group in &gangs {
@@ -71,7 +71,7 @@ impl RealTime {
                 held.extend(class::pinned_in(group)?.into_iter().map(|thread| (thread.number(), thread)));
             }
             let threads: Vec<&PinnedThread> = new.iter().filter_map(|number| held.get(number)).collect();
-            // a thread that has taken a number is promoted in the gang's next turn
+            // a thread that has taken a reused number is promoted in the gang's next turn
             for number in class::set_all(&threads, policy)? {
                 held.remove(&number);
             }
@@ -85,7 +85,7 @@ impl Mechanism for RealTime {
     }
 
     fn promise(&self) -> Promise {
-        // the kernel's reserve for ordinary programs goes to a gang that was never promoted, too
+        // a gang not promoted yet is an ordinary program, so it shares the kernel's reserve
         Promise { overrun: Duration::from_millis(4), leftover: 0.05, idle: Idle::Used }
     }
 

@@ -24,7 +24,7 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Ready to stop these process groups.
+    /// Prepares to stop these process groups.
     pub fn new(groups: Vec<ProcessGroup>) -> Stop {
         Stop { gangs: groups.into_iter().map(|group| (group, None)).collect(), left: BTreeSet::new() }
     }
@@ -43,7 +43,7 @@ impl Mechanism for Stop {
     }
 
     fn promise(&self) -> Promise {
-        // threads that queue are told one after the other, as each is picked
+        // queued threads get the signal one after the other, as the kernel picks each
         Promise { overrun: Duration::from_millis(8), leftover: 0.0, idle: Idle::Left }
     }
 
@@ -51,7 +51,7 @@ impl Mechanism for Stop {
         known(standings, |gang| gang.0 < self.gangs.len() && !self.left.contains(&gang))?;
         for now in [Standing::Running, Standing::Waiting] {
             for (id, standing) in standings {
-                // nothing can make a backfilled gang yield to the running one
+                // no signal can make a backfilled gang yield to the running one
                 let wanted =
                     if *standing == Standing::Running { Standing::Running } else { Standing::Waiting };
                 if wanted == now && self.gangs[id.0].1 != Some(now) {

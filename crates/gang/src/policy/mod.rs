@@ -186,7 +186,7 @@ impl Rotation {
         self.factor = factor.max(1);
     }
 
-    /// Sets the gang's name, which is the same on every host.
+    /// Sets the gang's name, equal on every host.
     pub fn name(&mut self, id: GangId, name: &str) {
         if let Some(member) = self.members.iter_mut().find(|member| member.id == id) {
             member.name = name.into();

@@ -1,6 +1,6 @@
-//! Shares of users: the gangs of each user together get as much time as the gangs of another user.
+//! Shares of users: all users get equal time for equal weight, whatever the number of their gangs.
 //!
-//! Each user has a virtual time: the time that the user's gangs had, divided by the user's weight, which is
+//! Each user has a virtual time: the turn time of the user's gangs, divided by the user's weight, which is
 //! the weight of the user's heaviest gang. The user with the least virtual time has the next turn. A user who
 //! arrives, or returns, starts at the least virtual time of the other users, so that unused time is not saved
 //! up.
@@ -20,7 +20,7 @@ impl UserShares {
         self.0.get(&owner).copied().unwrap_or_default()
     }
 
-    /// A user asks for time who did not until now; these do already.
+    /// Adds a user that starts to ask for time; `present` are the users that do already.
     pub(super) fn enter(&mut self, owner: GangOwner, present: &BTreeSet<GangOwner>) {
         let least =
             present.iter().filter(|other| **other != owner).map(|other| self.virtual_time(*other)).min();
@@ -31,7 +31,7 @@ impl UserShares {
         *time = least.max(*time);
     }
 
-    /// The user's gangs have this much time. Answers the virtual time before.
+    /// Charges a user for a turn of its gangs. Returns the earlier virtual time.
     pub(super) fn charge(&mut self, owner: GangOwner, length: Nanos, weight: GangWeight) -> Nanos {
         let time = self.0.entry(owner).or_default();
         let before = *time;

@@ -2,7 +2,7 @@
 //!
 //! One thread waits for clients, signals and the next round over the gangs; a second one, of `host`, makes
 //! the switches. A guardian restores if the daemon is killed. The next daemon takes the gangs over again. A
-//! daemon that ends in order lets all gangs go and forgets them.
+//! daemon that ends in order releases all gangs and forgets them.
 
 use super::daemon::{GangDaemon, SlicePace, Terms, saved_name};
 use super::job_queue::ReplyTicket;
@@ -31,7 +31,7 @@ use unisono_linux::scheduling::{self, Children, SchedulingPolicy};
 
 /// Where the daemon of root listens.
 pub const SOCKET: &str = "/run/unisono/gang.sock";
-/// The longest wait: systemd's watchdog wants to hear from time to time.
+/// Maximum wait: systemd's watchdog expects a sign of life from time to time.
 const MAX_WAIT: Nanos = Nanos(5_000_000_000);
 /// Wait before the next read from a flooding client, and before the next write to a client that does not
 /// read.
@@ -47,7 +47,7 @@ const KEPT_FOR_ROOT: usize = 8;
 
 #[derive(Debug)]
 pub struct DaemonOptions {
-    /// `None`: it follows the intervals of the gangs.
+    /// `None`: the slice follows the intervals of the gangs.
     pub slice: Option<Duration>,
     pub socket: PathBuf,
     /// The mode of the socket file, which limits the users who may connect.
@@ -57,7 +57,7 @@ pub struct DaemonOptions {
     pub spread: bool,
     /// The program that becomes the guardian; the journal's path and our process number are added.
     pub guardian: Option<Command>,
-    /// A file, emptied if it is there, for what ran when; see `host/trace.rs`.
+    /// The trace file, emptied if it exists; see `host/trace.rs`.
     pub trace: Option<PathBuf>,
     /// The rules that make gangs. On SIGHUP, which does not end the daemon, they are read again.
     pub rules: Option<RulesFile>,
@@ -68,7 +68,7 @@ pub struct DaemonOptions {
 pub enum DaemonNotice {
     /// Clients are answered from now on.
     Ready,
-    /// It has gone round its loop.
+    /// The daemon has completed a turn of its loop.
     Alive,
     Warning(String),
 }
@@ -159,14 +159,14 @@ impl SocketFile {
                 );
                 return Err(Error::Input(text));
             }
-            // of a daemon that was killed
+            // the socket of a killed daemon
             Ok(_) => fs::remove_file(path).map_err(system("remove the socket of a killed daemon"))?,
             Err(_) => {}
         }
         let listener = local_socket::listen(path, mode).map_err(|error| {
             Error::Host(format!("cannot listen at {}: {error}; choose another --socket", path.display()))
         })?;
-        // wider than the umask lets it be from the beginning; until now it was narrower
+        // the mode may be wider than the umask permits; until now it was narrower
         local_socket::set_mode(path, mode).map_err(system("open the socket to others"))?;
         listener.set_nonblocking(true).map_err(system("prepare the socket"))?;
         Ok(SocketFile { listener, path: path.to_owned() })
@@ -181,15 +181,15 @@ impl Drop for SocketFile {
 
 struct ServiceClient {
     id: ReplyTicket,
-    /// Its request is being carried out.
+    /// Whether its request is being carried out.
     waits: bool,
     stream: UnixStream,
     user: u32,
     lines: LineBuffer,
     unread: Vec<u8>,
-    /// When it last did something.
+    /// The time of its last activity.
     heard: Nanos,
-    /// It is not read before then, because its user floods.
+    /// It is not read before this time, because its user floods.
     later: Nanos,
 }
 
@@ -243,7 +243,7 @@ impl Peers {
                 } else if matches!(signal, Signal::Interrupt | Signal::Terminate | Signal::Quit) {
                     return Ok(());
                 }
-                // a daemon that is suspended would leave gangs frozen
+                // a suspended daemon would leave gangs frozen
             }
             self.accept(listener);
             let gate = &mut self.gate;
@@ -275,7 +275,7 @@ impl Peers {
     }
 
     fn accept(&mut self, listener: &UnixListener) {
-        // as many as can wait at once; the others come in the next turn
+        // as many clients as can wait at once; the next turn accepts the others
         for _ in 0..MAX_PEERS {
             let Ok((stream, _)) = listener.accept() else { return };
             let (Ok(peer), Ok(())) = (local_socket::peer(&stream), stream.set_nonblocking(true)) else {
@@ -365,7 +365,7 @@ impl ServiceClient {
     }
 
     fn say(&mut self, reply: &ServiceReply) {
-        // a reply has no maps with keys that are no text, so it can be written as JSON
+        // a reply has no maps with non-text keys, so it can be written as JSON
         self.unread.extend(serde_json::to_vec(reply).unwrap_or_default());
         self.unread.push(b'\n');
     }
