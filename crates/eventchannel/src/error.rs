@@ -1,4 +1,4 @@
-//! The errors: a variant for each case in which a caller can do something different.
+//! The errors, one variant for each action that the caller can take.
 
 use crate::admission::AdmissionError;
 use crate::pattern::NameError;

@@ -14,7 +14,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
                     RuleFits::Programs { program, user } => assert!(program.is_some() || user.is_some()),
                 }
             }
-            // whatever the patterns are, names are compared in bounded time
+            // for any patterns, names are compared in bounded time
             let _ = rules.of_process(&"a".repeat(255), 1000);
         }
         Err(error) => {

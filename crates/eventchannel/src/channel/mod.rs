@@ -465,7 +465,7 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// A consumer is to be told something; only what happens at a time of its own is due at a time.
+    /// Queues a notice for the consumers of an inbox. `due` is the notice's own time, or `NO_DEADLINE`.
     fn tell(&mut self, id: InboxId, due: Nanos, notice: ChannelNotice) {
         if let Some(receiver) = self.receivers.get_mut(&id) {
             receiver.tell(due, notice);

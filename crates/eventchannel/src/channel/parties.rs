@@ -106,7 +106,7 @@ impl<P: EventPayload> EventChannel<P> {
                 return Err(ChannelError::TopicDiffers { declared, asked });
             }
             topic.history.charges().for_each(|charge| self.kept.release(charge));
-            // events and notices that wait go on with the number that they have
+            // waiting events and notices keep the topic's number
             topic.history = TopicHistory::new(depth);
             (topic.spec, topic.route, topic.provisional) = (spec, TopicRoute::default(), false);
             self.elect(id);

@@ -12,8 +12,8 @@
 //! A topic's kept events precede its new ones: when an event of a topic is published, the inboxes that ask
 //! for it first *catch up* with that topic.
 //!
-//! Cost: a look at each kept event for each subscription. The first [`PIECE`] looks are made at once, so that
-//! a subscription to few kept events is done when it is made.
+//! Cost: a check of each kept event for each subscription. The first [`PIECE`] checks are made at once, so
+//! that a subscription to few kept events has them when it returns.
 
 use super::subscribe::PastEvents;
 use super::{EventChannel, Receiver, WORK_STEPS};
@@ -26,17 +26,18 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
-/// Kept events that are looked at before others have their turn: about 0.1 ms.
+/// Kept events checked in one turn of an inbox: about 0.1 ms.
 const PIECE: usize = 256;
-/// Kept events that are looked at for new subscriptions between two calls of
-/// [`take_work`](EventChannel::take_work) or of [`next`](EventChannel::next); more wait for their turn.
+/// Maximum number of kept events checked for new subscriptions between two calls of
+/// [`take_work`](EventChannel::take_work) or of [`next`](EventChannel::next); further checks wait for a turn.
 const MAX_LOOKS: usize = 1024;
-/// Pieces that one call of [`next`](EventChannel::next) reads while it has nothing to deliver.
+/// Maximum number of pieces that one call of [`next`](EventChannel::next) reads while it has nothing to
+/// deliver.
 pub(super) const MAX_PIECES: usize = 8;
-/// Deliveries for each piece that is read beside them, so that they take at most twice as long as without.
+/// Deliveries per piece read between them, so that deliveries take at most twice as long as without readers.
 const DELIVERIES_A_PIECE: usize = 64;
-/// Kept events that consumers catch up with because of one publication; beyond, the oldest are lost to them,
-/// and told as a gap. Chosen so that a publisher waits a millisecond at most.
+/// Maximum number of kept events that consumers catch up with for one publication; beyond it they lose the
+/// oldest events and get a gap. Chosen so that a publisher waits a millisecond at most.
 const MAX_CAUGHT_UP: usize = 4096;
 /// Maximum number of topics that one inbox remembers as caught up. Kept events of further topics may come
 /// after new events.

@@ -63,16 +63,16 @@ pub(crate) struct ContentIndex {
     /// Subscriptions without a filter.
     unfiltered: MemberList,
     events: u64,
-    /// Roots met by the present event; kept for its memory.
+    /// Roots met by the present event; the buffer is reused to save an allocation.
     met: Vec<ClauseId>,
-    /// Roots that are to go on to their next way to be found.
+    /// Roots that change to their next way to be found.
     vain: Vec<ClauseId>,
 }
 
-/// Evaluations in vain before a clause first goes on. Going on costs about as much as some ten evaluations.
+/// Evaluations in vain before a clause first changes its way. A change costs as much as some ten evaluations.
 const MAX_FUTILE_EVALUATIONS: u32 = 32;
-/// Clauses that go on after one event, at most: thousands at a time would hold up the next event. Chosen,
-/// not measured.
+/// Maximum number of clauses that change their way after one event: thousands at a time would hold up the
+/// next event. Chosen, not measured.
 const MAX_MOVES: usize = 16;
 
 /// A whole filter.
@@ -81,10 +81,10 @@ struct RootClause {
     subscriptions: MemberList,
     /// Its ways to be found, the present one first. Empty: evaluated for each event.
     ways: VecDeque<Vec<AccessPath>>,
-    /// Evaluations in vain since it came this way, and how many of them make it leave.
+    /// Evaluations in vain since the last change, and the number that triggers a change.
     vain: u32,
     patience: u32,
-    /// Ways left to try this time round.
+    /// Ways left to try in this round.
     round: usize,
     /// The number of the last event that met a path of the clause.
     met: u64,
@@ -168,7 +168,7 @@ impl ContentIndex {
         }
     }
 
-    /// A clause goes on to its next way to be found.
+    /// Changes a clause to its next way to be found.
     fn go_on(&mut self, id: ClauseId) {
         let Some(root) = self.roots.get_mut(&id) else { return };
         if let Some(left) = root.ways.pop_front() {

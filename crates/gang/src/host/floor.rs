@@ -1,12 +1,12 @@
 //! The main thread's work while the gangs run: signals, ends, the weight against others, and new threads.
 //!
 //! The main thread runs on the gangs' cores and in their time, so it does little, and seldom. To count the
-//! threads of a gang it reads one open file. It looks at the threads themselves when their number changes,
-//! then more and more rarely, and at least once a second, because programs place their threads themselves and
-//! sleepers begin to work.
+//! threads of a gang it reads one open file. It scans the threads themselves when their number changes, then
+//! more and more rarely, and at least once a second, because programs place their threads themselves and
+//! sleeping threads become active.
 //!
-//! Cost, with the files cold: 100 us a wake-up, of which there are four a second (more after a change), and
-//! 300 to 600 us a gang where threads are looked at.
+//! Cost, with the files cold: 100 us a wake-up, four of them a second (more after a change), and 300 to 600
+//! us for each scan of a gang's threads.
 
 use super::board::Board;
 use super::program::GangProgram;

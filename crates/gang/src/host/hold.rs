@@ -5,12 +5,12 @@
 //! would run on, and the cores would follow one by one as interrupts reach them. So the scheduler's thread
 //! keeps one core, and a *holder* keeps each of the others. A holder is a real-time thread that wakes by a
 //! timer of its own core just before the planned moment. All holders keep their cores until the scheduler has
-//! done all writes, and then let go together. Meanwhile the outgoing gang runs nowhere, so no processor has
-//! to be interrupted to stop it.
+//! done all writes, and are then released together. Meanwhile the outgoing gang runs nowhere, so no processor
+//! has to be interrupted to stop it.
 //!
 //! A wake-up takes 17 to 30 us on the measured host, so each holder wakes early by as much as wake-ups have
 //! lately taken ([`Lead`]), and spins for the rest. A holder that is late only makes its own core switch
-//! later. A holder that is not told within [`MAX_HOLD`] to let go does so by itself.
+//! later. A holder that is not released within [`MAX_HOLD`] releases its core by itself.
 //!
 //! Cost: the writes of one switch (10 to 70 us) on every core instead of on one, and a wake-up a core.
 //! When not: without the right to real-time priorities; on one core.
@@ -177,7 +177,7 @@ fn hold(cpu: usize, shared: &HoldState, alarm: &Sleeper, ready: &Sender<bool>) {
         if looked < wake {
             lead.learn(woke.since(wake));
         }
-        // SYNC(hold) acquire: sees the plan that was made before this core was let go
+        // SYNC(hold) acquire: sees the plan that was made before this core was released
         while shared.made.load(Ordering::Acquire) < moment.0 && now() < MAX_HOLD.after(moment) {
             std::hint::spin_loop();
         }
@@ -230,7 +230,7 @@ mod tests {
             return;
         };
         affinity::restrict_own(&CpuSet::single(*cpu)).expect("own affinity");
-        // we share the holder's core: that this goes on shows that it let go
+        // this thread shares the holder's core: if it runs, the holder has released the core
         holders.plan(Some(Nanos(1_000_000).after(now())));
         std::thread::sleep(std::time::Duration::from_millis(5));
         holders.let_go(now(), None);

@@ -361,7 +361,7 @@ impl Rotation {
         gangs.map(|member| member.weight).max().unwrap_or(GangWeight::ONE)
     }
 
-    /// Charges a turn to the users whose gangs have it, once to each. Answers what there was before.
+    /// Charges a turn to the users whose gangs have it, once to each. Returns their earlier virtual times.
     fn charge(&mut self, run: &[SlotPlace], length: Nanos) -> Vec<(GangOwner, Nanos)> {
         let owners: BTreeSet<GangOwner> = self.members_of(run).map(|member| member.owner).collect();
         let each = owners.into_iter().map(|owner| {

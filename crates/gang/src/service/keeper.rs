@@ -1,7 +1,7 @@
 //! Makes gangs of the processes and the control groups that the rules name, as these appear.
 //!
 //! ```text
-//!   file --(changed, or SIGHUP)--> rules --(look at the host from time to time)--> gangs of root
+//!   file --(changed, or SIGHUP)--> rules --(periodic scan of the host)--> gangs of root
 //! ```
 //! An invalid or unreadable file changes nothing: the earlier rules stay in force. When other rules are read,
 //! gangs that no rule names any more are released, unless the named process has ended. A gang that a client

@@ -72,7 +72,7 @@ pub struct AddWish {
     pub by: AskedBy,
 }
 
-/// What asks for a gang.
+/// The source of a request for a gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AskedBy {
     /// A user, by a request.
