@@ -73,9 +73,9 @@ impl BlockedSuppliers {
 /// Why a supplier has gone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Departed {
-    /// It withdrew.
+    /// It ended without a failure; see [`withdraw`](crate::EventChannel::withdraw).
     Left,
-    /// Its lease ran out.
+    /// Its lease ran out, or the caller reported its death ([`bury`](crate::EventChannel::bury)).
     Died,
 }
 
