@@ -306,7 +306,7 @@ fn serve_at(
     Ok(statistics)
 }
 
-/// What a SIGHUP asks for. A server goes on with what it has read before if the new file is wrong.
+/// Reads the files again on SIGHUP. If a new file is wrong, a server keeps the earlier contents.
 fn read_again(certificates: Option<&ClientCertificateCheck>) {
     match certificates.map_or(Ok(false), ClientCertificateCheck::read_again) {
         Ok(true) => exit::say("SIGHUP: the revocation lists were read again"),

@@ -10,16 +10,16 @@
 //! | all | all parts have come within the time, in any order; of a part the latest event counts |
 //! | sequence | all parts have come within the time, in their order |
 //!
-//! Cost: for a sequence one chain of events for each of its parts. Of several chains that have come equally
-//! far the channel keeps the one that began last: it can be completed whenever one of the others can.
-//! Reference: Chakravarthy, Mishra, "Snoop" (1994), its recent context.
+//! Cost: for a sequence one chain of events for each of its parts. Of several chains of equal length the
+//! channel keeps the chain that began last: it can be completed whenever another one can. Reference:
+//! Chakravarthy, Mishra, "Snoop" (1994), its recent context.
 
 use crate::event::{ChannelEvent, EventPayload};
 use crate::index::Interest;
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
-/// The most parts. Each costs a subscription, and an event that matches is compared with all of them.
+/// Maximum number of parts. Each costs a subscription, and a matching event is compared with all of them.
 /// Chosen, not measured.
 pub const MAX_PARTS: usize = 32;
 
@@ -30,20 +30,20 @@ pub enum CorrelationRule {
     Sequence,
 }
 
-/// Whether a consumer is told that parts came and the rest did not, in time.
+/// Whether a consumer gets a notice when a correlation times out incomplete.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Incomplete {
     Forget,
     Report,
 }
 
-/// Events that a consumer wants together.
+/// A set of interests whose events a consumer wants together.
 #[derive(Clone, Debug)]
 pub struct Correlation {
     /// From one to [`MAX_PARTS`].
     pub parts: Vec<Interest>,
     pub rule: CorrelationRule,
-    /// From the first event to the last.
+    /// Maximum time from the first event to the last.
     pub within: Nanos,
     pub incomplete: Incomplete,
 }
@@ -55,8 +55,8 @@ type Chain<P> = Vec<Arc<ChannelEvent<P>>>;
 pub(crate) struct Correlator<P> {
     rule: CorrelationRule,
     within: Nanos,
-    /// For `all`: the last event of each part, a chain of one. For a sequence: for each part the chain that
-    /// ends with it.
+    /// For `all`: the last event of each part, a chain of length one. For a sequence: for each part the chain
+    /// that ends with it.
     chains: Vec<Option<Chain<P>>>,
 }
 
@@ -66,13 +66,13 @@ impl<P> Correlator<P> {
         Self { rule: correlation.rule, within: correlation.within, chains }
     }
 
-    /// Whether it has the rule and the time of a correlation.
+    /// Whether the rule and the time equal those of a correlation.
     pub(crate) fn follows(&self, correlation: &Correlation) -> bool {
         self.rule == correlation.rule && self.within == correlation.within
     }
 
-    /// An event has come that matches these parts, ascending. The answer is a complete correlation, which
-    /// ends with it.
+    /// Adds an event that matches these parts, ascending. Returns the complete correlation if the event
+    /// completes it.
     pub(crate) fn feed(&mut self, event: &Arc<ChannelEvent<P>>, parts: &[usize]) -> Option<Chain<P>> {
         self.expire(event.published);
         let complete = match self.rule {
@@ -110,13 +110,13 @@ impl<P> Correlator<P> {
         complete
     }
 
-    /// The events that wait for others.
+    /// The events of incomplete correlations.
     pub(crate) fn events(&self) -> impl Iterator<Item = &Arc<ChannelEvent<P>>> {
         self.chains.iter().flatten().flatten()
     }
 
-    /// Forgets what began first, until what waits for others takes no more than so many bytes of a queue.
-    /// Whether anything was forgotten.
+    /// Drops the oldest chains until the waiting events take at most `bytes` bytes of a queue; returns
+    /// whether it dropped a chain.
     pub(crate) fn drop_beyond(&mut self, bytes: usize) -> bool
     where
         P: EventPayload,
@@ -132,7 +132,7 @@ impl<P> Correlator<P> {
         dropped
     }
 
-    /// What the events count for in a queue that wait for others, each once.
+    /// Bytes that the events of incomplete correlations count in a queue, each event once.
     pub(crate) fn weight(&self) -> usize
     where
         P: EventPayload,
@@ -143,12 +143,12 @@ impl<P> Correlator<P> {
         events.into_iter().map(|event| event.weight()).fold(0, usize::saturating_add)
     }
 
-    /// The last time at which what began then can be completed.
+    /// The last time at which a chain that began at `began` can be completed.
     pub(crate) fn end(&self, began: Nanos) -> Nanos {
         self.within.after(began)
     }
 
-    /// Forgets what can no longer be completed; when the oldest of the rest began.
+    /// Drops timed-out chains; returns the start time of the oldest remaining chain.
     pub(crate) fn expire(&mut self, now: Nanos) -> Option<Nanos> {
         let mut oldest = None;
         let within = self.within;
@@ -192,10 +192,10 @@ mod tests {
         })
     }
 
-    /// When the event at `last` came, and which parts it matches.
+    /// The time of each event and the parts that it matches.
     type Past = [(u64, Vec<usize>)];
 
-    /// Whether parts `0..=part` can be found in order, the last of them the event at `last`, none before
+    /// Whether the events match parts `0..=part` in order, the last of them at index `last`, none before
     /// `from`.
     fn follows(past: &Past, last: usize, part: usize, from: u64) -> bool {
         past[last].0 >= from

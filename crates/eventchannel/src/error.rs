@@ -1,4 +1,4 @@
-//! The errors: a variant for each case in which a caller can do something different.
+//! The errors, one variant for each action that the caller can take.
 
 use crate::admission::AdmissionError;
 use crate::pattern::NameError;
@@ -87,7 +87,7 @@ impl fmt::Display for KeptBy {
     }
 }
 
-/// Why an event is refused to its supplier. Nobody has got it then.
+/// Why an event is refused to its supplier. No consumer has got it then.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {

@@ -1,10 +1,10 @@
-//! Events: what suppliers publish and consumers get.
+//! Events as suppliers publish them and as the channel passes them on.
 //!
-//! An event of CORBA's Event Service with what TAO's real-time event service adds to it (the paper's section
-//! 2.3.2): a deadline, a criticality, and named fields that filters look at. The payload is opaque. The
-//! channel never copies a payload; it holds events behind an [`Arc`](std::sync::Arc) and drops the last one
-//! when no consumer can need it any more. A payload may therefore be a handle to shared memory whose `Drop`
-//! gives the memory back.
+//! An event of CORBA's Event Service with the additions of TAO's real-time event service (the paper's section
+//! 2.3.2): a deadline, a criticality, and named fields that filters read. The payload is opaque. The channel
+//! never copies a payload; it holds events behind an [`Arc`](std::sync::Arc) and drops the last one when no
+//! consumer can need it any more. A payload may therefore be a handle to shared memory whose `Drop` gives the
+//! memory back.
 
 use crate::ids::SupplierId;
 use crate::ids::TopicId;
@@ -15,12 +15,12 @@ use std::sync::Arc;
 pub use unisono_fairqueue::NO_DEADLINE;
 use unisono_linux::clock::Nanos;
 
-/// What an event carries.
+/// The payload of an event.
 pub trait EventPayload {
-    /// How many bytes a consumer is given; what queues count and what delivery is charged by.
+    /// Bytes that a consumer receives; queues count them, and the charge of a delivery depends on them.
     fn length(&self) -> usize;
 
-    /// About how many bytes it takes while it is kept.
+    /// Approximate bytes of memory that the payload takes while it is kept.
     fn memory(&self) -> usize {
         self.length()
     }
@@ -38,16 +38,16 @@ impl EventPayload for Vec<u8> {
     }
 }
 
-/// Bytes of keys, fields and the like that an event in a queue may have beside its payload before they count
-/// against the queue's bytes.
+/// Bytes of keys, fields and the like that do not count against a queue; an event's bytes beyond count in
+/// addition to its payload.
 pub const EVENT_ENTRY: usize = 128;
 
-/// How bad it is if an event is lost. A full queue drops the least critical events first. Criticality never
-/// changes the order of dispatch: the deadline does that.
+/// The severity of losing an event. A full queue drops the least critical events first. Criticality never
+/// changes the order of dispatch, which follows deadlines alone.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Criticality(pub u8);
 
-/// Whether an event stays for consumers that subscribe later, beside what the topic keeps as its history.
+/// Whether an event is kept for later subscribers, beside the topic's history.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Retention {
     /// The topic's history alone decides.
@@ -60,23 +60,23 @@ pub enum Retention {
     Remove,
 }
 
-/// What a supplier pushes.
+/// An event as a supplier publishes it.
 #[derive(Clone, Debug)]
 pub struct Publication<P> {
-    /// Which of the things that the topic is about; the last value is kept for each key.
+    /// The subject of the event within its topic; the topic keeps the last value of each key.
     pub key: Option<Arc<str>>,
     pub fields: FieldSet,
     pub payload: P,
-    /// By when consumers should have it. None: the deadline that the supplier offered for the topic, counted
-    /// from now.
+    /// The time by which consumers should have the event. None: the deadline of the supplier's offer, counted
+    /// from the publication.
     pub deadline: Option<Nanos>,
     pub criticality: Criticality,
-    /// The supplier's own number of the event on this topic. None: the channel numbers. A number that is more
-    /// than one above the last tells consumers of a gap; one that is not above the last is a duplicate and
-    /// goes to nobody.
+    /// The supplier's own number of the event on this topic. None: the channel numbers. If a number exceeds
+    /// the last one by more than one, consumers get a gap. A number that does not exceed the last one is a
+    /// duplicate, and no consumer gets the event.
     pub sequence: Option<u64>,
     pub retention: Retention,
-    /// Who pays if the topic keeps the event.
+    /// The accounts that pay if the topic keeps the event.
     pub keeping: KeepingTerms,
 }
 
@@ -135,23 +135,23 @@ pub struct ChannelEvent<P> {
     pub payload: P,
     pub supplier: SupplierId,
     pub origin: EventOrigin,
-    /// Its supplier's share beside others; see [`BetweenSuppliers::Shares`](crate::BetweenSuppliers).
+    /// The share of the supplier; see [`BetweenSuppliers::Shares`](crate::BetweenSuppliers).
     pub share: u32,
     /// Ascending for each supplier on each topic, from 1 if the channel numbers.
     pub sequence: u64,
     pub published: Nanos,
-    /// [`NO_DEADLINE`] if it has none.
+    /// [`NO_DEADLINE`] if the event has none.
     pub deadline: Nanos,
     pub criticality: Criticality,
 }
 
 impl<P: EventPayload> ChannelEvent<P> {
-    /// About how many bytes it takes while it is kept.
+    /// Approximate bytes of memory that the event takes while it is kept.
     pub(crate) fn memory(&self) -> usize {
         cost(self.payload.memory(), self.key.as_deref(), self.fields.memory())
     }
 
-    /// What it counts for in a queue: its payload, and what it has beside that beyond [`EVENT_ENTRY`].
+    /// Bytes that the event counts in a queue: its payload, and its other memory beyond [`EVENT_ENTRY`].
     #[inline]
     pub(crate) fn weight(&self) -> usize {
         let (length, memory) = (self.payload.length(), self.payload.memory());

@@ -32,14 +32,14 @@ impl<P> TopicHistory<P> {
         self.depth.most() > 0
     }
 
-    /// The place of the event that goes when one of this key comes.
+    /// The place of the event that an event with this key displaces.
     fn displaced_place(&self, key: Option<&Arc<str>>) -> Option<u64> {
         let former = self.is_by_key().then(|| self.keys.get(&key.cloned()).copied()).flatten();
         let oldest = || self.events.first_key_value().map(|(place, _)| *place);
         former.or_else(|| if self.events.len() >= self.depth.most() { oldest() } else { None })
     }
 
-    /// What is released when an event of this key comes.
+    /// The charge that is released when an event with this key comes.
     pub(crate) fn displaced(&self, key: Option<&Arc<str>>) -> Option<KeptCharge> {
         self.events.get(&self.displaced_place(key)?).map(|(_, charge)| *charge)
     }
@@ -62,17 +62,17 @@ impl<P> TopicHistory<P> {
         }
     }
 
-    /// What is kept, the oldest first.
+    /// The kept events, the oldest first.
     pub(crate) fn events(&self) -> impl Iterator<Item = &Arc<ChannelEvent<P>>> {
         self.events.values().map(|(event, _)| event)
     }
 
-    /// What is kept, each with its charge, the oldest first.
+    /// The kept events, each with its charge, the oldest first.
     pub(crate) fn charged(&self) -> impl Iterator<Item = &(Arc<ChannelEvent<P>>, KeptCharge)> {
         self.events.values()
     }
 
-    /// What is released when it goes.
+    /// The charges to release when the topic is removed.
     pub(crate) fn charges(&self) -> impl Iterator<Item = KeptCharge> {
         self.events.values().map(|(_, charge)| *charge)
     }

@@ -1,4 +1,4 @@
-//! What topics keep for consumers that come late, counted in bytes, and who pays for it.
+//! Events kept for later consumers: their cost in bytes, and the accounts that pay for them.
 //!
 //! ```text
 //!   try_publish --> would the topic keep the event? --> KeepingTerms of the supplier's client and user
@@ -7,28 +7,28 @@
 //!   replaced, removed, topic retired -----------------> the charge is released
 //! ```
 //! The last value of a key, the last events of a topic and retained events outlive their supplier. So the
-//! caller numbers the accounts: that of a client may be its name, which is the same when the client comes
-//! again. A publication carries the [`KeepingTerms`] under which it may be kept, because what else the
-//! account pays for (queues) is known to the caller alone.
+//! caller numbers the accounts: the account of a client may belong to its name, which is the same when the
+//! client reconnects. A publication carries the [`KeepingTerms`] under which it may be kept, because only the
+//! caller knows the other costs of the account (queues).
 //!
 //! The names of topics outlive their suppliers, too, until a topic is retired, and are charged in the same
 //! way.
 //!
 //! Cost: three additions for an event that is kept; nothing for others.
 
-/// What an event costs that is kept, beside its bytes, so that empty ones cost something too.
+/// The cost of a kept event beside its bytes, so that empty events cost something too.
 pub const KEPT_ENTRY: usize = 256;
 
-/// Who pays for what is kept, by the caller's number.
+/// The account that pays for kept events, as a number that the caller chooses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct KeepingAccount(pub u32);
 
-/// Who pays if a topic keeps an event, and how many bytes each may have kept then.
+/// The accounts that pay if a topic keeps an event, each with the maximum bytes that it may then have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeepingTerms {
     pub client: (KeepingAccount, usize),
     pub user: (KeepingAccount, usize),
-    /// Of all accounts together.
+    /// Maximum bytes of all accounts together.
     pub all: usize,
 }
 
@@ -40,17 +40,17 @@ impl Default for KeepingTerms {
     }
 }
 
-/// As what a topic keeps an event.
+/// The role of a kept event.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum KeptRole {
     History,
     Retained,
 }
 
-/// Where an event stands among all that are kept, by when they came. One event may be kept in both roles.
+/// The place of an event in the order of all kept events. One event may be kept in both roles.
 pub(crate) type KeptPlace = (u64, KeptRole);
 
-/// What one kept event costs, and whom.
+/// The cost of one kept event, and the accounts that pay for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct KeptCharge {
     pub(crate) bytes: usize,
@@ -60,7 +60,7 @@ pub(crate) struct KeptCharge {
 }
 
 impl KeptCharge {
-    /// For an event that came as the `count`th that is kept.
+    /// The charge for the `count`th kept event.
     pub(crate) fn of(terms: &KeepingTerms, bytes: usize, count: u64) -> Self {
         Self { bytes, client: terms.client.0, user: terms.user.0, place: (count, KeptRole::History) }
     }
@@ -70,11 +70,11 @@ impl KeptCharge {
     }
 }
 
-/// Bytes that a topic's name costs whoever declared it, beside the name and the type: the structures of a
-/// topic without history.
+/// Bytes of a topic's name beside the name and the type, for any tenant: the structures of a topic without
+/// history.
 const TOPIC_ENTRY: usize = 768;
 
-/// What the name of a topic costs, and whom; nobody pays for topics of no tenant.
+/// The cost of a topic's name, and the accounts that pay; topics without a tenant are free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct NameCharge {
     pub(crate) bytes: usize,
@@ -88,7 +88,7 @@ impl NameCharge {
     }
 }
 
-/// What an event costs that is kept.
+/// The cost of a kept event.
 pub(crate) fn cost(payload: usize, key: Option<&str>, fields: usize) -> usize {
     KEPT_ENTRY.saturating_add(payload).saturating_add(key.map_or(0, str::len)).saturating_add(fields)
 }

@@ -1,5 +1,5 @@
-//! The sums of what topics keep, by account, and all kept events in one order: so a consumer that comes late
-//! can be given them piece by piece (`channel/past.rs`).
+//! The bytes of kept events by account, and all kept events in one order, so that later consumers can get
+//! them piece by piece (`channel/past.rs`).
 //!
 //! Cost: a logarithm for an event that is kept.
 
@@ -16,11 +16,11 @@ pub(crate) struct KeptMemory<P> {
     all: usize,
     /// Bytes of the names of topics.
     names: usize,
-    /// Of clients and users, events and names; none is 0.
+    /// Bytes of events and names by client and by user; an entry of 0 is removed.
     accounts: HashMap<(KeptBy, KeepingAccount), usize>,
-    /// All events that are kept, in the order in which they came.
+    /// All kept events, in order of arrival.
     order: BTreeMap<KeptPlace, Arc<ChannelEvent<P>>>,
-    /// How many events were kept so far.
+    /// Number of events kept so far.
     count: u64,
 }
 
@@ -40,18 +40,18 @@ impl<P> KeptMemory<P> {
         self.names
     }
 
-    /// The count of an event that is to be kept.
+    /// The count for the next kept event.
     pub(crate) fn next_count(&mut self) -> u64 {
         self.count += 1;
         self.count
     }
 
-    /// The count of the last event that was kept.
+    /// The count of the last kept event.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// The events behind a place that came as the `until`th or before.
+    /// The events after a place, up to and including the event with the count `until`.
     pub(crate) fn after(
         &self,
         place: KeptPlace,
@@ -73,7 +73,8 @@ impl<P> KeptMemory<P> {
         }
     }
 
-    /// Whether `bytes` more may be kept once `freed` is not any more. What does not grow is never refused.
+    /// Checks that `bytes` more may be kept after `freed` is released. A change that does not grow the memory
+    /// is never refused.
     pub(crate) fn check(
         &self,
         terms: &KeepingTerms,
@@ -102,7 +103,7 @@ impl<P> KeptMemory<P> {
         Ok(())
     }
 
-    /// Whether the name of one topic more may be kept.
+    /// Checks that one more topic name may be kept.
     pub(crate) fn check_name(&self, terms: &KeepingTerms, charge: NameCharge) -> Result<(), PublishError> {
         if charge.accounts.is_none() {
             return Ok(());

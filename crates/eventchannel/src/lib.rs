@@ -46,25 +46,24 @@
 //! # }
 //! ```
 //!
-//! **Words.** A *supplier* publishes events of a *topic*. A *consumer* gets the events that one of its
-//! *subscriptions* asks for, through its *inbox* or that of its *group*. A *filter* is a condition on an
-//! event's fields. *Dispatch* is the choice of the next delivery. A *reservation* is what a consumer was
-//! *admitted* with. A *correlation* is a set of events that are delivered together. A *lease* is how long a
-//! party may be silent.
+//! **Words.** A *supplier* publishes events of a *topic*. A *consumer* gets the events that match its
+//! *subscriptions*, through an *inbox* of its own or of its *group*. A *filter* is a condition on an event's
+//! fields. *Dispatch* is the choice of the next delivery. A *reservation* is the guarantee that a consumer
+//! gets at its *admission*. A *correlation* is a set of events that are delivered together. A *lease* is the
+//! time for which a supplier or consumer may be silent.
 //!
 //! **Idea.** The channel uses both deadlines and shares. Inside a class the event with the earliest deadline
 //! comes first, which meets all deadlines that can be met. Between classes start-time fair queuing decides,
 //! so that the deadlines of one class cannot take the share of another. A consumer whose deadlines cannot be
 //! met is refused when it connects, and the error says by how much.
 //!
-//! **Cost.** An event costs its matching (its fields, and the clauses that it meets). It costs some
-//! logarithms for each inbox that it enters, and for each delivery. No payload is copied. The limits bound
-//! the memory.
+//! **Cost.** An event costs its matching (its fields, and the clauses that it meets). Each inbox that it
+//! enters and each delivery cost some logarithms. No payload is copied. The limits bound the memory.
 //!
-//! **What it does not do.** It opens no sockets, starts no threads and reads no clock: time is an argument
-//! and never decreases. The caller delivers what [`EventChannel::next`] returns, and comes back at
-//! [`EventChannel::next_wake`]. It writes no log: events that wait or are not acknowledged are lost when its
-//! process ends. It knows one server (a processor or a link) that the classes share.
+//! **Not in scope.** The channel opens no sockets, starts no threads and reads no clock: time is an argument
+//! and never decreases. The caller delivers the results of [`EventChannel::next`], and calls again at
+//! [`EventChannel::next_wake`]. The channel writes no log: events that wait or are not acknowledged are lost
+//! when its process ends. It knows one server (a processor or a link) that the classes share.
 //!
 //! Reference: Shenoy et al., "Middleware versus Native OS Support", section 2.3.2; OMG Event Service, Data
 //! Distribution Service 1.4; Harrison, Levine, Schmidt, "The Design and Performance of a Real-time CORBA

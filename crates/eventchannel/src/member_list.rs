@@ -1,7 +1,7 @@
 //! A set of numbers that is read far more often than it changes: a list, and each number's place in it.
 //!
-//! Cost: a read is that of a list; to add and to remove take constant time. A short list has no table of
-//! places, because a look at all of it is cheaper.
+//! Cost: a read is as cheap as in a list; insertion and removal take constant time. A short list has no table
+//! of places, because a search of the list is cheaper.
 
 use crate::number_map::NumberMap;
 

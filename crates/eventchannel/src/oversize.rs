@@ -1,9 +1,9 @@
-//! Events that are larger than the queue that they wait in. A queue takes one of them, alone, so that what it
-//! holds is not bounded by its capacity; all of a tenant's together have a bound of their own.
+//! Events larger than their queue. A queue takes one such event, alone, so its capacity does not bound its
+//! memory; all such events of a tenant have a common bound instead.
 //!
 //! An event that waits in several queues counts once.
 //!
-//! Cost: nothing for other events; for these, a look-up under a lock that nobody else holds.
+//! Cost: nothing for other events; for these, a look-up under an uncontended lock.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 struct OversizeEvents {
     most: usize,
     bytes: usize,
-    /// How many queues hold each event, by its address.
+    /// Number of queues that hold each event, by its address.
     queues: HashMap<usize, usize>,
 }
 
@@ -36,10 +36,10 @@ impl OversizeAccount {
     }
 }
 
-/// An event, by its address, and what it weighs.
+/// The address of an event and its weight.
 pub(crate) type WeighedEvent = (usize, usize);
 
-/// The one that a queue holds, or that a consumer has not acknowledged.
+/// The oversize event that a queue holds, or that a consumer has not acknowledged.
 #[derive(Debug)]
 pub(crate) struct OversizeShare {
     account: OversizeAccount,

@@ -1,12 +1,12 @@
-//! What suppliers offer and what consumers request, compared when they meet (DDS: requested versus offered,
-//! "RxO").
+//! The quality that suppliers offer and consumers request, compared at each meeting of an offer and a request
+//! (DDS: requested versus offered, "RxO").
 //!
 //! | quality | offered by | requested by | fits if |
 //! |---|---|---|---|
-//! | history | the topic | the consumer | as much is kept as is asked for |
+//! | history | the topic | the consumer | the topic keeps at least the requested depth |
 //! | reliability | a supplier, for a topic | the consumer | at least as reliable |
-//! | deadline | a supplier, for a topic | the consumer | events are due as soon, or sooner |
-//! | share | the policy, for a class | the consumer | its class is sure of as much |
+//! | deadline | a supplier, for a topic | the consumer | events are due no later than requested |
+//! | share | the policy, for a class | the consumer | the class is guaranteed the requested share |
 //!
 //! A mismatch names both values. A consumer is refused if an existing topic or offer does not meet its
 //! request. A topic or offer that comes later and does not meet the request is accepted, because a consumer
@@ -19,21 +19,21 @@ use crate::topic::HistoryDepth;
 use std::fmt;
 use unisono_linux::clock::Nanos;
 
-/// Whether an event that was delivered may be lost with its consumer; a smaller one promises less.
+/// Whether an event that was delivered may be lost with its consumer. `BestEffort` is the smaller value.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Reliability {
     #[default]
     BestEffort,
-    /// Until it is acknowledged it is kept and delivered again.
+    /// An event is kept and redelivered until it is acknowledged.
     AtLeastOnce,
 }
 
-/// How often a supplier pushes at most; faster events are refused.
+/// The maximum rate of a supplier; events above it are refused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SupplyRate {
-    /// From one event to the next, on average over a burst.
+    /// The mean time between events, averaged over a burst.
     pub period: Nanos,
-    /// Events that may come at once; at least one.
+    /// The maximum number of events in one burst; at least one.
     pub burst: u32,
 }
 
@@ -43,21 +43,22 @@ pub enum EventOrigin {
     /// From a program of this channel.
     #[default]
     Here,
-    /// From another channel: this supplier passes them on. Consumers that hear [`HeardOrigins::Here`] do not
-    /// get them, so that two channels that pass each other's events on make no loop.
+    /// From another channel, forwarded by this supplier. Consumers with [`HeardOrigins::Here`] do not get
+    /// these events, so that two channels that forward each other's events make no loop.
     Elsewhere,
 }
 
-/// Whose a supplier is, by the caller's number; 0 where the caller does not tell owners apart.
+/// The owner of a supplier, as a number that the caller chooses; 0 where the caller does not tell owners
+/// apart.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct SupplierOwner(pub u64);
 
-/// Which suppliers a full inbox makes wait, if it blocks suppliers at all.
+/// The suppliers that a full inbox blocks, if it blocks suppliers at all.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum BlockedSuppliers {
     #[default]
     All,
-    /// Those of one owner. For an event of another supplier the inbox drops its oldest.
+    /// The suppliers of one owner. For an event of another supplier the inbox drops its oldest event.
     Of(SupplierOwner),
 }
 
@@ -72,18 +73,18 @@ impl BlockedSuppliers {
 /// Why a supplier has gone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Departed {
-    /// It said so.
+    /// It ended without a failure; see [`withdraw`](crate::EventChannel::withdraw).
     Left,
-    /// Its lease ran out.
+    /// Its lease ran out, or the caller reported its death ([`bury`](crate::EventChannel::bury)).
     Died,
 }
 
-/// Which suppliers a consumer hears.
+/// The suppliers whose events a consumer gets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum HeardOrigins {
     #[default]
     All,
-    /// Those of [`EventOrigin::Here`] alone.
+    /// Suppliers of [`EventOrigin::Here`] alone.
     Here,
 }
 
@@ -93,21 +94,21 @@ impl HeardOrigins {
     }
 }
 
-/// What a supplier offers for a topic.
+/// A supplier's offer for a topic.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Offer {
     pub topic: TopicId,
-    /// The name of the type of its events, compared with the topic's.
+    /// The type name of the offered events, compared with the topic's.
     pub event_type: Option<std::sync::Arc<str>>,
     pub reliability: Reliability,
-    /// How long after publication an event is due that has no deadline of its own. None: never.
+    /// The deadline after publication for an event without a deadline of its own. None: no deadline.
     pub deadline: Option<Nanos>,
-    /// None: it does not say, and is not held to any.
+    /// The maximum rate of the supplier. None: no limit.
     pub rate: Option<SupplyRate>,
-    /// Who is heard on a topic with exclusive ownership: the strongest; of equals the one that offered first.
+    /// Decides the owner of a topic with exclusive ownership: the strongest supplier; of equally strong
+    /// suppliers the earliest offer.
     pub strength: u32,
-    /// How much of a consumer's time its events get beside those of other suppliers, where the consumer
-    /// shares it out; 0 counts as 1.
+    /// The supplier's weight where a consumer divides its time among suppliers; 0 counts as 1.
     pub share: u32,
     pub origin: EventOrigin,
     pub owner: SupplierOwner,
@@ -131,14 +132,14 @@ impl Offer {
     }
 }
 
-/// What a consumer requests of all that it subscribes to.
+/// The quality that a consumer requests for all its subscriptions.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct QualityRequest {
     pub history: HistoryDepth,
     pub reliability: Reliability,
-    /// Events are to be due this long after publication, or sooner. None: whenever.
+    /// The maximum time from publication to an event's deadline. None: any.
     pub deadline: Option<Nanos>,
-    /// Part of the whole that its class is to be sure of, from 0 to 1.
+    /// The fraction of the whole that its class must be guaranteed, from 0 to 1.
     pub share: Option<f64>,
 }
 
@@ -177,10 +178,10 @@ impl fmt::Display for Reliability {
 }
 
 impl QualityRequest {
-    /// Whether a topic keeps what is asked for.
+    /// Checks that a topic keeps the requested history.
     ///
     /// # Errors
-    /// It does not.
+    /// The topic keeps less.
     pub fn meets_topic(&self, offered: HistoryDepth) -> Result<(), Mismatch> {
         let fits = match (offered, self.history) {
             (_, HistoryDepth::None) => true,
@@ -194,10 +195,10 @@ impl QualityRequest {
         }
     }
 
-    /// Whether a supplier offers what is asked for.
+    /// Checks that a supplier offers the requested reliability and deadline.
     ///
     /// # Errors
-    /// It does not.
+    /// The supplier offers less.
     pub fn meets_offer(&self, offer: &Offer) -> Result<(), Mismatch> {
         if offer.reliability < self.reliability {
             return Err(Mismatch::Reliability { offered: offer.reliability, requested: self.reliability });
@@ -210,10 +211,10 @@ impl QualityRequest {
         }
     }
 
-    /// Whether a class is sure of the share that is asked for.
+    /// Checks that a class is guaranteed the requested share.
     ///
     /// # Errors
-    /// It is not.
+    /// The class is guaranteed less.
     pub fn meets_share(&self, offered: f64) -> Result<(), Mismatch> {
         match self.share {
             Some(requested) if requested > offered => Err(Mismatch::Share { offered, requested }),
@@ -222,15 +223,15 @@ impl QualityRequest {
     }
 }
 
-/// Holds a supplier to its rate: virtual scheduling, as the generic cell rate algorithm of ITU-T I.371.
+/// Enforces a supplier's rate: virtual scheduling, as the generic cell rate algorithm of ITU-T I.371.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RateMeter {
-    /// When the next event would come if all came evenly.
+    /// The theoretical arrival time of the next event, if all events came evenly.
     expected: Nanos,
 }
 
 impl RateMeter {
-    /// An event comes. An error says when it may come instead; nothing has changed then.
+    /// Accepts an event. The error is the earliest time for a new attempt; the meter is then unchanged.
     pub(crate) fn admit(&mut self, now: Nanos, rate: SupplyRate) -> Result<(), Nanos> {
         let early = rate.period.0.saturating_mul(u64::from(rate.burst.max(1) - 1));
         let allowed = Nanos(self.expected.0.saturating_sub(early));

@@ -1,7 +1,8 @@
-//! Tenants: who shares what a channel takes on, so that one of them never has all of it.
+//! Tenants: accounts that share the resources of a channel, so that no tenant can take all of them.
 //!
-//! A tenant is a number of the caller's: a user, or a client of a name. What each has is counted, and bounded
-//! by [`TenantLimits`]. [`TenantId::NONE`] is nobody's: only the channel's own limits bound it.
+//! A tenant is a number that the caller chooses: a user, or a client by name. The resources of each tenant
+//! are counted, and bounded by [`TenantLimits`]. [`TenantId::NONE`] has no bound of its own: only the
+//! channel's limits bound it.
 //!
 //! Cost: a look-up when a topic, a supplier, a consumer, a subscription or a timer comes or goes; nothing for
 //! an event.
@@ -11,33 +12,33 @@ use crate::number_map::NumberMap;
 use crate::oversize::{OversizeAccount, OversizeShare};
 use unisono_linux::clock::Nanos;
 
-/// A tenant, by the caller's number.
+/// A tenant, as a number that the caller chooses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct TenantId(pub u32);
 
 impl TenantId {
-    /// What counts against no limit of a tenant, only against those of the channel.
+    /// Resources of this tenant count only against the limits of the channel.
     pub const NONE: Self = Self(0);
 }
 
-/// How much of a channel one tenant may have.
+/// Limits of one tenant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TenantLimits {
     pub topics: usize,
     pub suppliers: usize,
     pub consumers: usize,
     pub subscriptions: usize,
-    /// Operations of all its filters: comparisons, calculations, values in lists. An event may have to be
-    /// compared with all of them.
+    /// Maximum operations of all its filters: comparisons, calculations, values in lists. An event may have
+    /// to be compared with all of them.
     pub operations: usize,
-    /// Times in a second that all its timers ring together.
+    /// Maximum total rate of all its timers, in rings per second.
     pub rings: usize,
-    /// Bytes of all events that wait for its consumers and are each larger than the queue that they wait in.
+    /// Maximum bytes of all waiting events for its consumers that are each larger than their queue.
     pub oversize: usize,
 }
 
 impl Default for TenantLimits {
-    /// Half of what a channel has by default. 32,768 operations take the publisher of an event about 0.3 ms;
+    /// Half of a channel's default limits. 32,768 operations take the publisher of an event about 0.3 ms;
     /// 20,000 rings take 2 % of a processor, and are two timers of 100 us. Chosen by these arguments.
     fn default() -> Self {
         Self {
@@ -52,7 +53,7 @@ impl Default for TenantLimits {
     }
 }
 
-/// What is counted of each tenant.
+/// The resources that are counted for each tenant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TenantResource {
     Topics,
@@ -89,13 +90,13 @@ impl TenantResource {
     }
 }
 
-/// What each tenant has.
+/// The resources in use by each tenant.
 #[derive(Debug)]
 pub(crate) struct Tenants {
     limits: TenantLimits,
-    /// A tenant that has nothing is not here.
+    /// Use by tenant; a tenant without resources has no entry.
     used: NumberMap<TenantId, [usize; TenantResource::COUNT]>,
-    /// Of tenants with consumers.
+    /// Oversize accounts of tenants with consumers.
     oversize: NumberMap<TenantId, OversizeAccount>,
 }
 
@@ -104,12 +105,12 @@ impl Tenants {
         Self { limits, used: NumberMap::default(), oversize: NumberMap::default() }
     }
 
-    /// A part of what a tenant may have of events that are larger than their queues.
+    /// A share of a tenant's account of events larger than their queues.
     pub(crate) fn oversize(&mut self, tenant: TenantId) -> OversizeShare {
         if tenant == TenantId::NONE {
             return OversizeShare::new(OversizeAccount::new(usize::MAX));
         }
-        // those that nobody has a part of
+        // drop the accounts without a share
         self.oversize.retain(|of, account| *of == tenant || account.is_shared());
         let most = self.limits.oversize;
         let account = self.oversize.entry(tenant).or_insert_with(|| OversizeAccount::new(most));
@@ -124,10 +125,10 @@ impl Tenants {
         self.used.get(&tenant).map_or(0, |used| used[what as usize])
     }
 
-    /// Whether a tenant may have so many more.
+    /// Checks that a tenant may take `more` of a resource.
     ///
     /// # Errors
-    /// It may not.
+    /// The limit would be exceeded.
     pub(crate) fn check(
         &self,
         tenant: TenantId,
@@ -141,7 +142,7 @@ impl Tenants {
         Ok(())
     }
 
-    /// A tenant has so many more, as was checked before.
+    /// Adds `more` to a tenant's use; the caller has checked the limit.
     pub(crate) fn take(&mut self, tenant: TenantId, what: TenantResource, more: usize) {
         if tenant != TenantId::NONE && more > 0 {
             self.used.entry(tenant).or_default()[what as usize] += more;
@@ -158,7 +159,7 @@ impl Tenants {
     }
 }
 
-/// How often a timer rings in a second, rounded up.
+/// Rings of a timer in a second, rounded up.
 pub(crate) fn rings(period: Nanos) -> usize {
     usize::try_from(Nanos::SECOND.0.div_ceil(period.0.max(1))).unwrap_or(usize::MAX)
 }

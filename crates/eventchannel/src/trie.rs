@@ -1,15 +1,15 @@
-//! Which patterns match the name of a topic: a tree of levels.
+//! The patterns that match a topic name: a tree of levels.
 //!
 //! Idea: a node for each level of the names in patterns. At each level a topic's name follows at most two
-//! branches, that of its own name and `+`. Each `#` on the way matches as well. Cost: proportional to the
-//! levels of the name and the wildcards met, not to the number of patterns. The channel keeps the answer with
-//! the topic, and asks again only after a pattern was added or removed.
+//! branches: the branch of its own name, and `+`. Each `#` on the way matches as well. Cost: proportional to
+//! the levels of the name and the wildcards met, not to the number of patterns. The channel keeps the result
+//! with the topic, and searches again only after a pattern was added or removed.
 
 use crate::member_list::MemberList;
 use crate::pattern::TopicPattern;
 use std::collections::HashMap;
 
-/// Patterns, each with a number of the caller's.
+/// Patterns, each with a number that the caller chooses.
 #[derive(Debug, Default)]
 pub(crate) struct PatternTrie {
     root: TrieLevel,

@@ -1,4 +1,4 @@
-//! What a named field of an event holds: a number, a truth value or a text.
+//! Values of an event's named fields: numbers, truth values and texts.
 //!
 //! The DDS content filter and CORBA's Notification Service filter constraints work on typed structures. Here
 //! fields are typed one by one, in the event, so that a filter needs no schema.
@@ -65,7 +65,7 @@ impl Numeric {
         }
     }
 
-    /// The order of the two numbers; none if one of them is not a number (NaN).
+    /// The order of the two numbers; none if either is NaN.
     #[must_use]
     pub fn compare(self, other: Self) -> Option<Ordering> {
         match (self.0, other.0) {
@@ -87,7 +87,8 @@ impl Numeric {
         (!number.is_nan()).then_some(if bits >> 63 == 1 { !bits } else { bits | 1 << 63 })
     }
 
-    /// One of the four operations. Whole numbers stay whole while they fit; `/` divides as decimals do.
+    /// Applies one of the operators `+`, `-`, `*` and `/`. Whole numbers stay whole while they fit; `/`
+    /// divides as decimals do.
     pub(crate) fn calculate(self, operation: char, other: Self) -> Self {
         if let (NumericForm::Whole(one), NumericForm::Whole(other)) = (self.0, other.0) {
             let whole = match operation {
@@ -192,7 +193,7 @@ impl FieldSet {
         Self::default()
     }
 
-    /// The same with one more field; a field of that name is replaced.
+    /// Returns the set with one more field; a field of that name is replaced.
     #[must_use]
     pub fn with(mut self, name: impl Into<Arc<str>>, value: impl Into<FieldValue>) -> Self {
         self.set(name, value);
@@ -208,7 +209,8 @@ impl FieldSet {
         }
     }
 
-    /// Of fields in any order; of several of one name the last one counts. Cost: that of sorting them.
+    /// Makes a set of fields in any order; of several fields with one name the last one counts. Cost: a sort
+    /// of the fields.
     fn of(mut fields: Vec<(Arc<str>, FieldValue)>) -> Self {
         fields.reverse();
         fields.sort_by(|(one, _), (other, _)| one.cmp(other));

@@ -78,7 +78,7 @@ fn a_consumer_that_takes_nothing_holds_half_a_queue_of_the_past_and_costs_no_mor
 }
 
 proptest! {
-    /// What a topic kept comes before what is published later, also while a reader is behind; each event
+    /// Kept events of a topic come before its later publications, also while a reader is behind; each event
     /// comes once.
     #[test]
     fn kept_events_precede_new_ones_of_their_topic(

@@ -119,7 +119,7 @@ fn what_is_not_acknowledged_in_time_is_delivered_again_and_given_up_in_the_end()
     assert_eq!(bench.channel.acknowledge(reader, 2), Acknowledged::Unknown);
     assert_eq!((bench.channel.next_wake(), got(&mut bench, 109)), (Some(Nanos(110)), None));
     assert_eq!(got(&mut bench, 110), Some((1, 3, 1)));
-    // too late: the first delivery is no longer the one that counts
+    // too late: a newer delivery of the event has replaced the first
     assert_eq!(bench.channel.acknowledge(reader, 1), Acknowledged::Unknown);
     assert_eq!(got(&mut bench, 210), Some((1, 4, 2)));
     let last = bench.next(310).expect("it is given up");
@@ -304,7 +304,7 @@ fn events_that_belong_together_are_delivered_together() {
 enum Step {
     Publish,
     Next,
-    /// One of those that are not acknowledged.
+    /// Acknowledges an outstanding delivery.
     Acknowledge(usize),
     Pass(u64),
     Leave(usize),
@@ -380,7 +380,7 @@ proptest! {
                 }
             }
         }
-        // in the end somebody who acknowledges everything
+        // at the end a new consumer acknowledges everything
         for member in members {
             bench.channel.disconnect(Nanos(now), member);
         }

@@ -69,7 +69,7 @@ fn between_classes_shares_decide_whatever_the_deadlines() {
     for at in 0..400 {
         bench.publish(at, topic, event());
     }
-    // from here on all events of web are more urgent than those of video
+    // from here on all events of web are more urgent than the events of video
     let mut got = [0, 0];
     for at in 0..200 {
         let consumer = bench.next(1000 + at).expect("events wait").consumer;

@@ -7,8 +7,9 @@
 //!   pids (v1 or v2)             unisono-PID-…/gang-1, gang-2   bound on the number of threads
 //! ```
 //!
-//! The parent is at the top of a hierarchy for root, so that the weight counts against everybody. It is in
-//! this process's own group where that one, or one around it, has a quota: the gangs stay within it.
+//! The parent is at the top of a hierarchy for root, so that the weight counts against all other programs. If
+//! this process's own group, or one around it, has a quota, the parent is in that group instead: the gangs
+//! stay within the quota.
 //!
 //! With version 2 controllers these are the same directories. Programs join before their first
 //! instruction, so all their threads and children are inside. Everything made here is in the journal
@@ -25,16 +26,16 @@ use unisono_linux::quota;
 
 #[derive(Clone, Debug)]
 pub struct GangGroups {
-    /// Where it is frozen, listed and its time counted.
+    /// The group that freezes the gang, lists its threads and counts their time.
     pub control: ControlGroup,
-    /// Where it has a weight, if the host has a `cpu` controller for us.
+    /// The group with its weight, if this process can use the `cpu` controller.
     pub cpu: Option<ControlGroup>,
-    /// Where its threads are bounded, if the host has a `pids` controller for us.
+    /// The group that bounds its number of threads, if this process can use the `pids` controller.
     pub pids: Option<ControlGroup>,
 }
 
 impl GangGroups {
-    /// The open doors through which a process joins all of them.
+    /// The open `cgroup.procs` files through which a process joins all of these groups.
     pub fn doors(&self) -> Result<Vec<File>> {
         let mut seen: Vec<&ControlGroup> = Vec::new();
         for group in [Some(&self.control), self.cpu.as_ref(), self.pids.as_ref()].into_iter().flatten() {
@@ -51,7 +52,7 @@ impl GangGroups {
 pub enum Weighing {
     /// No `cpu` groups (the real-time classes are refused inside them).
     None,
-    /// This part of contended processor time for the gangs together, the rest for others.
+    /// This fraction of contended processor time for the gangs together, the rest for other programs.
     Share(f64),
 }
 
@@ -60,7 +61,7 @@ pub struct ArenaPlan {
     pub gangs: usize,
     /// Their weight against other programs.
     pub weighing: Weighing,
-    /// The most threads a gang may have.
+    /// Maximum number of threads of a gang.
     pub max_threads: u32,
     pub cores: usize,
 }
@@ -69,15 +70,15 @@ pub struct ArenaPlan {
 pub struct Arena {
     /// The gangs' groups, by [`GangId`].
     pub gangs: Vec<GangGroups>,
-    /// The group that all gangs are in where they are frozen and their time is counted.
+    /// The parent group of all gangs in the hierarchy that freezes them and counts their time.
     pub control: ControlGroup,
-    /// The group of all gangs, which has the weight against other programs.
+    /// The group of all gangs, whose weight counts against other programs.
     pub scale: Option<ControlGroup>,
-    /// What this host could not give, in words.
+    /// Features that this host lacks, in words.
     pub missing: Vec<String>,
 }
 
-/// One hierarchy in use: its parent group, and what it serves.
+/// The parent group in one hierarchy in use.
 struct ServedHierarchy {
     parent: ControlGroup,
 }
@@ -135,7 +136,7 @@ impl Arena {
 }
 
 fn parent_in(hierarchy: &CgroupHierarchy, journal: &mut GangJournal) -> Result<ServedHierarchy> {
-    // a user's own group where groups are delegated; root's gangs are beside everybody else
+    // a user's own group where groups are delegated; the gangs of root are beside all other programs
     let base = if unisono_linux::process::is_root() && !limits_time(hierarchy)? {
         hierarchy.top()
     } else {
@@ -145,8 +146,8 @@ fn parent_in(hierarchy: &CgroupHierarchy, journal: &mut GangJournal) -> Result<S
     Ok(ServedHierarchy { parent })
 }
 
-/// Whether a group of this hierarchy gives this process a quota. Gangs outside of that group would have the
-/// time of all processors, which whoever set the quota did not allow.
+/// Whether a group of this hierarchy gives this process a quota. Gangs outside that group would have the time
+/// of all processors, against the quota.
 fn limits_time(hierarchy: &CgroupHierarchy) -> Result<bool> {
     let limits = quota::limits()
         .map_err(|error| Error::Host(format!("cannot read where this process may run: {error}")))?;

@@ -1,7 +1,7 @@
 //! Moves threads into another class and back.
 //!
-//! The mechanisms real-time and sched-ext give threads another class, and the journal puts back those that a
-//! killed scheduler left there; all use this module.
+//! The mechanisms real-time and sched-ext give threads another class, and the journal puts back the threads
+//! that a killed scheduler left in it; all use this module.
 
 use crate::error::{Error, Result};
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ pub(crate) fn put_back(groups: &[ControlGroup]) -> (usize, Result<()>) {
                 quiet = 0;
                 let put = thread.set_fair();
                 done += usize::from(put.is_ok());
-                // one that cannot be put back must not keep the others where they are
+                // a thread that cannot be put back must not keep the others in the class
                 result = result.and(changed(thread.number(), put));
             }
         }
@@ -39,14 +39,14 @@ pub(crate) fn put_back(groups: &[ControlGroup]) -> (usize, Result<()>) {
     (done, result)
 }
 
-/// A thread is born within microseconds of its start, so three empty readings 2 ms apart are enough; 50
-/// readings bound the time (0.1 s) where a program starts threads all the time.
+/// A thread appears in its group within microseconds of its creation, so three empty readings 2 ms apart are
+/// enough; 50 readings bound the time (0.1 s) where a program creates threads all the time.
 const QUIET_SCANS: u32 = 3;
 const MAX_SCANS: u32 = 50;
 const SCAN_INTERVAL: Duration = Duration::from_millis(2);
 
-/// The threads of a group. A number that was listed may be another thread's by the time that it is held, so
-/// the group is listed again, and only threads that are in both lists count.
+/// The threads of a group. A listed number may be another thread's by the time that it is pinned, so the
+/// group is listed again, and only threads in both lists count.
 pub(crate) fn pinned_in(group: &ControlGroup) -> Result<Vec<PinnedThread>> {
     let mut pinned: Vec<PinnedThread> =
         group.threads()?.into_iter().filter_map(|number| PinnedThread::now(number).ok()).collect();
@@ -57,12 +57,12 @@ pub(crate) fn pinned_in(group: &ControlGroup) -> Result<Vec<PinnedThread>> {
     Ok(pinned)
 }
 
-/// Has the scheduler that is loaded into the kernel schedule a thread, which keeps its nice value.
+/// Puts a thread under the scheduler that is loaded into the kernel; the thread keeps its nice value.
 pub(crate) fn set_extensible(thread: &PinnedThread) -> Result<()> {
     changed(thread.number(), thread.set_extensible())
 }
 
-/// Puts threads into a class. Answers the numbers of the threads that have ended.
+/// Puts threads into a class. Returns the numbers of the threads that have ended.
 pub(crate) fn set_all(threads: &[&PinnedThread], policy: SchedulingPolicy) -> Result<Vec<Tid>> {
     match PinnedThread::set_class_of_all(threads, policy) {
         Ok(ended) => Ok(ended.into_iter().map(|at| threads[at].number()).collect()),

@@ -15,11 +15,11 @@ impl fmt::Display for GangId {
     }
 }
 
-/// The user to whom the processes of a gang belong. The gangs of one user share what that user gets.
+/// The user to whom the processes of a gang belong. The gangs of one user divide that user's share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GangOwner(pub u32);
 
-/// How many slices in a row a gang gets when its turn comes (the paper's GangHi is a weight of 2).
+/// Number of consecutive slices of a gang's turn (the paper's GangHi is a weight of 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GangWeight(NonZeroU32);
 

@@ -173,8 +173,8 @@ fn jobs_that_arrive_together_wait_for_each_other() {
 
 #[test]
 fn a_core_whose_threads_are_done_takes_one_from_a_core_that_has_two() {
-    // four threads on two cores, two with 100 ms of work and two with 10 ms: from some starts the long ones
-    // share one core, which takes 200 ms unless the idle core takes one of them
+    // four threads on two cores, two with 100 ms of work and two with 10 ms: from some starts the long
+    // threads share one core, which takes 200 ms unless the idle core takes one of them
     let computing = |name: &str, ms: u64| SimulatedProgram {
         work: Some(Nanos(ms * MS)),
         ..SimulatedProgram::computing(name, 1)

@@ -9,8 +9,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Tests at the same time for each processor. Tests that need nothing wait for most of their time; four tests
-/// on two processors keep both busy. Chosen, not measured.
+/// Maximum number of tests at the same time for each processor. Tests that need nothing wait for most of
+/// their time; four tests on two processors keep both busy. Chosen, not measured.
 const MAX_RUNNING_PER_PROCESSOR: usize = 2;
 
 /// The options of the command line `cargo test -- ARGS`.
@@ -20,7 +20,7 @@ struct HarnessOptions {
     exact: bool,
     /// Also show the output of tests that passed or were skipped.
     shows_output: bool,
-    /// Tests at the same time; none: as many as [`MAX_RUNNING_PER_PROCESSOR`] says.
+    /// Maximum number of tests at the same time; `None`: according to [`MAX_RUNNING_PER_PROCESSOR`].
     threads: Option<usize>,
     filters: Vec<String>,
 }
@@ -56,7 +56,7 @@ impl HarnessOptions {
     }
 }
 
-/// How many tests ended in which way.
+/// Number of tests by verdict.
 #[derive(Debug, Default)]
 struct TestCounts {
     passed: u32,
@@ -93,7 +93,7 @@ fn qualified_name(module: &str, test: &Test) -> String {
     format!("{module}::{}", test.name())
 }
 
-/// Starts each test as soon as it may run beside those that run already.
+/// Starts each test as soon as it may run beside the running tests.
 fn run_all(wanted: Vec<(Needs, String)>, options: &HarnessOptions) -> TestCounts {
     let mut queue = TestQueue::new(wanted, options.max_running());
     let mut counts = TestCounts::default();
@@ -119,8 +119,8 @@ fn run_all(wanted: Vec<(Needs, String)>, options: &HarnessOptions) -> TestCounts
     counts
 }
 
-/// Prints how a test ended. Only then, because several tests run at a time; a test that hangs is named by its
-/// supervisor, which ends it.
+/// Prints the verdict of a test. It prints only at the end, because several tests run at a time; if a test
+/// hangs, its supervisor names it and ends it.
 #[allow(clippy::print_stdout, reason = "a test harness speaks")]
 fn report(
     counts: &mut TestCounts,

@@ -1,4 +1,4 @@
-//! What a host test needs of the machine, and which tests may therefore run at the same time.
+//! The resources that host tests need, and which tests may run at the same time.
 //!
 //! Many host tests wait: for a process to end, for a timer, for a peer. While one waits, others run. A test
 //! that measures, or fills the processors, runs alone. Tests that change the same state of the host (the
@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-/// What a test needs while it runs.
+/// The resources that a test needs while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     /// A share of the processors.
@@ -33,7 +33,7 @@ impl Needs {
 pub(crate) struct TestQueue<T> {
     waiting: VecDeque<(Needs, T)>,
     running: Vec<Needs>,
-    /// Tests at the same time.
+    /// Maximum number of tests at the same time.
     max_running: usize,
 }
 
@@ -75,7 +75,7 @@ mod tests {
     use super::Needs::{Machine, Nothing, Queues, Switches};
     use super::*;
 
-    /// Starts what may start, then ends the first of the running tests, until all have run.
+    /// Starts all tests that may start, then ends the first of the running tests, until all have run.
     fn rounds(needs: &[Needs], max_running: usize) -> Vec<Vec<usize>> {
         let mut queue = TestQueue::new(needs.iter().copied().zip(0..), max_running);
         let (mut running, mut rounds) = (VecDeque::new(), Vec::new());

@@ -12,8 +12,8 @@ pub const PROGRAMS: [&str; 6] =
 /// The test program that holds all host tests; no other crate has a test of that name.
 pub const HOST_TESTS: &str = "host";
 
-/// The path of the `unisono` program, built from this source tree (release, because host tests
-/// measure nothing but still wait for it). `UNISONO_PROGRAM` names one that is built already.
+/// The path of the `unisono` program, built from this source tree (release, because host tests measure
+/// nothing but still wait for it). `UNISONO_PROGRAM` names a program that is built already.
 ///
 /// # Panics
 /// If the build fails.

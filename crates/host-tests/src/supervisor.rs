@@ -4,8 +4,8 @@
 //!   harness --> supervisor (adopts orphans, watches the deadline) --> the test, a process group of its own
 //! ```
 //! The supervisor adopts each process that the test starts and that loses its parent. So it knows which test
-//! left a process behind, also while other tests run. It answers on its standard output: a line with the
-//! verdict, then the text.
+//! left a process behind, also while other tests run. It writes its answer to its standard output: a line
+//! with the verdict, then the test's output.
 
 use crate::groups;
 use crate::test::{Skipped, Test};
@@ -19,7 +19,7 @@ use std::time::Duration;
 use unisono_linux::interrupt;
 use unisono_linux::parent_death::die_with_parent;
 
-/// How long the last processes of a test may take to end after the test itself.
+/// Maximum time for the last processes of a test to end after the test itself.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The exit status of a test's process that means "skipped", as Automake has it.
 const SKIPPED: u8 = 77;
@@ -37,7 +37,7 @@ pub(crate) enum TestVerdict {
 }
 
 impl TestVerdict {
-    /// The answer of a supervisor: the verdict in a line, and all that the test printed.
+    /// The answer of a supervisor: the verdict in a line, and the output of the test.
     fn write(&self, printed: &str) -> String {
         match self {
             Self::Passed => format!("passed\n{printed}"),
@@ -46,7 +46,7 @@ impl TestVerdict {
         }
     }
 
-    /// The verdict and the text of an answer.
+    /// The verdict and the output in an answer.
     fn read(answer: &str) -> (Self, String) {
         let (line, text) = answer.split_once('\n').unwrap_or((answer, ""));
         let verdict = match line {
@@ -61,7 +61,7 @@ impl TestVerdict {
     }
 }
 
-/// A supervisor that runs, as the harness sees it.
+/// A running supervisor, as the harness sees it.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
     child: Child,
@@ -71,14 +71,14 @@ impl Supervisor {
     /// Starts a supervisor for the test of this name.
     ///
     /// # Errors
-    /// The kernel's refusal to start a process.
+    /// The kernel refused to start a process.
     pub(crate) fn start(name: &str) -> io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args([SUPERVISE, name]).stdin(Stdio::null()).stdout(Stdio::piped());
         Ok(Self { child: command.spawn()? })
     }
 
-    /// Waits for the end; the verdict, and what the test printed.
+    /// Waits for the end; returns the verdict and the output of the test.
     pub(crate) fn wait(self) -> (TestVerdict, String) {
         match self.child.wait_with_output() {
             Ok(output) => TestVerdict::read(&String::from_utf8_lossy(&output.stdout)),
@@ -90,8 +90,8 @@ impl Supervisor {
     }
 }
 
-/// Plays the part that the arguments ask for, if this process was started as a supervisor or as a test's own
-/// process. `find` looks a test up by its name.
+/// Runs the role that the arguments name, if this process was started as a supervisor or as a test's own
+/// process. `find` returns the test with a given name.
 pub(crate) fn run_role<'a>(
     arguments: &[String],
     find: impl Fn(&str) -> Option<&'a Test>,
@@ -124,7 +124,7 @@ fn supervise(name: &str, test: &Test) -> ExitCode {
     print_and_exit(&verdict.write(&printed), 0)
 }
 
-/// Starts the test's process and watches it. Answers what it printed, too.
+/// Starts the test's process and watches it. Returns the verdict and the output of the test.
 fn run_watched(name: &str, deadline: Duration) -> io::Result<(TestVerdict, String)> {
     // a file, not a pipe: a process that outlives the test would keep a pipe open for ever
     let mut output = tempfile::tempfile()?;
@@ -167,8 +167,8 @@ fn read_output(output: &mut File) -> io::Result<String> {
 
 /// Runs one test in this process.
 fn run_here(_name: &str, test: &Test) -> ExitCode {
-    // a shell starts what it puts into the background with interrupts ignored, and so would the tests'
-    // programs be
+    // a shell starts its background commands with interrupts ignored, and the tests' programs would inherit
+    // that
     if let Err(error) = interrupt::usual() {
         return print_and_exit(&format!("the usual answers to signals could not be restored: {error}"), 1);
     }

@@ -1,11 +1,11 @@
-//! A host test: what runs, what it needs, and how it ends.
+//! A host test: its function, its needs, and its outcome.
 
 use crate::needs::Needs;
 use std::time::Duration;
 
-/// Deadline of a test that names none.
+/// Deadline of a test without one of its own.
 const DEADLINE_S: u64 = 60;
-/// Why a test was not run here, and what to do about it.
+/// Why a test was not run on this machine, and how to make it run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
     pub(crate) reason: String,
@@ -18,7 +18,7 @@ impl Skipped {
     }
 }
 
-/// What a host test answers; a failure is a panic.
+/// The result of a host test; a failure is a panic.
 pub type TestOutcome = Result<(), Skipped>;
 
 /// One host test; made by [`host_tests!`](crate::host_tests).
@@ -36,7 +36,7 @@ impl Test {
         Self { name, run, needs, deadline: Duration::from_secs(DEADLINE_S) }
     }
 
-    /// With another deadline.
+    /// Sets another deadline, in seconds.
     #[must_use]
     pub const fn within(mut self, seconds: u64) -> Self {
         self.deadline = Duration::from_secs(seconds);

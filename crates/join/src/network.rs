@@ -38,7 +38,7 @@ fn priority(of: JoinPriority) -> Priority {
     }
 }
 
-/// What a key of the configuration holds. None: nothing.
+/// The value of a configuration key; `None` if the key has none.
 fn value(config: &Config, key: &str) -> Option<serde_json::Value> {
     let text = config.get_json(key).ok()?;
     serde_json::from_str(&text).ok().filter(|value: &serde_json::Value| !value.is_null())

@@ -32,7 +32,7 @@ pub(crate) struct ClassCounters {
     pub(crate) hosts: BTreeSet<String>,
 }
 
-/// Whether a join may listen where whoever reaches it joins.
+/// Whether a join may listen where other hosts can join without a certificate or a password.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum JoinExposure {
     Protected,

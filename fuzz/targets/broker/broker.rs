@@ -1,5 +1,5 @@
-//! Whatever a program sends, frame after frame, the broker keeps its bounds, and when the program has gone
-//! nothing of it is left. The bytes are frames, each after its length in a byte.
+//! Any frames of a program: the broker keeps its bounds, and has no state of the program after it has
+//! disconnected. The bytes are frames, each after its length in a byte.
 #![no_main]
 
 use unisono_broker::transport::TransportPeer;

@@ -1,6 +1,6 @@
-//! Whatever a network does to datagrams of UDP, and whatever strangers send: each end reads the beginning of
-//! what the other one wrote, and nobody is answered by more than was asked. The bytes are what happens, one
-//! after the other.
+//! A UDP link under loss, reordering, duplication and datagrams of other hosts: each end reads a prefix of
+//! the other end's writes, and the answer to an unverified sender is never larger than its datagram. The
+//! bytes are steps, one after the other.
 #![no_main]
 
 #[path = "../../../crates/broker/tests/common/authority.rs"]
@@ -36,7 +36,7 @@ static KEYS: LazyLock<(TlsCertificates, rustls::ClientConfig)> = LazyLock::new(|
     (broker, program)
 });
 
-/// An end, what waits for it in the network, what it has written and read.
+/// An end, the datagrams on their way to it, and its written and read bytes.
 struct End {
     link: Option<DatagramLink>,
     coming: VecDeque<Vec<u8>>,
@@ -80,7 +80,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
                     scene.arrives(to, &datagram);
                 }
             }
-            // one is lost, or comes twice, or after the next one
+            // a datagram is lost, duplicated, or swapped with the next one
             1 => drop(scene.ends[to].coming.pop_front()),
             2 => {
                 if let Some(datagram) = scene.ends[to].coming.front().cloned() {
@@ -88,7 +88,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
                 }
             }
             3 => scene.ends[to].coming.rotate_left(usize::from(!scene.ends[to].coming.is_empty())),
-            // a stranger's
+            // a datagram of another host
             4 => {
                 let length = bytes.next().unwrap_or(0);
                 let datagram: Vec<u8> = bytes.by_ref().take(length.into()).collect();
@@ -122,7 +122,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
 });
 
 impl Scene {
-    /// What the ends have to send goes on its way.
+    /// Puts the datagrams that the ends have to send into the network.
     fn leave(&mut self) {
         let mut datagram = Vec::new();
         for from in 0..2 {

@@ -1,5 +1,5 @@
-//! Whatever a program writes to a stream is refused or gives whole frames, before and after it began to
-//! compress heads, and whatever pieces the kernel hands it over in.
+//! Any bytes of a program on a stream: they are refused or give whole frames, with and without compressed
+//! heads, in pieces of any length.
 #![no_main]
 
 use std::io::Write as _;
@@ -11,7 +11,7 @@ const MAX_EVENT_BYTES: usize = 300;
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let (mut program, broker) = UnixStream::pair().expect("two sockets");
     let mut broker = StreamTransport::new(broker.into(), MAX_EVENT_BYTES).expect("a transport");
-    // the first byte says how long the pieces are
+    // the first byte is the length of the pieces
     let Some((&piece, bytes)) = bytes.split_first() else { return };
     for piece in bytes.chunks(usize::from(piece) + 1) {
         program.write_all(piece).expect("the other end is there");

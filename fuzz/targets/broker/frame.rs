@@ -1,4 +1,5 @@
-//! Whatever a program sends is refused or read; what is read and written again is read as the same frame.
+//! Any bytes of a program are refused or read; a frame that is read and written again is read as the same
+//! frame.
 #![no_main]
 
 use unisono_broker::Frame;

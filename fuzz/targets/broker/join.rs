@@ -1,5 +1,5 @@
-//! Whatever comes from the network, a join's receiver publishes it once and in order, or counts it; what is
-//! read as an envelope and written again has the same bytes. The bytes are envelopes, each after its length
+//! Any bytes from the network: a join's receiver publishes each envelope once and in order, or counts it; an
+//! envelope that is read and written again has the same bytes. The input is envelopes, each after its length
 //! in a byte.
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! A reader of the log ends, whatever the file holds: places ascend, and a whole event is one that was
-//! written.
+//! A reader of the log ends for any contents of the file: positions ascend, and each complete event was
+//! written before.
 #![no_main]
 
 use unisono_broker::log::{FoundRecord, LoggedEvent, SegmentReader, segment_in_memory};

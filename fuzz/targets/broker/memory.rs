@@ -1,11 +1,11 @@
-//! Whatever a supplier writes into its memory, a consumer reads within it, and neither panics nor loops.
+//! Any contents of a supplier's memory: a consumer reads only within it, and neither panics nor loops.
 #![no_main]
 
 use std::os::fd::AsFd;
 use unisono_broker::memory::{MemoryConsumer, MemoryGeometry, NextEvent, PAGE_LINES};
 use unisono_sync::{ForeignWords, Lines, PublishedWords, SpinBudget, Wait};
 
-/// Bytes of a header, which is honest in half of the runs: what lies behind it is not reached otherwise.
+/// Bytes of a header, which is valid in half of the runs: otherwise the data after it is not reached.
 const HEADER: usize = 128;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

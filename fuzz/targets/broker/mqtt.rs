@@ -1,6 +1,6 @@
-//! Whatever an MQTT client sends, packet after packet: what it and others are sent is whole, a program that
-//! listens gets frames, and when the clients have gone nothing of them is left. The bytes are packets, each
-//! after its length in a byte; the first byte says which versions are spoken.
+//! Any packets of MQTT clients: the broker sends only complete packets and frames, and keeps no state of the
+//! clients after they have disconnected. The bytes are packets, each after its length in a byte; the first
+//! byte selects the MQTT versions.
 #![no_main]
 
 use unisono_broker::transport::{PayloadRef, TransportPeer};
@@ -74,7 +74,7 @@ fn check(broker: &mut Broker, now: &mut Nanos) {
     }
 }
 
-/// Whether the length in a packet is that of the packet.
+/// Whether the length field of a packet matches its length.
 fn is_packet(head: &[u8], payload: usize) -> bool {
     let (mut length, mut bytes) = (0, 1);
     for byte in &head[1..] {

@@ -1,6 +1,6 @@
-//! Whatever is in a file of permissions or of tokens, it is refused with a place in it, or read. A client
-//! that may subscribe to a pattern may subscribe to each name that the pattern matches. The first two lines
-//! are a pattern and a name, the others are the file.
+//! Any file of permissions or of tokens is refused with a position in it, or read. A client that may
+//! subscribe to a pattern may subscribe to each name that the pattern matches. The first two lines are a
+//! pattern and a name, the others are the file.
 #![no_main]
 
 use unisono_broker::transport::TransportPeer;
@@ -52,7 +52,7 @@ fn subscribes(broker: &mut Broker, number: u32, pattern: &str) -> bool {
     accepted
 }
 
-/// Says something to the broker; whether it agrees.
+/// Sends a frame to the broker; returns whether the broker accepts it.
 fn says(broker: &mut Broker, frame: &Frame<'_>) -> bool {
     let mut bytes = Vec::new();
     frame.write(&mut bytes);
@@ -67,7 +67,7 @@ fn says(broker: &mut Broker, frame: &Frame<'_>) -> bool {
     agrees
 }
 
-/// The place of an error is one of the file.
+/// Checks that an error's position is in the file.
 fn is_within(file: &str, error: &PermissionsError) {
     assert!((1..=file.split('\n').count()).contains(&error.at.line), "{error}");
     assert!(error.at.column >= 1 && !error.what.is_empty(), "{error}");

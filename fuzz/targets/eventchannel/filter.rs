@@ -1,5 +1,6 @@
-//! The reader of filters: no text makes it panic, a filter reads itself again alike, and the index finds what
-//! the filter says. The first byte is the length of the text; what follows the text makes an event's fields.
+//! The reader of filters: no text makes it panic, the text form of a filter is read as the same filter, and
+//! the index agrees with the filter. The first byte is the length of the text; the bytes after the text make
+//! an event's fields.
 #![no_main]
 
 use unisono_eventchannel::{

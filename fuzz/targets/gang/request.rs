@@ -1,6 +1,6 @@
-//! Whatever bytes a client sends, however they are cut: they become lines, or the connection is given up. A
-//! line is refused, or it is a request that says the same when it is written and read again, and that the
-//! rules answer without a change for a stranger.
+//! Any bytes of a client, in pieces of any length: they become lines, or the connection is closed. A line is
+//! refused, or it is a request that is equal after it is written and read again. The permissions refuse every
+//! change by an unrelated user.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

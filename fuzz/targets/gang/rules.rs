@@ -1,5 +1,5 @@
-//! The reader of the gang daemon's rules: no text makes it panic, what it takes is in bounds, and an error
-//! names a place in the text.
+//! The reader of the gang daemon's rules: no text makes it panic, accepted values are in bounds, and an error
+//! names a position in the text.
 #![no_main]
 
 use unisono_gang::service::rules::{GangRules, RuleFits};
@@ -14,7 +14,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
                     RuleFits::Programs { program, user } => assert!(program.is_some() || user.is_some()),
                 }
             }
-            // whatever the patterns are, names are compared in bounded time
+            // for any patterns, names are compared in bounded time
             let _ = rules.of_process(&"a".repeat(255), 1000);
         }
         Err(error) => {

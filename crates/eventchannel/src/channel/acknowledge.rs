@@ -25,7 +25,7 @@ pub enum Acknowledged {
 }
 
 impl<P: EventPayload> AttachedConsumer<P> {
-    /// A delivery is not outstanding any more.
+    /// Updates the counts after a delivery is no longer outstanding.
     fn returned(&mut self, parcel: &Parcel<P>) {
         self.outstanding_bytes -= parcel.memory();
         if self.oversize.holds(Some(Arc::as_ptr(&parcel.event).addr())) {
@@ -73,7 +73,7 @@ impl<P: EventPayload> EventChannel<P> {
         member.outstanding_bytes += parcel.memory();
         let weight = parcel.weight();
         if weight > capacity {
-            // it was counted while it waited, and nothing was since
+            // the event was counted while it waited, and no other oversize event was counted since
             let _ = member.oversize.hold((Arc::as_ptr(&parcel.event).addr(), weight));
         }
         let again = redelivery.after.after(now);
@@ -82,7 +82,7 @@ impl<P: EventPayload> EventChannel<P> {
         Some(member.delivered)
     }
 
-    /// The acknowledgement timeout of a delivery has passed.
+    /// Handles the end of a delivery's acknowledgement timeout.
     pub(super) fn repeat(&mut self, now: Nanos, consumer: ConsumerId, number: u64) {
         let Some(member) = self.consumers.get_mut(&consumer) else { return };
         let inbox = member.inbox;

@@ -1,5 +1,5 @@
-//! Correlations that consumers ask for. Each part of a correlation is a subscription of its own. An event
-//! that matches it goes to the correlation and not to the inbox; the complete correlation goes to the inbox.
+//! Correlations of consumers. Each part of a correlation is a subscription of its own. An event that matches
+//! a part goes to the correlation and not to the inbox; the complete correlation goes to the inbox.
 
 use super::{CorrelationState, Destined, EventChannel};
 use crate::correlation::{Correlation, Correlator, Incomplete, MAX_PARTS};
@@ -12,18 +12,18 @@ use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
 impl<P: EventPayload> EventChannel<P> {
-    /// A consumer, or its group, asks for events that come together. They begin with the next event: history
-    /// is not looked at. If the group has the same correlation already, that one serves this consumer, too.
+    /// Adds a correlation for a consumer or its group. It begins with the next event: kept events are not
+    /// used. If the group has the same correlation already, the consumer shares it.
     ///
-    /// The events that wait for others have the bound of the queue in bytes: beyond, what began first is
-    /// given up.
+    /// The capacity of the queue in bytes bounds the events of incomplete correlations: beyond it, the oldest
+    /// chain is given up.
     ///
-    /// A delivery names the event that completed it, under the subscription of the part with the least number
-    /// that the event matched; its deadline and criticality count.
+    /// A delivery names the event that completed the correlation, under the subscription of the lowest part
+    /// that the event matched; the deadline and the criticality of this event count.
     ///
     /// # Errors
-    /// The consumer does not exist, there are no parts or too many, or a topic or offer that is there does
-    /// not meet its request.
+    /// The consumer does not exist, there are no parts or too many, or an existing topic or offer does not
+    /// meet its request.
     pub fn correlate(
         &mut self,
         consumer: ConsumerId,
@@ -64,8 +64,8 @@ impl<P: EventPayload> EventChannel<P> {
         Ok(id)
     }
 
-    /// The correlation of an inbox that is the same: another consumer of the group asked for it. With two of
-    /// them the group would get each event twice.
+    /// Finds an equal correlation of the inbox, made by another consumer of the group. With two equal ones
+    /// the group would get each event twice.
     fn same_correlation(
         &mut self,
         inbox: InboxId,
@@ -84,7 +84,7 @@ impl<P: EventPayload> EventChannel<P> {
         correlations.get_mut(&id).map(|state| (id, state))
     }
 
-    /// About how many bytes the events take that wait for others of correlations of a consumer, or its group.
+    /// Approximate bytes of the events in incomplete correlations of a consumer or its group.
     #[must_use]
     pub fn correlating_bytes(&self, consumer: ConsumerId) -> usize {
         let correlations = self.receiver(consumer).into_iter().flat_map(|receiver| &receiver.correlations);
@@ -92,7 +92,8 @@ impl<P: EventPayload> EventChannel<P> {
         states.map(|state| state.correlator.weight()).fold(0, usize::saturating_add)
     }
 
-    /// An event matches parts of one correlation, ascending. Whether that completes it.
+    /// Passes an event to one correlation; `parts` are the matching parts, ascending. Returns whether the
+    /// event completes it.
     pub(super) fn correlate_event(
         &mut self,
         now: Nanos,

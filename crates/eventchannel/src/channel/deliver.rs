@@ -13,15 +13,15 @@ use unisono_linux::clock::Nanos;
 #[derive(Debug)]
 pub(super) struct Underway {
     inbox: InboxId,
-    /// What the class is charged if nobody says what it took.
+    /// The charge of the class if the caller does not pass a measured time to `finish`.
     worst: Nanos,
-    /// The deadline that it may still miss.
+    /// The topic and the deadline, while the deadline has not been missed.
     due: Option<(TopicId, Nanos)>,
 }
 
 impl<P: EventPayload> EventChannel<P> {
-    /// The next delivery. It is in service until [`finish`](Self::finish); asking for the one after it says
-    /// that it has ended, at its worst-case execution time.
+    /// Returns the next delivery. It is in service until [`finish`](Self::finish); a further call of `next`
+    /// ends it at its worst-case execution time.
     pub fn next(&mut self, now: Nanos) -> Option<Delivery<P>> {
         self.finish(now, None);
         self.advance(now);
@@ -78,9 +78,9 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// The next delivery, if it is another event for `consumer`, which got the last one: without a notice,
-    /// not to be acknowledged, and with nobody else to be served before it. It is the delivery that
-    /// [`next`](Self::next) would give, for fewer instructions. `None`: nothing has changed; ask
+    /// The next delivery, if it is another event for `consumer`, which got the last one. The event must have
+    /// no notice, need no acknowledgement, and come before all other inboxes. The result equals that of
+    /// [`next`](Self::next), for fewer instructions. `None`: nothing has changed; the caller asks
     /// [`next`](Self::next).
     pub fn next_to_same(&mut self, now: Nanos, consumer: ConsumerId) -> Option<DeliveredEvent<P>> {
         let &Underway { inbox, worst, due } = self.underway.as_ref()?;
@@ -112,13 +112,13 @@ impl<P: EventPayload> EventChannel<P> {
         })
     }
 
-    /// Puts an event into the inbox of one consumer, or of its group, whatever that subscribed to. With
-    /// `retained` its deadline no longer counts. False: the consumer is not there.
+    /// Puts an event into the inbox of one consumer or its group, whatever its subscriptions. With `retained`
+    /// its deadline no longer counts. False: the consumer does not exist.
     pub fn hand(&mut self, now: Nanos, consumer: ConsumerId, event: ChannelEvent<P>, retained: bool) -> bool {
         let Some(inbox) = self.consumers.get(&consumer).map(|member| member.inbox) else { return false };
         let arrival = self.arrival();
         let Some(receiver) = self.receivers.get_mut(&inbox) else { return false };
-        // of no subscription: the channel's own numbers begin at 1
+        // without a subscription: the channel's own numbers begin at 1
         let parcel = Parcel { retained, ..Parcel::new(Arc::new(event), SubscriptionId(0)) };
         receiver.heard = now;
         receiver.inbox.push(now, arrival, parcel);
@@ -126,7 +126,7 @@ impl<P: EventPayload> EventChannel<P> {
         true
     }
 
-    /// The last delivery has ended. Its class is charged `took`, or the worst case if nobody measured. A
+    /// Ends the last delivery. Its class is charged `took`, or the worst case if the time was not measured. A
     /// deadline that passed meanwhile is counted as missed.
     pub fn finish(&mut self, now: Nanos, took: Option<Nanos>) {
         let Some(Underway { inbox, worst, due }) = self.underway.take() else { return };
@@ -141,8 +141,8 @@ impl<P: EventPayload> EventChannel<P> {
 }
 
 impl<P: EventPayload> Receiver<P> {
-    /// Suppliers that have gone are told of once their last event is delivered: the notices of a delivery
-    /// precede its event.
+    /// Queues the notices of departed suppliers after their last events were delivered: the notices of a
+    /// delivery precede its event.
     fn tell_departed(&mut self) {
         if self.inbox.has_departed() {
             let gone = |(topic, supplier, why)| (NO_DEADLINE, ChannelNotice::Gone { topic, supplier, why });
@@ -150,7 +150,7 @@ impl<P: EventPayload> Receiver<P> {
         }
     }
 
-    /// Whether its next delivery is an event alone, to `consumer`, which need not acknowledge it.
+    /// Whether the next delivery is an event alone, to `consumer`, and needs no acknowledgement.
     fn has_plain_next(&self, consumer: ConsumerId) -> bool {
         let spec = &self.inbox.spec;
         self.standing.is_some()

@@ -1,5 +1,5 @@
-//! What a caller has to know of a group before it lets a consumer join: whether the group is there, and
-//! whether it still holds something that earlier members asked for.
+//! State of a group that the caller checks before it lets a consumer join: whether the group exists, and
+//! whether it still holds deliveries for earlier members.
 
 use super::EventChannel;
 use crate::event::EventPayload;
@@ -11,9 +11,9 @@ impl<P: EventPayload> EventChannel<P> {
         self.groups.contains_key(group)
     }
 
-    /// Whether a consumer that joins the group now could be given something that was asked for before: an
-    /// event or a notice that waits, a delivery that is not acknowledged, a part of a correlation. Cost: a
-    /// look at the consumers of the group.
+    /// Whether a consumer that joins the group now could get a delivery that earlier members asked for: a
+    /// waiting event or notice, an unacknowledged delivery, a part of a correlation. Cost: a check of each
+    /// consumer of the group.
     #[must_use]
     pub fn group_owes(&self, group: &str) -> bool {
         let Some(inbox) = self.groups.get(group) else { return false };

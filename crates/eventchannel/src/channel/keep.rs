@@ -1,4 +1,4 @@
-//! What a topic keeps for consumers that come late: as events are published, and again after a restart.
+//! Kept events of a topic: added by a publication, or restored after a restart.
 
 use super::{EventChannel, Topic};
 use crate::event::{ChannelEvent, EventPayload, Retention};
@@ -7,12 +7,12 @@ use crate::kept_memory::KeptMemory;
 use std::sync::Arc;
 
 impl<P> Topic<P> {
-    /// How often an event would be kept.
+    /// Number of kept copies of an event: one for the history, one as the retained event.
     pub(super) fn copies(&self, retention: Retention) -> usize {
         usize::from(self.history.keeps()) + usize::from(retention == Retention::Retain)
     }
 
-    /// What would be released for an event of this key.
+    /// The charges that are released for an event with this key.
     pub(super) fn freed(&self, key: Option<&Arc<str>>, retention: Retention) -> Vec<KeptCharge> {
         let former = self.retained.as_ref().filter(|_| retention != Retention::AsTopic).map(|it| it.1);
         former.into_iter().chain(self.history.displaced(key)).collect()
@@ -42,8 +42,8 @@ impl<P> Topic<P> {
 }
 
 impl<P: EventPayload> EventChannel<P> {
-    /// Keeps an event for consumers that come late, as it was kept before a restart. Nobody gets it now.
-    /// Whether its topic is there and has room for it.
+    /// Keeps an event for later subscribers, as it was kept before a restart. No consumer gets it now.
+    /// Returns whether the topic exists and has room for the event.
     pub fn keep_again(
         &mut self,
         event: ChannelEvent<P>,

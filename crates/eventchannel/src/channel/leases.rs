@@ -1,11 +1,11 @@
-//! What the channel does because time has passed: it ends leases, rings timers, delivers again, gives up
-//! correlations that were not completed, and closes inboxes to which no consumer has returned.
+//! Actions of the channel at due times: it ends leases, rings timers, redelivers, gives up incomplete
+//! correlations, and closes inboxes to which no consumer has returned.
 //!
 //! The caller asks [`next_wake`](EventChannel::next_wake) when to come back, and calls
 //! [`advance`](EventChannel::advance) then. A supplier renews its lease when it publishes or calls
 //! [`renew_supplier`](EventChannel::renew_supplier), a consumer by
-//! [`renew_consumer`](EventChannel::renew_consumer). A party whose lease ends is taken for dead (DDS:
-//! LIVELINESS). The consumers of a supplier's events are told.
+//! [`renew_consumer`](EventChannel::renew_consumer). A party whose lease ends counts as dead (DDS:
+//! LIVELINESS). The consumers of a dead supplier's events get a notice.
 //!
 //! A topic may have exclusive ownership (DDS: OWNERSHIP, OWNERSHIP_STRENGTH). Then consumers get the events
 //! of its strongest supplier only. When that supplier goes, they get the events of the next strongest one,
@@ -24,25 +24,25 @@ use crate::tenant::{TenantId, TenantResource, rings};
 use crate::topic::Ownership;
 use unisono_linux::clock::Nanos;
 
-/// Alarms that one call rings at most: with more, a caller would deliver nothing while timers of many
+/// Maximum number of alarms per call: with more, a caller would deliver nothing while timers of many
 /// consumers are behind. 256 of them take some 50 us.
 const MAX_ALARMS: usize = 256;
 
-/// How long a party may be silent.
+/// Maximum silence of a supplier or consumer, and its last sign of life.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lease {
     pub(super) period: Nanos,
-    /// When it was heard last.
+    /// The last sign of life.
     pub(super) renewed: Nanos,
 }
 
-/// A timer to be.
+/// The parameters of a timer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TimerSpec {
     /// A tick each period; the first one a period from now. Ticks that could not be delivered in time come
     /// late, each once.
     Every(Nanos),
-    /// A notice when no event has matched for so long, and again after as long.
+    /// A notice when no event has matched for this long, and again after each further period of silence.
     Silence(Nanos),
 }
 
@@ -56,7 +56,7 @@ fn next_ring(now: Nanos, at: Nanos, period: Nanos) -> Nanos {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimerState {
     pub(super) inbox: InboxId,
-    /// The consumer that asked for it.
+    /// The consumer that set the timer.
     pub(super) by: ConsumerId,
     tenant: TenantId,
     spec: TimerSpec,
@@ -64,16 +64,16 @@ pub(super) struct TimerState {
 }
 
 impl<P: EventPayload> EventChannel<P> {
-    /// When to call [`advance`](Self::advance), if nothing else happens before. None: not at all.
+    /// When to call [`advance`](Self::advance), unless another call comes before. None: no alarm is set.
     #[must_use]
     pub fn next_wake(&self) -> Option<Nanos> {
-        // what topics keep for consumers that came late is read on at once
+        // kept events for later subscriptions are read on at once
         let reads = (!self.reading.is_empty()).then_some(self.clock);
         reads.into_iter().chain(self.alarms.first()).min()
     }
 
-    /// Time has passed. At most [`MAX_ALARMS`] of what is due is done; [`next_wake`](Self::next_wake) then
-    /// is no later than now.
+    /// Runs the alarms that are due, at most [`MAX_ALARMS`] of them; if more are due,
+    /// [`next_wake`](Self::next_wake) then is no later than now.
     pub fn advance(&mut self, now: Nanos) {
         self.clock = self.clock.max(now);
         for _ in 0..MAX_ALARMS {
@@ -122,8 +122,8 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// How many leases have run out. When the number has changed, [`has_supplier`](Self::has_supplier) and
-    /// [`has_consumer`](Self::has_consumer) say whose.
+    /// Number of leases that have run out. After a change [`has_supplier`](Self::has_supplier) and
+    /// [`has_consumer`](Self::has_consumer) show whose leases these were.
     #[must_use]
     pub fn lapses(&self) -> u64 {
         self.lapses
@@ -139,14 +139,14 @@ impl<P: EventPayload> EventChannel<P> {
         self.consumers.contains_key(&consumer)
     }
 
-    /// A supplier is alive. Publishing says so too.
+    /// Renews the lease of a supplier. A publication renews it, too.
     pub fn renew_supplier(&mut self, now: Nanos, supplier: SupplierId) {
         if let Some(lease) = self.suppliers.get_mut(&supplier).and_then(|state| state.lease.as_mut()) {
             lease.renewed = now;
         }
     }
 
-    /// A consumer is alive. Nothing else says so: a consumer that is dead is paused, and owes
+    /// Renews the lease of a consumer. Nothing else renews it: a dead consumer merely looks paused, and owes
     /// acknowledgements.
     pub fn renew_consumer(&mut self, now: Nanos, consumer: ConsumerId) {
         if let Some(lease) = self.consumers.get_mut(&consumer).and_then(|member| member.lease.as_mut()) {
@@ -161,7 +161,7 @@ impl<P: EventPayload> EventChannel<P> {
         Some(lease)
     }
 
-    /// A supplier goes, of its own or not.
+    /// Removes a supplier that has left or died.
     pub(super) fn depart(&mut self, supplier: SupplierId, why: Departed) {
         let Some(state) = self.suppliers.remove(&supplier) else { return };
         self.tenants.give_back(state.tenant, TenantResource::Suppliers, 1);
@@ -173,7 +173,7 @@ impl<P: EventPayload> EventChannel<P> {
                 topic.suppliers.remove(&supplier);
             }
             for inbox in self.audience(id) {
-                // nobody hears that it has gone before its last event
+                // consumers get the notice of its departure only after its last event
                 let receiver = self.receivers.get_mut(&inbox);
                 if !receiver.is_some_and(|it| it.inbox.departs(id, supplier, why)) {
                     self.tell(inbox, NO_DEADLINE, ChannelNotice::Gone { topic: id, supplier, why });
@@ -183,8 +183,8 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// Finds who is heard on a topic with exclusive ownership. Those who listen are told, but for the first
-    /// one.
+    /// Elects the owner of a topic with exclusive ownership. Consumers that ask for the topic get a notice,
+    /// except of the first owner.
     pub(super) fn elect(&mut self, id: TopicId) {
         let Some(topic) = self.topics.get_mut(&id) else { return };
         if topic.spec.ownership == Ownership::Shared {
@@ -205,17 +205,17 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// Who is heard on a topic with exclusive ownership.
+    /// The supplier whose events are delivered on a topic with exclusive ownership.
     #[must_use]
     pub fn owner(&self, topic: TopicId) -> Option<SupplierId> {
         self.topics.get(&topic)?.owner
     }
 
-    /// A consumer, or its group, wants to be told the time, or of silence.
+    /// Sets a timer for a consumer or its group.
     ///
     /// # Errors
-    /// The consumer does not exist, the period is zero, there are too many timers, or the consumer's tenant
-    /// would have them ring too often together.
+    /// The consumer does not exist, the period is zero, there are too many timers, or the timers of the
+    /// consumer's tenant would ring too often together.
     pub fn set_timer(
         &mut self,
         now: Nanos,
@@ -245,7 +245,7 @@ impl<P: EventPayload> EventChannel<P> {
         Ok(id)
     }
 
-    /// Ends a timer, whose inbox forgets it.
+    /// Ends a timer; the caller removes it from its inbox.
     pub(super) fn end_timer(&mut self, timer: TimerId) {
         if let Some(state) = self.timers.remove(&timer) {
             let (TimerSpec::Every(period) | TimerSpec::Silence(period)) = state.spec;
@@ -275,7 +275,7 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// Looks whether a correlation has run out, and when to look again.
+    /// Drops timed-out parts of a correlation, and sets the next alarm.
     pub(super) fn run_out(&mut self, now: Nanos, id: CorrelationId) {
         let Some(state) = self.correlations.get_mut(&id) else { return };
         let (inbox, report) = (state.inbox, state.incomplete == Incomplete::Report);
@@ -291,7 +291,8 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// A correlation has been fed: its alarm is set, or cleared if it was completed.
+    /// Updates the alarm of a correlation after an event: sets it, or clears it if the correlation was
+    /// completed.
     pub(super) fn watch(&mut self, now: Nanos, id: CorrelationId) {
         let Some(state) = self.correlations.get_mut(&id) else { return };
         let oldest = state.correlator.expire(now);

@@ -1,20 +1,20 @@
-//! The channel: its parties, what they publish, and what is delivered next.
+//! The channel: its topics, suppliers, consumers and subscriptions, and the next delivery.
 //!
 //! ```text
 //!   declare, offer, connect              parties.rs    compared, admitted, or refused with both values
-//!   subscribe, unsubscribe               subscribe.rs  the same, and what is kept of the past
-//!   try_publish                          publish.rs    checked, matched, into inboxes, or refused by whom
+//!   subscribe, unsubscribe               subscribe.rs  likewise, and the kept events for a subscription
+//!   try_publish                          publish.rs    checked, matched, put into inboxes, or refused
 //!   next, next_to_same, finish           deliver.rs    the class by shares, the inbox by deadline, its event
-//!   catch_up, read_on                    past.rs       what topics kept before a subscription, in pieces
-//!   acknowledge                          acknowledge.rs   what is not acknowledged is delivered again
-//!   inboxes, departed                    accounts.rs   what each inbox has done
-//!   has_group, group_owes                groups.rs     what one who joins a group might be given
-//!   audience_of, count_direct            direct.rs     events that suppliers hand over themselves
-//!   next_wake, advance, renew            leases.rs     what happens by itself: leases, timers, redeliveries
+//!   catch_up, read_on                    past.rs       events kept before a subscription, in pieces
+//!   acknowledge                          acknowledge.rs   unacknowledged events are delivered again
+//!   inboxes, departed                    accounts.rs   counters of each inbox
+//!   has_group, group_owes                groups.rs     undelivered events of a group
+//!   audience_of, count_direct            direct.rs     events that suppliers send to consumers directly
+//!   next_wake, advance, renew            leases.rs     due alarms: leases, timers, redeliveries
 //! ```
-//! The caller owns the sockets, the threads and the clock. It tells the channel what happens and when; the
-//! time never decreases. While the server that the policy divides (a processor, a link) is free, the caller
-//! asks for the next delivery ([`next`](EventChannel::next)).
+//! The caller owns the sockets, the threads and the clock. It passes each operation and the time to the
+//! channel; the time never decreases. While the server that the classes share (a processor, a link) is free,
+//! the caller asks for the next delivery ([`next`](EventChannel::next)).
 
 mod accounts;
 mod acknowledge;
@@ -64,29 +64,29 @@ pub use parties::ConsumerSpec;
 pub use publish::Published;
 pub use subscribe::PastEvents;
 
-/// How much a channel takes on.
+/// Limits of a channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChannelLimits {
     pub topics: usize,
     pub suppliers: usize,
     pub consumers: usize,
-    /// Of all consumers together.
+    /// Maximum number of subscriptions of all consumers together.
     pub subscriptions: usize,
-    /// Of one event, in bytes.
+    /// Maximum payload of one event, in bytes.
     pub payload: usize,
-    /// Of one event.
+    /// Maximum number of fields of one event.
     pub fields: usize,
-    /// Events that one topic may keep.
+    /// Maximum number of events in the history of one topic.
     pub history: usize,
-    /// Bytes of all that topics keep, history and retained events; each counts as
-    /// [`KEPT_ENTRY`](crate::KEPT_ENTRY) more.
+    /// Maximum bytes of all kept events, history and retained; each event counts
+    /// [`KEPT_ENTRY`](crate::KEPT_ENTRY) bytes more.
     pub kept: usize,
-    /// The same of one tenant.
+    /// Limits of each tenant.
     pub tenant: TenantLimits,
 }
 
 impl Default for ChannelLimits {
-    /// Bounds against programs that ask for ever more, far above what a host has of them. Chosen, not
+    /// Bounds against programs that ask for ever more resources, far above the needs of a host. Chosen, not
     /// measured.
     fn default() -> Self {
         Self {
@@ -110,24 +110,24 @@ struct Topic<P> {
     retained: Option<(Arc<ChannelEvent<P>>, KeptCharge)>,
     route: TopicRoute,
     suppliers: BTreeSet<SupplierId>,
-    /// Who is heard, if ownership is exclusive.
+    /// The supplier whose events are delivered, if ownership is exclusive.
     owner: Option<SupplierId>,
-    /// Whether anybody has been: the first owner is no change.
+    /// Whether the topic has had an owner: the first owner is not reported as a change.
     heard_before: bool,
-    /// Whether it was made for events from elsewhere, and nobody has declared it.
+    /// Whether the topic was made for events of another channel and no caller has declared it since.
     provisional: bool,
-    /// Whose topic it is, and what its name costs.
+    /// The tenant that the topic counts against.
     tenant: TenantId,
     charge: NameCharge,
 }
 
 impl<P> Topic<P> {
-    /// What is released when it goes.
+    /// The charges to release when the topic is removed.
     fn charges(&self) -> impl Iterator<Item = KeptCharge> {
         self.history.charges().chain(self.retained.iter().map(|(_, charge)| *charge))
     }
 
-    /// Whether it has events for those who subscribe later.
+    /// Whether the topic has events for later subscribers.
     fn keeps(&self) -> bool {
         self.retained.is_some() || self.history.events().next().is_some()
     }
@@ -137,45 +137,47 @@ impl<P> Topic<P> {
 struct OfferState {
     offer: Offer,
     meter: RateMeter,
-    /// When it came, by the count of arrivals: of equal strength the first is heard.
+    /// The arrival number of the offer: of equally strong suppliers the earliest one owns the topic.
     since: u64,
-    /// The last event's number; 0: none yet.
+    /// The number of the last event; 0: no event yet.
     sequence: u64,
-    /// Of the inboxes that took the last event while classes competed, and that wanted service: the one in
-    /// which the fewest of its events waited.
+    /// The inbox that decides the supplier's backlog. Candidates are the inboxes that took the last event
+    /// while classes competed, and that wanted service; the one with the fewest waiting events of this offer
+    /// is chosen.
     foremost: Option<InboxId>,
 }
 
 /// An inbox with its consumers.
 #[derive(Debug)]
 struct Receiver<P> {
-    /// The group's name, or the consumer's.
+    /// The name of the group, or of the consumer without one.
     name: Arc<str>,
     group: Option<Arc<str>>,
     class: ClassId,
     inbox: Inbox<P>,
-    /// Each with the time it is due.
+    /// Pending notices, each with the time it is due.
     notices: VecDeque<(Nanos, ChannelNotice)>,
-    /// Its consumers, the one to be served next first.
+    /// The consumers of the inbox in the order of service, the next one first.
     members: VecDeque<ConsumerId>,
     subscriptions: BTreeSet<SubscriptionId>,
     timers: Vec<TimerId>,
     correlations: Vec<CorrelationId>,
     tenant: TenantId,
-    /// Subscriptions that are still given what topics kept before they came, the first one first.
+    /// Readers of subscriptions that still get events kept before them, the first subscription first.
     readers: VecDeque<PastReader>,
-    /// Topics that were read ahead of the readers, for those that came before this count of changes of
-    /// subscriptions.
+    /// Topics that were caught up ahead of the readers, with the value of `audiences` then: it covers the
+    /// subscriptions made before.
     caught_up: NumberMap<TopicId, u64>,
-    /// Whether its readers wait for their turn.
+    /// Whether the inbox waits for a turn of its readers.
     reads: bool,
-    /// How long it stays without a consumer. An alarm that was set for an earlier time means nothing.
+    /// Until when the inbox may stay without a consumer. An alarm that was set for an earlier time is
+    /// ignored.
     lingers_until: Nanos,
-    /// Where it stands in its class, while it wants service and may have it.
+    /// The standing of the inbox in its class, while it wants service and may have it.
     standing: Option<ClassStanding>,
     /// The count of publications when it last matched, so that an event enters once.
     matched: u64,
-    /// When an event last matched.
+    /// When an event last matched a subscription of the inbox.
     heard: Nanos,
 }
 
@@ -183,16 +185,16 @@ struct Receiver<P> {
 struct AttachedConsumer<P> {
     inbox: InboxId,
     tenant: TenantId,
-    /// Whether it takes nothing for now.
+    /// Whether the consumer is paused.
     paused: bool,
     lease: Option<Lease>,
-    /// Delivered and not acknowledged, by number, with when they will be delivered again.
+    /// Unacknowledged deliveries by number, each with the time of its redelivery.
     outstanding: BTreeMap<u64, (Nanos, Parcel<P>)>,
-    /// About how many bytes these take.
+    /// Approximate bytes of `outstanding`.
     outstanding_bytes: usize,
-    /// The one of them that is larger than the queue.
+    /// The unacknowledged event that is larger than the queue, if any.
     oversize: OversizeShare,
-    /// The last number of a delivery.
+    /// The number of the last delivery.
     delivered: u64,
 }
 
@@ -203,36 +205,36 @@ struct SupplierState {
     offers: BTreeMap<TopicId, OfferState>,
 }
 
-/// Where the events of a subscription go.
+/// The destination of the events of a subscription.
 #[derive(Clone, Copy, Debug)]
 struct Destined {
     inbox: InboxId,
-    /// The consumer that asked for it.
+    /// The consumer that made the subscription.
     by: ConsumerId,
     tenant: TenantId,
-    /// The count of changes of subscriptions when it came.
+    /// The value of `audiences` when the subscription was made.
     asked: u64,
-    /// To a part of a correlation.
+    /// The correlation and the part that the events are for, if any.
     part: Option<(CorrelationId, usize)>,
 }
 
 #[derive(Debug)]
 struct CorrelationState<P> {
     inbox: InboxId,
-    /// The consumers that asked for it: of a group, each that asked for the same.
+    /// The consumers that made it; in a group, each one that asked for the same correlation.
     by: Vec<ConsumerId>,
     correlator: Correlator<P>,
     parts: Vec<SubscriptionId>,
     incomplete: Incomplete,
-    /// When to look whether it has run out.
+    /// When to check whether the correlation has timed out.
     alarm: Option<Nanos>,
 }
 
-/// A look for topics that are not used, which found none.
+/// A search for unused topics that found none.
 #[derive(Clone, Copy, Debug)]
 struct BarrenLook {
     at: Nanos,
-    /// Offers that were withdrawn since.
+    /// Offers withdrawn since the search.
     withdrawn: usize,
 }
 
@@ -254,34 +256,34 @@ pub struct EventChannel<P> {
     admission: AdmissionControl,
     dispatcher: Dispatcher,
     underway: Option<Underway>,
-    /// The last number given to a topic, a party or a subscription.
+    /// The last number assigned to a topic, a party or a subscription.
     numbers: u32,
     /// Events and gaps that have entered inboxes.
     arrivals: u64,
     publications: u64,
     kept: KeptMemory<P>,
     tenants: Tenants,
-    /// Inboxes with readers that have something to read and room for it.
+    /// Inboxes whose readers have events to read and room for them.
     reading: ReadingInboxes,
-    /// Steps that were taken since the caller last asked, beyond one for each call.
+    /// Steps since the last call of `take_work`, beyond one for each call.
     work: usize,
-    /// Kept events that were looked at for subscriptions when they came, since then.
+    /// Kept events that were read at the making of subscriptions, since the last call of `take_work`.
     looks: usize,
-    /// How often subscriptions came and went.
+    /// Number of subscriptions added and removed so far.
     audiences: u64,
-    /// Leases that ran out.
+    /// Number of leases that ran out.
     lapses: u64,
     departed: DepartedInboxes,
-    /// The last look for topics that are not used found none.
+    /// The last search for unused topics, if it found none.
     barren: Option<BarrenLook>,
-    /// The latest time that was given.
+    /// The latest time that a caller passed.
     clock: Nanos,
-    /// Kept for its memory.
+    /// A buffer, reused to save an allocation.
     found: Vec<SubscriptionId>,
 }
 
 impl<P: EventPayload> EventChannel<P> {
-    /// A channel whose deliveries share what there is as the classes say.
+    /// Makes a channel whose classes share the service according to `hierarchy`.
     #[must_use]
     pub fn new(hierarchy: Hierarchy, limits: ChannelLimits) -> Self {
         Self {
@@ -327,22 +329,22 @@ impl<P: EventPayload> EventChannel<P> {
         self.topics.get(&topic).map(|topic| &topic.spec)
     }
 
-    /// The classes that share.
+    /// The classes that share the service.
     #[must_use]
     pub fn hierarchy(&self) -> &Hierarchy {
         self.dispatcher.hierarchy()
     }
 
-    /// Whether consumers of several classes have something to get, so that each delivery to one class delays
-    /// the others.
+    /// Whether consumers of several classes have pending deliveries, so that each delivery to one class
+    /// delays the others.
     #[must_use]
     pub fn classes_compete(&self) -> bool {
         self.dispatcher.classes_compete()
     }
 
-    /// How many events of a supplier on a topic wait for their turn among classes that compete. Of several
-    /// inboxes the one counts in which the fewest wait: a supplier need not wait for the others. Events of
-    /// consumers that take nothing for now do not count.
+    /// The number of events of a supplier on a topic that wait while classes compete. Of several inboxes the
+    /// one with the fewest waiting events counts: a supplier need not wait for the others. Events of paused
+    /// consumers do not count.
     #[must_use]
     pub fn backlog(&self, supplier: SupplierId, topic: TopicId) -> usize {
         if !self.dispatcher.classes_compete() {
@@ -354,31 +356,32 @@ impl<P: EventPayload> EventChannel<P> {
         wants.map_or(0, |receiver| receiver.inbox.waiting_of(topic, supplier))
     }
 
-    /// What a class has got; its bytes are units of 64 ns of service.
+    /// The service that a class has received; its bytes are units of 64 ns of service.
     #[must_use]
     pub fn served(&self, class: ClassId) -> Served {
         self.dispatcher.served(class)
     }
 
-    /// The part of the whole that the reservations of a class need.
+    /// The fraction of the whole that the reservations of a class need.
     #[must_use]
     pub fn utilization(&self, class: ClassId) -> f64 {
         self.admission.utilization(class)
     }
 
-    /// What a consumer's inbox, or that of its group, has done.
+    /// Counters of the inbox of a consumer or its group.
     #[must_use]
     pub fn counters(&self, consumer: ConsumerId) -> Option<InboxCounters> {
         Some(self.receiver(consumer)?.inbox.counters)
     }
 
-    /// How many events wait for a consumer or its group.
+    /// The number of events that wait for a consumer or its group.
     #[must_use]
     pub fn waiting(&self, consumer: ConsumerId) -> usize {
         self.receiver(consumer).map_or(0, |receiver| receiver.inbox.len())
     }
 
-    /// Deadlines that a consumer or its group missed, by topic; those of retired topics under the number 0.
+    /// Deadlines that a consumer or its group missed, by topic; misses of retired topics are under the number
+    /// 0.
     pub fn misses(&self, consumer: ConsumerId) -> impl Iterator<Item = (TopicId, u64)> {
         let misses = self.receiver(consumer).map(|receiver| &receiver.inbox.misses);
         misses.into_iter().flatten().map(|(topic, missed)| (*topic, *missed))
@@ -415,7 +418,7 @@ impl<P: EventPayload> EventChannel<P> {
         self.kept.all()
     }
 
-    /// Bytes that topics keep of an account, as client or as user, and those of their names.
+    /// Bytes of events and topic names kept for an account, as client or as user.
     #[must_use]
     pub fn kept_of(&self, whose: KeptBy, account: KeepingAccount) -> usize {
         self.kept.of(whose, account)
@@ -462,7 +465,7 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// A consumer is to be told something; only what happens at a time of its own is due at a time.
+    /// Queues a notice for the consumers of an inbox. `due` is the notice's own time, or `NO_DEADLINE`.
     fn tell(&mut self, id: InboxId, due: Nanos, notice: ChannelNotice) {
         if let Some(receiver) = self.receivers.get_mut(&id) {
             receiver.tell(due, notice);
@@ -478,7 +481,7 @@ impl<P: EventPayload> EventChannel<P> {
     }
 }
 
-/// So many steps of the shortest kind, such as a look at one subscription, count as one of
+/// Number of shortest steps, such as a check of one subscription, that count as one step of
 /// [`take_work`](EventChannel::take_work).
 const WORK_STEPS: usize = 16;
 
@@ -487,7 +490,7 @@ const WORK_STEPS: usize = 16;
 const MAX_NOTICES: usize = 256;
 
 impl<P: EventPayload> Receiver<P> {
-    /// The place among its consumers of the first one that may be pushed something now.
+    /// The index of the first consumer that may get a delivery now.
     fn free_member(&self, consumers: &NumberMap<ConsumerId, AttachedConsumer<P>>) -> Option<usize> {
         let window = self.inbox.spec.redelivery.map_or(usize::MAX, |redelivery| redelivery.window.max(1));
         let most = self.inbox.spec.capacity.bytes;
@@ -511,7 +514,7 @@ impl<P: EventPayload> Receiver<P> {
         let (events, reserved) = (self.inbox.len() > 0, self.inbox.spec.reservation.is_some());
         let notice = self.notices.iter().map(|(due, _)| (*due, 0)).min();
         let turn = match (self.inbox.turn(), notice) {
-            // what is no event was promised no time: it goes with the next event
+            // only events were promised time: a notice is delivered with the next event
             (Some(turn), _) if events && reserved => turn,
             (Some(one), Some(other)) => one.min(other),
             (one, other) => one.or(other)?,

@@ -23,23 +23,24 @@ use std::sync::Arc;
 use unisono_fairqueue::ClassId;
 use unisono_linux::clock::Nanos;
 
-/// A consumer to be.
+/// The parameters of a new consumer.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ConsumerSpec {
     /// For messages to people.
     pub name: Arc<str>,
-    /// Consumers of one group share an inbox, and each event goes to one of them. None: it has an inbox of
-    /// its own.
+    /// Consumers of one group share an inbox, and each event goes to one of them. None: the consumer has an
+    /// inbox of its own.
     pub group: Option<Arc<str>>,
     pub inbox: InboxSpec,
-    /// How long it may be silent before it counts as dead and is disconnected. None: for ever.
+    /// The time without a sign of life after which the consumer counts as dead and is disconnected. None: no
+    /// limit.
     pub lease: Option<Nanos>,
-    /// Whose limits it counts against.
+    /// The tenant that the consumer counts against.
     pub tenant: TenantId,
 }
 
 impl ConsumerSpec {
-    /// Alone, with the default inbox.
+    /// A consumer without a group, with the default inbox.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
@@ -69,19 +70,20 @@ fn unknown(what: &'static str, number: u32) -> ChannelError {
 }
 
 impl<P: EventPayload> EventChannel<P> {
-    /// Makes a topic, or finds the same one. A topic that nobody offers and that keeps nothing becomes what
-    /// is asked for. Where there are as many topics as may be, those that are not used are retired first.
+    /// Makes a topic, or finds an existing one with equal parameters. A topic without offers and kept events
+    /// takes the new parameters. At the limit of topics, unused topics are retired first.
     ///
     /// # Errors
-    /// The name is none, the topic is in use and differs, or there are too many.
+    /// The name is invalid, the topic is in use and differs, or there are too many topics.
     pub fn declare(&mut self, spec: TopicSpec) -> Result<TopicId, ChannelError> {
         self.declare_by((TenantId::NONE, &KeepingTerms::default()), spec)
     }
 
-    /// The same; a new topic counts against the limits of a tenant, and its name is kept on these terms.
+    /// Like [`declare`](Self::declare), but a new topic counts against the limits of a tenant, and its name
+    /// is kept on these terms.
     ///
     /// # Errors
-    /// As [`declare`](Self::declare), and the tenant has as many topics, or as much kept, as it may.
+    /// As [`declare`](Self::declare), and the tenant has reached its limit of topics or kept bytes.
     pub fn declare_by(
         &mut self,
         (tenant, keeping): (TenantId, &KeepingTerms),
@@ -104,7 +106,7 @@ impl<P: EventPayload> EventChannel<P> {
                 return Err(ChannelError::TopicDiffers { declared, asked });
             }
             topic.history.charges().for_each(|charge| self.kept.release(charge));
-            // events and notices that wait go on with the number that they have
+            // waiting events and notices keep the topic's number
             topic.history = TopicHistory::new(depth);
             (topic.spec, topic.route, topic.provisional) = (spec, TopicRoute::default(), false);
             self.elect(id);
@@ -142,7 +144,7 @@ impl<P: EventPayload> EventChannel<P> {
         Ok(id)
     }
 
-    /// Whether there may be one topic more.
+    /// Checks that one more topic may be added.
     fn check_new_topic(
         &self,
         (tenant, keeping): (TenantId, &KeepingTerms),
@@ -158,10 +160,9 @@ impl<P: EventPayload> EventChannel<P> {
         })
     }
 
-    /// Retires the topics that are not used; whether there is room now. A look that found none is
-    /// not repeated for a second, unless many offers were withdrawn meanwhile: else somebody who holds
-    /// all topics could have the channel look at them all, and at all that waits, for each topic that is
-    /// refused.
+    /// Retires the unused topics; returns whether there is room now. A search that found none is not repeated
+    /// for a second, unless many offers were withdrawn meanwhile: otherwise a tenant that holds all topics
+    /// could make the channel search all topics and all waiting events for each refused topic.
     fn makes_room_for_a_topic(&mut self) -> bool {
         if let Some(BarrenLook { at, withdrawn }) = self.barren
             && self.clock.since(at) < Nanos::SECOND
@@ -174,11 +175,11 @@ impl<P: EventPayload> EventChannel<P> {
         found
     }
 
-    /// Finds a topic, whatever it is like, or makes one without type and history. Whoever declares it
-    /// afterwards says what it is like. For events from elsewhere.
+    /// Finds a topic, whatever its parameters, or makes one without type and history. A later declaration
+    /// sets the parameters. For events from other channels.
     ///
     /// # Errors
-    /// The name is none, or there are too many.
+    /// The name is invalid, or there are too many topics.
     pub fn declare_for_now(
         &mut self,
         by: (TenantId, &KeepingTerms),
@@ -194,10 +195,10 @@ impl<P: EventPayload> EventChannel<P> {
         Ok(id)
     }
 
-    /// Removes a topic that nobody offers, and its history. Events of it that wait are still delivered.
+    /// Removes a topic without offers, and its history. Waiting events of the topic are still delivered.
     ///
     /// # Errors
-    /// There is none, or it is offered.
+    /// The topic does not exist, or a supplier offers it.
     pub fn retire(&mut self, topic: TopicId) -> Result<(), ChannelError> {
         let suppliers = self.topics.get(&topic).ok_or(unknown("topic", topic.0))?.suppliers.len();
         if suppliers > 0 {
@@ -219,18 +220,19 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// A supplier comes. With a lease it has to renew it, or publish, that often, or it counts as dead.
+    /// Adds a supplier. With a lease it has to renew the lease, or publish, within each period, or it counts
+    /// as dead.
     ///
     /// # Errors
-    /// There are too many.
+    /// There are too many suppliers.
     pub fn supplier(&mut self, now: Nanos, lease: Option<Nanos>) -> Result<SupplierId, ChannelError> {
         self.supplier_of(TenantId::NONE, now, lease)
     }
 
-    /// The same; it counts against the limits of a tenant.
+    /// Like [`supplier`](Self::supplier), but the supplier counts against the limits of a tenant.
     ///
     /// # Errors
-    /// There are too many, or the tenant has as many as it may.
+    /// There are too many suppliers, or the tenant has reached its limit.
     pub fn supplier_of(
         &mut self,
         tenant: TenantId,
@@ -248,10 +250,11 @@ impl<P: EventPayload> EventChannel<P> {
         Ok(id)
     }
 
-    /// A supplier offers a topic, or offers it otherwise. Consumers whose request it does not meet are told.
+    /// Adds a supplier's offer for a topic, or replaces it. Consumers whose request it does not meet get a
+    /// notice.
     ///
     /// # Errors
-    /// One of them does not exist, or the types differ.
+    /// The supplier or the topic does not exist, or the types differ.
     pub fn offer(&mut self, supplier: SupplierId, offer: Offer) -> Result<(), ChannelError> {
         let since = self.arrival();
         let topic = self.topics.get_mut(&offer.topic).ok_or(unknown("topic", offer.topic.0))?;
@@ -274,12 +277,13 @@ impl<P: EventPayload> EventChannel<P> {
         Ok(())
     }
 
-    /// A supplier goes. Its events that wait are still delivered; those who listened to it are told.
+    /// Removes a supplier. Its waiting events are still delivered; consumers that ask for its topics get a
+    /// notice.
     pub fn withdraw(&mut self, supplier: SupplierId) {
         self.depart(supplier, Departed::Left);
     }
 
-    /// A supplier has died, as its connection shows, before its lease ran out.
+    /// Removes a supplier that has died before its lease ran out, for example when its connection broke.
     pub fn bury(&mut self, supplier: SupplierId) {
         self.depart(supplier, Departed::Died);
     }
@@ -297,11 +301,11 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// A consumer comes; its inbox is admitted to its class, unless its group has one.
+    /// Adds a consumer; its inbox is admitted to its class, unless the group has an inbox already.
     ///
     /// # Errors
-    /// The class does not exist or is not sure of the share requested, the reservation cannot be met, the
-    /// group's inbox differs, or there are too many.
+    /// The class does not exist or is not guaranteed the requested share, the reservation cannot be met, the
+    /// group's inbox differs, or there are too many consumers.
     pub fn connect(&mut self, now: Nanos, spec: ConsumerSpec) -> Result<ConsumerId, ChannelError> {
         if self.consumers.len() >= self.limits.consumers {
             return Err(ChannelError::TooMany { what: "consumers", most: self.limits.consumers });
@@ -391,8 +395,8 @@ impl<P: EventPayload> EventChannel<P> {
         class.ok_or(ChannelError::Class { name: Arc::clone(name) })
     }
 
-    /// A consumer goes. What it has not acknowledged waits again. With the last consumer goes the inbox and
-    /// what waits in it, at once or after the time that it lingers.
+    /// Removes a consumer. Its unacknowledged events wait again. After the last consumer the inbox and its
+    /// waiting events are removed, at once or after the linger time.
     pub fn disconnect(&mut self, now: Nanos, consumer: ConsumerId) {
         let Some(member) = self.consumers.remove(&consumer) else { return };
         self.tenants.give_back(member.tenant, TenantResource::Consumers, 1);
@@ -418,7 +422,7 @@ impl<P: EventPayload> EventChannel<P> {
         self.place(inbox);
     }
 
-    /// Ends an inbox with all that belongs to it.
+    /// Removes an inbox and everything that belongs to it.
     pub(super) fn close(&mut self, inbox: InboxId) {
         let Some(receiver) = self.receivers.remove(&inbox) else { return };
         self.keep_account(&receiver.inbox);
@@ -440,8 +444,8 @@ impl<P: EventPayload> EventChannel<P> {
         self.admission.leave(inbox);
     }
 
-    /// Removes the topics that nobody offers, that keep nothing, and of which no event or notice waits or may
-    /// be delivered again; how many there were. Cost: a look at all topics and at all that waits.
+    /// Removes the topics without offers, kept events, waiting events or notices, and unacknowledged events;
+    /// returns their number. Cost: a search of all topics, waiting events and unacknowledged events.
     pub fn retire_unused(&mut self) -> usize {
         let inboxes = self.receivers.values().flat_map(|receiver| receiver.inbox.parcels());
         let outstanding = self.consumers.values().flat_map(|consumer| consumer.outstanding.values());
@@ -468,13 +472,13 @@ impl<P: EventPayload> EventChannel<P> {
         unused.len()
     }
 
-    /// A consumer takes nothing for now, as when its socket is full. Its events wait in its inbox, or go to
-    /// others of its group; the other consumers of its class go on.
+    /// Stops deliveries to a consumer, for example when its socket is full. Its events wait in its inbox, or
+    /// go to other consumers of its group; the other consumers of its class are not affected.
     pub fn pause(&mut self, consumer: ConsumerId) {
         self.set_paused(consumer, true);
     }
 
-    /// Ends what [`pause`](Self::pause) began.
+    /// Starts deliveries again after [`pause`](Self::pause).
     pub fn resume(&mut self, consumer: ConsumerId) {
         self.set_paused(consumer, false);
     }

@@ -1,19 +1,19 @@
-//! What topics kept before a subscription came, given to its consumer piece by piece.
+//! Events kept before a subscription came, delivered to its consumer piece by piece.
 //!
 //! ```text
 //!   kept events, in the order in which they came:   e1 e2 e3 e4 e5 | e6 ...
 //!                                                        ^ a reader   ^ the subscription came here
 //! ```
-//! Idea: a *reader* walks over all kept events up to the last one before its subscription, and puts those
-//! into the inbox that the subscription asks for. It stops while the inbox is half full, and goes on when the
-//! consumer has taken something. Tenants whose inboxes have readers take turns, and so do the inboxes of
-//! each.
+//! Idea: a *reader* walks over all kept events up to the last one before its subscription, and puts the
+//! events that the subscription asks for into the inbox. It stops while the inbox is half full, and continues
+//! after the consumer has taken an event. Tenants whose inboxes have readers take turns, and so do the
+//! inboxes of each tenant.
 //!
 //! A topic's kept events precede its new ones: when an event of a topic is published, the inboxes that ask
 //! for it first *catch up* with that topic.
 //!
-//! Cost: a look at each kept event for each subscription. The first [`PIECE`] looks are made at once, so that
-//! a subscription to few kept events is done when it is made.
+//! Cost: a check of each kept event for each subscription. The first [`PIECE`] checks are made at once, so
+//! that a subscription to few kept events has them when it returns.
 
 use super::subscribe::PastEvents;
 use super::{EventChannel, Receiver, WORK_STEPS};
@@ -26,44 +26,45 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
-/// Kept events that are looked at before others have their turn: about 0.1 ms.
+/// Kept events checked in one turn of an inbox: about 0.1 ms.
 const PIECE: usize = 256;
-/// Kept events that are looked at for new subscriptions between two calls of
-/// [`take_work`](EventChannel::take_work) or of [`next`](EventChannel::next); more wait for their turn.
+/// Maximum number of kept events checked for new subscriptions between two calls of
+/// [`take_work`](EventChannel::take_work) or of [`next`](EventChannel::next); further checks wait for a turn.
 const MAX_LOOKS: usize = 1024;
-/// Pieces that one call of [`next`](EventChannel::next) reads while it has nothing to deliver.
+/// Maximum number of pieces that one call of [`next`](EventChannel::next) reads while it has nothing to
+/// deliver.
 pub(super) const MAX_PIECES: usize = 8;
-/// Deliveries for each piece that is read beside them, so that they take at most twice as long as without.
+/// Deliveries per piece read between them, so that deliveries take at most twice as long as without readers.
 const DELIVERIES_A_PIECE: usize = 64;
-/// Kept events that consumers catch up with because of one publication; beyond, the oldest are lost to them,
-/// and told as a gap. Chosen so that a publisher waits a millisecond at most.
+/// Maximum number of kept events that consumers catch up with for one publication; beyond it they lose the
+/// oldest events and get a gap. Chosen so that a publisher waits a millisecond at most.
 const MAX_CAUGHT_UP: usize = 4096;
-/// Topics of which one inbox remembers that it has caught up. What is kept of others may come behind new
-/// events.
+/// Maximum number of topics that one inbox remembers as caught up. Kept events of further topics may come
+/// after new events.
 const MAX_TOPICS_CAUGHT_UP: usize = 1024;
 
-/// A subscription that is still given the past.
+/// A reader of the kept events for one subscription.
 #[derive(Debug)]
 pub(super) struct PastReader {
     subscription: SubscriptionId,
-    /// The last event that was looked at.
+    /// The place of the last event read.
     after: KeptPlace,
     /// The count of the last event before the subscription.
     until: u64,
     wanted: PastEvents,
-    /// The count of changes of subscriptions when it came.
+    /// The value of `audiences` when the subscription was made.
     asked: u64,
 }
 
-/// Inboxes whose readers can go on.
+/// Inboxes whose readers can continue.
 #[derive(Debug, Default)]
 pub(super) struct ReadingInboxes {
     by_tenant: BTreeMap<TenantId, VecDeque<InboxId>>,
-    /// The tenant whose turn was last.
+    /// The tenant that had the last turn.
     last: TenantId,
-    /// Inboxes with readers, whether these can go on or not.
+    /// Number of inboxes with readers, whether or not these can continue.
     behind: usize,
-    /// Deliveries since a piece was read.
+    /// Deliveries since the last piece was read.
     deliveries: usize,
 }
 
@@ -81,7 +82,7 @@ impl ReadingInboxes {
         self.by_tenant.entry(tenant).or_default().push_back(inbox);
     }
 
-    /// The inbox whose turn it is.
+    /// Removes and returns the next inbox, by turns of the tenants.
     fn pop(&mut self) -> Option<InboxId> {
         let later = self.by_tenant.range(TenantId(self.last.0.saturating_add(1))..).next();
         let tenant = *later.or_else(|| self.by_tenant.first_key_value())?.0;
@@ -94,21 +95,21 @@ impl ReadingInboxes {
         inbox
     }
 
-    /// An inbox has lost a reader, or ends.
+    /// Updates the count after an inbox has lost a reader or was closed.
     fn lost_readers(&mut self, before: usize, after: usize) {
         self.behind -= usize::from(before > 0 && after == 0);
     }
 }
 
 impl<P: EventPayload> Receiver<P> {
-    /// Whether its readers can go on and do not.
+    /// Whether its readers could continue but are not queued for a turn.
     pub(super) fn may_read_on(&self) -> bool {
         !self.readers.is_empty() && !self.reads && self.inbox.has_room_for_past()
     }
 }
 
 impl<P: EventPayload> EventChannel<P> {
-    /// A new subscription is given what topics kept before it.
+    /// Starts the delivery of kept events for a new subscription.
     pub(super) fn begin_past(
         &mut self,
         now: Nanos,
@@ -129,7 +130,7 @@ impl<P: EventPayload> EventChannel<P> {
         self.let_read_on(inbox);
     }
 
-    /// Lets an inbox take its turn among those with readers, if these can go on.
+    /// Queues an inbox for a turn of its readers, if these can continue.
     pub(super) fn let_read_on(&mut self, inbox: InboxId) {
         let Some(receiver) = self.receivers.get_mut(&inbox) else { return };
         if receiver.may_read_on() {
@@ -138,7 +139,7 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// A delivery is asked for: now and then, a piece is read before it.
+    /// Reads a piece before some of the deliveries.
     pub(super) fn read_on_beside(&mut self, now: Nanos) {
         if !self.reading.is_empty() {
             self.reading.deliveries += 1;
@@ -149,7 +150,7 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// The readers of one inbox read a piece. False: no reader can go on.
+    /// Reads a piece for one inbox. False: no reader can continue.
     pub(super) fn read_on(&mut self, now: Nanos) -> bool {
         let Some(inbox) = self.reading.pop() else { return false };
         if let Some(receiver) = self.receivers.get_mut(&inbox) {
@@ -160,7 +161,7 @@ impl<P: EventPayload> EventChannel<P> {
         true
     }
 
-    /// A subscription has ended, and is given no more.
+    /// Removes the reader of a subscription that has ended.
     pub(super) fn end_reader(&mut self, inbox: InboxId, subscription: SubscriptionId) {
         let Some(receiver) = self.receivers.get_mut(&inbox) else { return };
         let before = receiver.readers.len();
@@ -168,7 +169,7 @@ impl<P: EventPayload> EventChannel<P> {
         self.readers_ended(inbox, before);
     }
 
-    /// An inbox ends.
+    /// Removes the readers of an inbox that is closed.
     pub(super) fn end_readers(&mut self, receiver: &Receiver<P>) {
         self.reading.lost_readers(receiver.readers.len(), 0);
     }
@@ -181,7 +182,7 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// Readers of an inbox look at so many kept events, as far as it has room.
+    /// The readers of an inbox check up to `most` kept events, while the inbox has room.
     fn read(&mut self, now: Nanos, inbox: InboxId, most: usize) {
         let (mut looks, mut pushed) = (0, false);
         while looks < most {
@@ -226,7 +227,7 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// Whether a reader gives a kept event to its inbox.
+    /// Whether a reader puts a kept event into its inbox.
     fn is_wanted(
         &mut self,
         now: Nanos,
@@ -243,7 +244,7 @@ impl<P: EventPayload> EventChannel<P> {
             let passes = interest.filter.as_ref().is_none_or(|filter| filter.matches(&event.fields));
             interest.asks_for(name.0, name.1) && passes
         });
-        // an event that is kept in both roles is given once; a retained one may have passed its deadline
+        // an event kept in both roles is delivered once; a retained one may have passed its deadline
         let again =
             role == KeptRole::Retained && (event.deadline < now || kept.is_there((count, KeptRole::History)));
         if !asks || again || !receiver.inbox.spec.hears.hears(event.origin) {
@@ -257,8 +258,8 @@ impl<P: EventPayload> EventChannel<P> {
         !destined.any(|it| it.inbox == inbox && it.part.is_none() && it.asked < asked)
     }
 
-    /// An event of a topic comes. Inboxes of these subscriptions, which it matches, first get what the topic
-    /// keeps that their readers have not come to.
+    /// Catches up with a topic before a new event of it is delivered: the inboxes of the subscriptions in
+    /// `found`, which the event matches, first get the kept events that their readers have not reached.
     pub(super) fn catch_up(&mut self, now: Nanos, topic: TopicId, found: &[SubscriptionId]) {
         let mut room = MAX_CAUGHT_UP;
         let kept: Vec<_> = match self.topics.get(&topic) {

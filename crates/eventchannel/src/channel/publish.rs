@@ -1,6 +1,6 @@
-//! An event comes: checked, matched, and put into the inbox of each consumer that asked for it.
+//! Publication: an event is checked, matched, and put into the inbox of each consumer that asked for it.
 //!
-//! Either all of these inboxes take the event or none does. The channel finds out whether one of them blocks
+//! Either all of these inboxes take the event or none does. The channel checks all of them for a blocking one
 //! before it puts the event into the first.
 
 use super::{Destined, EventChannel, WORK_STEPS};
@@ -13,23 +13,24 @@ use crate::quality::{EventOrigin, Offer};
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
-/// What became of a publication.
+/// The outcome of a publication.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Published {
-    /// It is in the inboxes of so many consumers and groups.
+    /// The event is in the inboxes of `inboxes` consumers and groups.
     Taken { sequence: u64, inboxes: usize },
-    /// A stronger supplier of the topic is alive; nobody gets it.
+    /// A stronger supplier of the topic is alive; no consumer gets the event.
     Standby { sequence: u64 },
-    /// An event of this number, or a later one, has come already; nobody gets it again.
+    /// An event with this number, or a later one, has come before; no consumer gets it again.
     Duplicate { last: u64 },
 }
 
 impl<P: EventPayload> EventChannel<P> {
-    /// A supplier pushes an event of a topic.
+    /// Publishes an event of a supplier on a topic.
     ///
     /// # Errors
-    /// It says what or who refused it; nobody has got it then, and it may be tried again.
+    /// The error names the cause, or the inbox that refused the event. No consumer has got the event then,
+    /// and the supplier may publish it again.
     pub fn try_publish(
         &mut self,
         now: Nanos,
@@ -40,8 +41,8 @@ impl<P: EventPayload> EventChannel<P> {
         self.try_publish_kept(now, supplier, topic, publication, |_| Ok(()))
     }
 
-    /// The same, for events that have to be kept elsewhere before anybody gets them. `keep` is called once
-    /// nothing else refuses the event.
+    /// Like [`try_publish`](Self::try_publish), for events that have to be kept elsewhere before a consumer
+    /// gets them. `keep` is called after all other checks have passed.
     ///
     /// # Errors
     /// As [`try_publish`](Self::try_publish), and [`PublishError::NotKept`] with the reason of `keep`.
@@ -98,7 +99,7 @@ impl<P: EventPayload> EventChannel<P> {
         let name = (&*at.spec.name, at.spec.event_type.as_deref());
         self.index.matching(name, &mut at.route, &publication.fields, &mut self.found);
         let mut found = std::mem::take(&mut self.found);
-        // who is served first, or named as the one who refuses, does not depend on how they were found
+        // the order of service and the inbox named in a refusal do not depend on the order of the matches
         found.sort_unstable();
         let Offer { origin, share, owner, .. } = state.offer;
         if origin == EventOrigin::Elsewhere {
@@ -141,7 +142,7 @@ impl<P: EventPayload> EventChannel<P> {
             let charge = KeptCharge::of(&keeping, event.memory(), self.kept.next_count());
             at.keep(&mut self.kept, &event, (retention, charge));
         }
-        // numbers may begin anywhere: nothing is missing before the first
+        // numbers may begin anywhere: no event is missing before the first
         if last > 0 && sequence - last > 1 {
             let (first, last) = (last + 1, sequence - 1);
             let lost = last - first + 1;
@@ -172,7 +173,7 @@ impl<P: EventPayload> EventChannel<P> {
             inboxes += 1;
             let before = receiver.inbox.turn();
             receiver.inbox.push(now, self.arrivals, Parcel::new(Arc::clone(&event), *subscription));
-            // An inbox that holds something and stands nowhere has no consumer that takes events now.
+            // An inbox with events and without a standing has no consumer that takes events now.
             let stands = receiver.standing.is_some() || before.is_none();
             if stands && receiver.inbox.turn() != before {
                 self.place(inbox);
@@ -196,7 +197,7 @@ impl<P: EventPayload> EventChannel<P> {
         Ok(Published::Taken { sequence, inboxes })
     }
 
-    /// Tells all who ask for a topic, and hear the supplier, that events of it are missing.
+    /// Reports missing events to all inboxes that ask for the topic and hear the supplier.
     fn tell_gap(&mut self, gap: Gap, origin: EventOrigin) {
         for inbox in self.audience(gap.topic) {
             let arrival = self.arrival();

@@ -1,7 +1,7 @@
-//! Subscriptions: how each is added and removed, and what its consumer gets of the past.
+//! Subscriptions: how each is added and removed, and which kept events its consumer gets.
 //!
-//! What a consumer of a group asks for, the group asks for, as long as that consumer is there. What the last
-//! one asked for stays while the group lingers.
+//! A subscription of a consumer in a group is one of the group, until that consumer disconnects. The
+//! subscriptions of the last consumer stay while the group lingers.
 
 use super::{Destined, EventChannel, WORK_STEPS};
 use crate::error::ChannelError;
@@ -15,28 +15,29 @@ use crate::trie::PatternTrie;
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
-/// What a new subscription gets of the events that its topics keep.
+/// The kept events that a new subscription gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PastEvents {
-    /// Those that no other subscription of the consumer, or of its group, asks for: it had the others.
+    /// Events that no other subscription of the consumer, or of its group, asks for: the consumer has had the
+    /// others.
     New,
-    /// All of them, as MQTT wants it.
+    /// All events, as MQTT requires.
     All,
     None,
 }
 
-/// What its filter counts against the limits of its tenant.
+/// Operations of the filter, counted against the limits of the tenant.
 fn operations(interest: &Interest) -> usize {
     interest.filter.as_ref().map_or(0, ContentFilter::operations)
 }
 
 impl<P: EventPayload> EventChannel<P> {
-    /// A consumer, or its group, asks for events. What the topics keep of the past comes first, but for what
-    /// another of its subscriptions asks for.
+    /// Adds a subscription for a consumer or its group. The events that the topics keep come first, except
+    /// the events that another subscription of the inbox asks for.
     ///
     /// # Errors
-    /// The consumer does not exist, a topic or an offer that is there does not meet its request, or there are
-    /// too many.
+    /// The consumer does not exist, an existing topic or offer does not meet its request, or there are too
+    /// many subscriptions.
     pub fn subscribe(
         &mut self,
         now: Nanos,
@@ -46,7 +47,7 @@ impl<P: EventPayload> EventChannel<P> {
         self.subscribe_with(now, consumer, interest, PastEvents::New)
     }
 
-    /// The same, and says what it gets of the past.
+    /// Like [`subscribe`](Self::subscribe), with a choice of the kept events.
     ///
     /// # Errors
     /// As [`subscribe`](Self::subscribe).
@@ -59,16 +60,16 @@ impl<P: EventPayload> EventChannel<P> {
     ) -> Result<SubscriptionId, ChannelError> {
         let unknown = ChannelError::Unknown { what: "consumer", number: consumer.0 };
         let inbox = self.consumers.get(&consumer).ok_or(unknown)?.inbox;
-        // what is there has to meet its request, whatever it wants of the past
+        // existing topics and offers have to meet its request, whatever kept events it wants
         self.check_request(inbox, std::slice::from_ref(&interest))?;
         self.subscribe_checked(now, consumer, interest, wanted)
     }
 
-    /// A consumer, or its group, asks for several kinds of events, as [`subscribe`](Self::subscribe) does for
-    /// one: topics and offers that are there are compared with its request once.
+    /// Adds several subscriptions for a consumer or its group, as [`subscribe`](Self::subscribe) adds one:
+    /// existing topics and offers are compared with its request once.
     ///
     /// # Errors
-    /// As [`subscribe`](Self::subscribe); those before the one that is refused are there.
+    /// As [`subscribe`](Self::subscribe); subscriptions before the refused one stay.
     pub fn subscribe_all(
         &mut self,
         now: Nanos,
@@ -105,7 +106,7 @@ impl<P: EventPayload> EventChannel<P> {
         Ok(id)
     }
 
-    /// Whether a tenant may have these subscriptions more.
+    /// Checks that a tenant may add these subscriptions.
     pub(super) fn check_subscriptions(
         &self,
         tenant: TenantId,
@@ -132,8 +133,8 @@ impl<P: EventPayload> EventChannel<P> {
         self.subscriptions.insert(id, destined);
     }
 
-    /// Whether the topics and offers that are there, and that these interests ask for, meet what the inbox
-    /// requests. Cost: nothing if it requests nothing; else a look at all topics.
+    /// Checks that the existing topics and offers for these interests meet the request of the inbox. Cost:
+    /// nothing for an empty request; otherwise a search of all topics.
     pub(super) fn check_request(
         &mut self,
         inbox: InboxId,
@@ -167,7 +168,7 @@ impl<P: EventPayload> EventChannel<P> {
         Ok(())
     }
 
-    /// Ends a subscription. What it let in is still delivered.
+    /// Ends a subscription. Events already in the inbox are still delivered.
     pub fn unsubscribe(&mut self, subscription: SubscriptionId) {
         let Some(inbox) = self.forget_subscription(subscription) else { return };
         self.end_reader(inbox, subscription);
@@ -176,7 +177,7 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// Removes a subscription; whose it was.
+    /// Removes a subscription; returns its inbox.
     pub(super) fn forget_subscription(&mut self, subscription: SubscriptionId) -> Option<InboxId> {
         let operations = self.index.interest(subscription).map_or(0, operations);
         self.index.remove(subscription);
@@ -187,8 +188,8 @@ impl<P: EventPayload> EventChannel<P> {
         Some(inbox)
     }
 
-    /// A consumer has asked for all that it wants. What consumers of its group asked for that had gone before
-    /// it came is asked for no more, unless it asks for that, too.
+    /// Removes the subscriptions of departed consumers of the group. A consumer calls it after it has made
+    /// all its own subscriptions; equal ones stay.
     pub fn replace_departed(&mut self, consumer: ConsumerId) {
         let Some(inbox) = self.consumers.get(&consumer).map(|consumer| consumer.inbox) else { return };
         let Some(receiver) = self.receivers.get(&inbox) else { return };
@@ -196,7 +197,8 @@ impl<P: EventPayload> EventChannel<P> {
         self.forget_asked(inbox, |by| !members.contains(&by));
     }
 
-    /// Ends what these consumers asked for, and no other consumer of the inbox.
+    /// Ends the subscriptions, correlations and timers of the consumers for which `gone` holds, and of no
+    /// others.
     pub(super) fn forget_asked(&mut self, inbox: InboxId, gone: impl Fn(ConsumerId) -> bool) {
         let Some(receiver) = self.receivers.get(&inbox) else { return };
         let asked = receiver.subscriptions.iter().copied();

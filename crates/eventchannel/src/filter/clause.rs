@@ -148,7 +148,7 @@ impl Comparator {
     }
 }
 
-/// What is compared.
+/// A side of a comparison.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Operand {
     Literal(FieldValue),
@@ -242,7 +242,8 @@ impl Predicate {
         }
     }
 
-    /// A field without which it is false. None: it compares constants, which no parsed filter does.
+    /// A field that the condition needs: without the field it is false. None: it compares constants, which no
+    /// parsed filter does.
     pub(crate) fn needs(&self) -> Option<&Arc<str>> {
         match self {
             Self::Equal(name, _)
@@ -299,7 +300,7 @@ impl Clause {
         }
     }
 
-    /// All of them.
+    /// True if all parts are true.
     pub(super) fn all(parts: Vec<Self>) -> Self {
         let mut joined: Vec<Self> = Vec::new();
         let flat = parts.into_iter().flat_map(|part| match part {
@@ -330,7 +331,7 @@ impl Clause {
         }
     }
 
-    /// One of them.
+    /// True if any part is true.
     pub(super) fn any(parts: Vec<Self>) -> Self {
         let mut joined: Vec<Self> = Vec::new();
         let flat = parts.into_iter().flat_map(|part| match part {

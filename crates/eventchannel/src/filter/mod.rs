@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `and`, `or`, `not` | in this order from loose to tight: `or`, `and`, `not` |
 //! | `==` `!=` `<` `<=` `>` `>=` | numbers by value; texts and truth values with `==` and `!=` only |
-//! | `x in (1, 2)`, `x not in ("a", "b")` | equal to one of them; there, but to none of them |
+//! | `x in (1, 2)`, `x not in ("a", "b")` | `x` equals a value of the list; `x` exists and equals none |
 //! | `x starts_with "ab"` | a text that begins so |
 //! | `exists x` | the event has the field |
 //! | `x` alone | `x == true` |
@@ -57,7 +57,7 @@ pub struct ContentFilter {
 #[error("{at}: {what}")]
 pub struct FilterError {
     pub at: Position,
-    /// What is wrong, and what to write instead.
+    /// The error, and how to correct the text.
     pub what: String,
 }
 
@@ -91,7 +91,8 @@ impl ContentFilter {
         self.clause.holds(fields)
     }
 
-    /// Comparisons, calculations and values in lists: about what it costs to ask it, and to keep it.
+    /// Number of comparisons, calculations and values in lists: an approximate cost of an evaluation, and of
+    /// the memory.
     #[must_use]
     pub fn operations(&self) -> usize {
         self.operations

@@ -1,13 +1,13 @@
-//! A consumer's queue: bounded and ordered by deadline. A choice says what is dropped when it is full.
+//! A consumer's queue: bounded and ordered by deadline, with a policy for a full queue ([`FullInbox`]).
 //!
-//! A consumer has an inbox of its own; the consumers of a group share one. Events leave it by deadline. But
-//! events of one supplier on one topic never overtake each other. So an event's deadline counts as no earlier
-//! than those of the same supplier's earlier events on that topic that still wait. What is dropped is
+//! A consumer has an inbox of its own; the consumers of a group share one. Events leave an inbox by deadline.
+//! But events of one supplier on one topic never overtake each other. So an event's deadline counts as no
+//! earlier than the deadlines of the same supplier's earlier waiting events on that topic. Dropped events are
 //! recorded as a [`Gap`], and reported with the next delivery.
 //!
-//! Cost: constant to put an event in and to take one out while turns ascend as they come, also where the
-//! oldest is dropped; else some logarithms of the number of waiting events. The capacity
-//! bounds the memory of events; the number of suppliers times topics bounds the memory of gaps.
+//! Cost: constant to insert and to remove an event while turns ascend in order of arrival, also with
+//! `DropOldest`; otherwise logarithmic in the number of waiting events. The capacity bounds the memory of
+//! events; the number of suppliers times topics bounds the memory of gaps.
 
 mod ascending;
 mod parcel;
@@ -29,40 +29,41 @@ use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 use waiting::WaitingParcels;
 
-/// What happens to an event that comes while an inbox is full. The least critical events go first in any
-/// case.
+/// What happens to an event that comes while an inbox is full. Each policy drops the least critical events
+/// first.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum FullInbox {
-    /// The event that came first goes.
+    /// The event that came first is dropped.
     #[default]
     DropOldest,
-    /// An event that is late already goes, the latest one first; without any, the event that is due last.
+    /// A late event is dropped, the one with the earliest deadline first; if no event is late, the event with
+    /// the latest deadline.
     DropByDeadline,
-    /// The event is refused to its supplier, and nobody gets it.
+    /// The event is refused to its supplier, and no consumer gets it.
     BlockSupplier,
 }
 
-/// What happens to an event whose deadline has passed when its turn comes. Each is counted as missed.
+/// What happens to an event whose deadline has passed when its turn comes. Each policy counts it as missed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum LateEvents {
     /// The consumer gets it, marked as late.
     #[default]
     Deliver,
-    /// The consumer does not get it, and learns of it from the counters alone.
+    /// The consumer does not get the event; only the counters show it.
     Drop,
     /// The consumer gets a gap in its place.
     Report,
 }
 
-/// Which supplier's event goes first in an inbox, and which one loses where it is full.
+/// The order between suppliers in an inbox, and whose event a full inbox drops.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum BetweenSuppliers {
-    /// The event that is due first, whoever published it.
+    /// The event with the earliest deadline of all suppliers.
     #[default]
     Deadlines,
-    /// Each supplier gets the consumer's time in proportion to its [share](crate::Offer::share), and a full
-    /// inbox drops what the supplier sent that holds the most for its share. Among the events of one supplier
-    /// the deadline decides.
+    /// Each supplier gets the consumer's time in proportion to its [share](crate::Offer::share). A full inbox
+    /// drops an event of the supplier that holds the most relative to its share. Among the events of one
+    /// supplier the deadline decides.
     Shares,
 }
 
@@ -72,32 +73,32 @@ pub enum BetweenSuppliers {
 pub enum GapCause {
     /// The inbox was full.
     Full,
-    /// Their deadline had passed, and the consumer asked to be told instead.
+    /// Their deadline had passed, and the consumer chose [`LateEvents::Report`].
     Late,
-    /// They were larger than the consumer's reservation holds for.
+    /// They were larger than the events that the consumer's reservation covers.
     TooLarge,
-    /// They were delivered as often as may be, and never acknowledged.
+    /// They were delivered the maximum number of times and never acknowledged.
     GivenUp,
-    /// They never reached the channel: the supplier's numbers say so. Whether the consumer's filters would
-    /// have let them pass is unknown.
+    /// They never reached the channel, as the supplier's sequence numbers show. Whether the consumer's
+    /// filters would have passed them is unknown.
     NotReceived,
 }
 
-/// Events of a supplier on a topic that a consumer should have got and does not. It may be told before events
-/// that precede it.
+/// Events of a supplier on a topic that matched the consumer's subscriptions and are not delivered. The gap
+/// may be reported before events that precede it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gap {
     pub topic: TopicId,
     pub supplier: SupplierId,
-    /// Sequence numbers: all that are missing lie between these, themselves included.
+    /// The first and the last sequence number of the missing events, both inclusive.
     pub first: u64,
     pub last: u64,
-    /// How many are missing.
+    /// The number of missing events.
     pub lost: u64,
     pub cause: GapCause,
 }
 
-/// What an inbox has done since it was made.
+/// Counters of an inbox since it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct InboxCounters {
     /// Events that matched.
@@ -107,20 +108,20 @@ pub struct InboxCounters {
     pub dropped_full: u64,
     /// Not delivered because their deadline had passed.
     pub dropped_late: u64,
-    /// Not delivered because they were larger than the reservation holds for.
+    /// Not delivered because they were larger than the events that the reservation covers.
     pub dropped_large: u64,
     /// Deadlines that had passed when the event's turn came, or passed while it was delivered.
     pub missed: u64,
-    /// Deliveries that were repeated because nobody acknowledged them.
+    /// Deliveries repeated for lack of an acknowledgement.
     pub repeated: u64,
     /// Events given up after the last attempt.
     pub given_up: u64,
-    /// Publications that a supplier was refused because the inbox was full.
+    /// Publications refused to a supplier because the inbox was full.
     pub blocked: u64,
 }
 
 impl InboxCounters {
-    /// Events that matched and that the consumer will never get.
+    /// Matched events that the consumer will never get.
     #[must_use]
     pub fn lost(&self) -> u64 {
         [self.dropped_full, self.dropped_late, self.dropped_large, self.given_up]
@@ -128,7 +129,7 @@ impl InboxCounters {
             .fold(0, u64::saturating_add)
     }
 
-    /// Adds what another inbox has done.
+    /// Adds the counters of another inbox.
     pub fn add(&mut self, other: &Self) {
         for (counter, more) in [
             (&mut self.matched, other.matched),
@@ -146,10 +147,10 @@ impl InboxCounters {
     }
 }
 
-/// By when an event is to be dispatched, then the channel's count of arrivals.
+/// The latest time for the dispatch of an event, then the channel's arrival number.
 pub(crate) type DueTurn = (Nanos, u64);
 
-/// What waits, by how suppliers stand beside each other.
+/// The waiting events, by the order between suppliers.
 #[derive(Debug)]
 enum InboxQueue<P> {
     Deadlines(WaitingParcels<P>),
@@ -195,7 +196,7 @@ impl<P: EventPayload> InboxQueue<P> {
         }
     }
 
-    /// Takes what goes because the inbox is full.
+    /// Removes the event that a full inbox drops.
     fn take_victim(&mut self, now: Nanos, full: FullInbox) -> Option<(DueTurn, Parcel<P>)> {
         match self {
             Self::Deadlines(queue) => {
@@ -221,25 +222,25 @@ pub(crate) struct Inbox<P> {
     bytes: usize,
     /// The event that is larger than its capacity, and waits alone.
     oversize: OversizeShare,
-    /// Of each supplier on each topic: the turns that wait. They ascend as they came.
+    /// For each supplier on each topic the turns of its waiting events, ascending in order of arrival.
     flows: NumberMap<(TopicId, SupplierId), AscendingQueue<DueTurn, ()>>,
     /// The memory of a flow that has ended.
     spare: AscendingQueue<DueTurn, ()>,
-    /// Suppliers that have gone, of whom events wait.
+    /// Suppliers that have gone while events of theirs wait.
     departing: NumberMap<(TopicId, SupplierId), Departed>,
-    /// Those of them whose last event has left since.
+    /// Suppliers from `departing` whose last event has left, not yet reported.
     departed: Vec<(TopicId, SupplierId, Departed)>,
-    /// When the next event of a reservation is expected at the earliest.
+    /// The earliest arrival time of the next event of a reservation.
     expected: Nanos,
     gaps: BTreeMap<(TopicId, SupplierId, GapCause), Gap>,
-    /// The arrival of the first gap that waits.
+    /// The arrival number of the first pending gap.
     gap_since: u64,
     pub(crate) counters: InboxCounters,
-    /// Missed deadlines by topic; of retired topics together.
+    /// Missed deadlines by topic; all retired topics share one entry.
     pub(crate) misses: BTreeMap<TopicId, u64>,
 }
 
-/// Events of the past that wait in one inbox. As many as a few turns of a server deliver.
+/// Maximum number of kept events that wait in one inbox: as many as a few turns of a server deliver.
 const MAX_PAST: usize = 256;
 
 /// Stands for all topics that have been retired; no topic has this number.
@@ -264,7 +265,7 @@ impl<P: EventPayload> Inbox<P> {
         }
     }
 
-    /// Whether a supplier has to wait until this inbox takes a payload of so many bytes.
+    /// Whether a supplier has to wait until this inbox takes a payload of `bytes` bytes.
     pub(crate) fn blocks(&mut self, owner: SupplierOwner, bytes: usize) -> bool {
         let full = self.spec.full == FullInbox::BlockSupplier
             && self.is_over(1, bytes)
@@ -273,7 +274,8 @@ impl<P: EventPayload> Inbox<P> {
         full
     }
 
-    /// Whether it would hold too much with so many more. One event always fits.
+    /// Whether the inbox would exceed its capacity with `events` events and `bytes` bytes more. One event
+    /// always fits.
     fn is_over(&self, events: usize, bytes: usize) -> bool {
         let events = self.queue.len() + events;
         events > 1
@@ -291,8 +293,8 @@ impl<P: EventPayload> Inbox<P> {
         self.enter(now, arrival, parcel);
     }
 
-    /// Whether it takes more of what topics kept: while it is half empty, so that new events have room, and
-    /// holds few, so that those of other consumers need not wait for many.
+    /// Whether the inbox takes more kept events: while it is less than half full, so that new events have
+    /// room, and holds few, so that the kept events of other consumers need not wait for many.
     pub(crate) fn has_room_for_past(&self) -> bool {
         let InboxCapacity { events, bytes } = self.spec.capacity;
         self.queue.len() < (events / 2).clamp(1, MAX_PAST) && self.bytes < (bytes / 2).max(1)
@@ -343,7 +345,7 @@ impl<P: EventPayload> Inbox<P> {
         }
     }
 
-    /// A parcel has left the queue.
+    /// Updates the counts after a parcel has left the queue.
     fn took(&mut self, turn: DueTurn, parcel: &Parcel<P>) {
         self.bytes -= parcel.weight();
         if self.oversize.holds(Some(Arc::as_ptr(&parcel.event).addr())) {
@@ -367,7 +369,7 @@ impl<P: EventPayload> Inbox<P> {
         self.tell_gap(arrival, Gap { topic, supplier, first: sequence, last: sequence, lost: 1, cause });
     }
 
-    /// Remembers that events are missing.
+    /// Records missing events.
     pub(crate) fn tell_gap(&mut self, arrival: u64, more: Gap) {
         if self.gaps.is_empty() {
             self.gap_since = arrival;
@@ -382,14 +384,15 @@ impl<P: EventPayload> Inbox<P> {
             .or_insert(more);
     }
 
-    /// What waits next: its turn among the inboxes of its class. None: nothing waits.
+    /// The turn of the inbox among the inboxes of its class: the turn of its next event, else of its first
+    /// gap. `None`: the inbox has neither.
     pub(crate) fn turn(&self) -> Option<DueTurn> {
         let gap = (!self.gaps.is_empty()).then_some((NO_DEADLINE, self.gap_since));
         self.queue.first().or(gap)
     }
 
-    /// The event whose turn it is, and whether it is late; what is late and not to be delivered goes on the
-    /// way.
+    /// Removes the next event; the flag says whether it is late. Late events that the policy does not deliver
+    /// are removed first.
     pub(crate) fn pop(&mut self, now: Nanos, arrival: u64) -> Option<(Parcel<P>, bool)> {
         loop {
             let (turn, parcel) = self.queue.take_first()?;
@@ -423,7 +426,7 @@ impl<P: EventPayload> Inbox<P> {
         *self.misses.entry(topic).or_default() += 1;
     }
 
-    /// Topics have been retired: what was missed of them is counted together, under [`FORMER_TOPICS`].
+    /// Counts the missed deadlines of retired topics together, under [`FORMER_TOPICS`].
     pub(crate) fn forget_topics(&mut self, retired: impl Fn(TopicId) -> bool) {
         let mut former = 0_u64;
         self.misses.retain(|topic, missed| {
@@ -437,7 +440,7 @@ impl<P: EventPayload> Inbox<P> {
         }
     }
 
-    /// Whether the next delivery tells of missing events.
+    /// Whether the next delivery reports missing events.
     pub(crate) fn has_gaps(&self) -> bool {
         !self.gaps.is_empty()
     }
@@ -457,12 +460,13 @@ impl<P: EventPayload> Inbox<P> {
         self.flows.contains_key(&(topic, supplier))
     }
 
-    /// How many events of a supplier on a topic wait.
+    /// The number of waiting events of a supplier on a topic.
     pub(crate) fn waiting_of(&self, topic: TopicId, supplier: SupplierId) -> usize {
         self.flows.get(&(topic, supplier)).map_or(0, AscendingQueue::len)
     }
 
-    /// A supplier has gone. True: events of it wait, and it is among [`departed`](Self::departed) after them.
+    /// A supplier has gone. True: events of the supplier wait, and [`departed`](Self::departed) reports it
+    /// after them.
     pub(crate) fn departs(&mut self, topic: TopicId, supplier: SupplierId, why: Departed) -> bool {
         let waits = self.holds(topic, supplier);
         if waits {
@@ -471,12 +475,12 @@ impl<P: EventPayload> Inbox<P> {
         waits
     }
 
-    /// Whether [`departed`](Self::departed) has something to say.
+    /// Whether [`departed`](Self::departed) has a supplier to report.
     pub(crate) fn has_departed(&self) -> bool {
         !self.departed.is_empty()
     }
 
-    /// Suppliers that have gone, whose last event has left meanwhile.
+    /// Suppliers that have gone and whose last event has left since.
     pub(crate) fn departed(&mut self) -> impl Iterator<Item = (TopicId, SupplierId, Departed)> {
         self.departed.drain(..)
     }

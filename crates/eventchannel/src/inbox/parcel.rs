@@ -25,12 +25,12 @@ impl<P: EventPayload> Parcel<P> {
         self.with.iter().chain([&self.event])
     }
 
-    /// About how many bytes it takes.
+    /// Approximate bytes of memory.
     pub(crate) fn memory(&self) -> usize {
         self.events().map(|event| event.memory()).fold(0, usize::saturating_add)
     }
 
-    /// What it counts for in a queue.
+    /// Bytes that the parcel counts in a queue.
     pub(crate) fn weight(&self) -> usize {
         self.events().map(|event| event.weight()).fold(0, usize::saturating_add)
     }

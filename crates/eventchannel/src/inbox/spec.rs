@@ -1,4 +1,4 @@
-//! The terms of a consumer's inbox, which the consumers of a group all state.
+//! The parameters of a consumer's inbox; all consumers of a group state the same.
 
 use super::{BetweenSuppliers, FullInbox, LateEvents};
 use crate::admission::{ExecutionTime, Reservation};
@@ -6,54 +6,55 @@ use crate::quality::{BlockedSuppliers, HeardOrigins, QualityRequest};
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
-/// How much may wait.
+/// The maximum size of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct InboxCapacity {
-    /// At least one.
+    /// Maximum number of events; at least one.
     pub events: usize,
-    /// Bytes of payload, and of keys and fields beyond [`EVENT_ENTRY`] of an event. A larger event than that
+    /// Maximum bytes of payload, and of keys and fields beyond [`EVENT_ENTRY`] of an event. A larger event
     /// waits alone.
     pub bytes: usize,
 }
 
-/// An inbox to be; the consumers of a group state the same.
+/// The parameters of a new inbox; the consumers of a group state the same ones.
 #[derive(Clone, PartialEq, Debug)]
 pub struct InboxSpec {
-    /// The class of the policy that its deliveries belong to. None: the default class.
+    /// The class of its deliveries. None: the default class.
     pub class: Option<Arc<str>>,
     pub capacity: InboxCapacity,
     pub full: FullInbox,
-    /// Which suppliers [`FullInbox::BlockSupplier`] makes wait.
+    /// The suppliers that [`FullInbox::BlockSupplier`] blocks.
     pub blocks: BlockedSuppliers,
     pub late: LateEvents,
     pub execution: ExecutionTime,
-    /// None: its events wait until no event of its class with a reservation does.
+    /// None: its events wait while an event with a reservation waits in the same class.
     pub reservation: Option<Reservation>,
     pub request: QualityRequest,
-    /// None: what has been delivered is done with.
+    /// None: delivered events need no acknowledgement.
     pub redelivery: Option<Redelivery>,
-    /// How long the inbox of a group outlives its last consumer; one that joins the group in time goes on
-    /// with what waits. Zero: not at all.
+    /// The time for which the inbox of a group outlives its last consumer; a consumer that joins the group in
+    /// time continues with the waiting events. Zero: the inbox is removed at once.
     pub linger: Nanos,
     pub hears: HeardOrigins,
     pub between: BetweenSuppliers,
 }
 
-/// Delivery at least once: until it is acknowledged an event is kept, and delivered again.
+/// Delivery at least once: an event is kept until it is acknowledged, and redelivered.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Redelivery {
-    /// How long a consumer has to acknowledge.
+    /// Time for an acknowledgement.
     pub after: Nanos,
-    /// Deliveries of one event, at most; at least one. Then it is given up, which is told as a gap.
+    /// Maximum number of deliveries of one event; at least one. After the last one the event is given up and
+    /// reported as a gap.
     pub attempts: u32,
-    /// Deliveries to one consumer that are not acknowledged, at most; at least one. Their bytes have the
-    /// bound of the queue, too.
+    /// Maximum number of unacknowledged deliveries to one consumer; at least one. The capacity of the queue
+    /// bounds their bytes, too.
     pub window: usize,
 }
 
 impl Default for InboxSpec {
-    /// Of the default class, 1024 events or 16 MiB, dropping the oldest, delivering what is late, 1 us an
-    /// event, without a reservation.
+    /// Default class, 1024 events or 16 MiB, drops the oldest event, delivers late events, 1 us per event, no
+    /// reservation.
     fn default() -> Self {
         Self {
             class: None,
@@ -73,7 +74,7 @@ impl Default for InboxSpec {
 }
 
 impl InboxSpec {
-    /// What another one states otherwise, with both values, for people.
+    /// The parameters that differ in `asked`, with both values, for people.
     pub(crate) fn differences(&self, asked: &Self) -> String {
         let stated = |spec: &Self| {
             let InboxCapacity { events, bytes } = spec.capacity;

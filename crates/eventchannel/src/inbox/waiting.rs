@@ -3,9 +3,9 @@
 //! Most suppliers give all their events the same relative deadline, so turns ascend in order of arrival. Such
 //! turns are kept in a ring; only an event with an earlier deadline than a previous one goes into a tree.
 //! While all turns ascend and no event is critical, a full inbox drops an event at one end of the ring.
-//! Otherwise, a full inbox that drops the oldest event takes the first one of the least critical, also from a
-//! ring. So a full inbox without an active consumer costs its suppliers the same few instructions per event,
-//! whatever its length.
+//! Otherwise, a full inbox that drops the oldest event takes the first event of the least criticality, also
+//! from a ring. So a full inbox without an active consumer costs its suppliers the same few instructions per
+//! event, whatever its length.
 //!
 //! Cost: constant for events with ascending turns, otherwise logarithmic.
 

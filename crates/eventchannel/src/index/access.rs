@@ -1,7 +1,7 @@
 //! Access paths: the conditions through which the index finds a clause.
 //!
 //! A clause need only be evaluated for an event that meets one of its access paths. For an `and` the paths of
-//! one of its parts are enough, because the `and` holds only if that part does. For an `or` the paths of all
+//! any single part are enough, because the `and` holds only if that part does. For an `or` the paths of all
 //! its parts are needed. The index looks up an equality in a hash table, a range in an interval tree, a
 //! prefix by a hash of each prefix of the text, and any other condition by the presence of the field. A
 //! condition with `not` has no access path, because events without its field meet it. A filter that has only

@@ -1,4 +1,4 @@
-//! Many filters on one pattern of topics: which of them does an event pass?
+//! Many filters on one topic pattern: finds the filters that an event passes.
 //!
 //! ```text
 //!   event's fields -> access paths (hash, interval tree) -> clauses that may hold
@@ -6,8 +6,8 @@
 //! ```
 //! Idea: clauses are kept in one graph in which equal parts are the same node. So a part that many filters
 //! share is evaluated once for each event; the event's number, stored with the result, shows that the result
-//! is known. Only clauses that have an access path which the event meets are evaluated at all. Subscriptions
-//! with equal filters share one node.
+//! is known. Only clauses with an access path that the event meets are evaluated at all. Subscriptions with
+//! equal filters share one node.
 //!
 //! If an event meets an access path of a clause and the clause does not hold, it was evaluated in vain. After
 //! `MAX_FUTILE_EVALUATIONS` such evaluations the clause changes to its next way to be found (`access.rs`).
@@ -40,10 +40,10 @@ enum ClauseNode {
     IsNot(Predicate),
 }
 
-/// What the last event made of a node.
+/// The result of a node for the last event.
 #[derive(Clone, Copy, Debug, Default)]
 struct ClauseVerdict {
-    /// The event's number for which the rest is known.
+    /// The number of the event for which the result is known.
     event: u64,
     holds: bool,
 }
@@ -52,7 +52,7 @@ struct ClauseVerdict {
 pub(crate) struct ContentIndex {
     nodes: Vec<ClauseNode>,
     verdicts: Vec<ClauseVerdict>,
-    /// How many nodes and subscriptions need each node.
+    /// Number of nodes and subscriptions that need each node.
     needed: Vec<u32>,
     free: Vec<ClauseId>,
     ids: HashMap<ClauseNode, ClauseId>,
@@ -63,16 +63,16 @@ pub(crate) struct ContentIndex {
     /// Subscriptions without a filter.
     unfiltered: MemberList,
     events: u64,
-    /// Roots met by the present event; kept for its memory.
+    /// Roots met by the present event; the buffer is reused to save an allocation.
     met: Vec<ClauseId>,
-    /// Roots that are to go on to their next way to be found.
+    /// Roots that change to their next way to be found.
     vain: Vec<ClauseId>,
 }
 
-/// Evaluations in vain before a clause first goes on. Going on costs about as much as some ten evaluations.
+/// Evaluations in vain before a clause first changes its way. A change costs as much as some ten evaluations.
 const MAX_FUTILE_EVALUATIONS: u32 = 32;
-/// Clauses that go on after one event, at most: thousands at a time would hold up the next event. Chosen,
-/// not measured.
+/// Maximum number of clauses that change their way after one event: thousands at a time would hold up the
+/// next event. Chosen, not measured.
 const MAX_MOVES: usize = 16;
 
 /// A whole filter.
@@ -81,12 +81,12 @@ struct RootClause {
     subscriptions: MemberList,
     /// Its ways to be found, the present one first. Empty: evaluated for each event.
     ways: VecDeque<Vec<AccessPath>>,
-    /// Evaluations in vain since it came this way, and how many of them make it leave.
+    /// Evaluations in vain since the last change, and the number that triggers a change.
     vain: u32,
     patience: u32,
-    /// Ways left to try this time round.
+    /// Ways left to try in this round.
     round: usize,
-    /// The event's number for which it has been met.
+    /// The number of the last event that met a path of the clause.
     met: u64,
 }
 
@@ -168,7 +168,7 @@ impl ContentIndex {
         }
     }
 
-    /// A clause goes on to its next way to be found.
+    /// Changes a clause to its next way to be found.
     fn go_on(&mut self, id: ClauseId) {
         let Some(root) = self.roots.get_mut(&id) else { return };
         if let Some(left) = root.ways.pop_front() {
@@ -254,7 +254,7 @@ impl ContentIndex {
     }
 }
 
-/// Whether a node holds for the event, which is evaluated at most once.
+/// Whether a node holds for the event. Each node is evaluated at most once per event.
 fn holds(
     nodes: &[ClauseNode],
     verdicts: &mut [ClauseVerdict],

@@ -1,9 +1,9 @@
-//! Which subscriptions an event matches: by topic, by type, by content.
+//! The subscriptions that an event matches: by topic, by type, by content.
 //!
 //! ```text
 //!   topic's name --trie--> patterns (each with a type) --content index each--> subscriptions
 //! ```
-//! To ask ten thousand subscriptions takes about as long as to ask ten, if an event matches few of them:
+//! If an event matches few subscriptions, a search of ten thousand takes about as long as a search of ten:
 //! `benches/subscriptions.rs`.
 
 mod access;
@@ -35,7 +35,7 @@ impl ExceptedTopics {
     }
 }
 
-/// Which events a subscription asks for.
+/// The events that a subscription asks for.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Interest {
     pub pattern: TopicPattern,
@@ -87,7 +87,7 @@ impl Interest {
     }
 }
 
-/// A pattern, the type that is asked for, and what is left out.
+/// A pattern, the requested type, and the excepted topics.
 type PatternKey = (TopicPattern, Option<Arc<str>>, Arc<[ExceptedTopics]>);
 
 /// Subscriptions, and which of them an event matches.
@@ -112,7 +112,7 @@ pub struct TopicRoute {
 }
 
 impl SubscriptionIndex {
-    /// Adds a subscription; one of the same number is replaced.
+    /// Adds a subscription; it replaces a subscription with the same number.
     pub fn insert(&mut self, id: SubscriptionId, interest: Interest) {
         self.remove(id);
         let key = (interest.pattern.clone(), interest.event_type.clone(), Arc::clone(&interest.except));

@@ -1,12 +1,12 @@
-//! What the main thread does while the gangs run: signals, ends, the weight against others, and new threads.
+//! The main thread's work while the gangs run: signals, ends, the weight against others, and new threads.
 //!
 //! The main thread runs on the gangs' cores and in their time, so it does little, and seldom. To count the
-//! threads of a gang it reads one open file. It looks at the threads themselves when their number changes,
-//! then more and more rarely, and at least once a second, because programs place their threads themselves and
-//! sleepers begin to work.
+//! threads of a gang it reads one open file. It scans the threads themselves when their number changes, then
+//! more and more rarely, and at least once a second, because programs place their threads themselves and
+//! sleeping threads become active.
 //!
-//! Cost, with the files cold: 100 us a wake-up, of which there are four a second (more after a change), and
-//! 300 to 600 us a gang where threads are looked at.
+//! Cost, with the files cold: 100 us a wake-up, four of them a second (more after a change), and 300 to 600
+//! us for each scan of a gang's threads.
 
 use super::board::Board;
 use super::program::GangProgram;
@@ -27,12 +27,12 @@ use unisono_linux::process::{self, Sender, Signal, SignalFd};
 use unisono_linux::timer::Sleeper;
 use unisono_linux::usage;
 
-/// How soon threads are looked at again after their number changed, and the longest pause between two looks.
-/// A look at all threads takes about 0.3 ms: fifty a second, as it once was, took 33 ms of 6 s on both cores,
+/// Minimum and maximum time between two scans of the threads; the minimum applies after their number changed.
+/// A scan of all threads takes about 0.3 ms: fifty a second, as it once was, took 33 ms of 6 s on both cores,
 /// and these pauses 10 ms, most of it for starting the programs (kernel trace, 2 processors).
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
-/// What the main thread needs to know.
+/// The context of the main thread.
 pub(crate) struct Floor<'a> {
     pub(crate) arena: Option<&'a Arena>,
     pub(crate) notices: &'a Channel<Notice>,
@@ -42,8 +42,8 @@ pub(crate) struct Floor<'a> {
     pub(crate) kind: MechanismKind,
 }
 
-/// How long to wait for an event before looking again. Most threads are born early in a program or shortly
-/// after other threads, so the pause is short then.
+/// Wait for an event before the next scan of threads. Most threads are created early in a program or shortly
+/// after other threads, so the wait is short then.
 fn patience(age: Duration, unchanged: Duration) -> Duration {
     Duration::from_millis(match (age.as_millis(), unchanged.as_millis()) {
         (_, 0..500) => 20,
@@ -53,7 +53,7 @@ fn patience(age: Duration, unchanged: Duration) -> Duration {
 }
 
 impl Floor<'_> {
-    /// Attends to signals, ends and new threads until all programs have ended; answers what to warn of.
+    /// Handles signals, ends and new threads until all programs have ended; returns warnings.
     pub(crate) fn attend(
         &self,
         programs: &mut [GangProgram],
@@ -104,10 +104,10 @@ impl Floor<'_> {
         warnings
     }
 
-    /// Passes a signal on to the programs, and does what it asks of this process itself.
+    /// Passes a signal on to the programs, and carries out its effect on this process itself.
     fn forward(&self, programs: &[GangProgram], signal: Signal, sender: Sender) {
         for program in programs.iter().filter(|program| program.status.is_none()) {
-            // one that cannot be reached has ended
+            // a program that cannot be reached has ended
             let _ = match (sender, self.kind) {
                 (Sender::Process, _) => program.process.send(signal),
                 // the terminal reaches the foreground group, in which programs without control groups are not
@@ -120,7 +120,7 @@ impl Floor<'_> {
         match signal {
             Signal::Suspend => process::obey(signal),
             Signal::Continue => {
-                // the receiver lives until it is told to finish
+                // the receiver lives until [`Notice::Finish`]
                 let _ = self.notices.send(Notice::Continued);
                 self.alarm.call();
             }
@@ -132,7 +132,7 @@ impl Floor<'_> {
         if program.status.is_none() && program.process.has_ended(Some(Duration::ZERO)).unwrap_or(false) {
             let before = usage::of_collected_children();
             program.status = program.child.try_wait().map_err(system("wait for a program"))?;
-            // replaced below where control groups count it
+            // replaced below if control groups count it
             program.cpu = usage::of_collected_children().since(before).cpu.into();
             program.ended = Some(Instant::now());
         }
@@ -144,7 +144,7 @@ impl Floor<'_> {
             }
             if empty {
                 program.left = true;
-                // the receiver lives until it is told to finish
+                // the receiver lives until [`Notice::Finish`]
                 let _ = self.notices.send(Notice::Left(gang));
                 self.alarm.call();
             }
@@ -152,21 +152,20 @@ impl Floor<'_> {
         Ok(())
     }
 
-    /// Whether to look at the threads of a gang now.
+    /// Whether to scan the threads of a gang now.
     fn is_due(&self, gang: GangId, program: &mut GangProgram, changed: &mut Instant) -> bool {
         let Some(arena) = self.arena else { return false };
         let looked = &mut program.looked;
         let counted = looked.gauge.as_ref().and_then(|gauge| gauge.read().ok());
         let count = counted.unwrap_or_else(|| arena.of(gang).control.threads().map_or(0, |t| t.len() as u64));
-        // held until its first turn it has the one thread with which it was started, and would count as
-        // narrow
+        // until its first turn a gang is held, has only its initial thread, and would count as narrow
         let Some(home) = self.board.line(gang, now()).map(|line| line.cores) else { return false };
         if looked.count != count || looked.home.as_ref() != Some(&home) {
             *changed = Instant::now();
             (looked.count, looked.home) = (count, Some(home));
             looked.pause = Duration::ZERO;
         }
-        // a timer may be early by less than that
+        // a timer may be early by up to 1 ms
         let due = looked.at.elapsed() + Duration::from_millis(1) >= looked.pause;
         if due {
             looked.pause = (looked.pause * 3 / 2).clamp(PAUSES.0, PAUSES.1);
@@ -175,7 +174,7 @@ impl Floor<'_> {
         due
     }
 
-    /// Lets a gang that rests take turns again once it wants its cores.
+    /// Lets a resting gang take turns again once it wants its cores.
     fn wake(&self, gang: GangId, program: &mut GangProgram) {
         let line = self.board.line(gang, now()).filter(|line| line.rests);
         let (Some(arena), Some(line)) = (self.arena, line) else {
@@ -190,13 +189,13 @@ impl Floor<'_> {
         if let Some(blocked) = &mut program.blocked
             && blocked.wakes(group, line.cores.len(), now())
         {
-            // the receiver lives until it is told to finish
+            // the receiver lives until [`Notice::Finish`]
             let _ = self.notices.send(Notice::Wakes(gang));
             self.alarm.call();
         }
     }
 
-    /// Tells the policy how wide the gang is, and gives its threads cores.
+    /// Sends the policy the gang's width, and gives its threads cores.
     fn look_at_threads(
         &self,
         gang: GangId,

@@ -1,12 +1,12 @@
 //! The guardian: a process of its own that restores the machine when the scheduler is killed.
 //!
-//! It holds a pidfd of the scheduler, which becomes readable when that process ends, however it ends. A
-//! scheduler that ends in order has removed its journal; when the journal is still there the guardian undoes
-//! what it says. It lives in its own session, so that keys and signals meant for the programs do not reach
-//! it, and outside the gangs, so that nobody freezes it. When it is killed, too, the next
-//! run or `unisono gang restore` does its work (`leftover.rs`).
+//! It holds a pidfd of the scheduler, which becomes readable when that process ends, for any reason. A
+//! scheduler that ends in order has removed its journal; if the journal still exists, the guardian undoes its
+//! entries. The guardian lives in its own session, so that keys and signals meant for the programs do not
+//! reach it, and outside the gangs, so that no freezer stops it. When it is killed, too, the next run or
+//! `unisono gang restore` does its work (`leftover.rs`).
 //!
-//! After a kill of the scheduler the programs go on, without gangs: whoever wants them ended kills them.
+//! After a kill of the scheduler the programs continue, without gangs, until the user ends them.
 
 use crate::error::{Result, system};
 use crate::journal::{self, Restored};
@@ -22,9 +22,9 @@ pub fn post(mut command: Command, journal: &Path) -> Result<Child> {
     start(&mut command, Vec::new(), Family::OwnSession).map_err(system("start the guardian"))
 }
 
-/// The guardian's work: waits for the scheduler's end, and restores if it left its journal.
+/// The guardian's work: waits for the scheduler's end, and restores if the journal still exists.
 pub fn guard(journal: &Path, scheduler: Tid) -> Result<Option<Restored>> {
-    // held first: a number that is used again has another start time than the journal says
+    // pinned first: a reused number has another start time than the journal states
     let held = PinnedProcess::now(scheduler);
     let alive = || journal::read(journal).is_ok_and(|entries| journal::is_alive(&entries));
     match held {

@@ -5,17 +5,18 @@
 //! would run on, and the cores would follow one by one as interrupts reach them. So the scheduler's thread
 //! keeps one core, and a *holder* keeps each of the others. A holder is a real-time thread that wakes by a
 //! timer of its own core just before the planned moment. All holders keep their cores until the scheduler has
-//! done all writes, and then let go together. Meanwhile the outgoing gang runs nowhere, so no processor has
-//! to be interrupted to stop it.
+//! done all writes, and are then released together. Meanwhile the outgoing gang runs nowhere, so no processor
+//! has to be interrupted to stop it.
 //!
 //! A wake-up takes 17 to 30 us on the measured host, so each holder wakes early by as much as wake-ups have
 //! lately taken ([`Lead`]), and spins for the rest. A holder that is late only makes its own core switch
-//! later. A holder that is not told within [`MAX_HOLD`] to let go does so by itself.
+//! later. A holder that is not released within [`MAX_HOLD`] releases its core by itself.
 //!
 //! Cost: the writes of one switch (10 to 70 us) on every core instead of on one, and a wake-up a core.
 //! When not: without the right to real-time priorities; on one core.
 //!
-//! Reference: Ousterhout 1982 has every processor switch by its own clock; this is that, with one that leads.
+//! Reference: Ousterhout 1982 has every processor switch by its own clock; here one processor leads the
+//! others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,11 +31,11 @@ use unisono_linux::timer::{Sleeper, Woken};
 const URGENCY: u8 = 49;
 /// The longest time that a core is held: many times the 10 to 70 us of a switch, and too short to be noticed.
 const MAX_HOLD: Nanos = Nanos(1_000_000);
-/// Nothing is planned.
+/// No switch is planned.
 const NEVER: Nanos = Nanos(u64::MAX - 1);
 const FINISH: Nanos = Nanos(u64::MAX);
 
-/// How much earlier than needed to set a timer, learned from how late wake-ups were.
+/// Time by which a timer is set early, learned from the lateness of earlier wake-ups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lead(Nanos);
 
@@ -42,18 +43,18 @@ impl Lead {
     const STEP: Nanos = Nanos(500);
     const RANGE: (Nanos, Nanos) = (Nanos(5_000), Nanos(80_000));
 
-    /// Before anything is known.
+    /// The initial value, without measurements.
     pub(crate) fn new() -> Lead {
         Lead(Nanos(25_000))
     }
 
-    /// When to wake so as to be there at `moment`.
+    /// The wake-up time for being on time at `moment`.
     pub(crate) fn before(self, moment: Nanos) -> Nanos {
         moment.since(self.0)
     }
 
-    /// Takes in how late a wake-up was. A late one adds four steps, one in time takes off one, so in balance
-    /// four of five wake-ups come in time.
+    /// Learns from the lateness of a wake-up. A late wake-up adds four steps, a timely one subtracts one, so
+    /// in balance four of five wake-ups are in time.
     pub(crate) fn learn(&mut self, late: Nanos) {
         let next = if late > self.0 { Self::STEP.times(4).after(self.0) } else { self.0.since(Self::STEP) };
         self.0 = next.clamp(Self::RANGE.0, Self::RANGE.1);
@@ -67,7 +68,7 @@ pub(crate) fn spin_until(moment: Nanos) {
     }
 }
 
-/// Pins this thread to a core and puts it above what it schedules there.
+/// Pins this thread to a core and gives it a higher priority than the threads that it schedules there.
 pub(crate) fn take(cpu: usize) -> bool {
     affinity::restrict_own(&CpuSet::single(cpu)).is_ok()
         && scheduling::set_own(SchedulingPolicy::Fifo(Urgency::new(URGENCY)), Children::Reset).is_ok()
@@ -75,9 +76,9 @@ pub(crate) fn take(cpu: usize) -> bool {
 
 #[derive(Debug)]
 struct HoldState {
-    /// When the next switch is, in nanoseconds of the monotonic clock.
+    /// The time of the next switch, in nanoseconds of the monotonic clock.
     planned: AtomicU64,
-    /// The moment of the last switch that was made, by the same clock.
+    /// The planned time of the last switch made, by the same clock.
     made: AtomicU64,
 }
 
@@ -89,7 +90,7 @@ pub(crate) struct Holders {
 }
 
 impl Holders {
-    /// One for each of these processors.
+    /// Starts a holder for each of these processors.
     pub(crate) fn post(cpus: &[usize]) -> Result<Holders, String> {
         let shared = Arc::new(HoldState { planned: AtomicU64::new(NEVER.0), made: AtomicU64::new(0) });
         let mut holders = Holders { shared, threads: Vec::new() };
@@ -112,20 +113,20 @@ impl Holders {
         }
     }
 
-    /// The next switch will be then; `None`: there is nothing to switch.
+    /// Plans the next switch; `None`: there is nothing to switch.
     pub(crate) fn plan(&self, moment: Option<Nanos>) {
         let moment = moment.unwrap_or(NEVER).0;
-        // those who wait for a later moment have to hear of it; the others look when they wake
+        // holders that wait for a later moment have to learn of it; the others read it when they wake
         if moment < self.shared.planned.swap(moment, Ordering::Relaxed) {
             self.call();
         }
     }
 
-    /// The switch planned for `moment` is made, and the next one will be at `next`: all cores go on.
+    /// Releases all cores after the switch planned for `moment`, and plans the next one for `next`.
     pub(crate) fn let_go(&self, moment: Nanos, next: Option<Nanos>) {
         let next = next.unwrap_or(NEVER);
         let before = Nanos(self.shared.planned.swap(next.0, Ordering::Relaxed));
-        // SYNC(hold) release: publishes the next plan to those who are let go
+        // SYNC(hold) release: publishes the next plan to the holders that are released
         self.shared.made.store(moment.0, Ordering::Release);
         if before == NEVER && next != NEVER {
             self.call();
@@ -163,7 +164,7 @@ fn hold(cpu: usize, shared: &HoldState, alarm: &Sleeper, ready: &Sender<bool>) {
         }
         let looked = now();
         if looked >= MAX_HOLD.after(moment) {
-            // nobody switches, or late: nothing to hold, and nothing to hurry for
+            // no switch is made, or it is late: a hold would have no use, and there is no hurry
             let _ = alarm.wait_until(MAX_HOLD.after(looked));
             continue;
         }
@@ -176,7 +177,7 @@ fn hold(cpu: usize, shared: &HoldState, alarm: &Sleeper, ready: &Sender<bool>) {
         if looked < wake {
             lead.learn(woke.since(wake));
         }
-        // SYNC(hold) acquire: sees the plan that was made before this core was let go
+        // SYNC(hold) acquire: sees the plan that was made before this core was released
         while shared.made.load(Ordering::Acquire) < moment.0 && now() < MAX_HOLD.after(moment) {
             std::hint::spin_loop();
         }
@@ -229,7 +230,7 @@ mod tests {
             return;
         };
         affinity::restrict_own(&CpuSet::single(*cpu)).expect("own affinity");
-        // we share the holder's core: that this goes on shows that it let go
+        // this thread shares the holder's core: if it runs, the holder has released the core
         holders.plan(Some(Nanos(1_000_000).after(now())));
         std::thread::sleep(std::time::Duration::from_millis(5));
         holders.let_go(now(), None);

@@ -1,4 +1,4 @@
-//! The programs of the gangs: starting them inside their groups, and ending those of a run that cannot be.
+//! The programs of the gangs: starting them inside their groups, and ending them if the run fails to start.
 
 use super::options::Options;
 use super::resting::BlockedGang;
@@ -19,40 +19,40 @@ use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::process::{self, Family, Signal};
 use unisono_linux::process_group::ProcessGroup;
 
-/// The program of a gang, and what is known of its threads.
+/// The program of a gang, and the state of its threads.
 pub(crate) struct GangProgram {
     pub(crate) child: Child,
     pub(crate) process: PinnedProcess,
     /// The process group that it leads; `None`: control groups hold the gang together.
     pub(crate) group: Option<ProcessGroup>,
     pub(crate) status: Option<ExitStatus>,
-    /// It has ended and nobody is left in its group.
+    /// The program has ended and its group has no processes.
     pub(crate) left: bool,
     pub(crate) cpu: Nanos,
     pub(crate) ended: Option<Instant>,
     pub(crate) threads: GangThreads,
     pub(crate) looked: Looked,
-    /// While it rests.
+    /// The state of a rest, while the gang rests.
     pub(crate) blocked: Option<BlockedGang>,
-    /// How often it has rested.
+    /// Number of rests so far.
     pub(crate) rests: u32,
 }
 
-/// When the threads of a gang were last looked at, one by one.
+/// The last scan of a gang's threads, one by one.
 pub(crate) struct Looked {
-    /// How many there were; counting them is cheap.
+    /// Number of threads in the group; counting them is cheap.
     pub(crate) count: u64,
-    /// Where the gang's place was.
+    /// The cores of the gang at the last scan.
     pub(crate) home: Option<Range<usize>>,
     pub(crate) at: Instant,
-    /// How long after it to look again.
+    /// Time from the last scan to the next.
     pub(crate) pause: Duration,
-    /// Counts them, where the host counts them for us.
+    /// The open file with the number of threads, where the host has one.
     pub(crate) gauge: Option<Gauge>,
 }
 
 /// Starts every gang's program inside its groups and holds it until its first turn, so that no gang runs
-/// while others are still being started. Those that were started are in `programs`, also after an error.
+/// while others are still being started. The started programs are in `programs`, also after an error.
 pub(crate) fn start_all(
     options: &Options,
     arena: Option<&Arena>,
@@ -67,7 +67,7 @@ pub(crate) fn start_all(
         programs.push(program);
         match &mut mechanism {
             Some(mechanism) => mechanism.apply(&[(GangId(gang), Standing::Waiting)])?,
-            // fails if it changed to another user
+            // fails if the process changed to another user
             None => drop(group.map(|group| group.tell(Signal::Stop))),
         }
     }
@@ -82,7 +82,7 @@ fn start_one(
     journal: &mut GangJournal,
 ) -> Result<GangProgram> {
     let doors = arena.map(|arena| arena.of(gang).doors()).transpose()?.unwrap_or_default();
-    // without groups a process group is all that holds a gang together
+    // without control groups only a process group holds a gang together
     let family = if arena.is_some() { Family::Same } else { Family::OwnGroup };
     let mut builder = Command::new(&command[0]);
     builder.args(&command[1..]);
@@ -104,8 +104,8 @@ fn start_one(
     Ok(GangProgram { child, process, group, status, left, cpu, ended, threads, looked, blocked, rests })
 }
 
-/// Ends programs that were started for a run that cannot be; nobody may hold them any more, because a process
-/// that a version 1 freezer holds does not end.
+/// Ends the programs of a run that failed to start. No freezer may hold them any more, because a process in a
+/// frozen version 1 group does not end.
 pub(crate) fn end_all(programs: &mut [GangProgram]) {
     for gang in programs {
         let _ = gang.child.kill(); // it has ended by itself

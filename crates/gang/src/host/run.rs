@@ -9,8 +9,8 @@
 //!   ends: restore from the journal                                             restores if we were killed
 //! ```
 //!
-//! A gang ends when its program has ended and nobody is left in its group; when all programs have ended,
-//! processes that they left behind are released and the summary says so.
+//! A gang ends when its program has ended and its group has no processes; when all programs have ended,
+//! processes that they left behind are released, and the summary reports them.
 
 use super::board::Board;
 use super::floor::Floor;
@@ -98,16 +98,16 @@ pub fn run(mut options: Options) -> Result<RunSummary> {
     Ok(summary)
 }
 
-/// What becomes of gangs that block, as far as this host can do it.
+/// The treatment of blocking gangs, as far as this host supports it.
 fn blocked(wish: BlockedGangs, kind: MechanismKind, arena: Option<&Arena>) -> BlockedGangs {
-    // otherwise nobody would see that a gang that rests wants its cores again
+    // otherwise no thread would notice that a resting gang wants its cores again
     let counted =
         arena.is_some_and(|arena| arena.gangs.iter().all(|groups| groups.control.used_ns().is_ok()));
     if kind == MechanismKind::Freeze && counted { wish } else { BlockedGangs::TakeTurns }
 }
 
-/// The quota that the turns have to keep to, because the kernel does not: it stops threads of the fair class
-/// alone.
+/// The quota that the turns have to enforce, because the kernel does not: it stops threads of the fair class
+/// only.
 fn quota_of_turns(kind: MechanismKind) -> Result<Option<TurnQuota>> {
     if kind != MechanismKind::SchedExt {
         return Ok(None);
@@ -116,7 +116,7 @@ fn quota_of_turns(kind: MechanismKind) -> Result<Option<TurnQuota>> {
     Ok(limits.quota.as_ref().map(TurnQuota::from))
 }
 
-/// What the gangs are called in a trace.
+/// The gangs' names in a trace.
 fn names(options: &Options) -> BTreeMap<GangId, String> {
     let names = options.commands.iter().map(|command| command[0].to_string_lossy().into_owned());
     (0..).map(GangId).zip(names).collect()
@@ -142,7 +142,7 @@ fn run_guarded(
     let arena = match kind {
         MechanismKind::Stop => None,
         MechanismKind::Freeze | MechanismKind::RealTime | MechanismKind::SchedExt => {
-            // weights count inside the fair class alone
+            // weights count only inside the fair class
             let weighing =
                 if kind == MechanismKind::Freeze { Weighing::Share(options.share) } else { Weighing::None };
             let plan = ArenaPlan { gangs: options.commands.len(), weighing, max_threads, cores };

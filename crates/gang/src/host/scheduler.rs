@@ -1,4 +1,4 @@
-//! The scheduler's thread: asks the policy, applies the mechanism, keeps the beat, takes the samples.
+//! The scheduler's thread: asks the policy for turns, applies the mechanism on time, and records samples.
 
 use super::board::Board;
 use super::hold::{self, Holders, Lead};
@@ -23,61 +23,62 @@ use unisono_linux::timer::{Sleeper, Woken};
 
 #[derive(Debug)]
 pub(crate) enum Notice {
-    /// A gang comes, which runs freely so far. Answered when it takes turns, or is refused by the mechanism.
+    /// A new gang, which runs without turns so far. Answered when it takes turns, or when the mechanism
+    /// refuses it.
     Joins(JoiningGang, Sender<Result<()>>),
     Left(GangId),
-    /// A gang that still runs is no gang any more. Answered when it runs and nobody will stop it again.
+    /// Stops scheduling a gang whose processes live on. Answered when they run and will not be stopped again.
     Released(GangId, Sender<()>),
     Weight(GangId, GangWeight),
     Slice(Nanos),
-    /// Turns are so many times as long as asked for from now on.
+    /// Multiplies the length of turns by this factor from now on.
     Lengthen(u32),
-    /// It always runs from now on, or takes turns again.
+    /// The gang runs all the time from now on, or takes turns again.
     Rests(GangId),
     Wakes(GangId),
-    /// The processor time that the gang may use, as far as its turns have to keep to it.
+    /// The processor time that the gang may use, where its turns enforce the limit.
     Quota(GangId, Option<TurnQuota>),
-    /// The gang can use this many cores at the same time.
+    /// The number of cores that the gang can use at the same time.
     Width(GangId, usize),
-    /// This process was continued after it had been stopped: the programs were, too, without regard to whose
-    /// turn it is.
+    /// This process was stopped and has continued, and so have the programs, whether it was their turn or
+    /// not.
     Continued,
-    /// Release everybody and end.
+    /// Release all gangs and end.
     Finish,
 }
 
 #[derive(Debug)]
 pub(crate) struct JoiningGang {
     pub(crate) id: GangId,
-    /// As it is called on every host.
+    /// The gang's name, the same on every host.
     pub(crate) name: String,
     pub(crate) weight: GangWeight,
     pub(crate) owner: GangOwner,
     pub(crate) groups: Box<GangGroups>,
 }
 
-/// What decides whose turn it is.
+/// How the next turn is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnsBy {
-    /// Who has waited longest is next.
+    /// The gang that has waited longest has the next turn.
     Waiting,
-    /// The time of day, which hosts share.
+    /// The time of day, which the hosts share, chooses.
     Clock,
 }
 
-/// What the thread found when it ended.
+/// The results of the thread, available after its end.
 #[derive(Debug, Default)]
 pub(crate) struct SchedulerOutcome {
     pub(crate) samples: Samples,
     pub(crate) switches: u64,
     pub(crate) slices: BTreeMap<GangId, u64>,
-    /// How long each gang ran without turns because it blocked.
+    /// Time for which each gang ran without turns because it blocked.
     pub(crate) rested: BTreeMap<GangId, Nanos>,
-    /// How this thread itself was scheduled.
+    /// The scheduling class of this thread.
     pub(crate) class: &'static str,
-    /// Why cores are not held while they are switched, if they should be.
+    /// Why cores are not held during switches, if the caller asked for it.
     pub(crate) unheld: Option<String>,
-    /// Why it stopped scheduling before its time.
+    /// Why the thread stopped scheduling early.
     pub(crate) failure: Option<String>,
 }
 
@@ -85,7 +86,7 @@ pub(crate) struct GangScheduler {
     pub(crate) rotation: Rotation,
     pub(crate) turns_by: TurnsBy,
     pub(crate) mechanism: Box<dyn Mechanism>,
-    /// Where the threads of each gang are listed; none without groups.
+    /// The groups that list the threads of each gang; empty without groups.
     pub(crate) controls: BTreeMap<GangId, ControlGroup>,
     pub(crate) cpus: Vec<usize>,
     pub(crate) watcher: Option<Watcher>,
@@ -95,26 +96,26 @@ pub(crate) struct GangScheduler {
     pub(crate) gangs: Vec<GangId>,
     pub(crate) tracer: Option<Tracer>,
     pub(crate) resting: Resting,
-    /// Processor time of all gangs together, where their turns have to keep to it.
+    /// Processor time of all gangs together, where their turns enforce the limit.
     pub(crate) quota: Option<TurnQuota>,
-    /// What this thread has found itself and deals with as with a notice.
+    /// Notices that this thread sends to itself.
     pub(crate) own: Vec<Notice>,
 }
 
-/// How long to wait when there is nothing to switch: a notice ends it.
+/// Wait when there is nothing to switch; a notice ends it early.
 const IDLE: Nanos = Nanos(60_000_000_000);
-/// The switches of which it is kept how late they were: 8 MiB, half a day of turns of 20 ms.
+/// Maximum number of switches whose lateness is recorded: 8 MiB, half a day of turns of 20 ms.
 const MAX_SAMPLES: usize = 1 << 20;
-/// How long after a switch the scheduler looks up again: its own core has to run the new gang meanwhile.
-/// Later than the next tick, so that no timer has to be set earlier than it is, which takes 8 us in a virtual
+/// Time from a switch to the scheduler's next activity: its own core has to run the new gang meanwhile. Later
+/// than the next tick, so that no timer has to be set earlier than it is, which takes 8 us in a virtual
 /// machine.
 const SETTLED: Nanos = Nanos(4_200_000);
-/// The same when cores are lent: they are idle until then, so it is as soon as the switch is surely over (24
-/// to 32 us with 2 threads a gang, 76 to 165 with 64; gang run, slices of 20 ms).
+/// The same time when cores are lent: they are idle until then, so it is just long enough for a switch to be
+/// over (24 to 32 us with 2 threads a gang, 76 to 165 with 64; gang run, slices of 20 ms).
 const LENT: Nanos = Nanos(200_000);
 
 impl GangScheduler {
-    /// Runs until told to finish; everybody is released at the end, also after a failure.
+    /// Runs until [`Notice::Finish`]; all gangs are released at the end, also after a failure.
     pub(crate) fn run(mut self, slice: Nanos) -> SchedulerOutcome {
         let (class, holders) = own_class(self.mechanism.kind(), slice, &self.cpus);
         let mut outcome = SchedulerOutcome { class, ..SchedulerOutcome::default() };
@@ -138,13 +139,13 @@ impl GangScheduler {
         self.share_quota();
         let mut lead = Lead::new();
         let mut running: Vec<GangId> = Vec::new();
-        // the gangs whose coming is being recorded, and all threads before it
+        // the gangs whose arrival is being recorded, and all threads that existed before
         let mut watched: Option<(Vec<GangId>, Members)> = None;
         let mut last_watched = Nanos::ZERO;
         let mut prepared = self.prepare(now(), &running);
         loop {
             let Some(next) = prepared.take() else {
-                // nobody takes turns; what comes next will be told
+                // no gang takes turns; a notice reports the next change
                 self.trace_end();
                 running.clear();
                 self.mechanism.apply(&self.standings(None))?;
@@ -160,7 +161,7 @@ impl GangScheduler {
             let members = match watched.take() {
                 Some((gangs, members)) if gangs == incoming => Some(members),
                 other => {
-                    // the plan has changed since
+                    // the plan has changed since the recording began
                     if let (Some(_), Some(watcher)) = (other, &mut self.watcher) {
                         watcher.stop();
                     }
@@ -172,8 +173,8 @@ impl GangScheduler {
             if let Some(holders) = holders {
                 holders.let_go(turn.from, self.rotation.is_contended().then_some(turn.until));
             }
-            // whatever else there is to do can wait until this core runs the new gang; mostly until the next
-            // switch is near
+            // all other work can wait until this core runs the new gang, and mostly until shortly before the
+            // next switch
             if !turn.backfill.is_empty() {
                 let called = self.alarm.wait_until(settled(&turn)) == Woken::Called;
                 self.mechanism.lend(&standings)?;
@@ -195,11 +196,11 @@ impl GangScheduler {
             if let Some(members) = members {
                 self.watch(members, &turn, &mut outcome.samples);
             }
-            // what comes next is decided now, so that the switch itself does nothing but switch
+            // the next turn is prepared now, so that the moment of the switch has no other work
             prepared = self.prepare(turn.until, &running);
             let mut until = turn.until;
             loop {
-                // until somebody has to wait, there is nothing to do at the end of a turn
+                // while no gang has to wait, the end of a turn needs no switch
                 let lone = !self.rotation.is_contended()
                     && prepared.as_ref().is_some_and(|next| next.incoming.is_empty());
                 let watch = !lone
@@ -226,7 +227,8 @@ impl GangScheduler {
                         if !late_already {
                             lead.learn(now().since(wake));
                         }
-                        // the gang that goes stops while this thread would only wait for the moment
+                        // the outgoing gang is stopped during the time in which this thread would only wait
+                        // for the planned moment
                         if let Some(next) = prepared.as_ref().filter(|next| !next.incoming.is_empty()) {
                             self.mechanism.stop(&next.standings)?;
                         }
@@ -244,8 +246,8 @@ impl GangScheduler {
                     }
                     Listened::Nothing => {}
                     Listened::Continued => {
-                        // what the mechanism did is undone for good, so that the next turn does all of it
-                        // anew
+                        // the signal has undone the mechanism's stops, so the next turn applies all of them
+                        // again
                         self.mechanism.release()?;
                         running.clear();
                         until = now();
@@ -253,7 +255,7 @@ impl GangScheduler {
                         prepared = self.prepare(until, &running);
                     }
                     changed @ (Listened::Changed | Listened::Regrouped) => {
-                        // the turn that was prepared may name gangs that are gone
+                        // the prepared turn may name gangs that have ended
                         running.retain(|gang| self.gangs.contains(gang) && !self.rotation.is_resting(*gang));
                         if running.is_empty() || lone {
                             until = now();
@@ -291,7 +293,7 @@ impl GangScheduler {
         Some(ReadyTurn { turn, standings, incoming, unsure })
     }
 
-    /// What becomes of each gang in a turn, or while nobody takes turns.
+    /// The standing of each gang in a turn, or while no gang takes turns.
     fn standings(&self, turn: Option<&Turn>) -> Vec<(GangId, Standing)> {
         let standing = |gang: &GangId| {
             let runs = turn.is_some_and(|turn| turn.run.iter().any(|place| place.gang == *gang));
@@ -327,13 +329,13 @@ impl GangScheduler {
         members
     }
 
-    /// Reads what was recorded of this turn, shortly before its end.
+    /// Reads the records of this turn, shortly before its end.
     fn watch(&mut self, mut members: Members, turn: &Turn, samples: &mut Samples) {
         let woken = self.alarm.wait_until(watch::end(turn.from, turn.until));
         let until = now();
         let records = self.watcher.as_mut().map(Watcher::stop);
         if woken == Woken::Called {
-            // a gang that ends or changes while it is watched must not be noticed late
+            // a gang that ends or changes during the recording must not be noticed late
             self.alarm.call();
             return;
         }
@@ -345,7 +347,7 @@ impl GangScheduler {
             }
             Some(Some(records)) => records,
         };
-        // what did not fit is as if the turn had ended before
+        // when the buffer was full, the turn counts as ended at the last record
         let until = records.full.unwrap_or(until).max(turn.from).min(until);
         let records = records.changes;
         members.look(&self.controls);
@@ -382,7 +384,7 @@ impl GangScheduler {
         }
     }
 
-    /// What a switch does to threads of the gang that comes; a turn is watched only when its gang comes.
+    /// The effect of a switch on threads of the incoming gang; only turns of incoming gangs are recorded.
     fn arrival(&self) -> SwitchEffect {
         let version = self.controls.values().next().map(ControlGroup::version);
         if self.mechanism.kind() == MechanismKind::Freeze && version == Some(CgroupVersion::V2) {
@@ -482,7 +484,7 @@ impl GangScheduler {
     }
 }
 
-/// A turn that nobody waited for may have lasted many slices.
+/// Counts the slices of a turn; a turn without a waiting gang may have lasted many.
 fn count_slices(outcome: &mut SchedulerOutcome, turn: &Turn, until: Nanos) {
     let planned = turn.until.since(turn.from).0.max(1);
     let slices = until.since(turn.from).0.div_ceil(planned).max(1);
@@ -495,7 +497,7 @@ struct ReadyTurn {
     turn: Turn,
     standings: Vec<(GangId, Standing)>,
     incoming: Vec<GangId>,
-    /// One more look at a gang of this turn could change what is lent.
+    /// Whether one more check of a gang of this turn could change the lent cores.
     unsure: bool,
 }
 
@@ -508,32 +510,33 @@ impl ReadyTurn {
     }
 }
 
-/// A wake-up later than this is a pause of the machine, after which the grid starts anew.
+/// The lateness of a wake-up beyond which the machine was suspended, and the grid starts anew.
 fn slept_through(turn: &Turn) -> Nanos {
     turn.until.since(turn.from)
 }
 
-/// What the notices since the last time mean; a later one includes those before it.
+/// The combined meaning of the notices since the last turn; a later variant includes the earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Listened {
     Nothing,
     Changed,
-    /// Gangs came, rest, or take turns again: what the mechanism did for this turn is not right any more.
+    /// Gangs joined, rest, or take turns again: the standings that the mechanism applied for this turn are
+    /// stale.
     Regrouped,
     Continued,
     Finish,
 }
 
-/// When the machine has settled after a switch: long before the next one.
+/// The time at which the machine has settled after a switch, at most a quarter of the turn after its start.
 fn settled(turn: &Turn) -> Nanos {
     let settled = if turn.backfill.is_empty() { SETTLED } else { LENT };
     settled.min(Nanos(turn.until.since(turn.from).0 / 4)).after(turn.from)
 }
 
-/// Puts this thread above what it schedules and has the other cores held at switches: real-time, on a core of
-/// its own, where the mechanism stops gangs one thread after the other. Otherwise the deadline class, which
-/// cannot be bound to a core but is above gangs in real-time classes and not throttled with them; else as it
-/// is.
+/// Puts this thread above the threads that it schedules and has the other cores held at switches. Where the
+/// mechanism stops gangs one thread after the other, it becomes real-time on a core of its own. Otherwise it
+/// takes the deadline class, which cannot be bound to a core but is above gangs in real-time classes and not
+/// throttled with them. If neither is permitted, the class does not change.
 fn own_class(
     kind: MechanismKind,
     slice: Nanos,

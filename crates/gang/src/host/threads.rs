@@ -16,15 +16,15 @@ use unisono_linux::pinned::PinnedThread;
 use unisono_linux::schedstat;
 use unisono_linux::scheduling::threads_of;
 
-/// Threads for each core that are looked at one by one.
+/// Maximum number of threads per core that are read one by one.
 const MAX_PER_CORE: usize = 4;
 
-/// What threads have done since they were born.
+/// Activity of threads since their creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ThreadSleeps {
     pub(crate) threads: usize,
     pub(crate) ran: Nanos,
-    /// How often they went to sleep.
+    /// Number of sleeps.
     pub(crate) sleeps: u64,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct GangThreads {
 }
 
 impl GangThreads {
-    /// Nothing is known yet; threads start with the affinity `whole`.
+    /// Starts without measurements; threads start with the affinity `whole`.
     pub(crate) fn new(whole: CpuSet) -> Self {
         Self { spread: Spread::new(whole.clone()), width: Width::default(), whole }
     }
@@ -44,7 +44,7 @@ impl GangThreads {
         MAX_PER_CORE * self.whole.len()
     }
 
-    /// How many cores the threads in these groups can use at once, if that changed.
+    /// The number of cores that the threads in these groups can use at once, if it changed.
     pub(crate) fn measure(&mut self, groups: &[ControlGroup]) -> Option<usize> {
         let threads = threads_in(groups);
         if threads.len() > self.most() {
@@ -55,8 +55,8 @@ impl GangThreads {
         self.width.look(&threads.iter().filter_map(ran).collect::<BTreeMap<_, _>>())
     }
 
-    /// How long the threads in these groups that want to run have run, and how often they slept. Nothing if
-    /// there are too many.
+    /// The running time and the sleeps of the threads in these groups that want to run. Nothing if there are
+    /// too many threads.
     pub(crate) fn slept(&self, groups: &[ControlGroup]) -> ThreadSleeps {
         let threads = threads_in(groups);
         let mut all = ThreadSleeps::default();
@@ -73,7 +73,7 @@ impl GangThreads {
         all
     }
 
-    /// Gives the threads in these groups cores of the gang's place, if there are not too many.
+    /// Gives the threads in these groups cores of the gang, if there are not too many threads.
     pub(crate) fn place(
         &mut self,
         groups: &[ControlGroup],
@@ -101,7 +101,7 @@ impl GangThreads {
         if held.is_empty() {
             return Ok(());
         }
-        // listed again once they are held: a number may have been another thread's before
+        // listed again after pinning: a number may have been another thread's before
         let there: BTreeSet<Tid> = threads_in(groups).into_iter().collect();
         for (thread, to) in held.iter().filter(|(thread, _)| there.contains(&thread.number())) {
             journal.write(&UndoEntry::affinity(thread, &self.whole, to))?;

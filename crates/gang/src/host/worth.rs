@@ -43,11 +43,11 @@ const SCANS_TO_WAKE: u32 = 2;
 /// Accumulated times of a gang.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GangTimes {
-    /// Time during which the gang was allowed to run: its turns, or all of the time while it rests.
+    /// Time for which the gang was allowed to run: its turns, or the whole time while it rests.
     pub might: Nanos,
     /// Processor time that it used.
     pub used: Nanos,
-    /// Time in which at least one of its threads waited for a processor while the gang was allowed to run.
+    /// Time for which at least one of its threads waited for a processor while the gang was allowed to run.
     pub pressed: Nanos,
 }
 
@@ -159,8 +159,8 @@ pub enum WatchedVerdict {
     Rest,
 }
 
-/// The same decision as [`TurnsWorth`], from the processor time that a gang wanted in watched turns of its
-/// own. Here a gang also rests if its threads fall asleep after each short run.
+/// The same decision as [`TurnsWorth`], from the processor time that a gang wanted in its own watched turns.
+/// Here a gang also rests if its threads fall asleep after each short run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WatchedWorth {
     /// Number of consecutive watched turns with little use of the cores.

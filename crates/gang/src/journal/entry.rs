@@ -1,4 +1,4 @@
-//! What a journal's lines say.
+//! The entries of a journal.
 
 use crate::error::{Result, system};
 use serde::{Deserialize, Serialize};
@@ -15,13 +15,13 @@ use unisono_linux::undo::Author;
 #[serde(rename_all = "kebab-case")]
 pub enum UndoEntry {
     Scheduler(Author),
-    /// A group that may exist: thaw it, move who is in it back, remove it.
+    /// A group that may exist: thaw it, move its processes back, remove it.
     Group {
         path: PathBuf,
         /// 1 or 2.
         version: u8,
     },
-    /// A group that others have made and that may be frozen: thaw it, if it is still the same.
+    /// A group that another program has made and that may be frozen: thaw it, if it is still the same.
     Borrowed {
         path: PathBuf,
         /// 1 or 2.
@@ -32,12 +32,12 @@ pub enum UndoEntry {
     Affinity {
         thread: i32,
         started: u64,
-        /// What it may use when this is undone.
+        /// The affinity to restore.
         before: String,
-        /// What we set; anything else is the program's own choice.
+        /// The affinity that the scheduler set; any other value is the program's own choice.
         after: String,
     },
-    /// The threads of this group were put into another class than the fair one.
+    /// The threads of this group were put into a class other than the fair one.
     #[serde(alias = "real-time")]
     Reclassed {
         path: PathBuf,
@@ -88,7 +88,8 @@ pub(super) fn inode_of(path: &Path) -> std::io::Result<u64> {
     Ok(fs::symlink_metadata(path)?.ino())
 }
 
-/// When a process or thread started, in the kernel's ticks since boot: with its number it names it for good.
+/// The start time of a process or thread, in the kernel's ticks since boot: with the number it identifies the
+/// process or thread for good.
 pub fn start_time(thread: Tid) -> Option<u64> {
     pidfd::start_time(u32::try_from(thread.0).ok()?)
 }

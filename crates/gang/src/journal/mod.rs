@@ -1,9 +1,9 @@
-//! The journal: what to undo, written before it is done.
+//! The journal: a list of changes to undo, each written before the change is made.
 //!
-//! Each line is a JSON object, flushed to the file before the machine is changed. Three may undo it: the
-//! scheduler when it ends, its guardian when the scheduler is killed, and `unisono gang restore` when both
-//! were killed. So undoing twice does no harm, and it touches only what is still as the scheduler left it. A
-//! thread whose affinity is another one now was moved by its program, and stays.
+//! Each line is a JSON object, flushed to the file before the machine is changed. Three processes may undo
+//! it: the scheduler when it ends, its guardian when the scheduler is killed, and `unisono gang restore` when
+//! both were killed. So undoing twice does no harm, and it only touches state that is still as the scheduler
+//! left it. A thread with a different affinity now was moved by its program, and stays.
 //!
 //! A scheduler that runs for long undoes a part of it while it runs ([`GangJournal::undo`]), and writes the
 //! file anew when most of its lines are about threads that have ended ([`GangJournal::compact`]).
@@ -32,11 +32,11 @@ use unisono_linux::local_socket::own_user;
 use unisono_linux::undo::{Author, DirectoryLock, UndoDirectory};
 
 const ENDING: &str = ".journal";
-/// How long to wait for another process that restores: emptying a group takes up to two seconds.
+/// Wait for another process that restores: emptying a group takes up to two seconds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often it is tried to empty a group: processes that end or fork meanwhile make it last. Two seconds.
+/// Maximum attempts to empty a group: processes that end or fork meanwhile delay it. Two seconds.
 const MAX_ROUNDS: u64 = 200;
-/// Lines about threads before it is looked which of them have ended.
+/// Number of lines about threads that triggers a search for ended ones.
 const LONG: usize = 1000;
 
 /// The directory of journals of this user.
@@ -55,7 +55,7 @@ pub struct GangJournal {
     path: PathBuf,
     file: File,
     entries: Vec<UndoEntry>,
-    /// How many entries there may be before [`GangJournal::compact`] writes them anew.
+    /// Maximum number of entries before [`GangJournal::compact`] rewrites the file.
     most: usize,
 }
 
@@ -71,7 +71,7 @@ impl GangJournal {
         let path = dir.join(&name);
         let directory = UndoDirectory::at(dir);
         let file = match directory.create(&name) {
-            // of a scheduler that had this number before and was killed
+            // of a killed scheduler that had the same process number
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 restore(&path)?;
                 directory.create(&name)
@@ -97,15 +97,15 @@ impl GangJournal {
         Ok(())
     }
 
-    /// Makes a group inside another one, under a name that nobody can have guessed and taken. Before it is
-    /// made, it is in the journal.
+    /// Makes a group inside another one, under a name that no other process can have guessed and taken. The
+    /// group is in the journal before it is made.
     pub(crate) fn make_group(&mut self, parent: &ControlGroup, prefix: &str) -> Result<ControlGroup> {
         loop {
             let name = unguessable(prefix).map_err(system("choose a name for a control group"))?;
             let entry = UndoEntry::group(&parent.path().join(&name), parent.version());
             self.write(&entry)?;
             match parent.create(&name) {
-                // somebody else's: nothing of it is to be undone
+                // the group belongs to another process: there is nothing to undo
                 Err(error) if error.source.kind() == ErrorKind::AlreadyExists => {
                     self.entries.retain(|written| *written != entry);
                     let (_, name) = place_of(&self.path);
@@ -118,19 +118,19 @@ impl GangJournal {
         }
     }
 
-    /// How many entries there are, for [`GangJournal::undo_since`].
+    /// The number of entries, for [`GangJournal::undo_since`].
     pub(crate) fn entries(&self) -> usize {
         self.entries.len()
     }
 
-    /// Undoes the entries that were written after there were so many.
+    /// Undoes the entries after the first `before`.
     pub(crate) fn undo_since(&mut self, before: usize) -> Result<Restored> {
         let chosen: Vec<UndoEntry> = self.entries.iter().skip(before).cloned().collect();
         self.undo(|entry| chosen.contains(entry))
     }
 
-    /// Undoes what these entries say, and forgets them; if something is left, they stay. A group that is not
-    /// empty is left.
+    /// Undoes these entries and forgets them; if an entry cannot be undone, all of them stay. A group that is
+    /// not empty is left.
     pub fn undo(&mut self, chosen: impl Fn(&UndoEntry) -> bool) -> Result<Restored> {
         let is_chosen = |entry: &UndoEntry| !matches!(entry, UndoEntry::Scheduler(_)) && chosen(entry);
         let (_, name) = place_of(&self.path);
@@ -152,7 +152,7 @@ impl GangJournal {
         let mut seen = BTreeSet::new();
         let mut live: Vec<UndoEntry> = std::mem::take(&mut self.entries);
         live.reverse();
-        // of several cores that a thread was given, it has the last
+        // of several affinities of a thread only the last one counts
         live.retain(|entry| match entry {
             UndoEntry::Affinity { thread, started, .. } => {
                 seen.insert((*thread, *started)) && start_time(Tid(*thread)) == Some(*started)
@@ -168,13 +168,13 @@ impl GangJournal {
         self.write_anew(&name)
     }
 
-    /// Writes a file beside the journals, whole or not at all.
+    /// Replaces a file beside the journals atomically.
     pub fn keep_beside(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let _lock = lock(&self.path)?;
         place_of(&self.path).0.write(name, bytes).map_err(system("write beside the journal"))
     }
 
-    /// What was written beside the journals, by this scheduler or one before it.
+    /// The contents of a file beside the journals, written by this scheduler or an earlier one.
     pub fn read_beside(&self, name: &str) -> Result<Option<String>> {
         place_of(&self.path).0.read(name).map_err(system("read beside the journal"))
     }
@@ -187,14 +187,14 @@ impl GangJournal {
         }
         let (directory, _) = place_of(&self.path);
         directory.write(name, &text).map_err(system("write the journal"))?;
-        // what was open is the file that was replaced
+        // the old handle still refers to the replaced file
         let file = OpenOptions::new().append(true).open(&self.path);
         self.file = file.map_err(system("open the journal"))?;
         Ok(())
     }
 }
 
-/// Keeps others from undoing what lies beside this journal.
+/// Locks the directory of this journal against other processes that undo.
 fn lock(path: &Path) -> Result<DirectoryLock> {
     let (directory, _) = place_of(path);
     let lock = directory.lock(LOCK_TIMEOUT).map_err(system("lock the journals"))?;
@@ -207,14 +207,14 @@ fn lock(path: &Path) -> Result<DirectoryLock> {
     })
 }
 
-/// The directory in which a journal lies, and its name there.
+/// The directory of a journal and its name there.
 fn place_of(path: &Path) -> (UndoDirectory, &str) {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     (UndoDirectory::at(path.parent().unwrap_or(Path::new("/"))), name)
 }
 
-/// The entries of a journal; a last line that was cut off by a crash is ignored. Fails if users other than
-/// this one can have written the file.
+/// The entries of a journal; a last line that was cut off by a crash is ignored. Fails if other users may
+/// have written the file.
 pub fn read(path: &Path) -> Result<Vec<UndoEntry>> {
     let (directory, name) = place_of(path);
     let text = directory.read(name).map_err(system("read the journal"))?;
@@ -222,7 +222,7 @@ pub fn read(path: &Path) -> Result<Vec<UndoEntry>> {
     Ok(parse(&text))
 }
 
-/// Removes what was written beside the journals of this user.
+/// Removes a file beside the journals of this user.
 pub fn forget_beside(name: &str) -> Result<()> {
     let directory = UndoDirectory::at(&directory());
     directory.remove(name).map_err(system("remove what was beside the journal"))?;
@@ -235,10 +235,11 @@ pub fn is_alive(entries: &[UndoEntry]) -> bool {
     entries.iter().any(|entry| matches!(entry, UndoEntry::Scheduler(scheduler) if scheduler.lives()))
 }
 
-/// Undoes everything in a journal and removes it if nothing is left. What could not be undone is in
-/// [`Restored::left`] and stays in the journal. A journal that is gone was carried out by another process.
+/// Undoes everything in a journal and removes it if nothing is left. Entries that could not be undone are in
+/// [`Restored::left`] and stay in the journal. If a journal does not exist, another process has carried it
+/// out.
 pub fn restore(path: &Path) -> Result<Restored> {
-    // before it is locked, which makes the directory
+    // the check precedes the lock, which would make the directory
     if !path.exists() {
         return Ok(Restored::default());
     }
@@ -272,7 +273,7 @@ mod tests {
     use unisono_linux::cgroup::{self, CgroupVersion};
     use unisono_linux::pinned::PinnedThread;
 
-    /// As a scheduler of this user writes it, whatever the umask.
+    /// Writes a journal as a scheduler of this user would, whatever the umask.
     fn write(path: &Path, text: &str) {
         fs::write(path, text).expect("there is room");
         fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("it is this user's");
@@ -413,7 +414,7 @@ mod tests {
         }
         journal.compact().expect("room");
         let now = read(journal.path()).expect("it is ours");
-        // a thread of the same number that started at another time is another one, and has ended
+        // a thread of the same number with another start time is a different thread, and has ended
         assert_eq!(now[1..], [group, entry(me.0, started, LONG - 1)]);
     }
 

@@ -1,4 +1,4 @@
-//! Undoing what a journal's entries say.
+//! Undoes the entries of a journal.
 
 use super::entry::{UndoEntry, inode_of, version};
 use crate::class;
@@ -22,11 +22,11 @@ pub struct Restored {
     pub processes: usize,
     /// Threads whose affinity or class was put back.
     pub threads: usize,
-    /// What is still not as it was, in words.
+    /// Descriptions of the changes that could not be undone.
     pub left: Vec<String>,
 }
 
-/// Undoes these entries; groups that are not empty at once are tried so many times.
+/// Undoes these entries; groups that are not empty at once are tried `rounds` times.
 pub(super) fn undo_all(mut entries: Vec<UndoEntry>, rounds: u64) -> Result<Restored> {
     let mut done = Restored::default();
     let all = cgroup::hierarchies()?;
@@ -40,7 +40,7 @@ pub(super) fn undo_all(mut entries: Vec<UndoEntry>, rounds: u64) -> Result<Resto
     for entry in &entries {
         undo_thread(entry, &mut done);
     }
-    // first let everybody run, then move them out, inner groups before outer ones
+    // first thaw all groups, then empty them, inner groups before outer ones
     let mut groups: Vec<ControlGroup> = entries
         .iter()
         .filter_map(|entry| match entry {
@@ -64,10 +64,9 @@ pub(super) fn undo_all(mut entries: Vec<UndoEntry>, rounds: u64) -> Result<Resto
     Ok(done)
 }
 
-/// Whether the group that an entry names, if it names one that is there, is a directory of a control group
-/// file system, reached without a detour. One that is to be removed is also at or below a directory whose
-/// name begins with `unisono-`. A journal that says otherwise was not written by a scheduler, and its groups
-/// may be anybody's.
+/// Checks that the group of an entry, if it exists, is a directory of a control group file system, reached
+/// without a detour. A group to remove must also be at or below a directory whose name begins with
+/// `unisono-`. Any other journal was not written by a scheduler, and its groups may belong to other programs.
 pub(super) fn may_be_undone(entry: &UndoEntry, all: &[CgroupHierarchy]) -> std::result::Result<(), String> {
     let (path, v, is_ours) = match entry {
         UndoEntry::Group { path, version } | UndoEntry::Reclassed { path, version } => (path, *version, true),
@@ -110,7 +109,7 @@ fn undo_thread(entry: &UndoEntry, done: &mut Restored) {
         }
         UndoEntry::Borrowed { path, version: v, inode } => {
             if inode_of(path).is_ok_and(|now| now == *inode) {
-                // one that is gone has nobody in it
+                // a group that is gone has no processes
                 let _ =
                     ControlGroup::at(path.clone(), version(*v)).valve().map(|valve| valve.set(Frozen::No));
             }
@@ -132,12 +131,12 @@ fn empty_and_remove(
         return Err(format!("{}: its hierarchy is not mounted", group.path().display()));
     };
     let mut last = String::new();
-    // processes that end or fork meanwhile make several rounds necessary
+    // processes that end or fork meanwhile require several rounds
     for round in 0..rounds {
         let moving = move_all(group, &home, moved);
         match group.remove() {
             Ok(()) => return Ok(()),
-            // why they were not moved says more
+            // the reason why processes were not moved is more precise
             Err(error) => last = moving.err().map_or_else(|| error.to_string(), |why| why.to_string()),
         }
         if round + 1 < rounds {
@@ -147,8 +146,8 @@ fn empty_and_remove(
     Err(last)
 }
 
-/// Moves some processes of a group that a scheduler has made to where they were. Answers whether none is
-/// left.
+/// Moves some processes of a group that a scheduler has made back to their former group. Returns whether none
+/// is left.
 pub(crate) fn move_out(group: &ControlGroup) -> Result<bool> {
     let all = cgroup::hierarchies()?;
     let Some(home) = home_of(group, &all) else { return Ok(true) };
@@ -160,10 +159,10 @@ pub(crate) fn move_out(group: &ControlGroup) -> Result<bool> {
     Ok(false)
 }
 
-/// Processes that are held at the same time: a process may have 1024 descriptors.
+/// Maximum number of processes pinned at the same time: a process may have 1024 descriptors.
 const HELD_AT_ONCE: usize = 128;
 
-/// Moves the processes of a group to another one around it.
+/// Moves the processes of a group to `home`, a group around it.
 fn move_all(group: &ControlGroup, home: &ControlGroup, moved: &mut usize) -> Result<()> {
     let listed = group.processes()?;
     if listed.is_empty() {
@@ -176,11 +175,11 @@ fn move_all(group: &ControlGroup, home: &ControlGroup, moved: &mut usize) -> Res
     Ok(())
 }
 
-/// Moves processes that were listed in a group. Answers how many.
+/// Moves processes that were listed in a group. Returns their number.
 fn move_some(group: &ControlGroup, listed: &[Tid], mover: &ProcessMover) -> Result<usize> {
     let held: Vec<PinnedProcess> =
         listed.iter().filter_map(|number| PinnedProcess::now(*number).ok()).collect();
-    // listed again once they are held: a number may have been another process's before
+    // listed again after pinning: a number may have been another process's before
     let there: BTreeSet<Tid> = group.processes()?.into_iter().collect();
     let mut moved = 0;
     for process in held.iter().filter(|process| there.contains(&process.thread())) {
@@ -189,7 +188,7 @@ fn move_some(group: &ControlGroup, listed: &[Tid], mover: &ProcessMover) -> Resu
     Ok(moved)
 }
 
-/// Where processes go: the group that holds the scheduler's parent group.
+/// The destination of processes: the group that holds the scheduler's parent group.
 fn home_of(group: &ControlGroup, all: &[CgroupHierarchy]) -> Option<ControlGroup> {
     let hierarchy =
         all.iter().filter(|h| group.path().starts_with(&h.root)).max_by_key(|h| h.root.as_os_str().len())?;

@@ -141,7 +141,7 @@ impl Mechanism for Freeze {
     }
 
     fn promise(&self) -> Promise {
-        // a thread inside the kernel goes on until it returns to its program
+        // a thread inside the kernel runs on until it returns to its program
         Promise { overrun: Duration::from_millis(1), leftover: 0.0, idle: Idle::Left }
     }
 

@@ -1,15 +1,15 @@
-//! Real-time priorities: the incoming gang becomes more urgent than all that run.
+//! Real-time priorities: the incoming gang gets a higher priority than all running threads.
 //!
-//! Only the incoming gang's threads are touched: each turn takes the next higher priority, so those that
-//! ran before are preempted without a call of their own and wait below, ready to fill cores that fall idle.
-//! When the priorities are used up, everybody is put back to the lowest. Round robin, so that threads of one
-//! gang that share a core take turns.
+//! Only the incoming gang's threads are touched: each turn takes the next higher priority, so the threads
+//! that ran before are preempted without a call of their own and wait below, ready to fill idle cores. When
+//! the priorities are used up, all gangs are put back to the lowest. Round robin, so that threads of one gang
+//! that share a core take turns.
 //!
-//! Cost: one system call for each thread of the incoming gang (1.2 us warm), and one for all of them to see
-//! that each still lives. New threads inherit. When not: ordinary programs, and even their ends, wait
-//! absolutely while a gang keeps its cores busy, except for the reserve of real-time throttling (5 % by
-//! default), which also interrupts the gangs. This is what `--isolate` means. Not possible inside a version 1
-//! `cpu` group.
+//! Cost: one system call for each thread of the incoming gang (1.2 us warm), and one for all of them to check
+//! that each still lives. New threads inherit. When not: ordinary programs get no time at all (they cannot
+//! even exit) while a gang keeps its cores busy, except for the reserve of real-time throttling (5 % by
+//! default), which also interrupts the gangs. `--isolate` accepts this. Not possible inside a version 1 `cpu`
+//! group.
 //!
 //! Reference: sched(7), Documentation/scheduler/sched-rt-group.rst.
 
@@ -41,7 +41,7 @@ const LOWEST: u8 = 1;
 const HIGHEST: u8 = 40;
 
 impl RealTime {
-    /// Ready to promote the gangs of this arena; their threads are unchanged so far.
+    /// Prepares to promote the gangs of this arena; their threads are unchanged so far.
     pub fn new(arena: &Arena, journal: &mut GangJournal) -> Result<RealTime> {
         let gangs: Vec<ControlGroup> = arena.gangs.iter().map(|groups| groups.control.clone()).collect();
         for group in &gangs {
@@ -60,7 +60,7 @@ impl RealTime {
         let policy = SchedulingPolicy::RoundRobin(Urgency::new(level));
         let (group, held) = (&self.gangs[gang], &mut self.held[gang]);
         let mut done = BTreeSet::new();
-        // a thread that starts meanwhile inherits from one that may not be promoted yet: look again
+        // a new thread may inherit from a thread that is not promoted yet: list the threads again
         loop {
             let new: Vec<Tid> = group.threads()?.into_iter().filter(|thread| done.insert(*thread)).collect();
             if new.is_empty() {
@@ -71,7 +71,7 @@ impl RealTime {
                 held.extend(class::pinned_in(group)?.into_iter().map(|thread| (thread.number(), thread)));
             }
             let threads: Vec<&PinnedThread> = new.iter().filter_map(|number| held.get(number)).collect();
-            // a thread that has taken a number is promoted in the gang's next turn
+            // a thread that has taken a reused number is promoted in the gang's next turn
             for number in class::set_all(&threads, policy)? {
                 held.remove(&number);
             }
@@ -85,7 +85,7 @@ impl Mechanism for RealTime {
     }
 
     fn promise(&self) -> Promise {
-        // the kernel's reserve for ordinary programs goes to a gang that was never promoted, too
+        // a gang not promoted yet is an ordinary program, so it shares the kernel's reserve
         Promise { overrun: Duration::from_millis(4), leftover: 0.05, idle: Idle::Used }
     }
 
@@ -104,7 +104,7 @@ impl Mechanism for RealTime {
             self.level += 1;
         }
         for (id, standing) in standings {
-            // those that stay on are lifted too: the incoming ones must not preempt them
+            // gangs that stay on are promoted too: the incoming gangs must not preempt them
             if *standing == Standing::Running && incoming {
                 self.promote(id.0, self.level)?;
             }
@@ -115,7 +115,7 @@ impl Mechanism for RealTime {
 
     fn leave(&mut self, gang: GangId) {
         let Some(group) = self.gangs.get(gang.0).filter(|_| self.left.insert(gang)) else { return };
-        // one that is empty has nobody to wait for
+        // an empty group has no threads to restore
         if group.threads().is_ok_and(|threads| !threads.is_empty()) {
             let _ = class::put_back(std::slice::from_ref(group)); // what cannot be done now is in the journal
         }

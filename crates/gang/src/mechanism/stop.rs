@@ -18,20 +18,20 @@ use unisono_linux::signal::Signal;
 
 #[derive(Debug)]
 pub struct Stop {
-    /// The process groups, and what they were last told; `None`: nothing yet.
+    /// The process groups, each with its last standing; `None`: no signal was sent yet.
     gangs: Vec<(ProcessGroup, Option<Standing>)>,
     left: BTreeSet<GangId>,
 }
 
 impl Stop {
-    /// Ready to stop these process groups.
+    /// Prepares to stop these process groups.
     pub fn new(groups: Vec<ProcessGroup>) -> Stop {
         Stop { gangs: groups.into_iter().map(|group| (group, None)).collect(), left: BTreeSet::new() }
     }
 
     fn signal(&mut self, gang: usize, standing: Standing) {
         let signal = if standing == Standing::Running { Signal::Continue } else { Signal::Stop };
-        // fails if everybody in it changed to another user
+        // fails if all processes of the group changed to another user
         let _ = self.gangs[gang].0.tell(signal);
         self.gangs[gang].1 = Some(standing);
     }
@@ -43,7 +43,7 @@ impl Mechanism for Stop {
     }
 
     fn promise(&self) -> Promise {
-        // threads that queue are told one after the other, as each is picked
+        // queued threads get the signal one after the other, as the kernel picks each
         Promise { overrun: Duration::from_millis(8), leftover: 0.0, idle: Idle::Left }
     }
 
@@ -51,7 +51,7 @@ impl Mechanism for Stop {
         known(standings, |gang| gang.0 < self.gangs.len() && !self.left.contains(&gang))?;
         for now in [Standing::Running, Standing::Waiting] {
             for (id, standing) in standings {
-                // nothing can make a backfilled gang yield to the running one
+                // no signal can make a backfilled gang yield to the running one
                 let wanted =
                     if *standing == Standing::Running { Standing::Running } else { Standing::Waiting };
                 if wanted == now && self.gangs[id.0].1 != Some(now) {

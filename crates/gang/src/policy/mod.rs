@@ -1,16 +1,16 @@
 //! The policy: which gangs run now, and until when, as a state machine without a clock.
 //!
 //! The caller passes the time and asks for the next [`Turn`]. Gangs join, leave and change their width in
-//! between. The slots of the [`Matrix`] take turns. The user who has had least is next, and of that user's
-//! slots the one that has waited longest: sixteen gangs of one user together get as much as one gang of
-//! another (`shares.rs`). A slot lasts as many slices as the heaviest gang in it weighs. Turns follow one
+//! between. The slots of the [`Matrix`] take turns. The user with the least virtual time is next, and of that
+//! user's slots the slot that has waited longest: sixteen gangs of one user together get as much as one gang
+//! of another (`shares.rs`). A slot lasts as many slices as the heaviest gang in it weighs. Turns follow one
 //! another on a grid of planned times, so a late wake-up shortens one turn and does not shift the others.
 //! After a pause of more than a slice (the machine was suspended) the grid starts anew. Cores that a slot
 //! does not need are offered to the gangs that have waited longest (backfill).
 //!
-//! Slots can also follow a clock that several hosts share ([`Rotation::follow_clock`]): then the clock says
-//! whose turn it is, and hosts with the same gangs switch at the same moment. Each slot then has its turn in
-//! each round, whoever's gangs are in it.
+//! Slots can also follow a clock that several hosts share ([`Rotation::follow_clock`]): then the clock
+//! chooses the turn, and hosts with the same gangs switch at the same moment. Each slot then has its turn in
+//! each round, whichever users own its gangs.
 //!
 //! A gang can rest: it has no turns and always runs, because turns would not help it (it blocks, or is
 //! asleep). With a single slot there is no switch ([`Rotation::is_contended`]), and the caller needs no
@@ -98,7 +98,7 @@ struct Last {
     until: Option<Nanos>,
     /// For each gang of the last turn: the turn in which it ran before, and the earlier value of `ready`.
     served: Vec<(GangId, u64, Nanos)>,
-    /// The virtual times of the users who had the turn.
+    /// The earlier virtual times of the users who had the turn.
     charged: Vec<(GangOwner, Nanos)>,
 }
 
@@ -116,7 +116,7 @@ pub struct Rotation {
     /// Difference between the shared clock and the caller's clock; `None`: turns go by waiting time.
     clock: Option<Nanos>,
     shares: UserShares,
-    /// How many times as long as asked for turns are.
+    /// Turns are this many times as long as requested.
     factor: u32,
 }
 
@@ -181,20 +181,20 @@ impl Rotation {
         }
     }
 
-    /// Turns are so many times as long as asked for, from the next one on.
+    /// Makes turns `factor` times as long as requested, from the next one on.
     pub fn lengthen(&mut self, factor: u32) {
         self.factor = factor.max(1);
     }
 
-    /// What the gang is called on every host.
+    /// Sets the gang's name, equal on every host.
     pub fn name(&mut self, id: GangId, name: &str) {
         if let Some(member) = self.members.iter_mut().find(|member| member.id == id) {
             member.name = name.into();
         }
     }
 
-    /// From the next turn on a shared clock decides, which is `ahead` of the caller's clock. Call this before
-    /// each turn, because clocks are set.
+    /// Lets a shared clock, which is `ahead` of the caller's clock, choose the turns from the next one on.
+    /// Call this before each turn, because clocks are set.
     pub fn follow_clock(&mut self, ahead: Nanos) {
         self.clock = Some(ahead);
     }
@@ -361,7 +361,7 @@ impl Rotation {
         gangs.map(|member| member.weight).max().unwrap_or(GangWeight::ONE)
     }
 
-    /// Charges a turn to the users whose gangs have it, once to each. Answers what there was before.
+    /// Charges a turn to the users whose gangs have it, once to each. Returns their earlier virtual times.
     fn charge(&mut self, run: &[SlotPlace], length: Nanos) -> Vec<(GangOwner, Nanos)> {
         let owners: BTreeSet<GangOwner> = self.members_of(run).map(|member| member.owner).collect();
         let each = owners.into_iter().map(|owner| {
@@ -394,8 +394,8 @@ impl Rotation {
         }
     }
 
-    /// Of the user who has had least for that user's weight, the slot that has waited longest, without the
-    /// gangs whose quota allows no turn now.
+    /// The longest waiting slot of the user with the least virtual time, without the gangs whose quota allows
+    /// no turn now.
     fn longest_waiting(&mut self, now: Nanos) -> Option<Vec<SlotPlace>> {
         let slots = self.matrix.slots().iter().map(|slot| self.allowed(&slot.places, now));
         let slots: Vec<Vec<SlotPlace>> = slots.filter(|allowed| !allowed.is_empty()).collect();

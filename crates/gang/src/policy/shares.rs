@@ -1,9 +1,9 @@
-//! Shares of users: each user's gangs together get as much time as another user's, however many they are.
+//! Shares of users: all users get equal time for equal weight, whatever the number of their gangs.
 //!
-//! Each user has a virtual time: the time that the user's gangs had, divided by the user's weight, which is
-//! that of the user's heaviest gang. The user with the least virtual time has the next turn. A user who
-//! comes, or comes back, begins where the user is who has had least, so that time which was not asked for is
-//! not saved up.
+//! Each user has a virtual time: the turn time of the user's gangs, divided by the user's weight, which is
+//! the weight of the user's heaviest gang. The user with the least virtual time has the next turn. A user who
+//! arrives, or returns, starts at the least virtual time of the other users, so that unused time is not saved
+//! up.
 //!
 //! Cost: a search among the users for each turn. Reference: Goyal, Vin and Cheng, "Start-time fair queuing",
 //! 1996.
@@ -20,7 +20,7 @@ impl UserShares {
         self.0.get(&owner).copied().unwrap_or_default()
     }
 
-    /// A user asks for time who did not until now; these do already.
+    /// Adds a user that starts to ask for time; `present` are the users that do already.
     pub(super) fn enter(&mut self, owner: GangOwner, present: &BTreeSet<GangOwner>) {
         let least =
             present.iter().filter(|other| **other != owner).map(|other| self.virtual_time(*other)).min();
@@ -31,7 +31,7 @@ impl UserShares {
         *time = least.max(*time);
     }
 
-    /// The user's gangs have this much time. Answers the virtual time before.
+    /// Charges a user for a turn of its gangs. Returns the earlier virtual time.
     pub(super) fn charge(&mut self, owner: GangOwner, length: Nanos, weight: GangWeight) -> Nanos {
         let time = self.0.entry(owner).or_default();
         let before = *time;
@@ -44,7 +44,7 @@ impl UserShares {
         self.0.insert(owner, before);
     }
 
-    /// A user who may not run now saves no time up while another one is served.
+    /// Advances a user who may not run now, so that the user saves no time up while another user is served.
     pub(super) fn pass_over(&mut self, owner: GangOwner, served: GangOwner) {
         let served = self.virtual_time(served);
         let time = self.0.entry(owner).or_default();

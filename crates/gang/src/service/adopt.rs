@@ -1,15 +1,15 @@
-//! Makes processes that run already into gangs, and gives them back.
+//! Makes gangs of running processes, and returns the processes to their groups.
 //!
 //! ```text
-//!   process   its group GROUP:  make GROUP/unisono-PID-gang-RANDOM, move the process and all it started in
-//!   group     GROUP itself: nobody is moved, and only its freezer is written
+//!   process   its group GROUP:  make GROUP/unisono-PID-gang-RANDOM, move the process and its descendants in
+//!   group     GROUP itself: no process is moved, and only its freezer is written
 //! ```
-//! A new group lies inside the group where the processes were, so that limits of that group hold on.
+//! A new group lies inside the group where the processes were, so that limits of that group stay in force.
 //! Processes that a program starts later are inside, too. Everything is in the journal before it is done.
 //!
 //! Cost: a read of `/proc` for a process (about 10 us for each process of the machine), and a write for each
-//! process that is moved. When not: a group that somebody else freezes (a container that is paused) is thawed
-//! at its next turn.
+//! process that is moved. When not: if another program freezes a group (a paused container), the daemon thaws
+//! the group at its next turn.
 
 use super::request::{GangName, GangRefusal, GangRefusalKind, GangTarget};
 use super::state::FoundTarget;
@@ -26,35 +26,35 @@ use unisono_linux::local_socket::own_user;
 use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::process_list::{self, ListedProcess};
 
-/// How often it is looked for processes that were started while others were moved. Each round is shorter than
-/// the one before, unless the program starts processes without end.
+/// Maximum rounds of searching for processes that were started while others were moved. Each round is shorter
+/// than the one before, unless the program starts processes without end.
 const MAX_ROUNDS: usize = 50;
-/// The groups of a container or a service; more are not looked at.
+/// Maximum number of groups read of a container or a service.
 const MAX_GROUPS: usize = 1000;
 
-/// A look at a target, which goes on in pieces. Nothing is changed.
+/// An inspection of a target, which proceeds in pieces and changes nothing.
 #[derive(Debug)]
 pub(super) struct TargetLook {
-    /// The group that the target is, or in which its processes are.
+    /// The target group, or the group of the target's processes.
     group: ControlGroup,
-    /// A process that is to be made a gang.
+    /// The target process, if the target is not a group.
     leader: Option<PinnedProcess>,
     name: GangName,
     owners: BTreeSet<u32>,
-    /// Of a process: who there is on the machine, until that is known.
+    /// For a process: the scan of all processes of the machine, until it is complete.
     scan: Option<FamilyScan>,
-    /// Processes and groups that were not looked at yet.
+    /// Processes and groups that were not read yet.
     processes: Vec<u32>,
     groups: Vec<ControlGroup>,
     groups_seen: usize,
 }
 
-/// Where a gang lives.
+/// The control group of a gang.
 #[derive(Debug)]
 pub enum GangHome {
-    /// A group that was made for it.
+    /// A group made for the gang.
     Made(ControlGroup),
-    /// A group that is there without us.
+    /// A group that existed before.
     Borrowed(ControlGroup),
 }
 
@@ -97,7 +97,7 @@ impl TargetLook {
         }
     }
 
-    /// Looks on until this moment. Answers what was found once all was looked at.
+    /// Continues until this moment. Returns the target once everything was read.
     pub(super) fn go_on(
         &mut self,
         hierarchy: &CgroupHierarchy,
@@ -132,7 +132,7 @@ impl TargetLook {
         }
     }
 
-    /// A number that another process has taken by now only adds an owner, and so allows nothing.
+    /// If another process has taken the number by now, it only adds an owner, and so permits nothing more.
     fn look_at_member(
         &mut self,
         number: u32,
@@ -162,8 +162,7 @@ impl TargetLook {
         self.groups.extend(below);
     }
 
-    /// Begins to make the target a gang's home. If it fails, what the journal says undoes the part that was
-    /// done.
+    /// Starts to make the target a gang's home. If it fails, the journal's entries undo the completed part.
     pub(super) fn begin_to_move(self, journal: &mut GangJournal) -> Result<HomeComing> {
         let Some(leader) = self.leader else {
             journal.write(&UndoEntry::borrowed(&self.group)?)?;
@@ -188,13 +187,13 @@ impl TargetLook {
     }
 }
 
-/// What becomes of a target whose look is over.
+/// The outcome of a finished inspection.
 pub(super) enum HomeComing {
     Done(GangHome),
     Moves(Box<Moving>),
 }
 
-/// The processes of a program on their way into their gang's home.
+/// The processes of a program during their move into their gang's home.
 #[derive(Debug)]
 pub(super) struct Moving {
     leader: PinnedProcess,
@@ -210,7 +209,7 @@ pub(super) struct Moving {
 }
 
 impl Moving {
-    /// Moves on until this moment. Answers whether all have come.
+    /// Moves processes until this moment. Returns whether all have been moved.
     pub(super) fn go_on(&mut self, hierarchy: &CgroupHierarchy, until: Nanos) -> Result<bool> {
         loop {
             while let Some(member) = self.new.pop() {
@@ -248,9 +247,9 @@ impl Moving {
         Ok(())
     }
 
-    /// Whether a process that was listed as a gang's, and is held now, is still the one that was listed: it
-    /// has a parent there, it is where the others are, and its owner is one of theirs. Fails if it is the
-    /// gang's, but another user's by now.
+    /// Whether a process that was listed as a gang's, and is pinned now, is still the listed process: its
+    /// parent is in the gang, it is in the group of the others, and its owner is an owner of the target.
+    /// Fails if the process belongs to the gang, but to another user by now.
     fn may_come(&self, member: &PinnedProcess, hierarchy: &CgroupHierarchy) -> Result<bool> {
         let (Ok(stat), Ok(owner)) = (member.stat(), member.owner()) else { return Ok(false) };
         let group = hierarchy.group_of(member.thread());
@@ -265,18 +264,18 @@ impl Moving {
         Ok(member.lives())
     }
 
-    /// All have come.
+    /// Ends the move after all processes have arrived.
     pub(super) fn arrive(self) -> (GangHome, PinnedProcess) {
         (GangHome::Made(self.home), self.leader)
     }
 
-    /// Where those are who have come.
+    /// The group into which the processes are moved.
     pub(super) fn home(&self) -> &ControlGroup {
         &self.home
     }
 }
 
-/// A reading of all processes of the machine, which goes on in pieces.
+/// A scan of all processes of the machine, which proceeds in pieces.
 #[derive(Debug)]
 pub(super) struct FamilyScan {
     left: Vec<i32>,
@@ -288,7 +287,7 @@ impl FamilyScan {
         FamilyScan { left: process_list::numbers(), read: Vec::new() }
     }
 
-    /// Reads on until this moment. Answers a process and all that it has started, once all was read.
+    /// Scans until this moment. Returns a process and all its descendants, once everything was read.
     fn family_of(&mut self, process: &PinnedProcess, until: Nanos) -> Option<BTreeSet<u32>> {
         while let Some(number) = self.left.pop() {
             self.read.extend(process_list::listed(number));
@@ -323,7 +322,7 @@ fn look_at_process(
 fn look_at_group(path: &Path, hierarchy: &CgroupHierarchy) -> std::result::Result<TargetLook, GangRefusal> {
     let shown = path.display();
     let root = hierarchy.root.as_path();
-    // by its letters alone: a path to a file system that does not answer would stop the daemon
+    // by its letters alone: an access to a path on a dead file system would stop the daemon
     let Ok(inside) = path.strip_prefix(root) else {
         return Err(bad(format!("{shown} cannot be frozen; name a control group below {}", root.display())));
     };
@@ -351,13 +350,13 @@ fn look_at_group(path: &Path, hierarchy: &CgroupHierarchy) -> std::result::Resul
     Ok(TargetLook { group, leader: None, name, owners, scan, processes, groups, groups_seen: 1 })
 }
 
-/// The first part of a path that a gang scheduler of this user has made. A group that somebody else has given
-/// such a name is a group like others.
+/// The first part of a path that a gang scheduler of this user has made. If another user has made a group
+/// with such a name, it does not count.
 fn scheduler_in(path: &Path) -> Option<String> {
     let name_of = |part: &Path| Some(part.file_name()?.to_string_lossy().into_owned());
     let is_ours = |part: &&Path| {
         let name = name_of(part).unwrap_or_default();
-        // its process number follows
+        // the process number of the scheduler follows
         let rest = name.strip_prefix("unisono-").unwrap_or_default();
         rest.starts_with(|c: char| c.is_ascii_digit())
             && fs::symlink_metadata(part).is_ok_and(|directory| directory.uid() == own_user())
@@ -365,12 +364,12 @@ fn scheduler_in(path: &Path) -> Option<String> {
     path.ancestors().filter(is_ours).last().and_then(name_of)
 }
 
-/// Who may move processes into a group. Root's, if that cannot be read.
+/// The user who may move processes into a group; root if that cannot be read.
 fn owner_of(group: &ControlGroup) -> u32 {
     group.owner().unwrap_or(0)
 }
 
-/// The group and those below it.
+/// The group and all groups below it.
 pub fn groups_below(group: &ControlGroup) -> Vec<ControlGroup> {
     let mut found = vec![group.clone()];
     let mut next = 0;
@@ -382,14 +381,14 @@ pub fn groups_below(group: &ControlGroup) -> Vec<ControlGroup> {
     found
 }
 
-/// The groups in this one.
+/// The child groups of this group.
 fn groups_in(group: &ControlGroup) -> Vec<ControlGroup> {
     let entries = fs::read_dir(group.path()).into_iter().flatten().flatten();
     let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     directories.map(|entry| ControlGroup::at(entry.path(), group.version())).collect()
 }
 
-/// Whether a journal's entry is about this home.
+/// Whether a journal's entry concerns this home.
 pub fn is_about(entry: &UndoEntry, home: &GangHome) -> bool {
     match entry {
         UndoEntry::Group { path, .. } | UndoEntry::Borrowed { path, .. } => path == home.group().path(),
@@ -401,7 +400,7 @@ pub fn threads_in(groups: &[ControlGroup]) -> BTreeSet<i32> {
     groups.iter().flat_map(|group| group.threads().unwrap_or_default()).map(|thread| thread.0).collect()
 }
 
-/// Whether no process will come any more. A group of others may be empty for a while.
+/// Whether no more processes can appear. A group that existed before may be empty for a while.
 pub fn is_over(home: &GangHome) -> bool {
     match home {
         GangHome::Made(group) => threads_in(&groups_below(group)).is_empty(),

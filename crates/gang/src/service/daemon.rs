@@ -1,4 +1,4 @@
-//! The gangs of the daemon: taking them in, looking at them in rounds, letting them go.
+//! The gangs of the daemon: adding, scanning in rounds, and removing them.
 
 use super::adopt::{self, GangHome, groups_below, threads_in};
 use super::job_queue::{Jobs, ReplyTicket, RuleOutcome};
@@ -37,43 +37,45 @@ use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::timer::Sleeper;
 use unisono_linux::usage;
 
-/// Different warnings that are said once; after so many the first may be said again.
+/// Maximum number of different warnings remembered as reported; beyond that the first may be reported again.
 const MAX_WARNINGS: usize = 100;
 
-/// The file beside the journals that says what the daemon at this socket takes over again after a kill.
+/// The name of the state file beside the journals, from which a daemon at the same socket takes the gangs
+/// over after a kill.
 pub(super) fn saved_name(socket: &Path) -> String {
     let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     let socket: String = socket.to_string_lossy().chars().map(letter).collect();
     format!("daemon{socket}.state")
 }
 
-/// Who decides how long a slice is.
+/// How the length of a slice is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SlicePace {
-    /// It follows the intervals of the gangs.
+    /// The slice follows the intervals of the gangs.
     Follows,
-    /// The user has said it.
+    /// The user has set it.
     Fixed,
 }
 
-/// What the daemon needs to know of the host and of its user's wishes.
+/// Properties of the host and options of the user.
 pub(super) struct Terms {
     pub(super) slice: Duration,
     pub(super) pace: SlicePace,
     pub(super) turns_by: TurnsBy,
     pub(super) spread: bool,
-    /// The file that says what to take over again after a kill.
+    /// The name of the file with the gangs to take over after a kill.
     pub(super) saved: String,
 }
 
-/// A gang, as this thread looks after it.
+/// A gang as the main loop tends it.
 pub(super) struct Tended {
     pub(super) home: GangHome,
     pub(super) groups: Vec<ControlGroup>,
-    /// The process that was named; `None`: a group was, or it has ended.
+    /// The target process; `None`: the target is a group, or the process has ended.
     pub(super) leader: Option<PinnedProcess>,
     pub(super) threads: GangThreads,
-    /// Whether its processes may use all of the daemon's cores. If not, their cores are their own affair.
+    /// Whether its processes may use all of the daemon's cores. If not, the daemon leaves their affinities
+    /// alone.
     pub(super) everywhere: bool,
     pub(super) count: usize,
     pub(super) width: usize,
@@ -83,7 +85,7 @@ pub(super) struct Tended {
     pub(super) slept: GangSleeps,
     pub(super) interval: Option<Duration>,
     pub(super) quota: Option<GangQuota>,
-    /// What its turns keep to.
+    /// The quota that its turns enforce.
     pub(super) keeps_to: Option<TurnQuota>,
 }
 
@@ -103,10 +105,10 @@ pub(super) struct GangDaemon {
     pub(super) rounds: u64,
     pub(super) own_time: OwnTime,
     pub(super) jobs: Jobs,
-    /// What the user should know and has not been told yet.
+    /// Warnings that the user has not got yet.
     pub(super) warnings: Vec<String>,
     pub(super) said: BTreeSet<String>,
-    /// What clients have removed, which no rule makes a gang again; `None`: there are no rules.
+    /// Gangs that clients have removed, which no rule makes a gang again; `None`: there are no rules.
     pub(super) dismissed: Option<BTreeSet<GangTarget>>,
 }
 
@@ -134,7 +136,7 @@ impl GangDaemon {
             board: Arc::clone(&board),
             gangs: Vec::new(),
             tracer,
-            // the daemon judges by processor time alone
+            // the daemon decides by processor time alone
             resting: Resting::default(),
             quota: None, // each gang has its own (`limits.rs`)
             own: Vec::new(),
@@ -164,7 +166,7 @@ impl GangDaemon {
         })
     }
 
-    /// Takes over the gangs that a killed daemon had. A gang that cannot be is a warning.
+    /// Takes over the gangs of a killed daemon. A gang that cannot be taken over causes a warning.
     pub(super) fn take_over(&mut self, saved: &str) {
         let gangs: Vec<ServedGang> = serde_json::from_str(saved).unwrap_or_default();
         for gang in gangs {
@@ -176,7 +178,7 @@ impl GangDaemon {
         self.work_to_the_end();
     }
 
-    /// Carries a request out. `None`: it takes longer, and is answered in [`GangDaemon::replies`].
+    /// Carries a request out. `None`: the request takes longer, and [`GangDaemon::replies`] answers it.
     pub(super) fn answer(
         &mut self,
         user: u32,
@@ -237,7 +239,7 @@ impl GangDaemon {
         Ok(())
     }
 
-    /// Something that the user should know: said once, however often it happens.
+    /// Adds a warning for the user; an equal warning is reported only once.
     pub(super) fn warn(&mut self, text: String) {
         if self.said.len() >= MAX_WARNINGS {
             self.said.clear();
@@ -247,13 +249,13 @@ impl GangDaemon {
         }
     }
 
-    /// What the user has not been told yet.
+    /// Removes and returns the warnings that the user has not got yet.
     pub(super) fn warnings(&mut self) -> Vec<String> {
         std::mem::take(&mut self.warnings)
     }
 
     pub(super) fn tell(&self, notice: Notice) {
-        // the receiver lives until the daemon ends it, or notices that it has failed
+        // the receiver lives until the daemon ends its thread, or notices that the thread has failed
         let _ = self.notices.send(notice);
         self.alarm.call();
     }
@@ -264,7 +266,7 @@ impl GangDaemon {
         self.journal.keep_beside(&self.terms.saved, &text)
     }
 
-    /// Looks after a gang from now on, which takes turns.
+    /// Starts to tend a gang that takes turns.
     pub(super) fn tend_to(&mut self, id: GangId, home: GangHome, leader: Option<PinnedProcess>) {
         let meter = home.group().meter().ok().filter(|meter| meter.used_ns().is_ok());
         let groups = groups_below(home.group());
@@ -292,17 +294,17 @@ impl GangDaemon {
         self.looks.gang_came(now());
     }
 
-    /// What ends a wait early: processes that were named and end.
+    /// The target processes, whose end ends a wait early.
     pub(super) fn leaders(&self) -> impl Iterator<Item = &PinnedProcess> {
         self.tended.values().filter_map(|gang| gang.leader.as_ref())
     }
 
-    /// When to look after the gangs, or to judge them; `None`: there are none.
+    /// The time of the next scan or judgement of the gangs; `None`: there are no gangs.
     pub(super) fn next_look(&self) -> Option<Nanos> {
         (!self.tended.is_empty()).then_some(self.looks.next())
     }
 
-    /// The rules' part in the gangs.
+    /// Access to the gangs for the rules.
     pub(super) fn obey(&mut self) -> RuledGangs<'_> {
         self.dismissed.get_or_insert_default();
         RuledGangs(self)
@@ -343,7 +345,8 @@ impl GangDaemon {
         }
     }
 
-    /// Ends the scheduler's thread, which lets everybody run. Answers what the trace lacks.
+    /// Ends the scheduler's thread, which releases all gangs. Returns messages about missing parts of the
+    /// trace.
     pub(super) fn finish(mut self) -> Vec<String> {
         self.tell(Notice::Finish);
         if let Some(thread) = self.thread.take() {
@@ -353,7 +356,7 @@ impl GangDaemon {
     }
 }
 
-/// The gangs as the keeper of the rules changes them, on behalf of root.
+/// The gangs as the keeper of the rules may change them, on behalf of root.
 pub(super) struct RuledGangs<'a>(&'a mut GangDaemon);
 
 impl RuledGangs<'_> {
@@ -369,14 +372,14 @@ impl RuledGangs<'_> {
         self.0.dismissed.as_ref().is_some_and(|dismissed| dismissed.contains(target))
     }
 
-    /// Forgets what clients have removed, but for these.
+    /// Forgets the gangs that clients have removed, except the targets that `keep` selects.
     pub(super) fn forget_dismissed(&mut self, keep: impl Fn(&GangTarget) -> bool) {
         if let Some(dismissed) = &mut self.0.dismissed {
             dismissed.retain(keep);
         }
     }
 
-    /// Begins to add; the outcome is in [`RuledGangs::outcomes`].
+    /// Starts to add a gang; the outcome is in [`RuledGangs::outcomes`].
     pub(super) fn add(&mut self, wish: AddWish, called: Option<&GangName>) {
         self.0.begin_rule(wish, called.cloned());
     }
@@ -385,7 +388,7 @@ impl RuledGangs<'_> {
         self.0.rule_outcomes()
     }
 
-    /// Whether this is being made a gang.
+    /// Whether the target is being made a gang.
     pub(super) fn is_begun(&self, target: &GangTarget) -> bool {
         self.0.jobs.has_rule(target)
     }
@@ -407,7 +410,7 @@ impl RuledGangs<'_> {
     }
 }
 
-/// The processor time of all threads of this process but the calling one.
+/// The processor time of all threads of this process except the calling one.
 pub(super) fn switching_time() -> Nanos {
     Nanos::from(usage::of_this_process().cpu).since(usage::of_this_thread().cpu.into())
 }

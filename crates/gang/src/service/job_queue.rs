@@ -1,4 +1,4 @@
-//! The work of the daemon that is under way, by user: what `jobs.rs` carries out in pieces.
+//! The unfinished work of the daemon, by user; `jobs.rs` carries it out in pieces.
 
 use super::adopt::{GangHome, Moving, TargetLook};
 use super::request::{GangName, GangRefusal, GangTarget, ServiceReply};
@@ -13,14 +13,14 @@ use unisono_linux::pinned::PinnedProcess;
 /// A connection that waits for an answer.
 pub(super) type ReplyTicket = u64;
 
-/// What a rule has asked for, and what came of it.
+/// The target and the weight of a rule's request, and its outcome.
 pub(super) type RuleOutcome = (GangTarget, GangWeight, std::result::Result<GangId, GangRefusal>);
 
-/// Who waits for the end of a piece of work.
+/// The requester that waits for the end of a piece of work.
 pub(super) enum AnswerTo {
     Client(ReplyTicket),
     Rule(GangTarget, GangWeight),
-    /// Failures are warnings, which begin so.
+    /// No requester: failures become warnings that start with this text.
     Nobody(String),
 }
 
@@ -70,7 +70,7 @@ pub(super) struct Jobs {
     pub(super) waits: bool,
     pub(super) replies: Vec<(ReplyTicket, ServiceReply)>,
     pub(super) ruled: Vec<RuleOutcome>,
-    /// Gangs that are being let go.
+    /// Gangs that are being released.
     pub(super) leaving: BTreeSet<GangId>,
 }
 
@@ -84,7 +84,7 @@ impl Jobs {
         self.of_users.is_empty()
     }
 
-    /// The users after the last one, then the others.
+    /// All users in the order of their turns: those after the last one first.
     pub(super) fn users(&self) -> Vec<u32> {
         let after = self.of_users.range(self.last.saturating_add(1)..);
         after.chain(self.of_users.range(..=self.last)).map(|(user, _)| *user).collect()

@@ -1,4 +1,4 @@
-//! Making gangs and letting them go, in pieces between which the daemon answers others.
+//! Adding and removing gangs in pieces, between which the daemon answers other clients.
 //!
 //! ```text
 //!   add      Looks --> Moves --> Joins --> a gang          remove   Releases --> Empties --> an answer
@@ -6,9 +6,9 @@
 //!           refused   Empties   Empties --> refused
 //! ```
 //! A program may have thousands of processes, and each takes 10 to 30 us. So a turn of the daemon's loop
-//! works for at most [`BUDGET`], for the users by turns, and then looks after clients and signals. A user's
-//! requests are carried out one after the other. What cannot be put back within [`EMPTY_TIMEOUT`] is a
-//! warning, and stays in the journal.
+//! works for at most [`BUDGET`], for the users by turns, and then serves clients and signals. A user's
+//! requests are carried out one after the other. A gang that cannot be put back within [`EMPTY_TIMEOUT`]
+//! causes a warning, and stays in the journal.
 
 use super::adopt::{self, GangHome, HomeComing, TargetLook, groups_below, threads_in};
 use super::daemon::{GangDaemon, refused};
@@ -25,20 +25,20 @@ use std::sync::mpsc::{TryRecvError, channel};
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::pinned::PinnedProcess;
 
-/// How long a turn of the loop works. A list is answered after at most so long, and one piece more.
+/// Maximum work in a turn of the loop. A list is answered after at most this time, and one piece more.
 const BUDGET: Nanos = Nanos(2_000_000);
-/// How soon to look again at work that waits for others.
+/// Wait before the next check of work that waits for other work.
 const AGAIN: Nanos = Nanos(1_000_000);
 /// The scheduler's thread answers between two switches, within milliseconds.
 const SCHEDULER_TIMEOUT: Nanos = Nanos(5_000_000_000);
-/// How long it is tried to empty a home: processes that end or fork meanwhile make it last.
+/// Maximum time for emptying a home: processes that end or fork meanwhile delay it.
 const EMPTY_TIMEOUT: Nanos = Nanos(2_000_000_000);
 
-/// What came of a piece of work.
+/// The outcome of a piece of work.
 enum JobStep {
     /// There is more to do at once.
     More(JobStage),
-    /// Others have to do something first.
+    /// Other processes or threads have to act first.
     Waits(JobStage),
     Added(GangId),
     Done,
@@ -46,18 +46,18 @@ enum JobStep {
 }
 
 impl GangDaemon {
-    /// Begins to add what a client asks for.
+    /// Starts to add the target of a client's request.
     pub(super) fn begin_add(&mut self, user: u32, wish: AddWish, client: ReplyTicket) {
         self.add_for(user, wish, None, AnswerTo::Client(client));
     }
 
-    /// Begins to add what a rule names, in root's name.
+    /// Starts to add the target of a rule, for root.
     pub(super) fn begin_rule(&mut self, wish: AddWish, called: Option<GangName>) {
         let answer_to = AnswerTo::Rule(wish.target.clone(), wish.weight);
         self.add_for(super::state::ROOT, wish, called, answer_to);
     }
 
-    /// Takes a gang over again that a killed daemon had.
+    /// Starts to take over a gang of a killed daemon.
     pub(super) fn begin_again(&mut self, user: u32, wish: AddWish, name: &GangName) {
         let says = format!("the gang {name} was not taken over");
         self.add_for(user, wish, None, AnswerTo::Nobody(says));
@@ -76,7 +76,7 @@ impl GangDaemon {
         }
     }
 
-    /// Begins to let a gang go, for a client or because it has ended.
+    /// Starts to release a gang, for a client or because it has ended.
     pub(super) fn begin_release(&mut self, user: u32, id: GangId, client: Option<ReplyTicket>) {
         let (told, released) = channel();
         self.tell(Notice::Released(id, told));
@@ -88,23 +88,23 @@ impl GangDaemon {
         self.jobs.push(user, answer_to, JobStage::Releases { id, released, until });
     }
 
-    /// When there is work to do; `None`: there is none.
+    /// The time of the next work; `None`: there is no work.
     pub(super) fn next_work(&self) -> Option<Nanos> {
         let next = if self.jobs.waits { AGAIN.after(now()) } else { Nanos::ZERO };
         (!self.jobs.is_empty()).then_some(next)
     }
 
-    /// Answers to clients that have waited for them.
+    /// Replies to clients that wait for them.
     pub(super) fn replies(&mut self) -> Vec<(ReplyTicket, ServiceReply)> {
         std::mem::take(&mut self.jobs.replies)
     }
 
-    /// What came of what rules have asked for.
+    /// The outcomes of rules' requests.
     pub(super) fn rule_outcomes(&mut self) -> Vec<RuleOutcome> {
         std::mem::take(&mut self.jobs.ruled)
     }
 
-    /// Works until nothing is left to do: before clients are answered.
+    /// Works until no work is left; called before the first client is answered.
     pub(super) fn work_to_the_end(&mut self) {
         while !self.jobs.is_empty() {
             if self.jobs.waits {
@@ -114,7 +114,7 @@ impl GangDaemon {
         }
     }
 
-    /// Works for a moment, for the users by turns.
+    /// Works for at most [`BUDGET`], for the users by turns.
     pub(super) fn work(&mut self) {
         let until = BUDGET.after(now());
         self.jobs.waits = !self.jobs.is_empty();
@@ -245,7 +245,7 @@ impl GangDaemon {
         JobStep::More(empties(id, home, Some(refused(why))))
     }
 
-    /// Puts processes back where they were, a part of them.
+    /// Moves some of the processes back to their former group.
     fn empty(
         &mut self,
         id: GangId,
@@ -286,7 +286,7 @@ impl GangDaemon {
         self.end(id, Some(GangRefusal::new(GangRefusalKind::Host, text)))
     }
 
-    /// It is no gang any more.
+    /// Removes a gang from the state.
     fn end(&mut self, id: GangId, refusal: Option<GangRefusal>) -> JobStep {
         self.tended.remove(&id);
         self.state.end(id);
@@ -296,7 +296,7 @@ impl GangDaemon {
     }
 }
 
-/// Whose work it is: root does not wait for what rules ask for.
+/// The queue of a piece of work: root's requests do not wait for the work of rules.
 fn queue_of(by: AskedBy, user: u32) -> u32 {
     if by == AskedBy::Rule { u32::MAX } else { user }
 }

@@ -1,17 +1,17 @@
-//! Makes gangs of the processes and the control groups that the rules name, as they come.
+//! Makes gangs of the processes and the control groups that the rules name, as these appear.
 //!
 //! ```text
-//!   file --(changed, or SIGHUP)--> rules --(look at the host from time to time)--> gangs of root
+//!   file --(changed, or SIGHUP)--> rules --(periodic scan of the host)--> gangs of root
 //! ```
-//! A file that is wrong, or cannot be read, changes nothing: the rules that were read before hold on. When
-//! other rules are read, gangs that no rule names any more are let go, unless the process that was named has
-//! ended. A gang that a client has removed stays removed until the rules are read again.
+//! An invalid or unreadable file changes nothing: the earlier rules stay in force. When other rules are read,
+//! gangs that no rule names any more are released, unless the named process has ended. A gang that a client
+//! has removed stays removed until the rules are read again.
 //!
-//! An editor may empty the file before it writes it: a change counts once nobody has written for a moment
-//! (`SETTLED`), or at a SIGHUP. Otherwise each edit would let all gangs go, and make them again.
+//! An editor may empty the file before it writes it: a change counts once the file has not been written for a
+//! moment (`SETTLED`), or at a SIGHUP. Otherwise each edit would release all gangs, and make them again.
 //!
-//! Cost: a look at the file in each round of the daemon; about 30 us for each process of the machine, so
-//! seldom that it takes at most a two-thousandth of a core.
+//! Cost: a check of the file in each round of the daemon; about 30 us for each process of the machine, so
+//! seldom that the scans take at most a two-thousandth of a core.
 
 use super::daemon::{GangDaemon, RuledGangs};
 use super::looks;
@@ -32,14 +32,14 @@ use unisono_linux::process_stat::ProcessStat;
 use unisono_linux::read::{self, HAND_WRITTEN};
 use unisono_linux::usage;
 
-/// More groups are not made gangs: the daemon has places for fewer.
+/// Maximum number of groups that become gangs: the daemon has places for fewer.
 const MAX_GROUPS: usize = 1000;
-/// How many processes are looked at between a process and the first one: more are a mistake of `/proc`.
+/// Maximum number of ancestors of a process: a longer chain is an error of `/proc`.
 const MAX_ANCESTORS: usize = 1000;
-/// Between an editor's emptying of a file and its writing lie milliseconds.
+/// An editor takes milliseconds between emptying and writing a file.
 const SETTLED: Duration = Duration::from_millis(500);
 
-/// Where the rules are, and who is who.
+/// The path of the rules, and the look-up of users.
 #[derive(Clone, Debug)]
 pub struct RulesFile {
     pub path: PathBuf,
@@ -47,7 +47,7 @@ pub struct RulesFile {
     pub user: fn(&str) -> Option<u32>,
 }
 
-/// Tells a file from what was there before: device, number, length, time of the last change.
+/// Identifies a version of a file: device, inode number, length, time of the last change.
 type RulesStamp = (u64, u64, u64, (i64, i64));
 
 /// Whether the file is read although it has not changed.
@@ -61,20 +61,20 @@ pub(super) struct RuleKeeper {
     file: RulesFile,
     stamp: Option<RulesStamp>,
     rules: GangRules,
-    /// The gangs that rules have made, with the weight that the rule says.
+    /// The gangs made by rules, with the weight that the rule states.
     own: BTreeMap<GangId, (GangTarget, GangWeight)>,
-    /// What could not be made a gang; the user has been told.
+    /// Targets that could not be made gangs and have been reported to the user.
     refused: BTreeSet<GangTarget>,
-    /// What had no place; it is tried again once a gang has gone.
+    /// Targets without a place; they are tried again after a gang has ended.
     without_place: BTreeSet<GangTarget>,
     next: Nanos,
-    /// When to look again at a file that has just been written.
+    /// When to check a recently written file again.
     settles: Option<Nanos>,
 }
 
 impl RuleKeeper {
-    /// Reads the rules. A file that is not there yet has none; the second answer says so. Fails if the file
-    /// is wrong.
+    /// Reads the rules. A missing file has no rules; the second value reports it. Fails if the file is
+    /// invalid.
     pub(super) fn open(file: RulesFile) -> Result<(RuleKeeper, Option<String>)> {
         let stamp = stamp_of(&file.path);
         let (rules, missing) = match (&stamp, read(&file)) {
@@ -91,12 +91,12 @@ impl RuleKeeper {
         Ok((keeper, missing))
     }
 
-    /// The slice that the rules ask for at the beginning.
+    /// The initial slice from the rules, if any.
     pub(super) fn slice(&self) -> Option<Duration> {
         self.rules.slice
     }
 
-    /// When it is time to look again.
+    /// When to scan again.
     pub(super) fn next(&self) -> Option<Nanos> {
         [self.has_rules().then_some(self.next), self.settles].into_iter().flatten().min()
     }
@@ -105,8 +105,8 @@ impl RuleKeeper {
         !self.rules.rules.is_empty()
     }
 
-    /// Reads the file if it has changed, and makes gangs of what is new, if it is time. Answers what the user
-    /// should know.
+    /// Reads the file if it has changed, and makes gangs of new targets, if a scan is due. Returns messages
+    /// for the user.
     pub(super) fn tend(&mut self, daemon: &mut GangDaemon, again: ReadAgain) -> Vec<String> {
         let mut told = Vec::new();
         let mut gangs = daemon.obey();
@@ -165,7 +165,8 @@ impl RuleKeeper {
             match gangs.of_target(&target) {
                 Some((id, user)) => {
                     let before = self.own.get(&id).map(|(_, weight)| *weight);
-                    // a gang that root has added, or a killed daemon had, is the rule's from now on
+                    // a gang that root has added, or that a killed daemon had, belongs to the rule from now
+                    // on
                     if user == 0 && before != Some(rule.weight) {
                         if let Err(refusal) = gangs.weigh(id, rule.weight) {
                             told.push(refusal.to_string());
@@ -183,7 +184,7 @@ impl RuleKeeper {
         }
     }
 
-    /// Takes in what came of what was asked for.
+    /// Records the outcomes of earlier requests.
     fn hear(&mut self, gangs: &mut RuledGangs<'_>, told: &mut Vec<String>) {
         for (target, weight, outcome) in gangs.outcomes() {
             match outcome {
@@ -197,7 +198,7 @@ impl RuleKeeper {
                     self.without_place.insert(target);
                 }
                 Err(refusal) => {
-                    // a part of another gang is what the user wants; one that has ended is gone
+                    // a part of another gang is intended; a target that has ended is gone
                     if refusal.kind != GangRefusalKind::InUse && is_there(&target) {
                         told.push(format!("by a rule, but not made a gang: {refusal}"));
                     }
@@ -207,7 +208,7 @@ impl RuleKeeper {
         }
     }
 
-    /// What the rules name on this host, with the place of the rule.
+    /// The targets on this host that rules name, each with the index of its rule.
     fn found(&self, gangs: &RuledGangs<'_>) -> BTreeMap<GangTarget, usize> {
         let mut found = BTreeMap::new();
         for (place, rule) in self.rules.rules.iter().enumerate() {
@@ -238,8 +239,7 @@ fn stamp_of(path: &Path) -> Option<RulesStamp> {
     Some((file.dev(), file.ino(), file.len(), (file.mtime(), file.mtime_nsec())))
 }
 
-/// Whether this time of the last change lies back long enough. One that the clock has not reached is wrong,
-/// and counts at once.
+/// Whether the last change is at least `SETTLED` ago. A time in the future is wrong, and counts at once.
 fn has_settled((seconds, nanos): (i64, i64)) -> bool {
     let changed = UNIX_EPOCH + Duration::new(seconds.try_into().unwrap_or(0), nanos.try_into().unwrap_or(0));
     SystemTime::now().duration_since(changed).map_or(true, |ago| ago >= SETTLED)
@@ -254,7 +254,7 @@ fn is_there(target: &GangTarget) -> bool {
     }
 }
 
-/// The directories below this one whose names fit, level by level.
+/// The directories below `root` whose names match the patterns, level by level.
 fn groups_like(root: &Path, path: &[NamePattern]) -> Vec<PathBuf> {
     let mut level = vec![root.to_owned()];
     for pattern in path {
@@ -267,7 +267,7 @@ fn groups_like(root: &Path, path: &[NamePattern]) -> Vec<PathBuf> {
     level
 }
 
-/// The processes that a rule names, without those that such a process has started.
+/// The processes that a rule names, without their descendants.
 fn processes(rules: &GangRules) -> Vec<(GangTarget, usize)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

@@ -1,8 +1,8 @@
 //! The end of a daemon whose loop is stuck: a signal that asks for the end always ends it.
 //!
-//! The loop calls the kernel, and a call may not come back: a process that is exiting on a dead file system
-//! can hold what a move between groups waits for. A thread of its own waits for signals, too, but leaves them
-//! to the loop. If the loop does not turn for [`TURN_TIMEOUT`] after one, the thread ends the process; the
+//! The loop calls the kernel, and a call may not return: a process that is exiting on a dead file system can
+//! hold a lock that a move between groups needs. A separate thread waits for signals, too, but leaves them to
+//! the loop. If the loop does not turn for [`TURN_TIMEOUT`] after one, the thread ends the process; the
 //! guardian then puts everything back, as after a kill.
 //!
 //! Cost: a thread that sleeps.

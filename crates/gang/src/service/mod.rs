@@ -2,15 +2,15 @@
 //!
 //! ```text
 //!   client --- a line of JSON ---> peers.rs    lines, floods                                  [pure]
-//!                                  request.rs  what is asked, checked                         [pure]
-//!                                  state.rs    which gangs, whose, who may                    [pure]
+//!                                  request.rs  parses and checks requests                     [pure]
+//!                                  state.rs    the gangs, their owners, permissions           [pure]
 //!                                  rules.rs    the file of rules                              [pure]
-//!                                  keeper.rs   makes gangs of what the rules name
+//!                                  keeper.rs   makes gangs of the targets of rules
 //!                                  adopt.rs    processes and control groups become a gang's home
-//!                                  limits.rs   the quotas that gangs keep to by their turns
-//!                                  looks.rs    when gangs are looked at                       [pure]
-//!                                  pace.rs     how long a slice is                           [pure]
-//!                                  own_time.rs how much time switching may take              [pure]
+//!                                  limits.rs   the quotas that turns enforce
+//!                                  looks.rs    the times of scans                             [pure]
+//!                                  pace.rs     the length of a slice                          [pure]
+//!                                  own_time.rs the limit of switching time                    [pure]
 //!                                  job_queue.rs, jobs.rs  work that takes longer than a turn of the loop
 //!   daemon.rs, rounds.rs           tie them to the scheduler's thread of `host`
 //!   server.rs                      the socket, signals, the end

@@ -15,10 +15,10 @@ pub(super) const MAX_SHARE: f64 = 0.02;
 const EASED: f64 = 0.7;
 /// The largest factor: a slice of 20 ms becomes one of a second.
 const MAX_FACTOR: u32 = 50;
-/// The time over which the share is measured: as many turns as make a mean.
+/// The time over which the share is measured: enough turns for a mean.
 const INTERVAL: Nanos = Nanos(1_000_000_000);
 
-/// How much longer turns are than asked for, and why.
+/// The factor by which turns are longer than requested, and its cause.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct OwnTime {
     since: Nanos,
@@ -42,7 +42,8 @@ impl OwnTime {
         self.share
     }
 
-    /// The switching threads have used so much until now. Answers the new factor if it changes.
+    /// Takes the total time that the switching threads have used until now. Returns the new factor if it
+    /// changes.
     pub(super) fn look(&mut self, now: Nanos, used: Nanos, cores: usize) -> Option<u32> {
         let passed = now.since(self.since);
         if passed < INTERVAL {

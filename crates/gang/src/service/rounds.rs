@@ -1,8 +1,8 @@
-//! What the daemon does from time to time: looking at its gangs in rounds, judging which of them rest, and
-//! keeping the time within bounds that switching takes.
+//! Periodic work of the daemon: scanning its gangs, deciding which gangs rest, and limiting the time of
+//! switching.
 //!
-//! A gang that cannot be looked after or released is a warning, never the end of the daemon: its owner may
-//! have caused that.
+//! A gang that cannot be scanned or released causes a warning and never ends the daemon: the gang's owner may
+//! have caused the failure.
 
 use super::adopt::{self, groups_below, threads_in};
 use super::daemon::{GangDaemon, SlicePace, Tended, switching_time};
@@ -24,11 +24,11 @@ use unisono_linux::clock::{Nanos, now};
 use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::usage;
 
-/// Rounds after which it is looked for groups that were made below a gang's.
+/// Rounds between two searches for new groups below a gang's group.
 const ROUNDS_A_WALK: u64 = 8;
 
 impl GangDaemon {
-    /// Tells the scheduler what each gang may use, where that has changed.
+    /// Sends the scheduler the quota of each gang, where it has changed.
     pub(super) fn divide_quotas(&mut self) {
         let quotas = self.tended.iter().filter_map(|(id, gang)| Some((*id, gang.quota.clone()?))).collect();
         let mut parts = limits::parts(&quotas);
@@ -53,7 +53,8 @@ impl GangDaemon {
         }
     }
 
-    /// Looks after the gangs, or only judges them, if it is time. Fails if the scheduler's thread has failed.
+    /// Scans the gangs, or only decides which rest, if it is time. Fails if the scheduler's thread has
+    /// failed.
     pub(super) fn tend(&mut self) -> Result<()> {
         if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
             let outcome = self.thread.take().and_then(|thread| thread.join().ok());
@@ -86,7 +87,7 @@ impl GangDaemon {
         Ok(())
     }
 
-    /// Looks at all gangs. Answers whether threads of one have changed.
+    /// Scans all gangs. Returns whether threads of one have changed.
     fn go_round(&mut self) -> bool {
         self.rounds += 1;
         let ids: Vec<GangId> = self.tended.keys().copied().collect();
@@ -103,7 +104,7 @@ impl GangDaemon {
         changed
     }
 
-    /// Says what could not be done for a gang, once.
+    /// Reports a failure for a gang, once.
     fn warn_of<T>(&mut self, id: GangId, done: Result<T>) -> Option<T> {
         let error = match done {
             Ok(done) => return Some(done),
@@ -115,7 +116,7 @@ impl GangDaemon {
         None
     }
 
-    /// Has turns last longer while switching takes more time than it may.
+    /// Lengthens turns while switching takes more time than permitted.
     fn bound_switching(&mut self) {
         let Some(factor) = self.own_time.look(now(), switching_time(), self.whole.len()) else { return };
         let (percent, most) = (self.own_time.share() * 100.0, own_time::MAX_SHARE * 100.0);
@@ -130,7 +131,7 @@ impl GangDaemon {
         });
     }
 
-    /// Looks at one gang. Answers whether its threads have changed.
+    /// Scans one gang. Returns whether its threads have changed.
     fn look_after(&mut self, id: GangId) -> Result<bool> {
         let walk = self.rounds.is_multiple_of(ROUNDS_A_WALK);
         let Some(gang) = self.tended.get_mut(&id) else { return Ok(false) };
@@ -169,7 +170,7 @@ impl GangDaemon {
         self.judge(id).map(|()| changed)
     }
 
-    /// Lets a gang rest that blocks, and wakes one that does not any more.
+    /// Lets a blocking gang rest, and wakes a resting gang that has stopped blocking.
     fn judge(&mut self, id: GangId) -> Result<()> {
         let at = now();
         let Some(gang) = self.tended.get_mut(&id) else { return Ok(()) };
@@ -180,7 +181,7 @@ impl GangDaemon {
         match gang.worth.look(times, gang.width.min(self.whole.len())) {
             Some(TurnsVerdict::Wake) => self.tell(Notice::Wakes(id)),
             Some(TurnsVerdict::Rest) => {
-                // it runs beside others now, and Linux finds its threads cores that are free
+                // the gang runs beside others now, and Linux finds free cores for its threads
                 let threads = threads_in(&gang.groups);
                 gang.threads = GangThreads::new(self.whole.clone());
                 self.journal.undo(

@@ -2,7 +2,7 @@
 //!
 //! One thread waits for clients, signals and the next round over the gangs; a second one, of `host`, makes
 //! the switches. A guardian restores if the daemon is killed. The next daemon takes the gangs over again. A
-//! daemon that ends in order lets all gangs go and forgets them.
+//! daemon that ends in order releases all gangs and forgets them.
 
 use super::daemon::{GangDaemon, SlicePace, Terms, saved_name};
 use super::job_queue::ReplyTicket;
@@ -31,13 +31,14 @@ use unisono_linux::scheduling::{self, Children, SchedulingPolicy};
 
 /// Where the daemon of root listens.
 pub const SOCKET: &str = "/run/unisono/gang.sock";
-/// The longest wait: systemd's watchdog wants to hear from time to time.
+/// Maximum wait: systemd's watchdog expects a sign of life from time to time.
 const MAX_WAIT: Nanos = Nanos(5_000_000_000);
-/// How soon it is tried again to read from who floods, and to write to who does not read.
+/// Wait before the next read from a flooding client, and before the next write to a client that does not
+/// read.
 const AGAIN: Nanos = Nanos(20_000_000);
-/// Who says nothing, or does not take an answer, for so long is sent away.
+/// A client that sends nothing, or does not take an answer, for this long is disconnected.
 const IDLE: Nanos = Nanos(60_000_000_000);
-/// An answer that waits for its reader: some hundred gangs are listed in a tenth of it.
+/// Maximum bytes of unread answers of a client: a list of some hundred gangs takes a tenth of it.
 const MAX_UNREAD: usize = 1 << 20;
 /// The nice value of the thread that answers.
 const URGENT: i32 = -20;
@@ -46,28 +47,28 @@ const KEPT_FOR_ROOT: usize = 8;
 
 #[derive(Debug)]
 pub struct DaemonOptions {
-    /// `None`: it follows the intervals of the gangs.
+    /// `None`: the slice follows the intervals of the gangs.
     pub slice: Option<Duration>,
     pub socket: PathBuf,
-    /// Who may connect, as of a file.
+    /// The mode of the socket file, which limits the users who may connect.
     pub mode: u32,
     pub turns_by: TurnsBy,
     /// A core for every thread.
     pub spread: bool,
     /// The program that becomes the guardian; the journal's path and our process number are added.
     pub guardian: Option<Command>,
-    /// A file, emptied if it is there, for what ran when; see `host/trace.rs`.
+    /// The trace file, emptied if it exists; see `host/trace.rs`.
     pub trace: Option<PathBuf>,
-    /// What becomes a gang by itself. On SIGHUP, which does not end the daemon, it reads them again.
+    /// The rules that make gangs. On SIGHUP, which does not end the daemon, they are read again.
     pub rules: Option<RulesFile>,
 }
 
-/// What the daemon tells whoever has started it.
+/// A message of the daemon for the program that started it.
 #[derive(Debug)]
 pub enum DaemonNotice {
     /// Clients are answered from now on.
     Ready,
-    /// It has gone round its loop.
+    /// The daemon has completed a turn of its loop.
     Alive,
     Warning(String),
 }
@@ -135,7 +136,7 @@ pub fn serve(mut options: DaemonOptions, tell: &mut dyn FnMut(DaemonNotice)) -> 
     result
 }
 
-/// A listening socket at a path, which is removed at its end.
+/// A listening socket at a path; the file is removed when the value is dropped.
 struct SocketFile {
     listener: UnixListener,
     path: PathBuf,
@@ -158,14 +159,14 @@ impl SocketFile {
                 );
                 return Err(Error::Input(text));
             }
-            // of a daemon that was killed
+            // the socket of a killed daemon
             Ok(_) => fs::remove_file(path).map_err(system("remove the socket of a killed daemon"))?,
             Err(_) => {}
         }
         let listener = local_socket::listen(path, mode).map_err(|error| {
             Error::Host(format!("cannot listen at {}: {error}; choose another --socket", path.display()))
         })?;
-        // wider than the umask lets it be from the beginning; until now it was narrower
+        // the mode may be wider than the umask permits; until now it was narrower
         local_socket::set_mode(path, mode).map_err(system("open the socket to others"))?;
         listener.set_nonblocking(true).map_err(system("prepare the socket"))?;
         Ok(SocketFile { listener, path: path.to_owned() })
@@ -180,22 +181,22 @@ impl Drop for SocketFile {
 
 struct ServiceClient {
     id: ReplyTicket,
-    /// Its request is being carried out.
+    /// Whether its request is being carried out.
     waits: bool,
     stream: UnixStream,
     user: u32,
     lines: LineBuffer,
     unread: Vec<u8>,
-    /// When it last did something.
+    /// The time of its last activity.
     heard: Nanos,
-    /// It is not read before then, because its user floods.
+    /// It is not read before this time, because its user floods.
     later: Nanos,
 }
 
 #[derive(Default)]
 struct Peers {
     all: Vec<ServiceClient>,
-    /// How many there ever were.
+    /// Number of clients so far.
     ever: ReplyTicket,
     gate: Floodgate,
     rules: Option<RuleKeeper>,
@@ -222,7 +223,7 @@ impl Peers {
             daemon.tend()?;
             daemon.work();
             for (client, reply) in daemon.replies() {
-                // one that has gone hears nothing
+                // a client that has disconnected gets no answer
                 if let Some(peer) = self.all.iter_mut().find(|peer| peer.id == client) {
                     peer.waits = false;
                     peer.heard = now();
@@ -242,7 +243,7 @@ impl Peers {
                 } else if matches!(signal, Signal::Interrupt | Signal::Terminate | Signal::Quit) {
                     return Ok(());
                 }
-                // a daemon that is suspended would leave gangs frozen
+                // a suspended daemon would leave gangs frozen
             }
             self.accept(listener);
             let gate = &mut self.gate;
@@ -274,7 +275,7 @@ impl Peers {
     }
 
     fn accept(&mut self, listener: &UnixListener) {
-        // as many as can wait at once; the others come in the next turn
+        // as many clients as can wait at once; the next turn accepts the others
         for _ in 0..MAX_PEERS {
             let Ok((stream, _)) = listener.accept() else { return };
             let (Ok(peer), Ok(())) = (local_socket::peer(&stream), stream.set_nonblocking(true)) else {
@@ -364,7 +365,7 @@ impl ServiceClient {
     }
 
     fn say(&mut self, reply: &ServiceReply) {
-        // a reply has no maps with keys that are no text, so it can be written as JSON
+        // a reply has no maps with non-text keys, so it can be written as JSON
         self.unread.extend(serde_json::to_vec(reply).unwrap_or_default());
         self.unread.push(b'\n');
     }

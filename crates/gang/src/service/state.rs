@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 pub const MAX_GANGS: usize = 256;
 /// Gangs that one user other than root may have added.
 pub const MAX_OF_USER: usize = 16;
-/// Gangs that rules may make of one user's processes: half of all, so that nobody takes the places of others
+/// Gangs that rules may make of one user's processes: half of all, so that no user takes the places of others
 /// by starting processes.
 pub const MAX_BY_RULES: usize = MAX_GANGS / 2;
 /// Places that users other than root, and rules for their processes, leave to root's requests.
@@ -72,7 +72,7 @@ pub struct AddWish {
     pub by: AskedBy,
 }
 
-/// What asks for a gang.
+/// The source of a request for a gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AskedBy {
     /// A user, by a request.

@@ -19,10 +19,10 @@ const MARK: &str = "# Written by `unisono gang install`; removed by `unisono gan
 /// The directory of an administrator's units.
 const DIRECTORY: &str = "etc/systemd/system";
 
-/// What the daemon may not do although it is root's. It keeps what it needs: files of control groups of all
-/// users, classes and processors of their threads, `/proc`, and `/run/unisono`. Left out because it would
-/// take something of that away: `ProtectControlGroups`, `ProtectProc`, `ProcSubset`, `PrivateUsers`,
-/// `RestrictRealtime`.
+/// Restrictions of the daemon, which runs as root. It can still write files of control groups of all users,
+/// set classes and processors of their threads, and access `/proc` and `/run/unisono`. These options are left
+/// out because they would prevent some of that: `ProtectControlGroups`, `ProtectProc`, `ProcSubset`,
+/// `PrivateUsers`, `RestrictRealtime`.
 const SANDBOX: &str = "\
 # files of users' control groups, their owners' rights, priorities, names of others' programs; nothing else of root
 CapabilityBoundingSet=CAP_DAC_OVERRIDE CAP_CHOWN CAP_SETUID CAP_SYS_NICE CAP_SYS_PTRACE CAP_KILL
@@ -49,7 +49,7 @@ SystemCallErrorNumber=EPERM
 UMask=0077
 ";
 
-/// Options of the daemon that name a file which it writes.
+/// Options of the daemon that name an output file.
 const WRITES: [&str; 2] = ["--socket", "--trace"];
 
 #[derive(Debug, thiserror::Error)]
@@ -63,7 +63,8 @@ pub enum GangUnitError {
     File { what: &'static str, path: PathBuf, source: io::Error },
 }
 
-/// The unit's text. `path` is the absolute path of the program, `options` are those of `unisono gang daemon`.
+/// The unit's text. `path` is the absolute path of the program, `options` are options of
+/// `unisono gang daemon`.
 pub fn text(path: &str, options: &[String]) -> String {
     let command = program(path);
     let words = ["gang".to_owned(), "daemon".to_owned()];

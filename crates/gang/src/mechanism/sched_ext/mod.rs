@@ -1,22 +1,23 @@
-//! A scheduler in the kernel, made of BPF programs (sched_ext): the kernel itself lets only threads of the
-//! gang run whose turn it is.
+//! A scheduler in the kernel, made of BPF programs (sched_ext): the kernel itself runs only threads of the
+//! gang that has the turn.
 //!
 //! ```text
-//!   policy --> apply: whose turn it is --> map `turn` <-- gangs.bpf.c: each gang's queue, and who is next
+//!   policy --> apply: standings ---------> map `turn` <-- gangs.bpf.c: queue of each gang, next thread
 //!                     switch_gangs ------> every processor chooses anew
 //! ```
-//! The gangs' threads get the policy `SCHED_EXT` once; what they start inherits it. A switch writes one value
-//! and makes one call, however many threads there are. Then every processor is interrupted, puts back the
-//! thread that it ran, and takes one of the gang whose turn it is. All other programs stay in the fair class.
+//! The gangs' threads get the policy `SCHED_EXT` once; their new threads and children inherit it. A switch
+//! writes one value and makes one call, however many threads there are. Then every processor is interrupted,
+//! puts back the thread that it ran, and takes a thread of the gang that has the turn. All other programs
+//! stay in the fair class.
 //!
-//! Backfill: a gang that uses what others leave is preempted by any thread that wakes of a gang whose turn it
-//! is.
+//! Backfill: a gang that uses idle cores is preempted by any waking thread of the gang that has the turn.
 //!
 //! Cost: two system calls and an interrupt for each processor; the first turn of a gang one more call for
 //! each thread. When not: beside programs that keep the processors busy, because on each processor the fair
-//! class goes first and gangs get only what it leaves, at least a twentieth. The kernel's quotas (`cpu.max`)
-//! do not hold for these threads; the turns of the policy keep to them instead. A gang that waits for longer
-//! than 3 s runs for a slice in each 3 s, so that nobody waits long for what its threads hold in the kernel.
+//! class goes first and leaves the gangs the remaining time, at least a twentieth. The kernel's quotas
+//! (`cpu.max`) do not hold for these threads; the turns of the policy enforce them instead. A gang that waits
+//! for longer than 3 s runs for a slice in each 3 s, so that no thread waits long for a kernel lock of the
+//! gang's threads.
 //!
 //! Reference: Documentation/scheduler/sched-ext.rst; `docs/decisions/0020`.
 
@@ -37,7 +38,7 @@ use std::time::Duration;
 use unisono_linux::bpf::compile::{CSource, ProgramError, REPEAT};
 use unisono_linux::cgroup::{CgroupVersion, ControlGroup};
 
-/// The program, for machines on which it is compiled for others.
+/// The source of the program; it is compiled on each machine.
 pub const GANGS: CSource = CSource {
     what: "the scheduler of gangs",
     files: &[("gangs.bpf.c", include_str!("gangs.bpf.c")), REPEAT],
@@ -49,12 +50,12 @@ impl From<ProgramError> for Error {
     }
 }
 
-/// The most threads on each processor. Beside programs that never leave a processor, threads of gangs get a
-/// twentieth of it, and one that has waited long has a slice of at most 10 ms: all of 75 have had one after
-/// 15 s. The scheduler gives up before a thread has waited for 18 s.
+/// Maximum number of threads per processor. Beside programs that never leave a processor, threads of gangs
+/// get a twentieth of it, and a thread that has waited long has a slice of at most 10 ms: all of 75 have had
+/// one after 15 s. The scheduler gives up before a thread has waited for 18 s.
 const MAX_PER_PROCESSOR: usize = 75;
 
-/// The most threads that each of some gangs may have.
+/// Maximum number of threads of each of `gangs` gangs.
 pub fn most_threads(gangs: usize, processors: usize) -> u32 {
     (MAX_PER_PROCESSOR * processors / gangs.max(1)).max(1) as u32
 }
@@ -63,10 +64,10 @@ pub fn most_threads(gangs: usize, processors: usize) -> u32 {
 pub struct SchedExt {
     groups: Vec<ControlGroup>,
     standings: Vec<KernelStanding>,
-    /// Gangs whose threads have the policy.
+    /// Gangs whose threads have the policy `SCHED_EXT`.
     enrolled: BTreeSet<GangId>,
     left: BTreeSet<GangId>,
-    /// Some gang has had a turn.
+    /// Whether a gang has had a turn.
     begun: bool,
     scheduler: LoadedScheduler,
 }
@@ -78,8 +79,8 @@ impl SchedExt {
         SchedExt::with_patience(arena, journal, MAX_KERNEL_TIMEOUT)
     }
 
-    /// The same, for tests: the kernel ends the scheduler if it lets a thread wait longer that could run. A
-    /// gang that waits so long is therefore let run for a moment, one thread after the other.
+    /// Like [`SchedExt::new`], with a timeout for tests: the kernel ends the scheduler if a runnable thread
+    /// waits longer. A gang that waits so long therefore runs for a moment, one thread after the other.
     pub fn with_patience(arena: &Arena, journal: &mut GangJournal, patience: Duration) -> Result<SchedExt> {
         let groups: Vec<ControlGroup> = arena.gangs.iter().map(|gang| gang.control.clone()).collect();
         if groups.len() > MAX_GANGS {
@@ -116,15 +117,15 @@ impl SchedExt {
         })
     }
 
-    /// How often the kernel has let a thread run before its gang's turn, so that nobody starved.
+    /// Number of times that the kernel has let a thread run outside its gang's turn, to avoid starvation.
     pub fn exceptions(&self) -> Result<KernelExceptions> {
         Ok(self.scheduler.exceptions()?)
     }
 
-    /// Gives all threads of a gang the policy. What they start later inherits it.
+    /// Gives all threads of a gang the policy `SCHED_EXT`. Their later threads and children inherit it.
     fn enrol(&mut self, gang: GangId) -> Result<()> {
         let mut done = BTreeSet::new();
-        // a thread that starts meanwhile inherits from one that may not have it yet: look again
+        // a new thread may inherit from a thread without the policy: list the threads again
         loop {
             let threads = class::pinned_in(&self.groups[gang.0])?;
             let new: Vec<_> = threads.into_iter().filter(|thread| done.insert(thread.number())).collect();
@@ -154,8 +155,8 @@ impl Mechanism for SchedExt {
 
     fn apply(&mut self, standings: &[(GangId, Standing)]) -> Result<()> {
         known(standings, |gang| gang.0 < self.groups.len() && !self.left.contains(&gang))?;
-        // A thread may be stopped inside the kernel with a lock for which whoever starts the next gang waits.
-        // So nobody waits for a turn until the first gang has one.
+        // A thread may be stopped inside the kernel while it holds a lock that the start of the next gang
+        // needs. So no thread waits for a turn until the first gang has one.
         self.begun |= standings.iter().any(|(_, standing)| *standing == Standing::Running);
         for (gang, standing) in standings {
             self.standings[gang.0] = match standing {
@@ -177,10 +178,10 @@ impl Mechanism for SchedExt {
     fn leave(&mut self, gang: GangId) {
         let Some(group) = self.groups.get(gang.0).filter(|_| self.left.insert(gang)) else { return };
         self.standings[gang.0] = KernelStanding::Runs;
-        // what cannot be done now is in the journal
+        // the journal undoes it if one of these calls fails
         let _ = self.scheduler.write(&self.standings);
         let _ = self.scheduler.switch();
-        // one that is empty has nobody to wait for
+        // an empty group has no threads to restore
         if group.threads().is_ok_and(|threads| !threads.is_empty()) {
             let _ = class::put_back(std::slice::from_ref(group));
         }
@@ -191,7 +192,7 @@ impl Mechanism for SchedExt {
         let freed = self.scheduler.write(&self.standings).and_then(|()| self.scheduler.switch());
         let (_, result) = class::put_back(&self.groups);
         self.enrolled.clear();
-        // a scheduler that the kernel has ended stops nobody
+        // a scheduler that the kernel has ended stops no thread
         match freed {
             Err(ProgramError::Host(_)) | Ok(()) => result,
             Err(error) => result.and(Err(error.into())),
