@@ -129,8 +129,10 @@ fn of_consumers(statistics: &Statistics, of: fn(&ConsumerStatistics) -> u64) -> 
     let mut by_name: BTreeMap<String, u64> = BTreeMap::new();
     for consumer in &statistics.consumers {
         let is_own = by_name.len() < MAX_CONSUMERS || by_name.contains_key(&consumer.name);
-        *by_name.entry(if is_own { consumer.name.clone() } else { OTHERS.to_owned() }).or_default() +=
-            of(consumer);
+        let name = if is_own { consumer.name.clone() } else { OTHERS.to_owned() };
+        let value = by_name.entry(name).or_default();
+        // consumers report some counts themselves
+        *value = value.saturating_add(of(consumer));
     }
     by_name.insert("(departed)".to_owned(), of(&statistics.departed));
     by_name.into_iter().map(|(name, value)| (vec![("consumer", name)], value)).collect()

@@ -290,20 +290,28 @@ fn serve_at(
         if let Some(listener) = &scrapes {
             scope.spawn(|| metrics::serve_scrapes(listener, text, || is_over.load(Ordering::Relaxed)));
         }
+        let _over = SetOnDrop(&is_over);
         service.ready();
-        let served = server.serve(&|| {
+        server.serve(&|| {
             service.alive();
             if interrupt::hung_up() {
                 read_again(certificates.as_deref());
             }
             interrupt::caught().is_some()
-        });
-        is_over.store(true, Ordering::Relaxed);
-        served
+        })
     })?;
     let statistics = server.broker().statistics(unisono_broker::now());
     drop((service, server, scrapes, sweeper));
     Ok(statistics)
+}
+
+/// Ends the thread of the scrapes, also when the broker panics: the scope would wait for it for ever.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Reads the files again on SIGHUP. If a new file is wrong, a server keeps the earlier contents.

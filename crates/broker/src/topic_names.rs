@@ -42,6 +42,11 @@ impl ToldTopics {
         Self { types: Some(NumberMap::default()), ..Self::default() }
     }
 
+    /// Whether the program was told the name of a topic.
+    pub(crate) fn has(&self, topic: TopicId) -> bool {
+        self.names.contains(&topic)
+    }
+
     pub(crate) fn asks_for_types(&self) -> bool {
         self.types.is_some()
     }

@@ -183,6 +183,10 @@ fn a_program_counts_for_its_own_consumers_and_for_topics_that_are_there() {
     let mut it = Bench::new();
     it.subscribe(CONSUMER);
     let counts = DirectCounts { delivered: 3, dropped_full: 2, dropped_late: 1, missed: 1 };
+    // before the consumer was told to read a ring of the topic
+    it.report(CONSUMER, 8, RingReport::Counted { topic: 0, counts });
+    assert_eq!(it.broker.statistics(Nanos(2)).consumers.remove(0).matched, 0);
+    it.report(SUPPLIER, 7, RingReport::Supplies { links: vec![1] });
     it.did();
     for topic in 0..100 {
         it.report(CONSUMER, 8, RingReport::Counted { topic, counts });
@@ -193,6 +197,26 @@ fn a_program_counts_for_its_own_consumers_and_for_topics_that_are_there() {
     // a report about a consumer that it does not have
     it.report(SUPPLIER, 8, RingReport::Counted { topic: 0, counts });
     assert_eq!(it.broker.statistics(Nanos(2)).sent_away, 1);
+}
+
+#[test]
+fn counts_beyond_all_measure_end_nothing_and_hide_no_other_topic() {
+    let mut it = Bench::new();
+    it.subscribe(CONSUMER);
+    it.report(SUPPLIER, 7, RingReport::Supplies { links: vec![1] });
+    it.did();
+    let all = DirectCounts {
+        delivered: u64::MAX,
+        dropped_full: u64::MAX,
+        dropped_late: u64::MAX,
+        missed: u64::MAX,
+    };
+    for _ in 0..3 {
+        it.report(CONSUMER, 8, RingReport::Counted { topic: 0, counts: all });
+    }
+    let statistics = it.broker.statistics(Nanos(2));
+    assert_eq!(statistics.consumers[0].delivered, 3 << 32);
+    assert_eq!(statistics.missed_by_topic["t"], 3 << 32);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::Broker;
 use crate::name_owner::NameOwner;
 use crate::permissions::{ClientIdentity, RefusalKind};
-use crate::spec::{Advertisement, SubscriptionSpec, WhenFull};
+use crate::spec::{Advertisement, KeptHistory, SubscriptionSpec, WhenFull};
 use crate::task::ClientId;
 use crate::transport::TransportPeer;
 use std::sync::Arc;
@@ -105,6 +105,20 @@ impl Broker {
         Err(format!(
             "a share of {asked}; the permissions allow {} {most}; add `share = {asked}` to its rule",
             connected.who
+        ))
+    }
+
+    /// A reply topic is nothing but a topic, whoever publishes on it first: other terms of a program that
+    /// learnt the name from a request would keep out the program that replies.
+    pub(super) fn check_reply_terms(&mut self, spec: &Advertisement) -> Result<(), String> {
+        let is_plain = spec.event_type.is_none() && !spec.exclusive && spec.history == KeptHistory::default();
+        if is_plain || !self.replies.may_publish(&spec.topic) {
+            return Ok(());
+        }
+        self.access.count(RefusalKind::Topic);
+        Err(format!(
+            "the reply topic `{}` has no type, no history and no exclusive owner; leave these out",
+            spec.topic
         ))
     }
 

@@ -307,9 +307,14 @@ impl Broker {
             RingReport::Supplies { links } => self.supplies((client, number), &links),
             RingReport::Left { events, for_good } => self.left((client, number), events, for_good),
             RingReport::Counted { topic, counts } => {
-                let known = self.clients.get(&client).and_then(|client| client.consumers.get(&number));
+                let topic = TopicId(topic);
+                let connected = self.clients.get(&client);
+                let known = connected.and_then(|client| client.consumers.get(&number));
                 let (consumer, _) = *known.ok_or_else(|| format!("the consumer {number} was never there"))?;
-                self.count_direct(consumer, TopicId(topic), counts);
+                // The order to read a ring tells its topic. Counts of other topics would show their names.
+                if connected.is_some_and(|client| client.named.has(topic)) {
+                    self.count_direct(consumer, topic, counts.bounded());
+                }
             }
             RingReport::Broken { link, taken } => {
                 let reader = self.direct.find(link).and_then(|(_, it)| self.direct.readers.get(&it));

@@ -85,6 +85,7 @@ impl Broker {
         }
         self.check_publish(client, &spec.topic)?;
         self.check_share(client, spec)?;
+        self.check_reply_terms(spec)?;
         let user = self.name_user(client)?;
         let writer = spec.writer.as_deref().filter(|writer| !writer.is_empty());
         if let Some(writer) = writer {

@@ -69,7 +69,7 @@ impl Broker {
         let all = all.map(|(topic, missed)| (self.shown_topic(*topic), *missed));
         let gone = departed.misses.iter().map(|(name, missed)| (or_others(name), *missed));
         for (topic, missed) in all.chain(gone) {
-            *missed_by_topic.entry(seen_topic(topic)).or_default() += missed;
+            add(missed_by_topic.entry(seen_topic(topic)).or_default(), missed);
         }
         let mut log = self.log_statistics();
         if let (Some(log), Some(viewer)) = (&mut log, viewer) {
@@ -150,7 +150,7 @@ impl Broker {
         let misses = account.misses.iter().map(|(topic, missed)| (self.shown_topic(*topic), *missed));
         let mut missed_by_topic = BTreeMap::new();
         for (topic, missed) in misses {
-            *missed_by_topic.entry(topic).or_default() += missed;
+            add(missed_by_topic.entry(topic).or_default(), missed);
         }
         let paused = !programs.is_empty() && programs.iter().all(|(_, paused)| *paused);
         let mut names = programs.into_iter().map(|(name, _)| name);
@@ -215,6 +215,11 @@ fn counted(counters: &InboxCounters) -> ConsumerStatistics {
     }
 }
 
+/// Adds to a counter. Consumers report counts of their own, so that a sum may exceed a counter.
+fn add(counter: &mut u64, more: u64) {
+    *counter = counter.saturating_add(more);
+}
+
 fn or_others(name: &str) -> String {
     if name.is_empty() { OTHERS.to_owned() } else { name.to_owned() }
 }
@@ -223,11 +228,11 @@ fn or_others(name: &str) -> String {
 fn most(counters: BTreeMap<String, u64>, most: usize) -> BTreeMap<String, u64> {
     let mut sorted: Vec<_> = counters.into_iter().collect();
     sorted.sort_by(|(_, one), (_, other)| other.cmp(one));
-    let others: u64 = sorted.iter().skip(most).map(|(_, count)| count).sum();
+    let others = sorted.iter().skip(most).fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
     sorted.truncate(most);
     let mut kept: BTreeMap<String, u64> = sorted.into_iter().collect();
     if others > 0 {
-        *kept.entry(OTHERS.to_owned()).or_default() += others;
+        add(kept.entry(OTHERS.to_owned()).or_default(), others);
     }
     kept
 }

@@ -99,7 +99,7 @@ pub struct ClientGrant {
     /// None: what a rule that does not say gives.
     pub(crate) connections: Option<usize>,
     /// Sessions of MQTT, connected or away.
-    pub(crate) sessions: usize,
+    pub(crate) sessions: Option<usize>,
     /// Names of groups, of consumers that resume and of writers that the clients of the rule share.
     pub(crate) names: BTreeSet<String>,
     /// Whether its consumers may block suppliers.
@@ -121,7 +121,7 @@ impl ClientGrant {
             size: usize::MAX,
             memory: u64::MAX,
             connections: Some(usize::MAX),
-            sessions: usize::MAX,
+            sessions: Some(usize::MAX),
             names: BTreeSet::new(),
             block: true,
             share: u32::MAX,

@@ -82,7 +82,7 @@ impl Permissions {
                 size: rule.size.unwrap_or(usize::MAX),
                 memory: rule.memory.unwrap_or(u64::MAX),
                 connections: rule.connections,
-                sessions: rule.sessions.or(rule.connections).unwrap_or(usize::MAX),
+                sessions: rule.sessions.or(rule.connections),
                 names: names(text, &rule.names)?,
                 block: rule.block,
                 share: rule.share.unwrap_or(1).max(1),

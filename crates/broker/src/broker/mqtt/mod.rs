@@ -360,7 +360,8 @@ impl Broker {
         whose: (TransportPeer, ClientIdentity, Arc<ClientGrant>),
         version: MqttVersion,
     ) -> Result<MqttSessionId, MqttFault> {
-        let (peer, owner, most) = (whose.0, NameOwner::from(&whose.1), whose.2.sessions);
+        let (peer, owner) = (whose.0, NameOwner::from(&whose.1));
+        let most = whose.2.sessions.unwrap_or_else(|| self.connections_of(&whose.1, &whose.2));
         let is_theirs = |session: &&MqttSession| {
             session.name_owner == owner && (owner != NameOwner::Anonymous || session.peer == peer)
         };
