@@ -1,7 +1,7 @@
 //! A link over a connected UDP socket, with a timer.
 //!
-//! One epoll descriptor stands for both, so that whoever waits for a transport also wakes for repetitions,
-//! acknowledgements that are due, and signs of life.
+//! One epoll descriptor stands for both, so that a caller that waits for a transport also wakes for
+//! retransmissions, due acknowledgements and signs of life.
 
 use super::TransportError;
 use crate::datagram::{DatagramLink, LinkEnd, LinkRead};
@@ -19,17 +19,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The largest datagram that either end sends: 1452 bytes, from an Ethernet frame without its headers; and
-/// more than any network that is not local carries.
+/// more than any non-local network carries.
 const MAX_DATAGRAM_BYTES: usize = 2048;
-/// Datagrams taken at a time, so that a flood does not keep the caller for ever.
+/// Most datagrams taken at a time, so that a flood does not hold the caller for ever.
 const TURN: usize = 256;
-/// How long a program that ends waits until the broker has all: some repetitions on a network with a round
-/// trip of 100 ms.
+/// Most time that a program that ends waits until the broker has all its bytes: enough for some
+/// retransmissions on a network with a round trip of 100 ms.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct DatagramChannel {
-    /// What callers wait for: the socket and the timer.
+    /// The descriptor that callers wait for: the socket and the timer.
     both: OwnedFd,
     socket: OwnedFd,
     timer: OwnedFd,
@@ -37,7 +37,7 @@ pub(crate) struct DatagramChannel {
     armed: Option<Instant>,
     link: Box<DatagramLink>,
     remote: SocketAddr,
-    /// Whether the end of the process at the other end is believed to the kernel: on the same host.
+    /// Whether the kernel's report of the other process's end is trusted: on the same host.
     is_local: bool,
     closed: bool,
     /// Whether datagrams were taken from the socket since the caller last asked whether it may sleep.
@@ -77,7 +77,7 @@ impl DatagramChannel {
         Ok(channel)
     }
 
-    /// The end of a program; returns when both ends have agreed.
+    /// A program's end; returns after the handshake.
     pub(crate) fn connect(
         socket: OwnedFd,
         remote: SocketAddr,
@@ -111,15 +111,15 @@ impl DatagramChannel {
         }
     }
 
-    /// Takes in what has come, does what is due, and lets leave what may.
+    /// Takes in arrived datagrams, handles due timers, and sends the datagrams that may leave.
     pub(crate) fn pump(&mut self) -> Result<(), TransportError> {
         let mut arrived = [0; MAX_DATAGRAM_BYTES];
         for _ in 0..TURN {
             match recvfrom(&self.socket, &mut arrived, RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
                 Ok((_, length, from)) => {
-                    // it may have come before the socket was connected
+                    // the datagram may have come before the socket was connected
                     let is_theirs = from.map(SocketAddr::try_from) == Some(Ok(self.remote));
-                    // a longer one is none that the other end may send
+                    // no end may send a longer datagram
                     if is_theirs && length <= MAX_DATAGRAM_BYTES {
                         self.took_in = true;
                         self.link.take(Instant::now(), &arrived[..length]);
@@ -134,20 +134,20 @@ impl DatagramChannel {
         self.push()
     }
 
-    /// Whether the socket would tell a caller that sleeps now of all that has come. It does not tell of
-    /// datagrams that were taken in while something else was done: they brought bytes to read, or made room
-    /// to write, and nothing else may wake the caller before the next sign of life, seconds later. Such a
-    /// caller tries once more.
+    /// Whether the socket would wake a caller that sleeps now. The socket does not report datagrams that were
+    /// taken in during other calls: they brought bytes to read, or made room to write, and no other signal
+    /// may wake the caller before the next sign of life, seconds later. Such a caller tries once more.
     pub(crate) fn may_sleep(&mut self) -> bool {
         !std::mem::take(&mut self.took_in)
     }
 
-    /// Lets datagrams leave, and sets the timer.
+    /// Sends datagrams, and sets the timer.
     fn push(&mut self) -> Result<(), TransportError> {
         let mut datagram = std::mem::take(&mut self.datagram);
         while self.link.give(Instant::now(), &mut datagram) {
             match send(&self.socket, &datagram, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-                // what finds no room, or is too large for a part of the way, is lost as in the network
+                // a datagram that finds no room, or is too large for a part of the path, is lost as in the
+                // network
                 Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::MSGSIZE | Errno::INTR) => {}
                 Err(error) => self.failed(error)?,
             }
@@ -156,7 +156,7 @@ impl DatagramChannel {
         self.arm()
     }
 
-    /// An error of the network, which may pass; on the same host, nobody is there any more.
+    /// Handles a network error, which may pass; on the same host it means that no process listens any more.
     fn failed(&mut self, error: Errno) -> Result<(), TransportError> {
         match error {
             Errno::CONNREFUSED if self.is_local => {
