@@ -14,8 +14,9 @@
 //! for the disk; one sync serves all events written before it.
 //!
 //! **Bounds.** The events of each owner have segments of their own, a *chain* (`chain.rs`). Segments are
-//! removed whole. When the log would exceed its bytes, the largest chain loses its oldest segment; a segment whose
-//! newest event is too old is removed, too. A reader whose next event was removed is told the missing range.
+//! removed whole. When the log would exceed its bytes, the largest chain loses its oldest segment; a segment
+//! whose newest event is too old is removed, too. A reader whose next event was removed is told the missing
+//! range.
 //!
 //! **Damage.** A log opens up to its last whole event: a torn record behind it is cut off. Damaged bytes in
 //! front of whole events stay in the file; [`EventLog::damage`] lists them, and readers continue behind them.

@@ -162,8 +162,7 @@ impl Server {
     pub fn serve(&mut self, stop: &dyn Fn() -> bool) -> Result<(), ServeError> {
         let mut ready = Vec::with_capacity(256);
         self.broker.run_by(own_user());
-        // not before: the process may have become another user, and the kernel changes some credentials per
-        // thread
+        // not before: the process may have become another user, and earlier threads would not follow in full
         if self.disk.is_none() && self.broker.keeps_log() {
             let disk = self.disk.insert(DiskThread::start()?);
             epoll::add(&self.epoll, &*disk, EventData::new_u64(DISK), EventFlags::IN)?;
@@ -458,8 +457,7 @@ impl Server {
             Ok(None) => return Ok(()),
             Err(TransportError::Failed(error)) => match AcceptFailure::of(&error) {
                 AcceptFailure::Connection => return Ok(()),
-                // no descriptor is left until another connection ends: new connections wait in the kernel's
-                // queue
+                // no connection fits until another one ends: new ones wait in the kernel's queue
                 AcceptFailure::Shortage => {
                     std::thread::sleep(std::time::Duration::from_millis(1));
                     return Ok(());

@@ -208,7 +208,7 @@ impl DatagramChannel {
             // acknowledgements make room
             self.pump()?;
         } else if taken < pieces.iter().map(|piece| piece.len()).sum() {
-            // the caller waits for room: what was taken has to be on its way, or nothing would make any
+            // the caller waits for room: the taken bytes have to leave, or no acknowledgement would make room
             self.push()?;
         }
         Ok(taken)
@@ -219,14 +219,15 @@ impl DatagramChannel {
         self.link.send_loosely(bytes);
     }
 
-    /// The bytes of the next datagram that the other end sent so. A program's alone are looked at.
+    /// The bytes of the next datagram sent with [`send_loosely`](Self::send_loosely). Only a program reads
+    /// them.
     pub(crate) fn take_loose(&mut self) -> Option<Vec<u8>> {
         let bytes = self.link.take_loose();
-        // a broker is sent none
+        // a broker never gets such datagrams
         bytes.filter(|_| self._claim.is_none())
     }
 
-    /// Lets leave what was taken; whether all did.
+    /// Sends the taken bytes; returns whether all have left.
     pub(crate) fn flush(&mut self) -> Result<bool, TransportError> {
         self.push()?;
         let mut is_held = self.link.is_held();
@@ -234,16 +235,16 @@ impl DatagramChannel {
             self.pump()?;
             is_held = self.link.is_held();
         }
-        // the other end's last words may not have been read: its end is told behind them
+        // the other end's last bytes may still be unread: its end is reported after them
         Ok(!is_held || self.link.end().is_some())
     }
 
-    /// How much has come. None: nothing. The other end's bytes come before its end.
+    /// The number of received bytes. None: no bytes have come. The other end's bytes come before its end.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> Result<Option<usize>, TransportError> {
         for looks in 0..2 {
             match self.link.read(into) {
                 LinkRead::Bytes(count) => {
-                    // the other end may send as much more
+                    // the other end may send as many more bytes
                     self.push()?;
                     return Ok(Some(count));
                 }
@@ -255,7 +256,7 @@ impl DatagramChannel {
         Ok(None)
     }
 
-    /// Ends it. A program waits for a moment until the broker has all.
+    /// Ends the connection. A program waits for a moment until the broker has all bytes.
     pub(crate) fn close(&mut self) {
         self.link.finish();
         let until = Instant::now() + FAREWELL;
@@ -271,11 +272,11 @@ impl DatagramChannel {
         self.end();
     }
 
-    /// Tells the other end that nobody is here any more.
+    /// Tells the other end that this end is gone.
     fn end(&mut self) {
         if !std::mem::replace(&mut self.closed, true) {
             self.link.close(Instant::now());
-            // one that is not told finds out by itself
+            // an end that misses this detects the silence itself
             let _ = self.push();
         }
     }

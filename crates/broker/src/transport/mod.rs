@@ -16,7 +16,8 @@
 //! 1. Frames arrive whole, once and in order, or the connection ends. An end that dies in the middle of a
 //!    frame leaves no part of it to the other end.
 //! 2. Memory is bounded. [`send`](FrameTransport::send) answers [`Taken::Full`] and does not take the frame
-//!    when too many bytes wait for the other end. A transport that holds no frame takes a frame of any legal length.
+//!    when too many bytes wait for the other end. A transport that holds no frame takes a frame of any legal
+//!    length.
 //! 3. A frame that was taken leaves at the next [`flush`](FrameTransport::flush), or before. Callers send
 //!    many frames and flush once (batching).
 //! 4. A caller calls [`receive`](FrameTransport::receive) until it answers `None`; only then does the
