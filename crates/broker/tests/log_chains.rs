@@ -78,7 +78,7 @@ fn on_disk(path: &Path) -> u64 {
     segments.map(|entry| entry.metadata().expect("it is there").len()).sum()
 }
 
-/// The segment that ends with the record at this position, whose payload has so many bytes.
+/// The segment that ends with the record at this position, with a payload of this many bytes.
 fn ends_with(path: &Path, position: u64, length: usize) -> PathBuf {
     let entries = fs::read_dir(path).expect("a directory").map(|entry| entry.expect("an entry").path());
     let mut segments = entries.filter(|path| path.extension().is_some_and(|it| it == "events"));

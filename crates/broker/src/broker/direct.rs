@@ -64,7 +64,7 @@ struct DirectSupplier {
     last: Option<u64>,
     links: BTreeMap<ConsumerId, IntroducedLink>,
     /// Consumers that cannot read the ring, or have stopped reading it, each with the number of ring events
-    /// it had: it has lost the others.
+    /// that the consumer got: it has lost the others.
     cut_off: BTreeMap<ConsumerId, u64>,
 }
 

@@ -1,7 +1,7 @@
 //! Frames between a program and the broker through shared memory: two rings in each direction.
 //!
-//! Each end supplies two rings and is the only consumer of the other end's two. The consumer blocks them: no
-//! frame is lost. Each end sends the offers of its rings over the Unix socket at once and needs no answer, so
+//! Each end supplies two rings and is the only consumer of the other end's two. A supplier waits while its ring is
+//! full: no frame is lost. Each end sends the offers of its rings over the Unix socket at once and needs no answer, so
 //! it may send frames before the other end has seen them. The socket is then the doorbell of all rings, and
 //! the descriptor to poll.
 //!

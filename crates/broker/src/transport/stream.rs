@@ -68,7 +68,7 @@ const CLIENT_HELLO: [u8; 3] = [0x16, 3, 1];
 /// The rule for finding the end of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Framing {
-    /// Each frame follows its length in four bytes, which do not count.
+    /// Each frame follows its length in four bytes; these do not count.
     #[default]
     Length,
     /// Each frame is a packet of MQTT, which holds its own length.
@@ -101,7 +101,7 @@ pub struct StreamTransport {
     most_incoming: usize,
     /// Whether a TLS greeting is recognized: at the broker's end, until the first frame has come.
     recognises_tls: bool,
-    /// Earlier heads, against which the heads of outgoing and incoming frames are compressed.
+    /// Earlier heads; the heads of outgoing and incoming frames are compressed against them.
     outgoing: Option<HeadHistory>,
     incoming: Option<HeadHistory>,
     /// Whether the other end must still be told that heads are compressed from now on.
@@ -126,7 +126,7 @@ pub struct StreamTransport {
     drained: bool,
     /// The last frame that came in a datagram.
     loose: Vec<u8>,
-    /// The account of buffer bytes beyond those that every connection has.
+    /// The account of buffer bytes beyond the fixed part of every connection.
     share: BufferShare,
 }
 
@@ -266,7 +266,7 @@ impl StreamTransport {
         }
     }
 
-    /// Charges buffer bytes beyond those that every connection has.
+    /// Charges buffer bytes beyond the fixed part of every connection.
     fn charge(&mut self, inbox: usize, outbox: usize) -> Result<(), TransportError> {
         let beyond = inbox.saturating_sub(HEADROOM + INTAKE) + outbox.saturating_sub(OUTBOX + BATCH);
         match self.share.resize(beyond) {

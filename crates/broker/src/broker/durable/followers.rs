@@ -193,7 +193,7 @@ impl Broker {
                         follower.miss(first, last);
                         continue;
                     }
-                    // after a failed read the follower is tried again at the next publication
+                    // without a readable event the follower is tried again at the next publication
                     Ok(None) | Err(_) => {
                         let lost = follower.lost.take();
                         self.tell_lost(id, lost);

@@ -118,7 +118,7 @@ mod tests {
         ) {
             let mut names = LogNames::new();
             let types = [None, Some("a"), Some("")];
-            // what waits, oldest first
+            // waiting events, the oldest first
             let mut waiting: VecDeque<(u32, String, Option<&str>)> = VecDeque::new();
             for (name, event_type) in came.into_iter().map(|name| (format!("t/{}", name / 3), types[name as usize % 3])) {
                 if names.is_full() {
@@ -150,7 +150,7 @@ mod tests {
         let _ = broker.received(now, client, &bytes, None);
     }
 
-    /// Takes what the reader is sent: the topics of events, with the numbers of the deliveries.
+    /// Takes the reader's frames: the topics of events, with the numbers of the deliveries.
     fn hear(broker: &mut Broker, now: Nanos, names: &mut TopicNames) -> Vec<(String, u64)> {
         let mut came = Vec::new();
         loop {

@@ -1,4 +1,4 @@
-//! Messages of MQTT clients on their way into the channel.
+//! Publications of MQTT clients into the channel.
 
 use super::super::{Broker, structures};
 use super::{MAX_ALIASES, MqttSessionId};
@@ -16,23 +16,23 @@ use unisono_eventchannel::{
 };
 use unisono_linux::clock::Nanos;
 
-/// Why a message of a client goes to nobody.
+/// The reason why a client's message reaches no consumer.
 #[derive(Debug)]
 pub(super) enum MqttRefusal {
-    /// The queue of a consumer is full, and suppliers are to wait.
+    /// The queue of a consumer is full, and its policy blocks suppliers.
     Blocked,
     Refused(MqttReason, String),
-    /// No broker takes it.
+    /// The message is not valid for any broker.
     Broken(MqttFault),
-    /// The log does not take it.
+    /// The log does not accept the message.
     NotKept(String),
 }
 
 impl Broker {
-    /// A client publishes.
+    /// Handles a PUBLISH of a client.
     ///
     /// # Errors
-    /// It breaks the protocol.
+    /// The client breaks the protocol.
     pub(super) fn mqtt_publish(
         &mut self,
         now: Nanos,
@@ -71,7 +71,7 @@ impl Broker {
             self.mqtt_charge_unreleased(id)?;
         }
         let done = match qos == MqttQos::ExactlyOnce && is_again {
-            true => Ok((1, None)), // it was published when it came first
+            true => Ok((1, None)), // the message was published when it first came
             false if !self.has_budget(now, client) => {
                 let text = "more events in a second than the permissions allow; try later".to_owned();
                 Err(MqttRefusal::Refused(MqttReason::TooMuch, text))
@@ -285,7 +285,7 @@ impl Broker {
             return Err(refused(MqttReason::NotAllowed, text));
         }
         if session.offered.len() >= self.limits.topics {
-            self.mqtt_withdraw(id, false); // and begins anew, as a supplier that forgot its topics
+            self.mqtt_withdraw(id, false); // the client begins anew, as a supplier without topics
         }
         let topic = match known {
             Some(topic) => topic,
