@@ -6,8 +6,8 @@
 //!   program --Client--/  frames        +---------------------------------------+ --> paths (UDP, TCP)
 //! ```
 //! [`Broker`] is a state machine without sockets and without a clock: time is an argument, and the work to do
-//! is its result. [`Server`] runs it over [`transport`]s. Programs link [`Client`]. The protocol between them:
-//! `PROTOCOL.md`. To read: `frame/mod.rs`, `broker/mod.rs`, `server/mod.rs`, `client/mod.rs`.
+//! is its result. [`Server`] runs it over [`transport`]s. Programs link [`Client`]. The protocol between
+//! them: `PROTOCOL.md`. To read: `frame/mod.rs`, `broker/mod.rs`, `server/mod.rs`, `client/mod.rs`.
 //!
 //! **Idea.** The channel's core chooses the next event: inside a class by deadline, between classes by share.
 //! Each consumer's own queue and policy bound its waiting events, so that a slow or dead program harms no

@@ -1,5 +1,5 @@
-//! Events in the log over real sockets: acknowledged events outlive the broker, and a named consumer continues
-//! at its last position. Every test ends under a watchdog.
+//! Events in the log over real sockets: acknowledged events outlive the broker, and a named consumer
+//! continues at its last position. Every test ends under a watchdog.
 
 mod watchdog;
 

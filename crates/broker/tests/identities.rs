@@ -2,8 +2,9 @@
 //! of the events that each may see, the names it may use, and the connections and names it may end.
 //!
 //! The model is a few maps and decides each request by the documentation, not by the broker's methods. After
-//! each step every delivered event is compared with the rule of the identity that got it, and every connection
-//! still exists unless its own program has ended it. At the end each consumer that resumes gets all its events.
+//! each step every delivered event is compared with the rule of the identity that got it, and every
+//! connection still exists unless its own program has ended it. At the end each consumer that resumes gets
+//! all its events.
 
 mod common;
 #[path = "common/identity_steps.rs"]

@@ -4,13 +4,14 @@
 //!   Broker --(a client asks, gets, is refused, goes)--> AuditTrail --entries--> AuditFile (JSON Lines)
 //! ```
 //! The first of equal entries is written at once. Equal entries within the same second are counted, and one
-//! more entry at the second's end gives their number. Entries are equal if action, outcome, client and subject
-//! are. A client that varies its subjects has [`MAX_LINES_OF_CLIENT`] entries with a subject in a second, and
-//! beyond them one for each action and outcome. All clients together have [`MAX_LINES`]; beyond them the trail
-//! does not distinguish clients. So a flood of requests makes no flood of lines, and every request is counted.
+//! more entry at the second's end gives their number. Entries are equal if action, outcome, client and
+//! subject are. A client that varies its subjects has [`MAX_LINES_OF_CLIENT`] entries with a subject in a
+//! second, and beyond them one for each action and outcome. All clients together have [`MAX_LINES`]; beyond
+//! them the trail does not distinguish clients. So a flood of requests makes no flood of lines, and every
+//! request is counted.
 //!
-//! Cost: none without a trail. With a trail one look-up for each request, none for events that are taken. When
-//! not to use it: to count (statistics and metrics do).
+//! Cost: none without a trail. With a trail one look-up for each request, none for events that are taken.
+//! When not to use it: to count (statistics and metrics do).
 
 mod file;
 

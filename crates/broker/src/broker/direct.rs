@@ -1,10 +1,10 @@
 //! Direct rings: suppliers publish straight to consumers, through shared memory.
 //!
 //! A supplier's topic is *direct* while every consumer of the topic may read rings. The broker introduces the
-//! two ends of each *link*. When a consumer that cannot read rings subscribes to the topic, the broker recalls
-//! the supplier. Both orders are announced before the answer to that consumer, by a word in shared memory that
-//! the supplier reads before it publishes. So the supplier knows each consumer accepted before, even if the
-//! supplier's connection was full and the order itself had to wait.
+//! two ends of each *link*. When a consumer that cannot read rings subscribes to the topic, the broker
+//! recalls the supplier. Both orders are announced before the answer to that consumer, by a word in shared
+//! memory that the supplier reads before it publishes. So the supplier knows each consumer accepted before,
+//! even if the supplier's connection was full and the order itself had to wait.
 //!
 //! ```text
 //!   Brokered --Supply--> Introduced --Supplies--> Introduced --Recall--> Recalled --Left--> Brokered

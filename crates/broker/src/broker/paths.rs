@@ -1,9 +1,10 @@
 //! Paths: the broker forwards a program's events on a path to an address, at the policy's rate.
 //!
-//! An event costs credit of its path and waits in the inbox of the path's consumer. When the link is free, the
-//! shares of the classes choose the next event; it is sent, and its credit is returned. When a destination
-//! takes no more bytes (a connection whose window is full), the path *stalls*: its consumer is paused, and no
-//! other path waits for it. Events that it holds count against the credit, so that memory has a bound.
+//! An event costs credit of its path and waits in the inbox of the path's consumer. When the link is free,
+//! the shares of the classes choose the next event; it is sent, and its credit is returned. When a
+//! destination takes no more bytes (a connection whose window is full), the path *stalls*: its consumer is
+//! paused, and no other path waits for it. Events that it holds count against the credit, so that memory has
+//! a bound.
 
 use super::{Addressee, Broker, ConnectedClient, Outlet, answer};
 use crate::body::EventBody;

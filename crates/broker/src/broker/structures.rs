@@ -1,6 +1,7 @@
 //! Memory charges for structures: outlets, subscriptions, sessions.
 //!
-//! The charges are upper bounds, with room for the allocator: a structure takes no more memory than its charge.
+//! The charges are upper bounds, with room for the allocator: a structure takes no more memory than its
+//! charge.
 
 use crate::mqtt::LastWill;
 use crate::spec::{Advertisement, InterestSpec, SubscriptionSpec};

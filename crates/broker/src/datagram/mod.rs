@@ -8,9 +8,10 @@
 //! ```
 //! QUIC (quinn-proto, a state machine) numbers, acknowledges and repeats datagrams, limits the sender to the
 //! rate of the network and the other end, detects that the other end has vanished, and encrypts with the
-//! certificates that TLS uses. This module has neither socket nor clock: its caller gives [`DatagramLink`] the
-//! received datagrams and the time, and gets datagrams to send and the time of the next call. [`DatagramDoor`]
-//! decides which programs get a link. The socket and the timer are in `transport/datagrams.rs`.
+//! certificates that TLS uses. This module has neither socket nor clock: its caller gives [`DatagramLink`]
+//! the received datagrams and the time, and gets datagrams to send and the time of the next call.
+//! [`DatagramDoor`] decides which programs get a link. The socket and the timer are in
+//! `transport/datagrams.rs`.
 //!
 //! **Admission.** The door answers the first datagram of an unknown address with a cookie, which is smaller,
 //! and then forgets it. Only a program that returns the cookie has proved that it owns its address.
@@ -18,9 +19,9 @@
 //! **A socket for each connection.** The broker gives each program a socket of its own, at the same address
 //! and connected to the program, so that the kernel sorts datagrams and each transport has a descriptor.
 //!
-//! Cost: a system call for each datagram (up to 1452 bytes) in both directions, and one for each change of the
-//! timer. TCP is cheaper for long streams. When to use it: where a network loses datagrams or changes, or where
-//! TCP is not available. Events still arrive in order: a lost event delays those behind it.
+//! Cost: a system call for each datagram (up to 1452 bytes) in both directions, and one for each change of
+//! the timer. TCP is cheaper for long streams. When to use it: where a network loses datagrams or changes, or
+//! where TCP is not available. Events still arrive in order: a lost event delays those behind it.
 //!
 //! Reference: RFC 9000 (QUIC), 9001 (its TLS), 9002 (loss and congestion).
 

@@ -1,4 +1,5 @@
-//! Exposure of a join's endpoints: a program that connects to one publishes at the brokers of all joined hosts.
+//! Exposure of a join's endpoints: a program that connects to one publishes at the brokers of all joined
+//! hosts.
 //!
 //! Endpoints have zenoh's syntax: `PROTOCOL/ADDRESS`, with `?METADATA` and `#CONFIG` behind it.
 

@@ -1,4 +1,5 @@
-//! A chain of segments: the events of one owner, so that no owner displaces another one's events from the log.
+//! A chain of segments: the events of one owner, so that no owner displaces another one's events from the
+//! log.
 //!
 //! ```text
 //!   positions   1 2 3 4 5 6 7 8 9 ...     of all events together
@@ -8,8 +9,8 @@
 //! ```
 //! The positions of a chain ascend, with gaps. A reader of the log takes the lowest position of all chains
 //! (`cursor.rs`). When the log would exceed its bytes, the largest chain loses its oldest segment. So an
-//! identity loses events only while no other one has more in the log: of `n` identities each keeps at least an
-//! `n`th part, less one segment.
+//! identity loses events only while no other one has more in the log: of `n` identities each keeps at least
+//! an `n`th part, less one segment.
 //!
 //! Cost: for each event a check of the last segment of its chain; for a reader one comparison for each chain.
 

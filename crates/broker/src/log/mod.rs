@@ -10,8 +10,8 @@
 //! ```
 //! Each event has a *position*: 1, 2, 3 and so on, over all topics. An event is *written* when `write(2)` has
 //! returned: it survives the end of the broker, but not a power failure. It is *synced* when a later
-//! `fdatasync(2)` has returned. [`EventLog::sync`] hands out the files to sync, so that another thread can wait
-//! for the disk; one sync serves all events written before it.
+//! `fdatasync(2)` has returned. [`EventLog::sync`] hands out the files to sync, so that another thread can
+//! wait for the disk; one sync serves all events written before it.
 //!
 //! **Bounds.** The events of each owner have segments of their own, a *chain* (`chain.rs`). Segments are
 //! removed whole. When the log would exceed its bytes, the largest chain loses its oldest segment; a segment

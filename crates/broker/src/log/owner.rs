@@ -1,4 +1,5 @@
-//! Changes the owner of a log's files: a broker that root started opens its log and then becomes another user.
+//! Changes the owner of a log's files: a broker that root started opens its log and then becomes another
+//! user.
 
 use super::name_owners::OWNERS;
 use super::topics::TOPICS;

@@ -1,8 +1,9 @@
 //! A consumer's end of one supplier's ring.
 //!
 //! A consumer takes an event in one of two ways: held in its slot ([`receive`](MemoryConsumer::receive)), at
-//! the cost of a fence and without a copy, or copied ([`receive_copy`](MemoryConsumer::receive_copy)), without
-//! an announcement but with a check afterwards that the copy is whole. Copy events below some hundred bytes.
+//! the cost of a fence and without a copy, or copied ([`receive_copy`](MemoryConsumer::receive_copy)),
+//! without an announcement but with a check afterwards that the copy is whole. Copy events below some hundred
+//! bytes.
 //!
 //! The supplier's words are not trusted: slot and length are checked after they were copied, and the bytes in
 //! the slot are returned as atomics or as a copy.

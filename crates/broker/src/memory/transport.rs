@@ -1,17 +1,18 @@
 //! Frames between a program and the broker through shared memory: two rings in each direction.
 //!
-//! Each end supplies two rings and is the only consumer of the other end's two. A supplier waits while its ring is
-//! full: no frame is lost. Each end sends the offers of its rings over the Unix socket at once and needs no answer, so
-//! it may send frames before the other end has seen them. The socket is then the doorbell of all rings, and
-//! the descriptor to poll.
+//! Each end supplies two rings and is the only consumer of the other end's two. A supplier waits while its
+//! ring is full: no frame is lost. Each end sends the offers of its rings over the Unix socket at once and
+//! needs no answer, so it may send frames before the other end has seen them. The socket is then the doorbell
+//! of all rings, and the descriptor to poll.
 //!
 //! ```text
 //!   short ring:  256 frames of up to 4 KiB: head | payload    tag of its entry: length of the head
 //!   long ring:     8 frames of any legal length               announced in the short ring by an empty entry
 //!                                                             whose tag is LONG
 //! ```
-//! The short ring determines the order of frames. Frames use two rings because a slot's pages stay in use once
-//! they are touched: one ring of 256 slots for the largest frame could grow to 256 of them (1 GiB of 4 MiB).
+//! The short ring determines the order of frames. Frames use two rings because a slot's pages stay in use
+//! once they are touched: one ring of 256 slots for the largest frame could grow to 256 of them (1 GiB of 4
+//! MiB).
 //!
 //! A payload of [`APART`] bytes or more stays in its slot until its handle is dropped, unless the number of
 //! handles is at its limit. All other payloads are copied.

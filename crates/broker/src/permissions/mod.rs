@@ -20,9 +20,9 @@
 //! who = ["anonymous"]                        # over TCP, without token and certificate; `*`: anybody
 //! subscribe = ["public/#"]
 //! ```
-//! Without a file every client may do everything that the broker's limits allow. With a file, a client that no
-//! rule names is refused. A name that rules list under `names` is for the clients of these rules alone; any
-//! other name belongs to the identity that made it.
+//! Without a file every client may do everything that the broker's limits allow. With a file, a client that
+//! no rule names is refused. A name that rules list under `names` is for the clients of these rules alone;
+//! any other name belongs to the identity that made it.
 //!
 //! ```toml
 //! [[token]]

@@ -1,8 +1,8 @@
 //! The broker over transports: one thread, one epoll.
 //!
-//! In each turn the thread delivers due events, flushes all connections, sleeps until a descriptor is ready or
-//! a timer is due, and then takes at most [`TURN`] frames from each program. `turn.rs` bounds the time that
-//! one tenant gets in a turn, and so the length of a turn. A program that does not read is *paused*: its
+//! In each turn the thread delivers due events, flushes all connections, sleeps until a descriptor is ready
+//! or a timer is due, and then takes at most [`TURN`] frames from each program. `turn.rs` bounds the time
+//! that one tenant gets in a turn, and so the length of a turn. A program that does not read is *paused*: its
 //! events wait in its inboxes, under its own policy for full inboxes. The broker does not read from a program
 //! whose event would block on a full inbox until there is room. Neither program makes another one wait.
 //!

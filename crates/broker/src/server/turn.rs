@@ -4,10 +4,10 @@
 //!   deliver: events of the last turn, and more  ->  hear: clients their frames, tenants their slices
 //! ```
 //! A frame may be cheap, or cost as much as thousands of others: an event for a thousand consumers, a
-//! subscription to the whole history. So a turn counts *steps*, each about as long as to publish or to deliver
-//! an event, and reads the clock. A tenant whose slice is used up waits for the next turn with all its clients;
-//! deferred clients go first there. More connections give a tenant no larger slice. While one tenant is
-//! alone, all its clients are heard in each turn.
+//! subscription to the whole history. So a turn counts *steps*, each about as long as to publish or to
+//! deliver an event, and reads the clock. A tenant whose slice is used up waits for the next turn with all
+//! its clients; deferred clients go first there. More connections give a tenant no larger slice. While one
+//! tenant is alone, all its clients are heard in each turn.
 //!
 //! The bound on deliveries follows the last turn's publications: as many steps as came in, and some more, so
 //! that events from timers and from the history of topics do not delay published ones.

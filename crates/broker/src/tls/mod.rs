@@ -2,8 +2,8 @@
 //!
 //! A broker has a certificate and its key. It may ask programs for certificates of an authority; the names in
 //! a certificate then identify the program. A program authenticates the broker by the authority that signed
-//! the broker's certificate: the system's list of trusted authorities is not used, because a broker's authority
-//! is normally its owner's.
+//! the broker's certificate: the system's list of trusted authorities is not used, because a broker's
+//! authority is normally its owner's.
 //!
 //! TLS 1.2 and 1.3 by rustls, with the algorithms of ring. A broker may read certificate revocation lists
 //! ([`revocations`]).

@@ -7,9 +7,9 @@
 //!   FrameTransport ==== memory/:   rings in memfds => FrameTransport   <- TransportListener
 //! ```
 //! A frame is a head and a payload, both opaque here; `frame.rs` defines their meaning. A transport moves
-//! frames between two ends, in both directions. It never blocks (except at a program's end while that connects
-//! and closes) and starts no thread: each call does the work that is possible now, and one descriptor tells
-//! `poll(2)` when to call again.
+//! frames between two ends, in both directions. It never blocks (except at a program's end while that
+//! connects and closes) and starts no thread: each call does the work that is possible now, and one
+//! descriptor tells `poll(2)` when to call again.
 //!
 //! **Contract.** Every transport mounts the suite in `tests/conformance/mod.rs`, which checks these points:
 //!
@@ -22,22 +22,22 @@
 //!    many frames and flush once (batching).
 //! 4. A caller calls [`receive`](FrameTransport::receive) until it answers `None`; only then does the
 //!    descriptor signal the next frame. The descriptor may be ready without a frame.
-//! 5. Before a thread sleeps on the descriptor it calls
-//!    [`prepare_to_wait`](FrameTransport::prepare_to_wait), and sleeps only if the answer is [`MayWait::Yes`].
-//!    This closes the gap while the other end believes the thread is awake. When the descriptor was ready the
-//!    thread calls [`woken`](FrameTransport::woken), which consumes the signals that made it ready.
-//! 6. After [`close`](FrameTransport::close), or the drop of an end, or the kill of its process, the other end
-//!    receives the frames that had left, and then [`TransportError::Closed`]. No name and no memory stays
+//! 5. Before a thread sleeps on the descriptor it calls [`prepare_to_wait`](FrameTransport::prepare_to_wait),
+//!    and sleeps only if the answer is [`MayWait::Yes`]. This closes the gap while the other end believes the
+//!    thread is awake. When the descriptor was ready the thread calls [`woken`](FrameTransport::woken), which
+//!    consumes the signals that made it ready.
+//! 6. After [`close`](FrameTransport::close), or the drop of an end, or the kill of its process, the other
+//!    end receives the frames that had left, and then [`TransportError::Closed`]. No name and no memory stays
 //!    behind.
 //! 7. No bytes from the other end break these rules for this end: lengths are checked after they were copied.
 //!    An end that breaks the protocol gets [`TransportError::Broken`] here, and the caller closes it.
 //!
-//! **Shared memory.** Rings in memfds whose descriptors cross a Unix socket; the socket stays open and reports
-//! the end of the other process. The socket is the descriptor to poll for all events: the other end writes a
-//! byte to it when [`prepare_to_wait`](FrameTransport::prepare_to_wait) announced a sleep. Small payloads are
-//! copied out of the ring into a buffer of this process, because the other process can change the ring at any
-//! time. Large payloads arrive as [`SharedPayload`]: a handle that keeps the memory until the last clone is
-//! dropped, and that can be sent on to other programs without a copy.
+//! **Shared memory.** Rings in memfds whose descriptors cross a Unix socket; the socket stays open and
+//! reports the end of the other process. The socket is the descriptor to poll for all events: the other end
+//! writes a byte to it when [`prepare_to_wait`](FrameTransport::prepare_to_wait) announced a sleep. Small
+//! payloads are copied out of the ring into a buffer of this process, because the other process can change
+//! the ring at any time. Large payloads arrive as [`SharedPayload`]: a handle that keeps the memory until the
+//! last clone is dropped, and that can be sent on to other programs without a copy.
 //!
 //! **Cost.** The first lines of each transport state the cost of a frame.
 

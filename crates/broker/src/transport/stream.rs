@@ -1,7 +1,8 @@
 //! Frames over a stream: a Unix or a TCP socket, TLS over a TCP socket, or QUIC over UDP. Each frame follows
 //! its length in four bytes, little-endian. An end that sends [`COMPRESSED`] in place of a length compresses
-//! the heads of all later frames (`heads.rs`), and so declares that it understands compressed heads; the other
-//! end then does the same. The first frame is never compressed, so an end without compression never gets one.
+//! the heads of all later frames (`heads.rs`), and so declares that it understands compressed heads; the
+//! other end then does the same. The first frame is never compressed, so an end without compression never
+//! gets one.
 //!
 //! Cost: frames are gathered in a buffer and leave with one system call for each flush; a payload of at
 //! least [`DIRECT`] bytes is sent from its own memory. On the receiving side, one system call takes as many

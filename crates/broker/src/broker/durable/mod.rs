@@ -7,12 +7,12 @@
 //!                         followers: read, matched, handed to their inboxes, acknowledged by position
 //! ```
 //! A *follower* is a consumer with a name. All its events come from the log, never from publications, so that
-//! missed and new events form one sequence. Its inbox is filled as far as its own queue allows; further events
-//! wait in the log, and none is dropped.
+//! missed and new events form one sequence. Its inbox is filled as far as its own queue allows; further
+//! events wait in the log, and none is dropped.
 //!
-//! Every event up to a follower's *floor* is acknowledged, or does not match its interests. The floor is saved
-//! when the broker has no event to deliver. After a crash the saved floor may be too low, but never too high;
-//! the events above it are delivered again.
+//! Every event up to a follower's *floor* is acknowledged, or does not match its interests. The floor is
+//! saved when the broker has no event to deliver. After a crash the saved floor may be too low, but never too
+//! high; the events above it are delivered again.
 //!
 //! Cost: one write for an event in the log; for each follower a read from the page cache.
 
