@@ -314,7 +314,6 @@ impl World {
 
     /// The events that a consumer got; it acknowledges them. Each event of its program must be visible to its
     /// identity.
-    /// that its identity may see.
     fn take_events(&mut self, at: usize, consumer: u32) -> Vec<u64> {
         let Connection { client, identity, .. } = self.connections[at];
         let mut numbers = Vec::new();

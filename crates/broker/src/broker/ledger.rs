@@ -1,4 +1,5 @@
 //! Shares of the broker's memory: granted queues and credit, and the events that topics keep.
+//!
 //! A grant is the most that a consumer may come to hold, not its present use. It is booked when the consumer
 //! comes and released when it goes, or when the queue of its group ends, if that outlives its consumers. The
 //! channel counts the events that topics keep for late consumers, for two accounts: the account of the

@@ -262,7 +262,7 @@ impl DatagramLink {
         self.unsent != Unsent::Nothing
     }
 
-    /// Like [`read`](Self::read), without the end of the link; returns the number of bytes.
+    /// Like `read`, without the end of the link; returns the number of bytes.
     pub fn read_some(&mut self, into: &mut [u8]) -> Option<usize> {
         match self.read(into) {
             LinkRead::Bytes(count) => Some(count),

@@ -6,7 +6,7 @@
 //!   FrameTransport ==== datagrams.rs: UDP ==========> FrameTransport   <- TransportListener
 //!   FrameTransport ==== memory/:   rings in memfds => FrameTransport   <- TransportListener
 //! ```
-//! A frame is a head and a payload, both opaque here; `frame.rs` defines their meaning. A transport moves
+//! A frame is a head and a payload, both opaque here; `frame/mod.rs` defines their meaning. A transport moves
 //! frames between two ends, in both directions. It never blocks (except at a program's end while that
 //! connects and closes) and starts no thread: each call does the work that is possible now, and one
 //! descriptor tells `poll(2)` when to call again.
@@ -440,8 +440,8 @@ pub trait TransportListener: AsFd + Send + fmt::Debug {
     /// Gives the listening sockets to a user, before this process becomes that user. Listeners that open no
     /// sockets at their address later have nothing to give.
     ///
+    /// # Errors
     /// The kernel's refusal: only root may give.
-    /// The kernel's refusal: only root gives.
     fn give(&self, user: u32, group: u32) -> Result<(), TransportError> {
         let _ = (user, group);
         Ok(())
