@@ -130,7 +130,7 @@ pub struct Advertisement {
     /// The deadline of events that carry none, in nanoseconds after publication.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline_ns: Option<u64>,
-    /// The least average distance between events, over a burst; faster events are refused.
+    /// The least average distance between events (ns), over a burst; faster events are refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub period_ns: Option<u64>,
     pub burst: u32,
@@ -324,8 +324,9 @@ pub struct SubscriptionSpec {
     #[serde(skip_serializing_if = "SupplierOrder::is_default")]
     pub between: SupplierOrder,
     pub late: WhenLate,
-    /// Worst-case execution time: for an event here, and in the next field for each KiB of its payload.
+    /// Worst-case execution time of an event, without its payload.
     pub execution_ns: u64,
+    /// Worst-case execution time for each KiB of an event's payload, in addition.
     pub execution_per_kib_ns: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reserve: Option<ReservedTime>,
