@@ -20,8 +20,8 @@ pub struct Limits {
     /// Bytes of the largest payload on a path: the longest message that another class may have to wait for on
     /// the link.
     pub path_largest: u32,
-    /// The credit of a path, in bytes; an event costs its payload and [`Limits::ENTRY`]. Must cover two of
-    /// the largest events.
+    /// The credit of a path, in bytes; an event costs its payload and [`Limits::ENTRY`]. The broker
+    /// raises it to two of the largest events.
     pub credit: u32,
     /// The credit of all paths and the queues of all consumers together, in bytes.
     pub memory: u64,
