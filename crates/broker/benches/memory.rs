@@ -1,4 +1,4 @@
-//! What an event costs through shared memory, beside TCP, a Unix socket and iceoryx2, between two processes.
+//! Cost of an event through shared memory, beside TCP, a Unix socket and iceoryx2, between two processes.
 //!
 //! ```text
 //! cargo bench -p unisono-broker --bench memory -- [CASE...] [samples=7] [ms=200]
@@ -9,10 +9,10 @@
 //! `throughput` is events of 1 KB a second, which the receiver copies. `stopped` is the throughput of a fast
 //! consumer beside one that is stopped.
 //!
-//! Variants: `copy` writes the event from a buffer and copies it out; `place` leaves it where it is and
-//! touches nothing of it, as iceoryx2's own benchmark does; `spin`, `sleep` and `adaptive` are the ways to
-//! wait. `iceoryx2` is built from the peers of `study` when it is asked for, or by its name; where that
-//! fails, the reason is printed.
+//! Variants: `copy` writes the event from a buffer and copies it out; `place` leaves it in its slot and reads
+//! none of its bytes, as iceoryx2's own benchmark does; `spin`, `sleep` and `adaptive` are the ways to wait.
+//! `iceoryx2` is built from the peers of `study` when it is selected, alone or by name; if the build fails,
+//! the reason is printed.
 
 #![cfg(not(loom))]
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
@@ -47,7 +47,7 @@ const CASES: [(&str, usize, &[&str]); 4] = [
 
 /// The other process: its variant, its kind of case and the bytes of an event.
 const ROLE: &str = "UNISONO_BENCH_ROLE";
-/// Events between two looks at the clock, and between two tellings of sleepers.
+/// Events between two readings of the clock, and between two wake-ups of sleepers.
 const BATCH: usize = 64;
 /// Events in a ring.
 const DEPTH: u32 = 256;
@@ -212,7 +212,7 @@ fn answer(variant: &str, bytes: usize, socket: OwnedFd) {
     while end.receive().and_then(|()| end.send()).is_ok() {}
 }
 
-/// Publishes for so long; events a second.
+/// Publishes for `time`; returns events a second.
 fn publish_for(supplier: &mut MemorySupplier, event: &[u8], copies: bool, time: Duration) -> f64 {
     let (start, first) = (Instant::now(), supplier.turn());
     while start.elapsed() < time {
@@ -281,7 +281,7 @@ fn swallow(variant: &str, bytes: usize, socket: OwnedFd) {
     }
 }
 
-/// Events a second of a fast consumer, alone or beside one that is stopped.
+/// Events a second of a fast consumer, alone or beside a stopped one.
 fn stopped(variant: &str, bytes: usize, time: Duration) -> f64 {
     let (fast, slow) = (
         Other::start("copy-adaptive", "throughput", bytes),
@@ -301,7 +301,7 @@ fn stopped(variant: &str, bytes: usize, time: Duration) -> f64 {
     publish_for(&mut supplier, &event, true, time)
 }
 
-/// Builds the peer, once: its program, or why there is none.
+/// Builds the peer, once: returns its program, or the reason of the failure.
 fn peer() -> Result<PathBuf, String> {
     let project = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../study/peers/cargo");
     let built = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/peers");

@@ -40,7 +40,7 @@ pub struct Statistics {
     /// Entries of the audit that could not be written.
     #[serde(default)]
     pub audit_lost: u64,
-    /// Leaves of the policy, in its order: what left on paths.
+    /// The leaf classes of the policy, in its order, with their traffic on paths.
     pub classes: Vec<ClassStatistics>,
     /// Consumers of programs; a group counts as one consumer.
     #[serde(default)]

@@ -1,24 +1,24 @@
-//! Buffers of connections: memory that no request asks for, and that a program makes grow by what it sends,
-//! or does not read.
+//! Buffers of connections: memory that no request asks for. A program makes it grow by large frames, or by
+//! not reading.
 //!
 //! ```text
 //!   a user's account: queues, credit, kept events, names + buffers  <=  the limit of the user
 //!        ^ share of a connection: taken before a buffer grows, given back when it shrinks or ends
 //! ```
-//! A connection as such is not charged: what it takes without ever growing (about 400 KiB) is bounded by the
-//! number of connections.
+//! A connection as such is not charged: its fixed memory (about 400 KiB) is bounded by the number of
+//! connections.
 //!
-//! Cost: an addition when a buffer grows beyond that; nothing for other frames.
+//! Cost: an addition when a buffer grows beyond that; none for other frames.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What one user's connections may hold, and hold.
+/// The limit and the use of one user's buffers.
 #[derive(Debug)]
 pub(crate) struct BufferAccount {
     /// Bytes of buffers.
     used: AtomicU64,
-    /// Bytes of all else that the ledger has for the user.
+    /// Bytes of all other memory that the ledger has for the user.
     others: AtomicU64,
     most: u64,
 }
@@ -32,12 +32,12 @@ impl BufferAccount {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// The ledger has so many bytes beside buffers.
+    /// Sets the user's bytes in the ledger beside buffers.
     pub(crate) fn set_others(&self, bytes: u64) {
         self.others.store(bytes, Ordering::Relaxed);
     }
 
-    /// Takes so many bytes more; false: they are not there.
+    /// Takes `bytes` more; false: they would exceed the limit.
     fn take(&self, bytes: u64) -> bool {
         let others = self.others.load(Ordering::Relaxed);
         let more = |used: u64| Some(used + bytes).filter(|all| all.saturating_add(others) <= self.most);
@@ -45,10 +45,10 @@ impl BufferAccount {
     }
 }
 
-/// What one connection has of its user's account; given back when it is dropped.
+/// The part of a user's account that one connection has taken; returned on drop.
 #[derive(Debug, Default)]
 pub struct BufferShare {
-    /// None: nobody counts.
+    /// None: the buffers are not counted.
     account: Option<Arc<BufferAccount>>,
     taken: u64,
 }
@@ -58,12 +58,13 @@ impl BufferShare {
         Self { account: Some(account), taken: 0 }
     }
 
-    /// Another part of the same account, with nothing in it.
+    /// Another, empty share of the same account.
     pub(crate) fn beside(&self) -> Self {
         Self { account: self.account.clone(), taken: 0 }
     }
 
-    /// Its buffers have so many bytes from now on; false: the user has no more, and they may not grow.
+    /// Sets the bytes of the connection's buffers; false: they would exceed the user's limit, and may not
+    /// grow.
     #[must_use]
     pub fn resize(&mut self, bytes: usize) -> bool {
         let (Some(account), bytes) = (&self.account, bytes as u64) else { return true };

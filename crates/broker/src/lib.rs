@@ -5,30 +5,28 @@
 //!   program --Client---+ transports -> | Broker: EventChannel, credit, limits  |
 //!   program --Client--/  frames        +---------------------------------------+ --> paths (UDP, TCP)
 //! ```
-//! [`Broker`] is a state machine without sockets and without a clock: time is an argument, what is to be
-//! done is its answer. [`Server`] runs it over [`transport`]s. [`Client`] is what programs link. The
-//! protocol between them: `PROTOCOL.md`. To read: `frame/mod.rs`, `broker/mod.rs`, `server/mod.rs`,
-//! `client/mod.rs`.
+//! [`Broker`] is a state machine without sockets and without a clock: time is an argument, and the work to do
+//! is its result. [`Server`] runs it over [`transport`]s. Programs link [`Client`]. The protocol between
+//! them: `PROTOCOL.md`. To read: `frame/mod.rs`, `broker/mod.rs`, `server/mod.rs`, `client/mod.rs`.
 //!
-//! **Idea.** The channel's core decides what is delivered next: inside a class by deadline, between classes
-//! by share. What waits is bounded for each consumer by its own queue and policy, so that a slow or dead
-//! program harms nobody. On a *path* the broker holds the queue instead of the kernel: it sends no faster
-//! than the policy's rate, so that nothing waits behind it, and takes no more from a program than its
-//! credit.
+//! **Idea.** The channel's core chooses the next event: inside a class by deadline, between classes by share.
+//! Each consumer's own queue and policy bound its waiting events, so that a slow or dead program harms no
+//! other. On a *path* the broker holds the queue instead of the kernel: it sends no faster than the policy's
+//! rate, so that no queue forms behind it, and takes no more from a program than its credit.
 //!
-//! Programs that share memory exchange events directly where nothing but a queue is asked for; the broker
-//! introduces them to each other (`broker/direct.rs`).
+//! Programs that share memory exchange events directly if they need only a queue; the broker introduces them
+//! to each other (`broker/direct.rs`).
 //!
 //! **Cost.** One copy from the supplier into the broker and one from there to each consumer; system calls
 //! for each batch of frames, not for each frame. No privilege, no change of the host.
 //!
-//! **When not to use it.** It controls who cooperates. A program that opens a socket of its own passes it
-//! by, and takes from everybody: where programs cannot be changed or trusted, the kernel or the interposed
-//! place is right.
+//! **When not to use it.** It controls only programs that cooperate. A program with a socket of its own
+//! bypasses it, and takes capacity from all others: where programs cannot be changed or trusted, the kernel
+//! or the interposed place is right.
 //!
 //! Reference: Shenoy et al., "Middleware versus Native OS Support", sections 2.2, 2.3.2 and 3.7.
 #![forbid(unsafe_code)]
-// The models take the files they check one by one (tests/loom.rs).
+// The models include the files that they check one by one (tests/loom.rs).
 #![cfg(not(loom))]
 
 mod account;

@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// and small enough to be part of the bound of the wait.
 const KERNEL_BUFFER: usize = 256 << 10;
 
-/// How much of the kept data has been sent.
+/// The part of the kept data that has been sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flushed {
     Nothing,

@@ -1,5 +1,5 @@
-//! What programs ask of the channel, as it travels: advertisements, subscriptions, paths. All in JSON,
-//! because they are rare and grow; times in nanoseconds. What is left out has the value of [`Default`].
+//! The terms that programs send to the channel: advertisements, subscriptions and paths. All travel as JSON,
+//! because they are rare and get new fields; times are in nanoseconds. A field left out has its [`Default`].
 
 use crate::destination::Destination;
 use serde::{Deserialize, Serialize};
@@ -12,26 +12,27 @@ use unisono_eventchannel::{
 };
 use unisono_linux::clock::Nanos;
 
-/// The shortest time after which a consumer is told something again. The broker does so for each consumer,
-/// and serves the others meanwhile: to wake a program costs it some 10 us. Chosen, not measured.
+/// The shortest period after which the broker may act again for one consumer (notice, silence, redelivery).
+/// The broker does so for each consumer and serves the others meanwhile; waking a program costs it about 10
+/// us. Chosen, not measured.
 pub(crate) const MIN_PERIOD: Nanos = Nanos(100_000);
 
 /// The first frame of a program.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Greeting {
-    /// For messages to people.
+    /// The program's name in messages to people.
     pub name: String,
-    /// A program that says nothing for so long counts as dead; `alive` frames say that it lives.
+    /// A program that is silent for this long counts as dead; an `alive` frame renews the lease.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_ns: Option<u64>,
-    /// The secret that says who the program is, over TCP.
+    /// The secret that identifies a program that connects over TCP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
-    /// Whether it understands direct rings.
+    /// Whether the program understands direct rings.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub rings: bool,
-    /// Whether it wants to be told the types of topics.
+    /// Whether the broker sends the program the types of topics.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub types: bool,
 }
@@ -42,30 +43,31 @@ pub struct WelcomeTerms {
     pub version: u32,
     /// Bytes of the largest payload.
     pub largest: u32,
-    /// The same of an event on a path.
+    /// Bytes of the largest payload of an event on a path.
     pub path_largest: u32,
-    /// Whether times in frames are of the monotonic clock that both ends read; if not, they are lengths of
-    /// time from the moment of sending.
+    /// Whether times in frames are readings of the monotonic clock that both ends share. If not, times are
+    /// durations from the moment of sending.
     pub same_clock: bool,
-    /// A number of this run of the broker, drawn when it began to serve; its numbers of suppliers mean
-    /// nothing in another run. 0: it has none.
+    /// A random number of this run of the broker, drawn when it begins to serve. Supplier numbers are valid
+    /// in one run only. 0: the broker has none.
     #[serde(default)]
     pub run: u64,
-    /// The topic on which this program expects answers: it may subscribe to it, and whoever knows the name
-    /// may publish on it, whatever the permissions say. Nobody guesses it. Empty: an older broker has none.
+    /// The topic on which this program expects answers. The program may subscribe to it, and every client
+    /// that knows the name may publish on it, whatever the permissions say. The name cannot be guessed.
+    /// Empty: an older broker sends none.
     #[serde(default)]
     pub reply: String,
 }
 
-/// What is kept for consumers that come late.
+/// The events that are kept for consumers that subscribe later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum KeptHistory {
     #[default]
     None,
-    /// The last event of each of so many keys.
+    /// The last event of each key, for at most this many keys.
     LastValue(usize),
-    /// So many events.
+    /// At most this many events.
     Last(usize),
 }
 
@@ -79,14 +81,15 @@ impl From<KeptHistory> for HistoryDepth {
     }
 }
 
-/// How far an event has come when its supplier is told that it was taken; a smaller one promises less.
+/// The stage that an event has reached when the broker confirms it to its supplier; a smaller value promises
+/// less.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Durability {
-    /// In the queues of its consumers. What waits there is lost with the broker.
+    /// In the queues of its consumers. Events that wait there are lost when the broker ends.
     #[default]
     Received,
-    /// In the log, by write(2): it outlives the broker, and not the power.
+    /// In the log, by write(2): the event survives the end of the broker, but not a power failure.
     Written,
     /// In the log, and fdatasync(2) has returned.
     Synced,
@@ -98,17 +101,17 @@ impl Durability {
     }
 }
 
-/// Which program of another host published: numbers that mean something to its own broker alone.
+/// A supplier on another host: its numbers are valid for its own broker alone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RemoteSupplier {
     /// The run of that broker, [`WelcomeTerms::run`].
     pub run: u64,
-    /// Its number there.
+    /// The supplier's number at that broker.
     pub supplier: u32,
 }
 
-/// A supplier's topic, and what it offers for it.
+/// A topic that a supplier publishes on, and the qualities that it offers.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Advertisement {
@@ -116,36 +119,36 @@ pub struct Advertisement {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_type: Option<String>,
     pub history: KeptHistory,
-    /// Whether only the strongest living supplier of the topic is heard.
+    /// Whether only the strongest living supplier of the topic is delivered.
     pub exclusive: bool,
     pub strength: u32,
-    /// How much of the time of consumers that share theirs out its events get; left out: 1.
+    /// The weight of the supplier's events at consumers that divide their time by shares; left out: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<u32>,
     /// Whether events may be redelivered until they are acknowledged.
     pub reliable: bool,
-    /// When an event is due that has no deadline of its own, after its publication.
+    /// The deadline of events that carry none, in nanoseconds after publication.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline_ns: Option<u64>,
-    /// Events come at least this far apart, on average over a burst; faster ones are refused.
+    /// The least average distance between events (ns), over a burst; faster events are refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub period_ns: Option<u64>,
     pub burst: u32,
-    /// From [`Durability::Written`] on, its events are in the log.
+    /// From [`Durability::Written`] on, the supplier's events are in the log.
     #[serde(skip_serializing_if = "Durability::is_default")]
     pub durability: Durability,
-    /// The supplier's name across connections. Events in the log that it numbers itself are then there once,
-    /// however often it publishes them.
+    /// The supplier's name across connections. An event that the writer numbers itself is in the log once,
+    /// even if it is published several times.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub writer: Option<String>,
-    /// Whose events these are, if they come from another broker's programs. The topic is then what others
-    /// declared, or will declare, and consumers that are `local_only` do not get the events.
+    /// The remote supplier of these events, if they come from another broker. The topic's declaration then
+    /// comes from other suppliers, now or later, and `local_only` consumers do not get the events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from_elsewhere: Option<RemoteSupplier>,
 }
 
 impl Advertisement {
-    /// Of a topic, with nothing promised.
+    /// An advertisement of a topic that promises nothing.
     #[must_use]
     pub fn of(topic: &str) -> Self {
         Self { topic: topic.to_owned(), ..Self::default() }
@@ -178,13 +181,13 @@ impl Advertisement {
     }
 }
 
-/// Topics of an interest's pattern that it does not ask for.
+/// Topics of an interest's pattern that the interest leaves out.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExceptSpec {
     /// A pattern: `+` stands for one level, `#` for all further ones.
     pub topics: String,
-    /// Patterns of those that are not left out.
+    /// Patterns of topics that are delivered all the same.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub but: Vec<String>,
 }
@@ -195,7 +198,7 @@ pub struct ExceptSpec {
 pub struct InterestSpec {
     /// A pattern: `+` stands for one level, `#` for all further ones.
     pub topics: String,
-    /// What it does not ask for of these.
+    /// Topics of the pattern that the interest leaves out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub except: Vec<ExceptSpec>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -204,7 +207,7 @@ pub struct InterestSpec {
     pub filter: Option<String>,
 }
 
-/// Which of several interests make a delivery.
+/// The rule by which several interests make one delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PartRule {
@@ -218,14 +221,14 @@ pub enum PartRule {
 #[serde(deny_unknown_fields)]
 pub struct TogetherSpec {
     pub rule: PartRule,
-    /// From the first event to the last.
+    /// The greatest distance from the first event to the last, in nanoseconds.
     pub within_ns: u64,
     /// Whether a correlation that began and was not completed is reported.
     #[serde(default)]
     pub report: bool,
 }
 
-/// What happens to events while an inbox is full.
+/// The policy of an inbox that is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WhenFull {
@@ -235,11 +238,11 @@ pub enum WhenFull {
     BlockSupplier,
 }
 
-/// Which supplier's events a consumer gets first.
+/// The order of a consumer's events from several suppliers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SupplierOrder {
-    /// What is due first, whoever published it.
+    /// The event with the earliest deadline first, from any supplier.
     #[default]
     Deadlines,
     /// Suppliers have the consumer's time and queue in proportion to their shares.
@@ -252,7 +255,7 @@ impl SupplierOrder {
     }
 }
 
-/// What happens to events whose deadline has passed.
+/// The policy for events whose deadline has passed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WhenLate {
@@ -262,18 +265,18 @@ pub enum WhenLate {
     Report,
 }
 
-/// What a consumer states to be admitted: it is refused if its class cannot keep this.
+/// The load that a consumer states for admission: it is refused if its class cannot guarantee the deadline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReservedTime {
     pub period_ns: u64,
-    /// From the arrival of an event until it has to be delivered.
+    /// Nanoseconds from the arrival of an event until its delivery.
     pub deadline_ns: u64,
-    /// Bytes of the largest payload that this holds for.
+    /// Bytes of the largest payload that the reservation covers.
     pub largest: usize,
 }
 
-/// Delivery at least once.
+/// Redelivery: an event is delivered at least once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AgainSpec {
@@ -283,33 +286,33 @@ pub struct AgainSpec {
     pub window: usize,
 }
 
-/// A consumer that goes on where it was, over connections and restarts of the broker. It is given what the
-/// log has.
+/// A consumer that continues at its last position, across connections and restarts of the broker. It gets
+/// events from the log.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResumeSpec {
-    /// One consumer at a time has a name. It belongs to the identity that used it first.
+    /// The consumer's name. One consumer at a time uses it; it belongs to the identity that used it first.
     pub name: String,
-    /// It goes on after this position of the log, the number of a delivery. None: after the last one that it
-    /// acknowledged; where it never did, after what the log has now.
+    /// The log position (the number of a delivery) to continue after. None: after the last position that the
+    /// consumer acknowledged, or after the end of the log if it has acknowledged none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<u64>,
-    /// Whether the name ends with this subscription: when the program unsubscribes, and not when its
-    /// connection breaks, the broker forgets the position, and the name is free.
+    /// Whether the name ends with this subscription. When the program unsubscribes (but not when its
+    /// connection breaks), the broker forgets the position and frees the name.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forget: bool,
 }
 
-/// A consumer: what it asks for, and on which terms.
+/// A consumer: the events that it asks for, and its terms.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SubscriptionSpec {
-    /// For messages to people.
+    /// The consumer's name in messages to people.
     pub name: String,
     /// Consumers of one group share the events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// A class of the policy; left out: its default.
+    /// A class of the policy; left out: the policy's default class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
     pub interests: Vec<InterestSpec>,
@@ -321,8 +324,9 @@ pub struct SubscriptionSpec {
     #[serde(skip_serializing_if = "SupplierOrder::is_default")]
     pub between: SupplierOrder,
     pub late: WhenLate,
-    /// Worst-case time for an event, and in addition for each KiB of its payload.
+    /// Worst-case execution time of an event, without its payload.
     pub execution_ns: u64,
+    /// Worst-case execution time for each KiB of an event's payload, in addition.
     pub execution_per_kib_ns: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reserve: Option<ReservedTime>,
@@ -332,37 +336,37 @@ pub struct SubscriptionSpec {
     /// Suppliers have to offer this deadline, or a sooner one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline_ns: Option<u64>,
-    /// The class has to be sure of this part of the whole.
+    /// The consumer's class must be guaranteed at least this part of the whole capacity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub again: Option<AgainSpec>,
-    /// How long the inbox of a group outlives its last consumer.
+    /// Nanoseconds that the inbox of a group outlives its last consumer.
     pub linger_ns: u64,
-    /// A notice each period.
+    /// The interval of periodic notices, in nanoseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub every_ns: Option<u64>,
-    /// A notice when nothing came for so long.
+    /// A notice after this many nanoseconds without an event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub silence_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume: Option<ResumeSpec>,
-    /// Whether its events may come straight from suppliers through shared memory, where they can.
+    /// Whether events may come straight from suppliers through shared memory, where that is possible.
     /// `docs/events.md` says what the consumer gives up for that. Left out: they may.
     #[serde(skip_serializing_if = "bool::clone")]
     pub direct: bool,
-    /// Whether it is given no events that come from another broker's programs.
+    /// Whether the consumer gets no events from programs of other brokers.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub local_only: bool,
-    /// Whether its events may be lost between broker and program, where the connection can lose some (UDP).
-    /// None of them waits for one that was lost; each loss is told as a gap.
+    /// Whether events may be lost between broker and program, on connections that can lose datagrams (UDP).
+    /// No event waits for a lost one; the consumer is told each loss as a gap.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub best_effort: bool,
 }
 
 impl Default for SubscriptionSpec {
-    /// 1024 events or 4 MiB, dropping the oldest, delivering what is late, 1 us an event, straight from
-    /// suppliers where that can be.
+    /// 1024 events or 4 MiB; drops the oldest event when full; delivers late events; 1 us an event; direct
+    /// rings from suppliers where possible.
     fn default() -> Self {
         Self {
             name: String::new(),
@@ -394,7 +398,7 @@ impl Default for SubscriptionSpec {
     }
 }
 
-/// Why an interest is none.
+/// The reason why an interest is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InterestError {
     #[error(transparent)]
@@ -404,7 +408,7 @@ pub(crate) enum InterestError {
 }
 
 impl InterestSpec {
-    /// Patterns that it has to be compared with.
+    /// The number of patterns that a topic is compared with.
     pub(crate) fn patterns(&self) -> usize {
         self.except.iter().fold(1, |patterns, except| patterns + 1 + except.but.len())
     }
@@ -428,7 +432,7 @@ impl InterestSpec {
 }
 
 impl SubscriptionSpec {
-    /// All events of the topics of a pattern, with the default queue.
+    /// A subscription to all events on the topics of a pattern, with the default queue.
     #[must_use]
     pub fn of(topics: &str) -> Self {
         let interest = InterestSpec { topics: topics.to_owned(), ..InterestSpec::default() };
@@ -482,7 +486,7 @@ impl SubscriptionSpec {
         ConsumerSpec { name: self.name.as_str().into(), group, inbox, lease: None, tenant: TenantId::NONE }
     }
 
-    /// A time after which the broker would act again and again, and that is too short for it.
+    /// The first repeating interval that is shorter than [`MIN_PERIOD`], with its name in the message.
     pub(crate) fn too_short(&self) -> Option<(&'static str, u64)> {
         let times = [
             ("a period", self.every_ns),
@@ -494,7 +498,7 @@ impl SubscriptionSpec {
         times.into_iter().find_map(short)
     }
 
-    /// What it asks for that cannot be had if events may be lost on the way.
+    /// A term of a best-effort subscription that needs lossless delivery.
     pub(crate) fn contradicts_best_effort(&self) -> Option<&'static str> {
         let odd = [
             (self.reliable, "ask for reliable suppliers"),
@@ -525,11 +529,11 @@ impl TogetherSpec {
     }
 }
 
-/// A path: where the broker sends events on to, at the policy's rate.
+/// A path: an address to which the broker sends events, at the policy's rate.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PathSpec {
-    /// A class of the policy; empty: its default.
+    /// A class of the policy; empty: the policy's default class.
     pub class: String,
     pub destination: Destination,
 }

@@ -92,7 +92,7 @@ fn each_connection_request_and_refusal_is_a_line() {
         Client::connect_tcp(tcp).expect_err("no rule names it");
         let stranger = line(lines, &[("action", "connect"), ("outcome", "refused"), ("why", "no rule")]);
         assert_eq!((&stranger["who"], &stranger["address"]), (&Value::Null, &"127.0.0.1".into()));
-        // what is taken leaves no line
+        // an accepted event leaves no line
         let published = lines().iter().filter(|line| line["action"] == "publish").count();
         assert_eq!(published, 1);
     });

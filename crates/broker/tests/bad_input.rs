@@ -1,5 +1,5 @@
-//! Bad input that no client library sends: it is answered with what is wrong to the one who did it, counted,
-//! and nobody else notices. `events.rs` and `mqtt.rs` have what libraries can send.
+//! Bad input that no client library sends: the broker answers its sender with the fault and counts it, and no
+//! other program is affected. `events.rs` and `mqtt.rs` have the faults that libraries can send.
 
 mod common;
 
@@ -27,7 +27,7 @@ fn framed(frame: &Frame<'_>) -> Vec<u8> {
     bytes
 }
 
-/// A connection on which any bytes are sent.
+/// A connection for arbitrary bytes.
 struct Socket(UnixStream);
 
 impl Socket {
@@ -119,11 +119,11 @@ fn an_event_larger_than_the_broker_takes_is_rejected_to_its_supplier_and_counted
         let said = socket.heard();
         assert!(said.starts_with("Rejected") && said.contains(&(most + 1).to_string()), "{said}");
         assert_eq!(reader.statistics().expect("it goes on").refused, 1);
-        // its connection goes on, and nobody got half of it
+        // its connection continues, and no consumer got a part of it
         socket.send(&publication(b"small"));
         assert!(socket.heard().starts_with("Published"));
         assert_eq!(*event(&mut reader).payload.bytes(), *b"small");
-        // a frame that no event is as large as ends the connection
+        // a frame larger than any event ends the connection
         socket.send(&u32::MAX.to_le_bytes());
         assert!(socket.heard().starts_with("Bye") && socket.ends());
     });
@@ -250,7 +250,7 @@ fn publish(client: &mut Client, payloads: &[&[u8]]) {
     }
 }
 
-/// What a consumer is told that wants everything in the log: payloads, and what is lost.
+/// The payloads and losses that a consumer of the whole log is told.
 fn told(client: &mut Client, count: usize) -> Vec<String> {
     let resume = Some(ResumeSpec { name: "reader".to_owned(), after: Some(0), ..ResumeSpec::default() });
     let spec = SubscriptionSpec { resume, ..SubscriptionSpec::of("kept/#") };

@@ -1,5 +1,5 @@
-//! UDP: what arrives over a network that loses, doubles, reorders and delays; who gets in; what strangers
-//! can do.
+//! UDP over a network that loses, doubles, reorders and delays datagrams; admission of programs; attempts by
+//! unknown senders.
 
 mod common;
 
@@ -44,17 +44,17 @@ static KEYS: LazyLock<Keys> = LazyLock::new(|| {
     Keys { broker: broker.expect("they are sound"), program }
 });
 
-/// What a network does to datagrams, of 1000.
+/// The network's treatment of datagrams, in parts per 1000.
 #[derive(Clone, Copy, Debug)]
 struct Weather {
     lost: u32,
     doubled: u32,
-    /// Each takes at most so many milliseconds longer than another one.
+    /// Each datagram takes at most this many milliseconds longer than another one.
     spread: u32,
     seed: u64,
 }
 
-/// Chance that repeats with its seed (xorshift64).
+/// A generator with a seed (xorshift64).
 struct Chance(u64);
 
 impl Chance {
@@ -77,7 +77,7 @@ struct Network {
     now: Instant,
     weather: Weather,
     chance: Chance,
-    /// Datagrams by the time of their arrival; the number keeps two of one moment apart.
+    /// Datagrams by the time of their arrival; the number separates datagrams of one moment.
     on_their_way: BTreeMap<(Instant, u64), (Side, Vec<u8>)>,
     sent: u64,
     door: DatagramDoor,
@@ -121,7 +121,7 @@ impl Network {
         }
     }
 
-    /// Lets both ends send, then goes on to the next moment at which something happens.
+    /// Lets both ends send, then goes on to the next moment with an event.
     fn step(&mut self) {
         let mut datagram = Vec::new();
         for (side, to) in [(Side::Program, Side::Broker), (Side::Broker, Side::Program)] {
@@ -177,12 +177,13 @@ impl Network {
     }
 }
 
-/// Writes all of `bytes` at one end and reads it at the other, in both directions at once; what each got.
+/// Writes all of `bytes` at each end and reads them at the other, at once; returns the received bytes of both
+/// ends.
 fn exchange(network: &mut Network, bytes: &[Vec<u8>; 2]) -> [Vec<u8>; 2] {
     exchange_beside(network, bytes, |_| ())
 }
 
-/// The same, while something else happens.
+/// Like [`exchange`], while another action runs.
 fn exchange_beside(
     network: &mut Network,
     bytes: &[Vec<u8>; 2],
@@ -230,7 +231,7 @@ proptest! {
             prop_assert!(bytes[side].starts_with(&read[side]), "other bytes than were sent");
         }
         prop_assert!(network.is_over() || read == bytes, "it neither went on nor ended");
-        // it gives up only where nearly nothing passes
+        // it gives up only if almost no datagram passes
         prop_assert!(read == bytes || lost > 100);
     }
 
@@ -244,7 +245,7 @@ proptest! {
         let bytes = [content(1, 20_000), content(2, 20_000)];
         let read = exchange_beside(&mut network, &bytes, |network| {
             let Some((at, bytes)) = garbage.next() else { return };
-            // also one of theirs that was changed or cut
+            // also a changed or truncated datagram of the two ends
             let theirs = network.on_their_way.values().next().map(|(_, datagram)| datagram.clone());
             let mut changed = theirs.unwrap_or_default();
             if !changed.is_empty() {
@@ -335,7 +336,7 @@ fn nobody_gets_a_link_or_a_long_answer_without_the_cookie() {
         assert!(matches!(network.door.knock(network.now, forged, &first, &mut answer), Knock::Answered));
         assert!(answer.len() < first.len() / 4, "{} bytes", answer.len());
     }
-    // the cookie of one address is of no use at another one
+    // the cookie of one address is not valid for another one
     let program = network.program.as_mut().expect("it is there");
     program.take(network.now, &answer);
     let mut second = Vec::new();

@@ -1,5 +1,5 @@
-//! Events in the log over real sockets: what was acknowledged outlives the broker, and a named consumer goes
-//! on where it was. Every test ends under a watchdog.
+//! Events in the log over real sockets: acknowledged events outlive the broker, and a named consumer
+//! continues at its last position. Every test ends under a watchdog.
 
 mod watchdog;
 
@@ -25,7 +25,7 @@ fn broker(directory: &Path, bounds: LogBounds) -> Broker {
     broker.keeping_again(now()).expect("the log is read")
 }
 
-/// What happens while one broker serves at a path.
+/// The part of a test that runs while one broker serves at a path.
 type BrokerLife = Box<dyn FnOnce(&Path) + Send>;
 
 /// Runs one broker after the other in a directory; gives up after a minute.
@@ -119,7 +119,7 @@ fn a_named_consumer_goes_on_after_what_it_acknowledged_across_a_restart() {
                     let got = event(&mut consumer);
                     assert_eq!((number(&got), got.delivery), (expected, Some(expected + 1)));
                     assert_eq!((&*got.topic, got.retained, got.repeated), ("plant/1", false, 0));
-                    // the sixth is left out: it and what follows is not certain to be done
+                    // the sixth stays unacknowledged: it and later events may come again
                     if expected != 5 {
                         consumer.acknowledge(&got).expect("it is there");
                     }
@@ -293,7 +293,7 @@ fn a_name_has_one_consumer_and_what_does_not_go_with_a_name_is_refused() {
     );
 }
 
-/// What the broker answers to frames of one program.
+/// The broker's answers to frames of one program.
 struct Program(Broker);
 
 impl Program {
@@ -444,7 +444,7 @@ fn who_asks_for_types_is_told_them_by_the_broker_and_out_of_the_log() {
             let mut plain = client(unix);
             plain.subscribe(&SubscriptionSpec::of("#")).expect("it fits");
             let kinds = [Some("reading"), None, Some("")];
-            // a topic changes its type when nobody offers it
+            // a topic may change its type while it has no supplier
             for kind in kinds {
                 let mut supplier = client(unix);
                 let event_type = kind.map(str::to_owned);
@@ -523,7 +523,7 @@ fn topics_of_the_log_keep_across_a_restart_what_they_kept() {
                 assert_eq!(late(unix), expected(&[&kept[..], &others].concat()));
             }),
             Box::new(move |unix| {
-                // before any supplier has come back, and the topic is what it was
+                // before any supplier has come back, the topic has its former declaration
                 assert_eq!(late(unix), expected(&kept));
                 let mut supplier = client(unix);
                 let differs = supplier.advertise(&declared("kept/last", KeptHistory::None));

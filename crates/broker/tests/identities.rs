@@ -1,10 +1,10 @@
 //! Identities, names and permissions: random programs of three identities against the broker, beside a model
-//! that decides who sees what, who may use which name, and who may end what.
+//! of the events that each may see, the names it may use, and the connections and names it may end.
 //!
-//! The model is a few maps and decides each request by what the documentation says, not by how the broker
-//! does it. After each step every event that came is compared with the rule of the identity that got it, and
-//! every connection is still there that its own program has not ended. At the end each consumer that resumes
-//! gets all that it asked for.
+//! The model is a few maps and decides each request by the documentation, not by the broker's methods. After
+//! each step every delivered event is compared with the rule of the identity that got it, and every
+//! connection still exists unless its own program has ended it. At the end each consumer that resumes gets
+//! all its events.
 
 mod common;
 #[path = "common/identity_steps.rs"]
@@ -27,7 +27,7 @@ fn cases() -> u32 {
     if std::env::var_os("UNISONO_LONG_TESTS").is_some() { 4000 } else { 200 }
 }
 
-/// What the model knows of a consumer of a program.
+/// The model's record of a consumer of a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Consumer {
     Alone,
@@ -39,13 +39,13 @@ enum Consumer {
 struct Connection {
     client: BenchClient,
     identity: usize,
-    /// The client identifier, of MQTT.
+    /// The client identifier (MQTT).
     identifier: Option<usize>,
     consumers: BTreeMap<u32, Consumer>,
     last: u32,
 }
 
-/// Whose membership it is: a consumer of a program, or a session's by its filter.
+/// A member of a group: a consumer of a program, or a session's filter.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Member {
     Program(BenchClient, u32),
@@ -56,18 +56,18 @@ enum Member {
 struct Group {
     owner: usize,
     members: BTreeMap<Member, (usize, &'static str)>,
-    /// Patterns of members that have gone, since a member last came to a group that owed nothing.
+    /// Patterns of departed members, since a member last came to a group without waiting events.
     departed: BTreeSet<&'static str>,
-    /// Without members: until when it is there, what it still asks for, and whether something waits.
+    /// Without members: the group's end time, its remaining patterns, and whether events wait.
     lingers: Option<(Nanos, BTreeSet<&'static str>, bool)>,
 }
 
 #[derive(Debug)]
 struct Durable {
     owner: usize,
-    /// What it asks for while it is connected.
+    /// The patterns of the session while it is connected.
     asks: Option<&'static str>,
-    /// Events that came while it was not.
+    /// Events that came while the session was not connected.
     missed: Vec<u64>,
 }
 
@@ -227,7 +227,7 @@ impl World {
         }
     }
 
-    /// Whether an identity may use a name that has this owner.
+    /// Whether an identity may use a name with this owner.
     fn may_use(identity: usize, name: &str, owner: Option<usize>) -> bool {
         match LISTED.contains(&name) {
             true => identity != ANONYMOUS,
@@ -312,8 +312,8 @@ impl World {
         }
     }
 
-    /// The events that a consumer got, which it acknowledges. Everything that its program got is something
-    /// that its identity may see.
+    /// The events that a consumer got; it acknowledges them. Each event of its program must be visible to its
+    /// identity.
     fn take_events(&mut self, at: usize, consumer: u32) -> Vec<u64> {
         let Connection { client, identity, .. } = self.connections[at];
         let mut numbers = Vec::new();
@@ -412,7 +412,7 @@ impl World {
     fn mqtt_subscribe(&mut self, at: usize, pattern: &'static str, group: Option<&str>) {
         let Connection { client, identity, identifier, .. } = self.connections[at];
         let identifier = identifier.expect("it speaks MQTT");
-        // what came until now is looked at before the answer
+        // earlier events are checked before the answer
         self.check();
         let Some(group) = group else {
             let code = self.bench.mqtt_subscribe(client, pattern, 0);
@@ -458,7 +458,7 @@ impl World {
         let hidden = names.filter(|(name, durable)| !Self::may_use(identity, name, Some(durable.owner)));
         let hidden = hidden.map(|(name, _)| *name);
         let others = PROGRAMS.into_iter().enumerate().filter(|(other, _)| *other != identity);
-        // a member of a shared group is told who else is in it
+        // a member of a shared group learns the other members
         let shares =
             LISTED.iter().any(|name| self.groups.get(*name).is_some_and(|group| group.members.len() > 1));
         let others = others.map(|(_, name)| name).filter(|_| !shares);
@@ -484,7 +484,7 @@ impl World {
         self.sessions.clear();
     }
 
-    /// Nobody was given what it may not see, and nobody ended another one's connection.
+    /// No identity was given an event that it may not see, and none ended another one's connection.
     fn check(&mut self) {
         for at in 0..self.connections.len() {
             let Connection { client, identity, identifier, .. } = self.connections[at];
@@ -502,7 +502,7 @@ impl World {
         }
     }
 
-    /// Each consumer that resumes still gets all that came while it was away.
+    /// Each consumer that resumes still gets all events that came while it was away.
     fn finish(&mut self) {
         self.restart();
         let owners: Vec<(&'static str, usize)> =

@@ -1,6 +1,6 @@
-//! What the broker takes for a client is what its ledger says, and no more: each request with the largest
-//! arguments, again and again, by clients whose rule allows each 1 MiB. Each kind of request has a process of
-//! its own, which is measured.
+//! The broker's memory for a client is at most its charge in the ledger: each request with the largest
+//! arguments, again and again, by clients whose rule allows each 1 MiB. Each kind of request runs in a
+//! process of its own, whose memory is measured.
 
 mod common;
 
@@ -12,12 +12,12 @@ use std::process::Command;
 use unisono_broker::{Broker, Limits, Permissions};
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
-/// What a client may make the broker take beyond what the ledger counts: one frame of the largest size (4.25
-/// MiB) as it is read and taken apart, the answers to it, and what the allocator keeps.
+/// Bytes that a client may use beyond its charge: one frame of the largest size (4.25 MiB) during parsing,
+/// its answers, and memory that the allocator keeps.
 const ALLOWANCE: u64 = 16 << 20;
-/// What one user may have; a rule allows each of its clients 1 MiB of that.
+/// The limit of one user; a rule allows each of its clients 1 MiB of that.
 const OF_USER: u64 = 32 << 20;
-/// Names the kind that a process is to measure.
+/// The environment variable with the kind of request that a process measures.
 const KIND: &str = "UNISONO_TEST_KIND";
 const TEST: &str = "the_broker_grows_by_what_its_ledger_says_whatever_a_client_asks_for";
 

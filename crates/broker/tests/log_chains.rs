@@ -1,5 +1,5 @@
-//! Events of several owners in one log, against a list of all of them: who loses which events when the log is
-//! full, and what is found when it is opened again.
+//! Events of several owners in one log, against a list of all of them: the losses of each owner when the log
+//! is full, and the events found when it is opened again.
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -54,7 +54,7 @@ enum Step {
     Append(u32, usize),
     Flood(u32, usize),
     Reopen,
-    /// The last write was cut off: so many bytes are missing.
+    /// The last write was cut off: this many bytes are missing.
     Tear(u64),
     Expire,
 }
@@ -78,7 +78,7 @@ fn on_disk(path: &Path) -> u64 {
     segments.map(|entry| entry.metadata().expect("it is there").len()).sum()
 }
 
-/// The segment that ends with the record at this position, whose payload has so many bytes.
+/// The segment that ends with the record at this position, with a payload of this many bytes.
 fn ends_with(path: &Path, position: u64, length: usize) -> PathBuf {
     let entries = fs::read_dir(path).expect("a directory").map(|entry| entry.expect("an entry").path());
     let mut segments = entries.filter(|path| path.extension().is_some_and(|it| it == "events"));
@@ -129,7 +129,7 @@ proptest! {
                     log = open(directory.path());
                     let lost: Vec<u64> = kept.keys().copied().filter(|at| !read(&log, 1).0.contains_key(at)).collect();
                     prop_assert!(lost.len() <= 1, "{:?}", lost);
-                    // its position may come again: nobody was told that it is there
+                    // its position may be used again: no supplier got a confirmation
                     prop_assert!(log.next() == next || log.next() == position);
                     lost.iter().for_each(|at| drop(all.remove(at)));
                     Vec::new()
@@ -154,7 +154,7 @@ proptest! {
             prop_assert_eq!(all.get(position), Some(payload));
         }
         prop_assert!(lost.iter().all(|position| !events.contains_key(position)));
-        // from any position on, a reader finds the same
+        // a reader from any position finds the same events
         for from in [2, log.next() / 2, log.next()] {
             let rest: BTreeMap<_, _> = events.range(from..).map(|(at, payload)| (*at, payload.clone())).collect();
             prop_assert_eq!(read(&log, from.max(1)).0, rest);

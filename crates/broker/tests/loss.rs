@@ -15,7 +15,7 @@ use unisono_broker::{
     TlsAddress, TlsService,
 };
 
-/// The same numbers for every run.
+/// A generator that gives the same numbers in every run.
 struct Dice(u64);
 
 impl Dice {
@@ -35,7 +35,7 @@ struct Relay {
 }
 
 impl Relay {
-    /// Of a thousand datagrams so many are lost; the others come up to `spread` later.
+    /// Lost datagrams, of a thousand; the others come up to `spread` later.
     fn to(broker: SocketAddr, lost: u64, spread: Duration, seed: u64) -> Self {
         let front = UdpSocket::bind("127.0.0.1:0").expect("a free port");
         let back = UdpSocket::bind("127.0.0.1:0").expect("a free port");
@@ -72,7 +72,7 @@ impl Relay {
                 while let Some(entry) = held.first_entry()
                     && entry.key().0 <= Instant::now()
                 {
-                    // one that cannot leave is lost, too
+                    // a datagram that cannot leave is lost, too
                     let _ = match entry.remove() {
                         (true, datagram) => back.send(&datagram),
                         (false, datagram) => front.send_to(&datagram, program.expect("it spoke first")),
@@ -124,7 +124,7 @@ fn with_udp(test: impl FnOnce(&dyn Fn(Option<SocketAddr>) -> Client, SocketAddr)
     );
 }
 
-/// What came of events 1 to the last.
+/// The fate of events 1 to the last.
 #[derive(Debug, Default)]
 struct Account {
     came: u64,
@@ -133,7 +133,7 @@ struct Account {
     causes: Vec<String>,
 }
 
-/// Receives until all events up to `last` have come or were told as lost.
+/// Receives until all events up to `last` have come or were reported lost.
 fn account(client: &mut Client, last: u64) -> Account {
     let (mut account, mut number) = (Account::default(), 0);
     while account.came + account.lost < last {
@@ -175,7 +175,7 @@ fn reliable_events_all_come_in_order_and_of_best_effort_each_loss_is_told() {
             for number in 1..=EVENTS {
                 let payload = [(number % 251) as u8; 200];
                 supplier.publish(topic, &EventDraft::new(&payload)).expect("the broker is there");
-                // slower than the network: what is lost, the network has lost
+                // slower than the network: all losses are the network's
                 if number % 4 == 0 {
                     std::thread::sleep(Duration::from_millis(2));
                 }

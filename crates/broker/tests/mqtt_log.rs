@@ -157,7 +157,7 @@ fn messages_are_confirmed_in_their_order_once_the_disk_has_them() {
     assert_eq!(confirmed(&client.synced(Ok(()))), [(0x40, 2), (0x40, 3), (0x50, 4)]);
     assert!(client.0.sync().is_none(), "nobody waits");
     assert_eq!(confirmed(&client.say(&publish("other", 1, 5))), [(0x40, 5)]);
-    // one of QoS 2 that comes again while the first one waits
+    // a message of QoS 2 comes again while the first copy waits
     assert_eq!(client.say(&publish("kept/b", 2, 6)), Vec::<Vec<u8>>::new());
     assert_eq!(client.say(&publish("kept/b", 2, 6)), Vec::<Vec<u8>>::new());
     assert_eq!(confirmed(&client.synced(Ok(()))), [(0x50, 6), (0x50, 6)]);

@@ -13,7 +13,7 @@ const WORKER: Comes = Comes::Token("worker");
 const MALLORY: Comes = Comes::Token("mallory");
 const NAMES: [&str; 3] = ["boss", "worker", "mallory"];
 
-/// Mallory's rule has these keys more.
+/// Mallory's rule has these further keys.
 fn rules(of_all: &str, of_mallory: &str) -> String {
     format!(
         "[[allow]]\nwho = [\"token:boss\", \"mqtt:boss\"]\npublish = [\"#\"]\n\
@@ -86,13 +86,13 @@ fn a_member_of_a_shared_group_may_see_all_that_the_group_asks_for() {
     );
     bench.unsubscribe(worker, 1);
     bench.subscribe(mallory, 1, in_group("public/x", "jobs", 0)).expect("it is shared");
-    // nor may one who comes later ask for more than those who are there may see
+    // a later member may not ask for more topics than the present members may see
     refused(
         bench.subscribe(worker, 1, in_group("secret/#", "jobs", 0)),
         "not every consumer of the group",
     );
     bench.subscribe(worker, 1, in_group("public/+", "jobs", 0)).expect("both may see it");
-    // the same for a shared subscription, and for a program that calls itself a member of one
+    // the same holds for a shared subscription, and for a program that joins a shared group
     let (client, ..) = bench.mqtt(WORKER, "w", true, 0);
     assert_eq!(bench.mqtt_subscribe(client, "$share/jobs/secret/#", 1), 1);
     let again = Some(AgainSpec { after_ns: u64::MAX, attempts: u32::MAX, window: 32 });
@@ -119,7 +119,7 @@ fn a_backlog_goes_to_members_alone_that_may_see_all_of_it() {
         bench.publish(boss, 1, b"secret", None);
     }
     assert_eq!(bench.events(worker).len(), 1);
-    // what waits, what was not acknowledged: the group still has them
+    // waiting and unacknowledged events stay in the group
     bench.gone(worker);
     refused(bench.subscribe(mallory, 1, lingering("public/x")), "may not subscribe to; name another");
     let worker = bench.program(WORKER, "w");
@@ -147,7 +147,7 @@ fn a_member_that_could_not_join_leaves_the_group_as_it_was() {
     let lingering = |topics| in_group(topics, "jobs", 60_000_000_000);
     bench.subscribe(worker, 1, lingering("secret/#")).expect("it is shared");
     bench.gone(worker);
-    // the channel refuses it after the names have let it in
+    // the channel refuses the subscription after the check of names
     let other = SubscriptionSpec { queue_events: 7, ..lingering("public/x") };
     refused(bench.subscribe(mallory, 1, other), "has another inbox");
     bench.advertise(boss, 1, Advertisement::of("secret/plan")).expect("it may");
@@ -225,7 +225,7 @@ fn a_name_of_the_log_without_an_owner_belongs_to_the_first_that_uses_it_and_the_
     bench.advertise(worker, 2, logged("secret/a", Some("shop"))).expect("it is free");
     bench.publish(worker, 2, b"1", Some(1));
     drop(bench);
-    // as a broker left it that knew no owners
+    // a log of a broker without owners
     std::fs::remove_file(directory.path().join("owners")).expect("it is there");
     let mut bench = start();
     let (worker, mallory) = (bench.program(WORKER, "w"), bench.program(MALLORY, "m"));
@@ -264,7 +264,7 @@ fn an_identity_makes_so_many_names_and_no_more_and_frees_them_again() {
     assert_eq!((made, files()), (256, 256));
     let worker = bench.program(WORKER, "w");
     bench.subscribe(worker, 1, resuming("secret/#", "billing")).expect("others have names of their own");
-    // a connection that breaks forgets nothing
+    // a broken connection forgets no name
     bench.subscribe(mallory, 1, forgetting("public/#", "n0")).expect("it is its own");
     bench.gone(mallory);
     assert_eq!(files(), 257);
@@ -353,7 +353,7 @@ fn nobody_pushes_another_one_s_events_out_of_the_log() {
     let worker = bench.program(WORKER, "w");
     bench.subscribe(worker, 1, resuming("orders/#", "billing")).expect("it may");
     assert_eq!(bench.events(worker).len(), 10);
-    // the losses of others behind each of them are told before the next
+    // losses behind each event of others are reported before the next event
     assert!((1..=11).contains(&bench.notices(worker).len()));
 }
 
@@ -369,7 +369,7 @@ fn each_identity_has_client_identifiers_of_its_own() {
     assert_eq!(bench.mqtt_subscribe(worker, "secret/#", 1), 1);
     let (mallory, code, present) = bench.mqtt(MALLORY, "plc-1", false, u32::MAX);
     assert_eq!((code, present), (0, true), "the other one is still there");
-    // each gets what it asked for, and neither ended the other
+    // each client gets its own messages, and neither ended the other
     let boss = bench.program(BOSS, "b");
     for (number, topic) in [(1, "secret/a"), (2, "public/a")] {
         bench.advertise(boss, number, Advertisement::of(topic)).expect("it may");
@@ -383,7 +383,7 @@ fn each_identity_has_client_identifiers_of_its_own() {
     bench.packet(mallory, 0x30, &body);
     assert_eq!(bench.messages(worker), [b"hi"]);
     bench.gone(mallory);
-    // away or not, an identity has so many sessions
+    // connected or not, an identity has this many sessions
     for (name, expected) in [("s1", 0), ("s2", 0), ("s3", 0x97)] {
         let (client, code, _) = bench.mqtt(MALLORY, name, false, u32::MAX);
         assert_eq!(code, expected, "{name}");
@@ -419,7 +419,7 @@ fn a_client_that_asks_is_told_of_its_own_consumers_and_of_topics_that_it_may_see
     bench.subscribe(worker, 2, SubscriptionSpec { late, ..in_group("orders/#", "crew", 0) }).expect("it may");
     let spec = Advertisement { deadline_ns: Some(1), ..logged("orders/customer", None) };
     bench.advertise(boss, 1, spec).expect("it may");
-    // nothing is delivered before the deadline has passed
+    // deliveries begin after the deadline has passed
     let (mallory, plant, root) = (
         bench.program(MALLORY, "m"),
         bench.program(Comes::User(7), "p"),
@@ -480,7 +480,7 @@ fn without_permissions_a_consumer_blocks_suppliers_of_its_own_identity_alone() {
     bench.subscribe(mallory, 1, blocking.clone()).expect("it may");
     let own = bench.program(Comes::User(8), "own");
     assert_eq!(published(&mut bench, own, "b"), [true, true, false, false], "its own");
-    // root may block all, as the kernel would let it
+    // root may block all suppliers, as the kernel would allow it
     let mut bench = BrokerBench::open();
     let (plant, root) = (bench.program(Comes::User(7), "p"), bench.program(Comes::User(0), "r"));
     bench.subscribe(root, 1, blocking).expect("it may");
@@ -512,7 +512,7 @@ fn a_client_without_an_identity_leaves_nothing_where_identities_are_told_apart()
     assert_eq!(bench.mqtt_311(Comes::Anonymous, "c", false), 5, "MQTT 3.1.1 cannot be told");
     assert_eq!(bench.mqtt_311(Comes::Anonymous, "c", true), 0);
     drop(bench);
-    // where nothing tells clients apart, all of them are one
+    // without permissions and tokens all clients are one identity
     let mut bench = tree();
     let client = bench.program(Comes::Anonymous, "a");
     bench.subscribe(client, 1, resuming("a", "billing")).expect("it may");

@@ -127,7 +127,7 @@ proptest! {
         let (mut asked, mut open) = (Vec::new(), BTreeSet::new());
         let mut numbers = 0;
         for event in events {
-            // a number is used again by nobody, as with descriptors that are still open
+            // no client reuses a number, as with descriptors that are still open
             let id = |client: u32, next: &BTreeMap<u32, u32>| ClientId(next.get(&client).copied().unwrap_or(99));
             match event {
                 Event::Connect(client) => {
@@ -175,7 +175,7 @@ proptest! {
             prop_assert!(statistics.paths * u64::from(limits.credit) <= limits.memory);
             prop_assert!(statistics.clients <= limits.clients as u64);
         }
-        // everybody leaves, everything drains
+        // all programs leave, and all paths drain
         for client in 0..=numbers {
             broker.gone(now, ClientId(client));
         }

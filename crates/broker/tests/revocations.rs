@@ -1,4 +1,4 @@
-//! Certificates that their authority has revoked: who is let in, and what a list that is read again changes.
+//! Certificates that their authority has revoked: admitted programs, and the effect of a list read again.
 
 mod common;
 
@@ -113,7 +113,7 @@ fn a_list_that_cannot_be_used_leaves_the_one_before_in_force() {
 #[test]
 fn an_authority_without_a_list_gets_nobody_in() {
     with_list(|site| {
-        // a list of somebody else's says nothing of these certificates
+        // a list of another authority does not apply to these certificates
         let file = site.programs.revoke_until(&[], 2100);
         std::fs::copy(site.brokers.revoke_until(&[], 2100), &file).expect("a scratch directory");
         assert!(site.check.read_again().expect("a sound list"));

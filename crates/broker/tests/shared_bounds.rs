@@ -1,5 +1,5 @@
-//! What a program offers in shared memory has the size of what it is offered, and what it has not written is
-//! not made memory by reading it.
+//! A program's ring must have the size of the broker's, and reading its unwritten memory does not allocate
+//! it.
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::os::fd::OwnedFd;

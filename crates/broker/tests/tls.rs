@@ -1,4 +1,4 @@
-//! TLS over TCP: who gets in, who does not and what they are told, and that nobody else notices.
+//! TLS over TCP: accepted and refused programs, the reasons they are told, and no effect on other programs.
 
 mod common;
 
@@ -22,7 +22,7 @@ name = \"line1\"
 sha256 = \"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"
 ";
 
-/// A broker's authority and a programs' one, and where the broker listens: with TLS, without, for MQTT.
+/// A broker's authority and the programs' one, and the broker's addresses: with TLS, without, for MQTT.
 struct Site {
     brokers: Authority,
     programs: Authority,
@@ -135,7 +135,7 @@ fn a_subject_counts_only_in_a_certificate_without_alternative_names() {
     let rules = "[[allow]]\nwho = [\"certificate:admin\"]\npublish = [\"#\"]\n\
                  [[allow]]\nwho = [\"certificate:line1.example\"]\npublish = [\"line1\"]";
     with_tls(with_rules(rules, None), true, |site| {
-        // an authority that checks hosts may leave the subject to whoever asks for the certificate
+        // an authority that checks hosts may let the applicant choose the subject
         let own = site.programs.certify("admin", &["line1.example"]);
         let mut line1 = site.connect(Some(own), None).expect("its alternative name is named");
         let more = refused(line1.advertise(&Advertisement::of("a")));
@@ -178,7 +178,7 @@ fn a_program_does_not_speak_to_a_broker_that_its_authority_does_not_vouch_for() 
         assert!(with(nobody).contains("name its file: --authority FILE"));
         let gone = TlsAddress { authority: Some(PathBuf::from("/no/such.pem")), ..site.place(None) };
         assert!(with(gone).contains("cannot read /no/such.pem: No such file"));
-        // the first two told the broker why
+        // the broker learned the reason of the first two
         assert_eq!(failures(&mut site.connect(None, None).expect("others go on")), 2);
     });
 }

@@ -1,5 +1,5 @@
-//! No program stops the broker for others: what one frame and one turn do is bounded, counted in steps and
-//! deliveries, not in time.
+//! No program stops the broker for others: the work of one frame and of one turn is bounded, counted in steps
+//! and deliveries, not in time.
 
 mod common;
 
@@ -68,7 +68,7 @@ impl Measured {
         assert!(work <= MAX_WORK, "{work} steps in one call");
     }
 
-    /// Hands over a frame, and counts what goes to its client at once.
+    /// Passes a frame, and counts the output for its client at once.
     fn say(&mut self, client: ClientId, bytes: &[u8]) -> Vec<Vec<u8>> {
         assert_eq!(self.broker.received(self.now, client, bytes, None), Received::Done);
         self.work();
@@ -84,7 +84,7 @@ impl Measured {
         heads.collect()
     }
 
-    /// How many deliveries there are until there are no more.
+    /// The number of deliveries until none is left.
     fn deliveries(&mut self) -> usize {
         let mut count = 0;
         loop {
@@ -300,7 +300,7 @@ fn a_server_with_a_million_events_to_deliver_asks_in_each_turn_whether_to_stop()
         let hello = bytes(&Frame::Hello(Greeting::default()));
         let mut says = VecDeque::from([hello, bytes(&Frame::Advertise { number: 0, spec })]);
         says.extend((0..KEPT).map(|_| event.clone()));
-        // five hundred consumers, each of which is given all of it
+        // five hundred consumers, each of which gets all events
         for number in 0..500 {
             let spec = Box::new(SubscriptionSpec { queue_events: 512, ..SubscriptionSpec::of("t") });
             says.push_back(bytes(&Frame::Subscribe { number, spec }));

@@ -1,4 +1,4 @@
-//! The file that audit entries are appended to: one JSON object a line.
+//! The file of audit entries: one JSON object a line, appended.
 
 use super::AuditEntry;
 use jiff::Timestamp;
@@ -10,12 +10,12 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use unisono_linux::clock::Nanos;
 
-/// The mode of a file that is made.
+/// The mode of a new file.
 const MODE: u32 = 0o600;
 /// Bits of a mode by which users other than the owner change a file.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// Why entries cannot be kept.
+/// The reason why entries cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuditError {
@@ -23,7 +23,7 @@ pub enum AuditError {
     Open { path: PathBuf, why: io::Error },
     #[error("{} is no regular file; name another one for the audit", path.display())]
     NoFile { path: PathBuf },
-    /// Whoever may write to it may remove entries.
+    /// A user that may write to the file may remove entries.
     #[error(
         "other users can change the audit file {} (mode {mode:o}, owner {owner}); chown it to the broker's user, and \
          chmod 600 it", path.display()
@@ -33,7 +33,7 @@ pub enum AuditError {
     Write { path: PathBuf, why: io::Error },
 }
 
-/// An audit file that is open, so that a broker that becomes another user can go on writing it.
+/// An open audit file, so that a broker that becomes another user can continue to write it.
 #[derive(Debug)]
 pub struct AuditFile {
     path: PathBuf,
@@ -50,13 +50,13 @@ struct AuditLine<'a> {
 }
 
 impl AuditFile {
-    /// Opens a file to append to; it is made with mode 600 if it is missing.
+    /// Opens a file to append to; it is created with mode 600 if it is missing.
     ///
     /// # Errors
-    /// It cannot be opened, is a link or no regular file, or belongs to others.
+    /// The file cannot be opened, is a link or no regular file, or belongs to another user.
     pub fn open(path: &Path) -> Result<Self, AuditError> {
         let refused = |why| AuditError::Open { path: path.to_owned(), why };
-        // a pipe without a reader would be waited for
+        // opening a pipe without a reader would block
         let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
         let file = OpenOptions::new()
             .append(true)
@@ -79,7 +79,7 @@ impl AuditFile {
     /// Appends entries in one write; `now` is the monotonic clock.
     ///
     /// # Errors
-    /// The disk is full, or the like. The entries are not written again.
+    /// The write failed, for example on a full disk. The entries are not written again.
     pub fn append(&mut self, now: Nanos, entries: &[AuditEntry]) -> Result<(), AuditError> {
         let mut bytes = if self.is_torn { b"\n".to_vec() } else { Vec::new() };
         for entry in entries {
@@ -93,7 +93,7 @@ impl AuditFile {
         Ok(())
     }
 
-    /// One that cannot be written.
+    /// A file whose every write fails.
     #[cfg(test)]
     pub(crate) fn full() -> Self {
         let path = PathBuf::from("/dev/full");
@@ -106,7 +106,7 @@ impl AuditFile {
     }
 }
 
-/// The time of day so long ago, to the microsecond (RFC 3339).
+/// The time of day `ago` before now, to the microsecond (RFC 3339).
 fn time_of_day(ago: Nanos) -> String {
     let ago = jiff::SignedDuration::from_nanos(i64::try_from(ago.0).unwrap_or(i64::MAX));
     let at = Timestamp::now().checked_sub(ago).unwrap_or_else(|_| Timestamp::now());

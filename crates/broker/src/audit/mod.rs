@@ -1,17 +1,17 @@
-//! Who connected, what each client got and what it was refused: entries for a file of the operator's.
+//! The audit trail: connections, grants and refusals of each client, as entries for a file of the operator's.
 //!
 //! ```text
 //!   Broker --(a client asks, gets, is refused, goes)--> AuditTrail --entries--> AuditFile (JSON Lines)
 //! ```
-//! The first of equal entries is written at once. Those that follow within the second are counted, and one
-//! more entry at the second's end says how many there were. Entries are equal if action, outcome, client and
-//! subject are. A client that varies its subjects has [`MAX_LINES_OF_CLIENT`] entries in a second with a
-//! subject, and beyond them one for each action and outcome. All clients together have [`MAX_LINES`]; beyond
-//! them clients are not told apart. So a flood of requests makes no flood of lines, and nothing goes
-//! uncounted.
+//! The first of equal entries is written at once. Equal entries within the same second are counted, and one
+//! more entry at the second's end gives their number. Entries are equal if action, outcome, client and
+//! subject are. A client that varies its subjects has [`MAX_LINES_OF_CLIENT`] entries with a subject in a
+//! second, and beyond them one for each action and outcome. All clients together have [`MAX_LINES`]; beyond
+//! them the trail does not distinguish clients. So a flood of requests makes no flood of lines, and every
+//! request is counted.
 //!
-//! Cost: nothing without a trail. With one a look-up for each request, none for events that are taken. When
-//! not to use it: to count (statistics and metrics do).
+//! Cost: none without a trail. With a trail one look-up for each request, none for events that are taken.
+//! When not to use it: to count (statistics and metrics do).
 
 mod file;
 
@@ -23,15 +23,15 @@ use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use unisono_linux::clock::Nanos;
 
-/// Entries with a subject of one client in a second. A program that starts seldom asks for more topics.
+/// Most entries with a subject of one client in a second. A starting program seldom asks for more topics.
 /// Chosen, not measured.
 const MAX_LINES_OF_CLIENT: usize = 32;
-/// Entries of all clients in a second: some 200 KiB. Chosen, not measured.
+/// Most entries of all clients in a second: some 200 KiB. Chosen, not measured.
 const MAX_LINES: usize = 1024;
-/// Bytes of a subject and of a reason. A subscription may have many patterns.
+/// Most bytes of a subject and of a reason. A subscription may have many patterns.
 const MAX_TEXT: usize = 512;
 
-/// What a client did or wanted.
+/// The action of a client, or its request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AuditAction {
@@ -54,12 +54,12 @@ pub enum AuditOutcome {
     Refused,
 }
 
-/// Which entries are equal.
+/// The key of an entry: entries with the same key are equal.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct AuditSubject {
     pub action: AuditAction,
     pub outcome: AuditOutcome,
-    /// The identity, as permissions write it. None: the client has not said yet who it is.
+    /// The identity, as permissions write it. None: the client has not authenticated yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
     /// The address of the network, or the user of this host.
@@ -67,12 +67,12 @@ pub struct AuditSubject {
     /// The name that the client gave itself.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Topics, patterns, a destination.
+    /// The topics, the patterns or the destination.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub what: Option<String>,
 }
 
-/// A line of the file, but for its time of day.
+/// A line of the file, without its time of day.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct AuditEntry {
     /// By the monotonic clock.
@@ -80,10 +80,10 @@ pub struct AuditEntry {
     pub at: Nanos,
     #[serde(flatten)]
     pub subject: AuditSubject,
-    /// Why it was refused, or ended.
+    /// The reason of the refusal, or of the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// How many equal ones came since the last entry.
+    /// The number of equal entries since the last one was written.
     #[serde(skip_serializing_if = "is_one")]
     pub count: u64,
 }
@@ -93,33 +93,33 @@ fn is_one(count: &u64) -> bool {
     *count == 1
 }
 
-/// What the trail knows of a connection.
+/// The trail's record of a connection.
 #[derive(Debug)]
 struct AuditedClient {
     address: TransportPeer,
     /// Whether its connection was entered as done.
     connected: bool,
-    /// Why it ends, once that is known.
+    /// The reason of the connection's end, once it is known.
     reason: Option<String>,
 }
 
-/// Who a client is, as the broker knows it when something happens.
+/// A client's identity at the time of an entry, as the broker knows it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AuditedIdentity {
     pub(crate) who: Option<String>,
     pub(crate) name: String,
 }
 
-/// Makes entries of what happens, and bounds them.
+/// Makes entries and bounds their number.
 #[derive(Debug, Default)]
 pub(crate) struct AuditTrail {
     now: Nanos,
     clients: HashMap<ClientId, AuditedClient>,
-    /// What the client asks for whose frame is being handled.
+    /// The request in the frame that the broker handles now.
     request: Option<(ClientId, AuditAction, String)>,
     /// When the current second began.
     second: Nanos,
-    /// The entries of this second, each with the equal ones that were not written.
+    /// The entries of this second, each with the count of equal ones that were not written.
     seen: BTreeMap<AuditSubject, AuditEntry>,
     lines: HashMap<String, usize>,
     ready: Vec<AuditEntry>,
@@ -128,7 +128,7 @@ pub(crate) struct AuditTrail {
 }
 
 impl AuditTrail {
-    /// Time passes: at the end of a second what was only counted is entered.
+    /// Advances the time: at the end of a second the counted entries are entered.
     pub(crate) fn advance(&mut self, now: Nanos) {
         self.now = now;
         if now.since(self.second) < Nanos::SECOND {
@@ -140,7 +140,7 @@ impl AuditTrail {
         self.ready.extend(counted.map(|entry| AuditEntry { at: now, ..entry }));
     }
 
-    /// Enters what was only counted, because nothing follows.
+    /// Enters the counted entries when the broker ends.
     pub(crate) fn finish(&mut self, now: Nanos) {
         self.second = Nanos::ZERO;
         self.advance(now);
@@ -155,7 +155,7 @@ impl AuditTrail {
         self.clients.insert(client, AuditedClient { address, connected: false, reason: None });
     }
 
-    /// The broker knows who the client is, and lets it stay.
+    /// Enters a connection whose client the broker has accepted.
     pub(crate) fn connected(&mut self, client: ClientId, of: AuditedIdentity) {
         if let Some(known) = self.clients.get_mut(&client) {
             known.connected = true;
@@ -163,7 +163,7 @@ impl AuditTrail {
         }
     }
 
-    /// The first reason that is told counts.
+    /// Records the reason of the end; the first reason counts.
     pub(crate) fn ends_because(&mut self, client: ClientId, reason: &str) {
         if let Some(known) = self.clients.get_mut(&client) {
             known.reason.get_or_insert_with(|| reason.to_owned());
@@ -182,26 +182,26 @@ impl AuditTrail {
         self.clients.remove(&client);
     }
 
-    /// A client asks for something; [`done`](Self::done) or [`refused`](Self::refused) says what it gets.
+    /// Records a client's request; [`done`](Self::done) or [`refused`](Self::refused) records the outcome.
     pub(crate) fn asks(&mut self, client: ClientId, action: AuditAction, what: String) {
         self.request = Some((client, action, what));
     }
 
-    /// What was asked for last is granted.
+    /// Enters the last request as granted.
     pub(crate) fn done(&mut self, client: ClientId, of: AuditedIdentity) {
         if let Some((_, action, what)) = self.request.take_if(|(whose, ..)| *whose == client) {
             self.enter(client, of, (action, AuditOutcome::Done), Some(what), None);
         }
     }
 
-    /// What was asked for last is refused.
+    /// Enters the last request as refused.
     pub(crate) fn refused(&mut self, client: ClientId, of: AuditedIdentity, why: &str) {
         if let Some((_, action, what)) = self.request.take_if(|(whose, ..)| *whose == client) {
             self.enter(client, of, (action, AuditOutcome::Refused), Some(what), Some(why));
         }
     }
 
-    /// Enters something that nobody asked for by a request of its own.
+    /// Enters an action without a request of its own.
     pub(crate) fn enter(
         &mut self,
         client: ClientId,

@@ -21,8 +21,8 @@ use unisono_linux::clock::Nanos;
 /// Time between two scans for idle programs and destinations. The timeouts last seconds, so a scan every
 /// second enforces them almost on time.
 const CHECK_INTERVAL: Nanos = Nanos::SECOND;
-/// How long a program keeps its place without a greeting while other programs wait for one. A greeting over
-/// TLS needs three round trips, and one lost packet costs a second (RFC 6298).
+/// Time for which a program keeps its place without a greeting while other programs wait for one. A greeting
+/// over TLS needs three round trips, and one lost packet costs a second (RFC 6298).
 const GREETING: Nanos = Nanos(3_000_000_000);
 /// MQTT 5, section 3.14.2.1.
 const NOT_AUTHORIZED: u8 = 0x87;

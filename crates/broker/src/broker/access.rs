@@ -1,4 +1,4 @@
-//! Who a client is, and whether it may have what it asks for.
+//! Identities of clients, and their rights to requests.
 
 use super::Broker;
 use crate::name_owner::NameOwner;
@@ -11,11 +11,11 @@ use unisono_eventchannel::BlockedSuppliers;
 use unisono_linux::clock::Nanos;
 
 impl Broker {
-    /// Finds out who a client is; `login` is a token, or MQTT's user and password. With the identifier of an
-    /// MQTT client, the connection of its session ends if this one may stay, so it does not count.
+    /// Identifies a client; `login` is a token, or MQTT's user and password. With the identifier of an MQTT
+    /// client, the connection of that client's session ends if the new one may stay, so it does not count.
     ///
     /// # Errors
-    /// It is not who it says, nobody lets it in, or it has as many connections as it may.
+    /// The credentials are wrong, no rule admits the client, or its connections are at their limit.
     pub(super) fn identify(
         &mut self,
         now: Nanos,
@@ -49,7 +49,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Who it is, and until when it may say so.
+    /// The identity of a client, and when its credentials expire.
     fn identity(
         &self,
         now: Nanos,
@@ -94,7 +94,7 @@ impl Broker {
         Err(format!("{} may not publish `{topic}`", connected.who))
     }
 
-    /// Whether a program may have the share that it states for a topic.
+    /// Checks that a program may have its share of a topic.
     pub(super) fn check_share(&mut self, client: ClientId, spec: &Advertisement) -> Result<(), String> {
         let connected = self.clients.get(&client).ok_or("it is gone")?;
         let (asked, most) = (spec.share.unwrap_or(1), connected.grant.share);
@@ -131,8 +131,8 @@ impl Broker {
         Err(format!("{} may not subscribe to `{pattern}`", connected.who))
     }
 
-    /// Which suppliers a consumer may block that asks for it. Without permissions only those of its own
-    /// identity, and all if it is root or the broker's own user.
+    /// Returns the suppliers that a consumer with a blocking policy may block. Without permissions these are
+    /// suppliers of its own identity, or all if it is root or the broker's own user.
     pub(super) fn check_blocking(
         &mut self,
         client: ClientId,
@@ -158,12 +158,12 @@ impl Broker {
         ))
     }
 
-    /// Whether a peer is root or the broker's own user, as the kernel says.
+    /// Whether a peer is root or the broker's own user, as the kernel reports.
     pub(super) fn is_operator(&self, peer: TransportPeer) -> bool {
         matches!(peer, TransportPeer::User(user) if user == 0 || Some(user) == self.own_user)
     }
 
-    /// Whether a program may publish an event of so many bytes now.
+    /// Checks that a program may publish an event of `bytes` bytes now.
     pub(super) fn check_event(&mut self, now: Nanos, client: ClientId, bytes: usize) -> Result<(), String> {
         let connected = self.clients.get_mut(&client).ok_or("it is gone")?;
         let (size, rate) = (connected.grant.size, connected.grant.rate);
@@ -182,7 +182,7 @@ impl Broker {
         }
     }
 
-    /// The event that was just checked waits for room, and is checked again when it comes again.
+    /// Refunds the rate of an event that waits for room; it is checked again when it comes again.
     pub(super) fn uncheck_event(&mut self, client: ClientId) {
         if let Some(connected) = self.clients.get_mut(&client)
             && let Some(rate) = connected.grant.rate
@@ -191,7 +191,7 @@ impl Broker {
         }
     }
 
-    /// Whether an MQTT client may publish one event more in this second.
+    /// Whether an MQTT client may publish one more event in this second.
     pub(super) fn has_budget(&mut self, now: Nanos, client: ClientId) -> bool {
         let Some(connected) = self.clients.get_mut(&client) else { return false };
         let over = connected.grant.rate.is_some_and(|rate| connected.budget.take(now, rate).is_err());

@@ -1,4 +1,4 @@
-//! The arrival of a program: its connection, what TLS says of it, and its greeting.
+//! The arrival of a program: its connection, its TLS identity, and its greeting.
 
 use super::{Broker, ClientProtocol, ConnectedClient};
 use crate::frame::{Frame, VERSION};
@@ -15,7 +15,7 @@ use unisono_eventchannel::NumberMap;
 use unisono_linux::clock::Nanos;
 
 impl Broker {
-    /// A program has connected; whether it may stay.
+    /// Handles a new connection; returns whether it may stay.
     pub fn connected(&mut self, now: Nanos, client: ClientId, peer: TransportPeer) -> bool {
         self.look(now);
         if let Some(trail) = &mut self.audit {
@@ -58,19 +58,20 @@ impl Broker {
         may
     }
 
-    /// A program's connection is encrypted; it has shown a certificate with these names, or none.
+    /// Records that a program's connection is encrypted, and the names in its certificate, if it has shown
+    /// one.
     pub fn secured(&mut self, client: ClientId, names: Vec<Arc<str>>) {
         if let Some(connected) = self.clients.get_mut(&client) {
             connected.secured = Some(names);
         }
     }
 
-    /// Somebody who connected could not agree with the broker on TLS.
+    /// Counts a failed TLS handshake.
     pub fn count_tls_failure(&mut self) {
         self.access.count(RefusalKind::Tls);
     }
 
-    /// Whether programs from elsewhere need a token or a certificate.
+    /// Whether programs over TCP need a token or a certificate.
     pub(crate) fn has_tokens(&self) -> bool {
         self.access.tokens.is_some()
     }

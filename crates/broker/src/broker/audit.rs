@@ -1,4 +1,4 @@
-//! Where the broker tells its audit trail what happens.
+//! Calls from the broker to its audit trail.
 
 use super::{Broker, ConnectedClient};
 use crate::audit::{AuditAction, AuditEntry, AuditOutcome, AuditTrail, AuditedIdentity};
@@ -8,33 +8,33 @@ use crate::task::{ClientId, Task};
 use unisono_linux::clock::Nanos;
 
 impl Broker {
-    /// The same with a trail of who did what; [`audit_entries`](Self::audit_entries) has its entries.
+    /// Adds an audit trail; [`audit_entries`](Self::audit_entries) returns its entries.
     #[must_use]
     pub fn with_audit(mut self) -> Self {
         self.audit = Some(Box::default());
         self
     }
 
-    /// The entries since this was asked last.
+    /// The entries since the last call.
     pub fn audit_entries(&mut self) -> Vec<AuditEntry> {
         self.audit.as_mut().map(|trail| trail.take()).unwrap_or_default()
     }
 
-    /// The broker ends: what was only counted becomes entries.
+    /// Turns counted requests into entries when the broker ends.
     pub fn finish_audit(&mut self, now: Nanos) {
         if let Some(trail) = &mut self.audit {
             trail.finish(now);
         }
     }
 
-    /// Entries could not be written.
+    /// Counts entries that could not be written.
     pub fn count_lost_audit_entries(&mut self, entries: usize) {
         if let Some(trail) = &mut self.audit {
             trail.lost += entries as u64;
         }
     }
 
-    /// A connection will end, for a reason that the caller knows.
+    /// Records the reason of a connection's coming end.
     pub fn audit_end(&mut self, client: ClientId, reason: &str) {
         if let Some(trail) = &mut self.audit {
             trail.ends_because(client, reason);
@@ -57,14 +57,14 @@ impl Broker {
         }
     }
 
-    /// Before the client is forgotten.
+    /// Enters a client's end, before the broker forgets the client.
     pub(super) fn audit_gone(&mut self, client: ClientId) {
         if let Some((trail, of)) = self.audited(client) {
             trail.gone(client, of);
         }
     }
 
-    /// A client asks for what this frame says; [`audit_answer`](Self::audit_answer) sees what it gets.
+    /// Records the request in a frame; [`audit_answer`](Self::audit_answer) enters the outcome.
     pub(super) fn audit_request(&mut self, client: ClientId, frame: &Frame<'_>) {
         let Some(trail) = &mut self.audit else { return };
         match frame {
@@ -80,7 +80,7 @@ impl Broker {
         }
     }
 
-    /// The broker answers a client.
+    /// Enters the outcome of a request, from the broker's answer.
     pub(super) fn audit_answer(&mut self, client: ClientId, frame: &Frame<'_>) {
         if self.audit.is_none() {
             return;
@@ -101,7 +101,7 @@ impl Broker {
         }
     }
 
-    /// What a client asked for last, and was not refused, is granted.
+    /// Enters the client's last request as granted, unless it was refused.
     pub(super) fn audit_granted(&mut self, client: ClientId) {
         if let Some((trail, of)) = self.audited(client) {
             trail.done(client, of);
@@ -123,7 +123,7 @@ impl Broker {
         }
     }
 
-    /// A filter of an MQTT client was taken, or refused.
+    /// Enters whether a filter of an MQTT client was accepted.
     pub(super) fn audit_filter(&mut self, client: ClientId, filter: &str, refused: Option<&str>) {
         let Some((trail, of)) = self.audited(client) else { return };
         let shared = filter.starts_with("$share/");
@@ -132,7 +132,7 @@ impl Broker {
         trail.enter(client, of, (action, outcome), Some(filter.to_owned()), refused);
     }
 
-    /// Suppliers are introduced to consumers.
+    /// Enters introductions of suppliers to consumers.
     pub(super) fn audit_introductions(&mut self, tasks: &[Task]) {
         if self.audit.is_none() {
             return;
@@ -152,7 +152,7 @@ impl Broker {
     }
 }
 
-/// What a subscription asks for.
+/// The action and the patterns of a subscription.
 fn subscription(spec: &SubscriptionSpec) -> (AuditAction, String) {
     let patterns: Vec<&str> = spec.interests.iter().map(|interest| interest.topics.as_str()).collect();
     let patterns = patterns.join(" ");

@@ -1,15 +1,15 @@
-//! Direct rings: which suppliers hand their events to consumers themselves, through shared memory.
+//! Direct rings: suppliers publish straight to consumers, through shared memory.
 //!
-//! A supplier's topic is *direct* while every consumer that asks for it may read rings. The broker
-//! introduces the two ends of each *link*. When a consumer that cannot read rings asks for the topic, the
-//! broker recalls the supplier. Both orders are announced before the answer to that consumer, by a word in
-//! shared memory that the supplier reads before it publishes. So it knows each consumer that was accepted
-//! before, also if its connection was full and the order itself had to wait.
+//! A supplier's topic is *direct* while every consumer of the topic may read rings. The broker introduces the
+//! two ends of each *link*. When a consumer that cannot read rings subscribes to the topic, the broker
+//! recalls the supplier. Both orders are announced before the answer to that consumer, by a word in shared
+//! memory that the supplier reads before it publishes. So the supplier knows each consumer accepted before,
+//! even if the supplier's connection was full and the order itself had to wait.
 //!
 //! ```text
 //!   Brokered --Supply--> Introduced --Supplies--> Introduced --Recall--> Recalled --Left--> Brokered
 //! ```
-//! Order is kept at both changes by the supplier's numbers. `Supplies` follows its last event that came
+//! The supplier's event numbers keep the order at both changes. `Supplies` follows its last event that came
 //! through the broker. The consumer begins to read the ring when it has taken all earlier events from the
 //! broker (`Begin`). `Left` precedes the next event through the broker. If the broker delivers an event with
 //! a higher number than the last event before the ring, the consumer empties the ring first.
@@ -25,18 +25,18 @@ use unisono_eventchannel::{
     BlockedSuppliers, ConsumerId, InboxCounters, NumberMap, SupplierId, SupplierOwner, TopicId,
 };
 
-/// Consumers of one direct supplier, at most; with more, one copy into the broker is cheaper than as many
-/// sockets and pages.
+/// Most consumers of one direct supplier; with more, one copy into the broker is cheaper than the sockets and
+/// pages of the links.
 const MAX_LINKS: usize = 16;
 
-/// Links that suppliers were told of and do not use yet, at most. The broker keeps a socket for each, and a
-/// process has 1024 descriptors as a rule: half of them stay for programs.
+/// Most links that suppliers were told of and do not use yet. The broker keeps a socket for each, and a
+/// process usually has 1024 descriptors: half of them stay for programs.
 const MAX_IDLE: usize = 512;
-/// The same of one program, which keeps the other ends. Eight such programs fill [`MAX_IDLE`].
+/// Most idle links of one program, which keeps the other ends. Eight such programs fill [`MAX_IDLE`].
 const MAX_IDLE_PER_SUPPLIER: usize = 64;
 
-/// Links of a program to suppliers, or to consumers, at most: each costs both ends up to three descriptors,
-/// of which a process has 1024 as a rule.
+/// Most links of a program to suppliers, or to consumers: each costs both ends up to three descriptors, and a
+/// process usually has 1024.
 const MAX_LINKS_PER_SUPPLIER: usize = 128;
 
 /// All direct rings.
@@ -44,12 +44,12 @@ const MAX_LINKS_PER_SUPPLIER: usize = 128;
 pub(super) struct DirectRings {
     suppliers: BTreeMap<(ClientId, u32), DirectSupplier>,
     readers: NumberMap<ConsumerId, DirectReader>,
-    /// The channel's count of changes when this was last looked through.
+    /// The channel's count of changes at the last arrangement.
     arranged: Option<u64>,
     last_link: u32,
-    /// Whether topics wait until suppliers use the links that they were told of.
+    /// Whether topics wait until suppliers use their announced links.
     short: bool,
-    /// Links whose consumers have events from the broker to take first.
+    /// Links whose consumers must first take events from the broker.
     waiting: Vec<WaitingLink>,
 }
 
@@ -60,28 +60,28 @@ struct DirectSupplier {
     topic: TopicId,
     owner: SupplierOwner,
     state: DirectState,
-    /// The number of its last event before those in the ring.
+    /// The number of the supplier's last event before the ring.
     last: Option<u64>,
     links: BTreeMap<ConsumerId, IntroducedLink>,
-    /// Consumers that cannot read the ring, or no more of it, and how many of its events they had: the others
-    /// are lost to them.
+    /// Consumers that cannot read the ring, or have stopped reading it, each with the number of ring events
+    /// that the consumer got: it has lost the others.
     cut_off: BTreeMap<ConsumerId, u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct IntroducedLink {
     link: u32,
-    /// Whether the supplier has said that it uses it.
+    /// Whether the supplier has reported that it uses the link.
     used: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum DirectState {
     Brokered,
-    /// It was told of links, and may use them from then on.
+    /// The supplier was told of links, and may use them from then on.
     Introduced,
     Recalled,
-    /// The same, because a link could not be made: it is not tried again.
+    /// Recalled because a link could not be made; the broker does not try again.
     GivenUp,
 }
 
@@ -91,7 +91,7 @@ struct DirectReader {
     client: ClientId,
     number: u32,
     name: String,
-    /// Whether a full ring makes suppliers wait, and which ones.
+    /// The suppliers that a full ring blocks; `None`: it drops events.
     blocks: Option<BlockedSuppliers>,
     events: usize,
     bytes: usize,
@@ -105,7 +105,7 @@ struct WaitingLink {
     topic: TopicId,
 }
 
-/// How many links there are.
+/// Counts of links.
 #[derive(Debug, Default)]
 struct LinkCounts {
     idle: usize,
@@ -126,7 +126,7 @@ impl LinkCounts {
         }
     }
 
-    /// Whether a supplier may be told of these readers, too.
+    /// Whether a supplier may get links to these readers, too.
     fn fit<'a>(&self, supplier: ClientId, readers: impl Iterator<Item = &'a DirectReader>) -> bool {
         let mut new = BTreeMap::<ClientId, usize>::new();
         readers.for_each(|reader| *new.entry(reader.client).or_default() += 1);
@@ -156,22 +156,22 @@ impl DirectRings {
 }
 
 impl Broker {
-    /// Descriptors can be passed on to this program.
+    /// Records that descriptors can be passed to this program.
     pub fn passes_descriptors(&mut self, client: ClientId) {
         if let Some(connected) = self.clients.get_mut(&client) {
             connected.takes_descriptors = true;
         }
     }
 
-    /// A program has a new topic, which it may supply through rings if it and the topic want nothing else
-    /// from the broker.
+    /// Registers a program's new topic for rings, if the program and the topic need no other service of the
+    /// broker.
     pub(super) fn may_supply(
         &mut self,
         (client, number): (ClientId, u32),
         (supplier, topic): (SupplierId, TopicId),
         spec: &Advertisement,
     ) {
-        // what is kept in the log has to come by the broker
+        // events for the log have to pass through the broker
         let plain = !self.is_kept(supplier)
             && spec.history == KeptHistory::None
             && (spec.exclusive, spec.durability) == (false, Durability::Received)
@@ -209,7 +209,7 @@ impl Broker {
         }
     }
 
-    /// There may be room for topics that waited for it.
+    /// Lets topics that waited for idle links be arranged again.
     fn idle_links_changed(&mut self) {
         if std::mem::take(&mut self.direct.short) {
             self.direct.arranged = None;
@@ -224,8 +224,8 @@ impl Broker {
         self.tasks.extend(links.map(|link| Task::Forget { link }));
     }
 
-    /// Introduces and recalls suppliers, if somebody has come or gone since. What it tells them goes out
-    /// before all that waits.
+    /// Introduces and recalls suppliers after consumers have come or gone. These orders go out before all
+    /// other tasks.
     pub(super) fn arrange(&mut self) {
         let audiences = self.channel.audiences();
         if self.direct.arranged == Some(audiences) || self.direct.suppliers.is_empty() {
@@ -296,7 +296,7 @@ impl Broker {
         self.forget(dropped.into_iter());
     }
 
-    /// A program reports on rings.
+    /// Handles a program's report on rings.
     pub(super) fn ring_report(
         &mut self,
         client: ClientId,
@@ -329,7 +329,7 @@ impl Broker {
 
     fn supplies(&mut self, (client, number): (ClientId, u32), links: &[u32]) {
         let Some(at) = self.direct.suppliers.get_mut(&(client, number)) else {
-            // nobody reads a ring that was begun after the last one was left for good
+            // the supplier began a ring after all its consumers had left for good
             return self.tasks.push_front(recall(client, number));
         };
         let (supplier, topic) = (at.supplier, at.topic);
@@ -354,7 +354,7 @@ impl Broker {
         self.let_read();
     }
 
-    /// Tells consumers to begin with rings, once they have all that came through the broker before.
+    /// Tells consumers to begin with rings, once they have all earlier events that came through the broker.
     pub(super) fn let_read(&mut self) {
         if self.direct.waiting.is_empty() {
             return;
@@ -390,7 +390,7 @@ impl Broker {
         }
     }
 
-    /// Tells a consumer that events of a ring are lost which it could not read.
+    /// Tells a consumer that it has lost the ring events that it could not read.
     fn tell_of_loss(
         &mut self,
         consumer: ConsumerId,
@@ -407,7 +407,7 @@ impl Broker {
     }
 
     fn count_direct(&mut self, consumer: ConsumerId, topic: TopicId, counts: DirectCounts) {
-        // a topic that was never there would be remembered for ever
+        // a topic that never existed would be remembered for ever
         if self.channel.topic_spec(topic).is_none() {
             return;
         }
@@ -418,25 +418,25 @@ impl Broker {
         self.channel.count_direct(consumer, topic, counted);
     }
 
-    /// Links that suppliers use.
+    /// The number of links that suppliers use.
     pub(super) fn direct_links(&self) -> u64 {
         let used = self.direct.suppliers.values().filter(|at| at.last.is_some());
         used.map(|at| at.links.len() as u64).sum()
     }
 
-    /// Whether some supplier uses a link.
+    /// Whether any supplier uses a link.
     pub fn has_direct_links(&self) -> bool {
         self.direct.suppliers.values().any(|at| at.last.is_some() && !at.links.is_empty())
     }
 
-    /// A link could not be made: the supplier's events come through the broker from now on.
+    /// Handles the failure of a link: the supplier's events come through the broker from now on.
     pub fn link_failed(&mut self, link: u32) {
         self.cut_off(link, 0);
         self.give_up(link);
     }
 
-    /// A consumer gets no more of a ring than it had; it is told of the others when the supplier says how
-    /// many there were.
+    /// Ends a consumer's use of a ring after `taken` events. The consumer is told of the rest when the
+    /// supplier reports its number of events.
     fn cut_off(&mut self, link: u32, taken: u64) {
         if let Some((of, consumer)) = self.direct.find(link)
             && let Some(at) = self.direct.suppliers.get_mut(&of)
@@ -457,8 +457,8 @@ impl Broker {
 }
 
 impl ConnectedClient {
-    /// Whether rings may lead to it and from it. A lease is renewed by frames, and events in rings are none;
-    /// a rate or a size that the permissions limit has to be checked by the broker.
+    /// Whether rings may connect this program. A lease is renewed by frames, not by events in rings; a rate
+    /// or a size limited by permissions has to be checked by the broker.
     fn has_rings(&self) -> bool {
         let free = self.lease.is_none() && self.grant.rate.is_none() && self.grant.size == usize::MAX;
         self.takes_descriptors && self.understands_rings && free

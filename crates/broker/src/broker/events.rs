@@ -109,7 +109,7 @@ impl Broker {
         if let Some(supplier) = far.as_ref().and_then(|name| self.far.join(name, topic)) {
             return Ok(Outlet::Topic { supplier, topic });
         }
-        // several programs may be one supplier of another broker: none of them lends it its lease
+        // several programs may stand for one supplier of another broker: the lease of none applies to it
         let lease = lease.filter(|_| far.is_none());
         let supplier =
             self.channel.supplier_of(tenant, now, lease).map_err(|error| self.access.refuse(&error))?;
@@ -136,7 +136,8 @@ impl Broker {
         }
     }
 
-    /// A program closes a topic; whether nobody else publishes as the same supplier.
+    /// Removes a program from a supplier of a topic; returns whether no other program publishes as that
+    /// supplier.
     pub(super) fn let_go(&mut self, supplier: SupplierId, topic: TopicId) -> bool {
         let alone = self.far.leave(supplier, || self.channel.last_sequence(supplier, topic));
         if alone {
@@ -357,7 +358,7 @@ impl Broker {
         if self.acknowledge_position(consumer, delivery) {
             return Ok(());
         }
-        // too late: it is delivered again, which the program learns by that
+        // too late: the event is delivered again, so the program learns of the failure
         let _ = self.channel.acknowledge(consumer, delivery);
         Ok(())
     }
@@ -376,7 +377,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Makes frames of a delivery: names of topics first, then notices, then the events.
+    /// Makes frames from a delivery: names of topics first, then notices, then the events.
     pub(super) fn deliver(
         &mut self,
         now: Nanos,
@@ -490,7 +491,7 @@ impl Broker {
         }
     }
 
-    /// Tells a program the name of a topic, if it does not know it, and its type, if it asks for types.
+    /// Sends a program the name of a topic, if it does not know it, and its type, if it asks for types.
     pub(super) fn name_topic(&mut self, client: ClientId, topic: TopicId) {
         let Some(connected) = self.clients.get_mut(&client) else { return };
         let (telling, types) = (connected.named.tell(topic), connected.named.asks_for_types());
@@ -501,7 +502,7 @@ impl Broker {
             let name = self.topic_name(topic).map(Arc::clone).unwrap_or_default();
             self.answer(client, &Frame::Topic { number: topic.0, name: &name });
         }
-        // a topic that nobody supplied for a while may come back with another type
+        // a topic without suppliers may have come back with another type
         if types {
             let event_type = self.topic_type(topic);
             let Some(connected) = self.clients.get_mut(&client) else { return };

@@ -1,9 +1,9 @@
-//! Who has how much of the broker's memory: queues and credit that were granted, and what topics keep.
+//! Shares of the broker's memory: granted queues and credit, and the events that topics keep.
 //!
-//! A grant is what a consumer may come to hold, not what it holds. It is booked when the consumer comes and
-//! released when it goes, or, of a group whose queue outlives its consumers, when that has ended. What topics
-//! keep for late consumers is counted as it is, by the channel, for two accounts: that of who published it
-//! (by its name, so that it is the same when the program connects again), and that of its user.
+//! A grant is the most that a consumer may come to hold, not its present use. It is booked when the consumer
+//! comes and released when it goes, or when the queue of its group ends, if that outlives its consumers. The
+//! channel counts the events that topics keep for late consumers, for two accounts: the account of the
+//! publisher's identity (which stays the same when the program connects again) and that of its user.
 //!
 //! Structures are booked as they are made (`structures.rs`), and buffers of connections as they grow
 //! (`buffers.rs`).
@@ -25,10 +25,10 @@ use unisono_linux::clock::Nanos;
 
 /// Bytes of each grant at least: about what a consumer without any event costs.
 const MIN_GRANT: u64 = 4096;
-/// Accounts that are known. Of more, those are forgotten of which nothing is kept.
+/// Most known accounts. When there are more, accounts without kept events are forgotten.
 const MAX_ACCOUNTS: usize = 1024;
 
-/// Whose account it is.
+/// The holder of an account.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum AccountHolder {
     Client(ClientIdentity),
@@ -44,12 +44,12 @@ impl AccountHolder {
     }
 }
 
-/// What one user has.
+/// The memory of one user.
 #[derive(Debug, Default)]
 struct UserMemory {
     granted: u64,
     held: u64,
-    /// What topics kept of it when it last published something to be kept.
+    /// Bytes of its events that topics kept when it last published an event to keep.
     kept: u64,
     buffers: Option<Arc<BufferAccount>>,
 }
@@ -66,15 +66,15 @@ impl UserMemory {
     }
 }
 
-/// What was granted, and the numbers of accounts.
+/// All grants, and the numbers of accounts.
 #[derive(Debug, Default)]
 pub(super) struct MemoryLedger {
     granted: u64,
     /// Structures: names, filters, sessions.
     held: u64,
-    /// By user; one who has nothing is not here.
+    /// By user; a user without memory has no entry.
     users: HashMap<TransportPeer, UserMemory>,
-    /// Queues of groups without consumers, with when they end at the latest.
+    /// Queues of groups without consumers, each with the latest time of its end.
     lingering: Vec<(Nanos, TransportPeer, QueueGrant)>,
     accounts: HashMap<AccountHolder, KeepingAccount>,
     /// The number given last.
@@ -89,7 +89,7 @@ impl MemoryLedger {
         theirs.tell_buffers();
     }
 
-    /// Structures of so many bytes are made for somebody.
+    /// Books structures of this many bytes for a peer.
     pub(super) fn hold(&mut self, peer: TransportPeer, bytes: u64) {
         self.held = self.held.saturating_add(bytes);
         let theirs = self.users.entry(peer).or_default();
@@ -102,7 +102,7 @@ impl MemoryLedger {
         self.change(peer, |theirs| theirs.held = theirs.held.saturating_sub(bytes));
     }
 
-    /// Changes what somebody has, who may have nothing then.
+    /// Changes the memory of a peer, and removes its entry if nothing is left.
     fn change(&mut self, peer: TransportPeer, change: impl FnOnce(&mut UserMemory)) {
         if let Some(theirs) = self.users.get_mut(&peer) {
             change(theirs);
@@ -128,7 +128,7 @@ impl MemoryLedger {
         self.users.values().map(UserMemory::buffered).fold(0, u64::saturating_add)
     }
 
-    /// A consumer goes; the queue of its group may go on for a while.
+    /// Releases the queue of a consumer that goes; the queue of its group may linger.
     pub(super) fn release_queue(&mut self, now: Nanos, peer: TransportPeer, grant: QueueGrant) {
         match grant.linger {
             Nanos::ZERO => {
@@ -170,31 +170,31 @@ impl MemoryLedger {
         if self.accounts.len() >= MAX_ACCOUNTS {
             self.accounts.retain(|holder, account| kept(holder.role(), *account) > 0);
         }
-        self.last += 1; // 2^32 accounts later the numbers would come again; each took a connection
+        self.last += 1; // the numbers repeat after 2^32 accounts; each took a connection
         self.accounts.insert(holder, KeepingAccount(self.last));
         KeepingAccount(self.last)
     }
 }
 
-/// What was granted to a consumer of a program.
+/// Memory granted to a consumer of a program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueueGrant {
     pub(super) bytes: u64,
     /// Bytes of its names, patterns and filters.
     pub(super) held: u64,
-    /// How long its queue outlives it.
+    /// The time that the queue outlives the consumer.
     linger: Nanos,
 }
 
 impl QueueGrant {
-    /// Room for its queue, and for as much that it has not acknowledged.
+    /// Room for the consumer's queue, and as much again for unacknowledged events.
     pub(super) fn of(spec: &SubscriptionSpec) -> Self {
         let entries = (spec.queue_events as u64).saturating_mul(Limits::ENTRY.into());
         let queue = (spec.queue_bytes as u64).max(entries).max(MIN_GRANT);
-        // what a consumer that resumes has not acknowledged is part of its queue
+        // the queue of a consumer that resumes holds its unacknowledged events
         let twice = spec.again.is_some() && spec.resume.is_none();
         let linger = if spec.group.is_some() { Nanos(spec.linger_ns) } else { Nanos::ZERO };
-        // events that wait for others have the bound of the queue, too
+        // events that wait for a correlation have the bound of the queue, too
         let twice = twice || spec.together.is_some();
         let held = structures::subscription(spec);
         Self { bytes: if twice { queue.saturating_mul(2) } else { queue }, held, linger }
@@ -202,12 +202,12 @@ impl QueueGrant {
 }
 
 impl ConnectedClient {
-    /// Bytes that were granted to its consumers.
+    /// Bytes granted to the client's consumers.
     fn granted(&self) -> u64 {
         self.consumers.values().map(|(_, grant)| grant.bytes).fold(0, u64::saturating_add)
     }
 
-    /// Bytes of the structures that were made for it.
+    /// Bytes of all structures made for the client.
     fn held_in_all(&self) -> u64 {
         self.consumers.values().map(|(_, grant)| grant.held).fold(self.held, u64::saturating_add)
     }
@@ -218,7 +218,7 @@ fn bytes(count: u64) -> usize {
 }
 
 impl Broker {
-    /// Whether a program's queues, and what topics keep of it, may have so many bytes more.
+    /// Checks that a program's queues and kept events may have `more` bytes.
     pub(super) fn check_memory(&mut self, client: ClientId, more: u64) -> Result<(), String> {
         let connected = self.clients.get(&client).ok_or("it is gone")?;
         let most = connected.grant.memory;
@@ -240,12 +240,12 @@ impl Broker {
         account.map_or(0, |account| self.channel.kept_of(holder.role(), *account) as u64)
     }
 
-    /// Bytes that topics keep of the client whose session it is.
+    /// Bytes that topics keep for the client of this session.
     pub(super) fn kept_of_session(&self, session: MqttSessionId) -> u64 {
         self.mqtt.account(session).map_or(0, |(who, ..)| self.kept_of(AccountHolder::Client(who)))
     }
 
-    /// Whether a peer may have so many bytes more; the answer is why not.
+    /// Checks whether a peer may have `bytes` more; returns the reason of a refusal.
     pub(super) fn refuses_memory(&mut self, peer: TransportPeer, bytes: u64) -> Option<String> {
         debug_assert_eq!(
             self.ledger.granted,
@@ -286,7 +286,7 @@ impl Broker {
         self.ledger.granted
     }
 
-    /// All grants, added up.
+    /// The sum of all grants.
     fn granted_from_scratch(&self) -> u64 {
         let queues = self.clients.values().map(ConnectedClient::granted);
         let lingering = self.ledger.lingering.iter().map(|(.., grant)| grant.bytes);
@@ -294,14 +294,14 @@ impl Broker {
         queues.chain(lingering).fold(paths.saturating_add(self.mqtt.memory()), u64::saturating_add)
     }
 
-    /// All structures, added up.
+    /// The sum of all structures.
     fn held_from_scratch(&self) -> u64 {
         let clients = self.clients.values().map(ConnectedClient::held_in_all);
         let lingering = self.ledger.lingering.iter().map(|(.., grant)| grant.held);
         clients.chain(lingering).fold(self.mqtt.held(), u64::saturating_add)
     }
 
-    /// What a program's connection pays for its buffers with.
+    /// The account that a program's connection charges its buffers to.
     pub(crate) fn buffer_share(&mut self, client: ClientId) -> BufferShare {
         let Some(peer) = self.clients.get(&client).map(|client| client.peer) else {
             return BufferShare::default();
@@ -312,7 +312,7 @@ impl Broker {
     /// Makes room in the ledger for a structure of a program.
     ///
     /// # Errors
-    /// Its rule, its user or all together have no more memory.
+    /// The limit of its rule, of its user or of the broker is reached.
     pub(super) fn hold_for_client(&mut self, client: ClientId, bytes: u64) -> Result<(), String> {
         self.check_memory(client, bytes)?;
         let peer = self.clients.get(&client).ok_or("it is gone")?.peer;
@@ -363,7 +363,7 @@ impl Broker {
         }
     }
 
-    /// On which terms a topic may keep what a program publishes.
+    /// The limits for keeping a program's events on a topic.
     pub(super) fn terms_of_program(&mut self, client: ClientId, topic: TopicId) -> KeepingTerms {
         match self.channel.keeps(topic) {
             true => self.terms_of_names(client),
@@ -371,7 +371,7 @@ impl Broker {
         }
     }
 
-    /// On which terms the names of a program's topics are kept.
+    /// The limits for keeping the names of a program's topics.
     pub(super) fn terms_of_names(&mut self, client: ClientId) -> KeepingTerms {
         let Some(connected) = self.clients.get(&client) else { return KeepingTerms::default() };
         let theirs = connected.granted().saturating_add(connected.held_in_all());
@@ -379,7 +379,7 @@ impl Broker {
         self.terms((connected.who.clone(), left), connected.peer)
     }
 
-    /// The same, of a client that speaks MQTT.
+    /// The limits for keeping an MQTT client's events.
     pub(super) fn terms_of_session(&mut self, session: MqttSessionId) -> KeepingTerms {
         let Some((who, left, peer)) = self.mqtt.account(session) else { return KeepingTerms::default() };
         self.terms((who, left), peer)

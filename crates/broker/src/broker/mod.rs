@@ -1,11 +1,11 @@
-//! The broker as a state machine: who is connected, what each one publishes and consumes, what goes out
-//! next.
+//! The broker as a state machine: connected clients, their topics and subscriptions, and the choice of the
+//! next frame to send.
 //!
 //! ```text
 //!   connected, received, gone            --->  Broker  --->  Task  (answer, open a socket, close one)
 //!   paused, resumed, opened, transmitted --->          --->  Next  (send this now; wait until then)
 //! ```
-//! No socket, no clock: the caller says what happened and when. Times never decrease.
+//! It has no socket and no clock: the caller reports each event with its time. Times never decrease.
 //!
 //! It serves one [`EventChannel`]. A program's topics are suppliers of the channel, its subscriptions are
 //! consumers. A *path* (`paths.rs`) is both: a supplier whose events a consumer of the broker's own sends on
@@ -59,15 +59,15 @@ use unisono_eventchannel::{
 use unisono_fairqueue::{ClassId, Hierarchy, LinkPace};
 use unisono_linux::clock::Nanos;
 
-/// Events of a program on one topic that wait while classes compete; a program with as many is not heard.
-/// The server delivers as many in a turn (64), so a class whose suppliers have that many has enough until
-/// they are heard again, whatever its share.
+/// Most events of a program on one topic that wait while classes compete; the server does not read a program
+/// with as many. The server delivers as many in a turn (64), so a class whose suppliers have that many
+/// waiting has enough to deliver until they are read again, whatever its share.
 const MAX_AHEAD: usize = 64;
 
 /// MQTT 5, section 3.14.2.1: quota exceeded.
 const TOO_MUCH: u8 = 0x97;
 
-/// What a program publishes on, by its own number.
+/// The target of a program's publications: a topic or a path, under the program's own number.
 #[derive(Clone, Copy, Debug)]
 enum Outlet {
     Topic { supplier: SupplierId, topic: TopicId },
@@ -78,9 +78,9 @@ enum Outlet {
 struct ConnectedClient {
     peer: TransportPeer,
     tenant: TenantId,
-    /// Bytes of structures that were made for it, without its consumers'.
+    /// Bytes of the structures made for the client, without those of its consumers.
     held: u64,
-    /// The same of each topic that it publishes on.
+    /// Bytes of the structures made for each topic that the client publishes on.
     costs: NumberMap<u32, u64>,
     /// The names in its certificate, if its connection is encrypted.
     secured: Option<Vec<Arc<str>>>,
@@ -91,35 +91,35 @@ struct ConnectedClient {
     lease: Option<Nanos>,
     outlets: BTreeMap<u32, Outlet>,
     consumers: BTreeMap<u32, (ConsumerId, QueueGrant)>,
-    /// Topics whose names it has been told.
+    /// Topics whose names the client has been sent.
     named: ToldTopics,
-    /// Whether it takes no events for now.
+    /// Whether the client takes no events for now.
     paused: bool,
     takes_descriptors: bool,
     understands_rings: bool,
-    /// Whether its connection carries datagrams, which can be lost.
+    /// Whether the connection carries datagrams, which can be lost.
     may_lose: bool,
     protocol: ClientProtocol,
     who: ClientIdentity,
-    /// Whose its names are: the same for all ways to say who it is.
+    /// The owner of the names that the client uses: the same for all its ways to authenticate.
     owner: NameOwner,
     grant: Arc<ClientGrant>,
-    /// When its token expires, and it is sent away.
+    /// When the client's token expires and its connection is ended.
     expires: Option<Nanos>,
     budget: RateBudget,
-    /// What it published last when it was [`Received::Ahead`].
+    /// The last supplier and topic that made the client [`Received::Ahead`].
     ahead: Option<(SupplierId, TopicId)>,
 }
 
-/// What a client speaks.
+/// The protocol that a client speaks.
 #[derive(Clone, Copy, Debug)]
 enum ClientProtocol {
     Frames,
-    /// The session that it has by its CONNECT.
+    /// The session that the client has by its CONNECT.
     Mqtt(Option<MqttSessionId>),
 }
 
-/// Where the deliveries of a consumer go.
+/// The receiver of a consumer's deliveries.
 #[derive(Clone, Copy, Debug)]
 enum Addressee {
     Program { client: ClientId, number: u32 },
@@ -130,9 +130,9 @@ enum Addressee {
 #[derive(Debug)]
 pub struct Broker {
     limits: Limits,
-    /// What [`WelcomeTerms::run`] says.
+    /// The run number that [`WelcomeTerms::run`] reports.
     run: u64,
-    /// The user of the broker's process. None: it is not served yet, and no places are kept.
+    /// The user of the broker's process. None: the broker is not served yet, and no places are kept.
     own_user: Option<u32>,
     replies: GrantedReplies,
     channel: EventChannel<EventBody>,
@@ -148,38 +148,38 @@ pub struct Broker {
     far: FarSuppliers,
     ledger: MemoryLedger,
     tenants: TenantNumbers,
-    /// Steps since the server last asked, beside those of the channel.
+    /// Steps since the server last asked, without those of the channel.
     work: usize,
     loose: LooseDeliveries,
     access: AccessControl,
     names: GroupNames,
-    /// None: nobody wants to know who did what.
+    /// None: no audit log is kept.
     audit: Option<Box<AuditTrail>>,
     sent_away: u64,
     refused: u64,
-    /// What [`EventChannel::lapses`] said last.
+    /// The last result of [`EventChannel::lapses`].
     lapses: u64,
-    /// Messages that an MQTT client was not sent because it takes no packets as large as that.
+    /// Messages not sent to an MQTT client because they exceed its largest packet.
     mqtt_too_large: u64,
-    /// When to look for programs and destinations that do nothing.
+    /// When to check next for idle programs and destinations.
     next_look: Nanos,
     in_service: Option<PathInService>,
-    /// How long the message takes that is on the link of the paths. None: the link is free.
+    /// The transmission time of the message on the link of the paths. None: the link is free.
     on_link: Option<Nanos>,
-    /// None: it keeps no log.
+    /// None: the broker keeps no log.
     durable: Option<DurableEvents>,
     tasks: VecDeque<Task>,
     /// The program's consumer that got the last delivery. `None`: a path or an MQTT client did.
     last_heard: Option<((ClientId, u32), ConsumerId)>,
-    /// The memory of the last head that was sent, for the next one.
+    /// The memory of the last head that was sent; the next head reuses it.
     spare_head: Vec<u8>,
 }
 
 impl Broker {
-    /// A broker whose deliveries share what there is as the classes say.
+    /// A broker whose deliveries share the capacity by the hierarchy of classes.
     #[must_use]
     pub fn new(hierarchy: Hierarchy, mut limits: Limits) -> Self {
-        // half of the credit has to be enough for an event: the other half may not have been given back yet
+        // half of the credit must suffice for one event: the other half may not have been returned yet
         limits.credit = limits.credit.max(2 * Limits::cost(limits.path_largest as usize));
         let leaves = hierarchy.classes().filter(|(id, _)| hierarchy.is_leaf(*id));
         let accounts = leaves.map(|(id, _)| (id, Account::default())).collect();
@@ -220,14 +220,14 @@ impl Broker {
         }
     }
 
-    /// The same with paths, which send on to addresses no faster than a link carries.
+    /// Adds paths, which forward events to addresses no faster than the link's rate.
     #[must_use]
     pub fn with_paths(mut self, pace: LinkPace) -> Self {
         self.pace = Some(pace);
         self
     }
 
-    /// The same, where only those may do something whom a rule names.
+    /// Adds permissions: a client may then do only what a rule for it allows.
     #[must_use]
     pub fn with_permissions(mut self, permissions: Permissions) -> Self {
         self.access.permissions = Some(permissions);
@@ -241,38 +241,38 @@ impl Broker {
         hierarchy.find(name).is_some_and(|class| hierarchy.is_leaf(class))
     }
 
-    /// The same, where programs over TCP need a token, or a certificate.
+    /// Requires a token or a certificate from programs over TCP.
     #[must_use]
     pub fn with_tokens(mut self, tokens: Tokens) -> Self {
         self.access.tokens = Some(tokens);
         self
     }
 
-    /// It begins to serve; programs tell this run of it from others by the number. Nobody else may know the
-    /// secret.
+    /// Starts a run of the broker. Programs tell runs apart by the number; the secret must stay in this
+    /// process.
     pub(crate) fn begin(&mut self, run: u64, secret: u64) {
         self.run = run;
         self.replies = GrantedReplies::new(secret);
     }
 
-    /// How much it takes on.
+    /// The limits that the broker was given.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// What is to be done, in order, until there is nothing.
+    /// The next task for the server, in order; `None` once all are done.
     pub fn task(&mut self) -> Option<Task> {
         self.arrange();
         self.tasks.pop_front()
     }
 
-    /// The head of a frame has been sent, and its memory may be used again.
+    /// Returns the memory of a head that has been sent, for the next head.
     pub(crate) fn take_back(&mut self, head: Vec<u8>) {
         self.spare_head = head;
     }
 
-    /// A program has sent a frame; `apart` is its payload if that did not come with it.
+    /// Handles a frame from a program; `apart` is the payload if it did not come with the head.
     pub fn received(
         &mut self,
         now: Nanos,
@@ -289,7 +289,7 @@ impl Broker {
             ClientProtocol::Frames => bytes.first() == Some(&3),
         };
         if !is_publication {
-            // to read a request takes about a step for each 256 bytes
+            // reading a request takes about one step per 256 bytes
             self.work += 1 + bytes.len().min(Limits::REQUEST) / 256;
             if bytes.len() > Limits::REQUEST {
                 let (most, bytes) = (Limits::REQUEST, bytes.len());
@@ -347,8 +347,8 @@ impl Broker {
         Received::Done
     }
 
-    /// A program has gone, or does not read what it is sent. What it has handed over is still delivered;
-    /// those who listened to its topics are told that it died.
+    /// Handles the end of a program's connection, also if the program did not read its frames. Its published
+    /// events are still delivered; consumers of its topics are told of its death.
     pub fn gone(&mut self, now: Nanos, client: ClientId) {
         self.look(now);
         self.audit_gone(client);
@@ -380,12 +380,12 @@ impl Broker {
         }
     }
 
-    /// The same, because of what it did.
+    /// Ends a program's connection because the program broke a rule.
     pub fn send_away(&mut self, now: Nanos, client: ClientId, reason: &str) {
         self.end(now, client, &MqttFault::malformed(reason));
     }
 
-    /// Ends a connection and says why; the code is for MQTT clients.
+    /// Ends a connection and sends the reason; the code is for MQTT clients.
     fn end(&mut self, now: Nanos, client: ClientId, why: &MqttFault) {
         let Some(connected) = self.clients.get(&client) else { return };
         if let ClientProtocol::Mqtt(_) = connected.protocol {
@@ -399,18 +399,18 @@ impl Broker {
         }
     }
 
-    /// A program's connection takes nothing for now: its events wait in its inboxes.
+    /// The program's connection takes no frames for now: its events wait in its inboxes.
     pub fn paused(&mut self, client: ClientId) {
         self.set_paused(client, true);
     }
 
-    /// Ends what [`paused`](Self::paused) began; whether it was paused. It may be owed events then: ask
-    /// [`next`](Self::next).
+    /// Ends a [`paused`](Self::paused) state; returns whether the program was paused. Events may be due to
+    /// the program then: call [`next`](Self::next).
     pub fn resumed(&mut self, client: ClientId) -> bool {
         self.set_paused(client, false)
     }
 
-    /// Whether that is a change.
+    /// Returns whether the state has changed.
     fn set_paused(&mut self, client: ClientId, paused: bool) -> bool {
         let Some(connected) = self.clients.get_mut(&client) else { return false };
         if std::mem::replace(&mut connected.paused, paused) == paused {
@@ -428,14 +428,14 @@ impl Broker {
         true
     }
 
-    /// Whether consumers of several classes have something to get.
+    /// Whether consumers of several classes have events to get.
     #[must_use]
     pub fn classes_compete(&self) -> bool {
         self.channel.classes_compete()
     }
 
-    /// Whether a program that was [`Received::Ahead`] still is. If so, something is to be delivered. Its
-    /// lease goes on meanwhile, because nobody hears what it says.
+    /// Whether a program that was [`Received::Ahead`] still is. If so, some delivery is due. The program's
+    /// lease is renewed meanwhile, because the server does not read the program's frames.
     pub fn is_ahead(&mut self, now: Nanos, client: ClientId) -> bool {
         let Some(connected) = self.clients.get_mut(&client) else { return false };
         let Some((supplier, topic)) = connected.ahead else { return false };
@@ -448,7 +448,7 @@ impl Broker {
         is_ahead
     }
 
-    /// What a program is told once an event of it was taken.
+    /// The result for a program once an event of it was taken.
     fn heard(&mut self, client: ClientId, supplier: SupplierId, topic: TopicId) -> Received {
         if self.channel.backlog(supplier, topic) < MAX_AHEAD {
             return Received::Done;
@@ -471,7 +471,7 @@ impl Broker {
         }
     }
 
-    /// What to send now.
+    /// Chooses the next delivery or transmission.
     pub fn next(&mut self, now: Nanos) -> Next {
         self.look(now);
         if let Some(pace) = &self.pace
@@ -534,7 +534,7 @@ impl Broker {
         answer(&mut self.tasks, client, frame);
     }
 
-    /// Whether everything that was handed over to paths has left.
+    /// Whether all events that paths were given have left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.paths.values().all(|path| path.outstanding == 0)

@@ -1,22 +1,22 @@
 //! Names and their owners: consumer groups, consumers that resume, writers.
 //!
 //! ```text
-//!   SUBSCRIBE {group}    the group is free, the asker's, or shared   every member may see all of it
-//!   SUBSCRIBE {resume}   the name is free, the asker's, or shared    the owner is kept with the log
+//!   SUBSCRIBE {group}    the group is free, the client's, or shared  every member may see all events
+//!   SUBSCRIBE {resume}   the name is free, the client's, or shared   the owner is kept with the log
 //!   ADVERTISE {writer}   the same
 //! ```
 //! A name belongs to the identity that made it. A name that rules of the permissions list under `names` is
-//! *shared*: the clients of these rules use it, and no others can. A group has its name as long as it is
-//! there; the names of consumers and writers are kept with the log, and outlive the broker. A name that the
+//! *shared*: the clients of these rules use it, and no others can. A group keeps its name while the group
+//! exists; the names of consumers and writers are kept with the log, and outlive the broker. A name that the
 //! log knows without an owner belongs to the first identity that uses it. Client identifiers of MQTT need no
 //! owner here, because each identity has sessions of its own (`mqtt/mod.rs`).
 //!
-//! Consumers of a group are given what any of them asked for. So each consumer of a group must be allowed all
-//! patterns of the group: those that its consumers ask for, and those of consumers that have gone while
-//! something of them may wait. Topics of replies do not count here; they are for one program each.
+//! Consumers of a group may get events that other members asked for. So each consumer of a group must be
+//! allowed all patterns of the group: the patterns of its consumers, and those of departed consumers while
+//! some of their events may wait. Topics of replies do not count here; they are for one program each.
 //!
-//! Cost: a look-up for each name that is used, and a comparison of patterns for each consumer that joins a
-//! group; nothing for events.
+//! Cost: a look-up for each use of a name, and a comparison of patterns for each consumer that joins a group;
+//! none for events.
 
 use super::Broker;
 use super::mqtt::MqttSessionId;
@@ -29,34 +29,34 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use unisono_eventchannel::{ConsumerId, NumberMap};
 
-/// Consumers with a saved position of one owner. Each takes a file; as many as a broker has programs at a
-/// time by default, so that each of them can have one. Chosen by this argument, not measured.
+/// Consumers of one owner with a saved position. Each takes a file; as many as a broker has programs by
+/// default, so that each program can have one. Chosen by this argument, not measured.
 const MAX_CONSUMERS_OF_OWNER: usize = 256;
-/// Writers of one owner. One token may be that of a fleet of suppliers, and a name takes a line of a file.
+/// Writers of one owner. One token may identify a fleet of suppliers, and a name takes a line of a file.
 /// Chosen, not measured.
 const MAX_WRITERS_OF_OWNER: usize = 1024;
-/// Groups of one owner: half of the consumers that a channel has, so that others find room.
+/// Groups of one owner: half of the channel's consumers, so that other owners find room.
 const MAX_GROUPS_OF_OWNER: usize = 2048;
 /// Different patterns of one group, as many as one subscription has
 /// ([`Limits::interests`](crate::Limits::interests)). Each consumer that joins is compared with all of them.
 const MAX_PATTERNS_OF_GROUP: usize = 1024;
-/// Bytes of a writer's name. A record of the log has 16 bits for the length; a name that people read is far
-/// shorter. Chosen, not measured.
+/// Bytes of a writer's name. A record of the log has 16 bits for the length; a readable name is far shorter.
+/// Chosen, not measured.
 const MAX_WRITER_BYTES: usize = 1024;
 
-/// Who wants to use a name, and by which rule.
+/// The owner and the rule of a client that uses a name.
 #[derive(Clone, Debug)]
 pub(super) struct NameUser {
     pub(super) owner: NameOwner,
     pub(super) grant: Arc<ClientGrant>,
 }
 
-/// A group that a consumer may join.
+/// The state of a group that a consumer may join.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum GroupAdmission {
-    /// The group may still hand out events of consumers that have gone.
+    /// The group may still hold events of departed consumers.
     WithBacklog,
-    /// Nothing waits that was asked for before.
+    /// The group holds no earlier events.
     Afresh,
 }
 
@@ -70,9 +70,9 @@ struct GroupConsumer {
 struct GroupName {
     owner: NameOwner,
     members: BTreeMap<ConsumerId, GroupConsumer>,
-    /// What the members ask for, and how many of them do.
+    /// The patterns of the members, each with its number of members.
     asked: BTreeMap<Arc<str>, usize>,
-    /// What members asked for that have gone, while something of it may wait.
+    /// Patterns of departed members while some of their events may wait.
     departed: BTreeSet<Arc<str>>,
 }
 
@@ -169,13 +169,13 @@ impl GroupNames {
         }
     }
 
-    /// Whether a consumer's group, if it has one, is this owner's.
+    /// Whether the group has this owner.
     pub(super) fn is_of(&self, group: &str, owner: &NameOwner) -> bool {
         self.groups.get(group).is_some_and(|record| record.owner == *owner)
     }
 }
 
-/// The name that rules list for a group: of `$share/NAME/FILTER` that is NAME.
+/// The name that rules list for a group: `NAME` of `$share/NAME/FILTER`.
 fn listed_name(group: &str) -> &str {
     group.strip_prefix(SHARE).and_then(split_share).map_or(group, |(name, _)| name)
 }
@@ -187,8 +187,8 @@ impl Broker {
         Ok(NameUser { owner: connected.owner.clone(), grant: Arc::clone(&connected.grant) })
     }
 
-    /// Whether what an owner has may outlive its connection. Where nothing tells clients apart that prove
-    /// nothing, one of them would find what another one left.
+    /// Whether an owner's state may outlive its connection. Clients without credentials share one identity;
+    /// with permissions or tokens, one of them would find the state of another.
     pub(super) fn may_leave_something(&self, owner: &NameOwner) -> bool {
         self.access.is_open() || *owner != NameOwner::Anonymous
     }
@@ -203,7 +203,7 @@ impl Broker {
         ))
     }
 
-    /// Whether a name is free, the asker's, or shared with it.
+    /// Checks that a name is free, belongs to the user, or is shared with it.
     fn check_owner(
         &self,
         user: &NameUser,
@@ -234,7 +234,7 @@ impl Broker {
         checked.inspect_err(|_| self.access.count(RefusalKind::Name))
     }
 
-    /// Whether a consumer may join a group, and ask for these patterns there.
+    /// Checks that a consumer may join a group with these patterns.
     pub(super) fn check_group(
         &mut self,
         user: &NameUser,
@@ -282,7 +282,7 @@ impl Broker {
         Ok(admission)
     }
 
-    /// A consumer has joined a group that [`check_group`](Self::check_group) let it join.
+    /// Adds a consumer to a group; [`check_group`](Self::check_group) has admitted it.
     pub(super) fn join_group(
         &mut self,
         (consumer, group): (ConsumerId, &str),
@@ -293,12 +293,12 @@ impl Broker {
         self.names.join((consumer, group), user, patterns, admission);
     }
 
-    /// A consumer goes, which may have been in a group.
+    /// Removes a consumer from its group, if it has one.
     pub(super) fn leave_group(&mut self, consumer: ConsumerId) {
         self.names.leave(consumer);
     }
 
-    /// Whether a client may use the name of a consumer that resumes.
+    /// Checks that a client may use the name of a resumable consumer.
     pub(super) fn check_consumer_name(&mut self, user: &NameUser, name: &str) -> Result<(), String> {
         let named = check_consumer_name(name).map_err(str::to_owned);
         let checked =
@@ -306,7 +306,7 @@ impl Broker {
         self.refuse_name(checked)
     }
 
-    /// Whether a supplier may have this writer's name.
+    /// Checks that a supplier may have this writer's name.
     pub(super) fn check_writer_name(&mut self, user: &NameUser, name: &str) -> Result<(), String> {
         let checked = match name.len() {
             length if length > MAX_WRITER_BYTES => {
@@ -346,7 +346,7 @@ impl Broker {
         Err(format!("{} has {theirs} names of {shown}s, as many as may be; {free}", user.owner))
     }
 
-    /// Gives a name that was checked to its first user.
+    /// Gives a checked name to its first user.
     pub(super) fn take_name(&mut self, kind: OwnedKind, name: &str, user: &NameUser) -> Result<(), String> {
         if self.name_owner(kind, name).is_some() {
             return Ok(());

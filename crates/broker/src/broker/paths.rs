@@ -1,9 +1,10 @@
-//! Paths: what a program publishes on one is sent on to an address, at the policy's rate.
+//! Paths: the broker forwards a program's events on a path to an address, at the policy's rate.
 //!
-//! An event's way: it costs its path credit, waits in the inbox of the path's consumer, is chosen by the
-//! shares of the classes when the link is free, is sent, and its credit comes back. Where a destination
-//! takes nothing more (a connection whose window is full), the path *stalls*: its consumer is paused, and
-//! nobody else waits for it. What it holds is part of the credit, so that memory has a bound.
+//! An event costs credit of its path and waits in the inbox of the path's consumer. When the link is free,
+//! the shares of the classes choose the next event; it is sent, and its credit is returned. When a
+//! destination takes no more bytes (a connection whose window is full), the path *stalls*: its consumer is
+//! paused, and no other path waits for it. Events that it holds count against the credit, so that memory has
+//! a bound.
 
 use super::{Addressee, Broker, ConnectedClient, Outlet, answer};
 use crate::body::EventBody;
@@ -24,43 +25,43 @@ use unisono_linux::nearest::nearest;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PathState {
-    /// Its socket is being made.
+    /// The path's socket is being opened.
     Opening,
     Open,
-    /// No more events come; those that are there are sent.
+    /// The path accepts no more events; the remaining ones are sent.
     Draining,
-    /// Its destination is gone; the program has been told.
+    /// The destination is gone; the program has been told.
     Broken,
 }
 
 #[derive(Debug)]
 pub(super) struct ForwardingPath {
-    /// Nobody once its program has gone.
+    /// The path's program; `None` once it has gone.
     pub(super) client: Option<ClientId>,
-    /// Whose program that is, or was.
+    /// The peer of the present or former program.
     pub(super) peer: TransportPeer,
-    /// When its program left it, or its destination last took something since.
+    /// When the program left the path, or when the destination last took bytes since.
     pub(super) alone_since: Nanos,
     pub(super) number: u32,
     pub(super) class: ClassId,
     pub(super) destination: Destination,
     pub(super) state: PathState,
-    /// Its two ends in the channel.
+    /// The supplier and the consumer of the path in the channel.
     supplier: SupplierId,
     topic: TopicId,
     pub(super) consumer: ConsumerId,
-    /// Credit that events here have cost.
+    /// The credit that events on the path have used.
     pub(super) outstanding: u32,
-    /// Credit that is free again and has not been given back.
+    /// Free credit that has not been returned to the program.
     owed: u32,
-    /// Whether its program waits for all of it.
+    /// Whether the program waits until all credit is returned.
     flushing: bool,
     pub(super) stalled: bool,
-    /// The cost of what is kept at the socket.
+    /// The cost of the events kept at the socket.
     pub(super) kept: u32,
 }
 
-/// The one that is being sent.
+/// The path whose message is being sent.
 #[derive(Debug)]
 pub(super) struct PathInService {
     path: PathId,
@@ -145,14 +146,14 @@ impl Broker {
         let topic = self.channel.declare_by((tenant, &keeping), spec).map_err(told)?;
         let inbox = InboxSpec {
             class: Some(class.as_str().into()),
-            // credit bounds it
+            // the path's credit bounds the inbox
             capacity: InboxCapacity { events: usize::MAX, bytes: usize::MAX },
             ..InboxSpec::default()
         };
         let consumer = ConsumerSpec { tenant, ..ConsumerSpec::new(&destination.to_string()).with(inbox) };
         let ends = self.path_ends(now, topic, consumer, Interest::in_topics(pattern));
         let (supplier, consumer) = ends.map_err(|error| {
-            // nobody offers the topic: whatever was made for the path goes again
+            // the topic has no supplier: everything made for the path is removed again
             let _ = self.channel.retire(topic);
             told(error)
         })?;
@@ -180,7 +181,7 @@ impl Broker {
         Ok(id)
     }
 
-    /// Makes the two ends of a path in the channel. If one cannot be made, nothing of either stays.
+    /// Makes the two ends of a path in the channel. If one fails, both are removed.
     fn path_ends(
         &mut self,
         now: Nanos,
@@ -205,7 +206,7 @@ impl Broker {
         made
     }
 
-    /// A path's socket is there; `stalled` if it takes nothing yet.
+    /// Records that a path's socket is open; `stalled` if it takes no bytes yet.
     pub fn opened(&mut self, id: PathId, stalled: bool) {
         let Some(path) = self.paths.get_mut(&id) else { return };
         path.stalled = stalled;
@@ -271,7 +272,7 @@ impl Broker {
         Ok(())
     }
 
-    /// No more events come on a path, which has no program any more.
+    /// Takes a path from its program, which has gone: no more events come on it.
     pub(super) fn leave(&mut self, now: Nanos, id: PathId) {
         let Some(path) = self.paths.get_mut(&id) else { return };
         (path.client, path.alone_since) = (None, now);
@@ -281,7 +282,7 @@ impl Broker {
         self.forget_if_empty(id);
     }
 
-    /// Forgets a path that no program knows and no event is on.
+    /// Forgets a path without a program and without events.
     pub(super) fn forget_if_empty(&mut self, id: PathId) {
         let Some(path) = self.paths.get(&id) else { return };
         if path.client.is_none() && path.outstanding == 0 {
@@ -298,7 +299,7 @@ impl Broker {
         }
     }
 
-    /// Events that cost so much have left a path, one way or another.
+    /// Frees the credit of events that have left a path, sent or lost.
     pub(super) fn give_back(&mut self, id: PathId, cost: u32) {
         let Some(path) = self.paths.get_mut(&id) else { return };
         path.outstanding -= cost.min(path.outstanding);
@@ -307,8 +308,8 @@ impl Broker {
         self.forget_if_empty(id);
     }
 
-    /// Gives credit back in halves, so that a program that does not look for it has few answers waiting; all
-    /// of it when its program waits for that.
+    /// Returns credit in halves, so that a program that reads seldom has few answers waiting; returns all of
+    /// it when the program waits for that.
     fn pay(&mut self, id: PathId) {
         let Some(path) = self.paths.get_mut(&id) else { return };
         let is_empty = path.flushing && path.outstanding == 0;
@@ -339,7 +340,7 @@ impl Broker {
         self.accounts.entry(class).or_default().lost += 1;
     }
 
-    /// The channel has chosen an event of a path: what to send, unless its destination is gone.
+    /// Starts the service of an event on a path; returns the body to send, unless the destination is gone.
     pub(super) fn forward(
         &mut self,
         now: Nanos,
@@ -359,8 +360,8 @@ impl Broker {
         Some(event.payload.clone())
     }
 
-    /// Charges the class of a message that has left the link. Not before: a message of another class that
-    /// comes while one is on the link goes before the next one of its class.
+    /// Charges the class of a message that has left the link. The charge does not come earlier: a message of
+    /// another class that arrives during a transmission goes before the next one of the same class.
     pub(super) fn end_service(&mut self, now: Nanos) {
         if self.pace.as_ref().is_some_and(|pace| pace.free_at() <= now)
             && let Some(took) = self.on_link.take()
@@ -369,7 +370,7 @@ impl Broker {
         }
     }
 
-    /// How sending went of what [`next`](Self::next) chose.
+    /// Records the result of sending the message that [`next`](Self::next) chose.
     pub fn transmitted(&mut self, now: Nanos, sent: Sent) {
         let Some(PathInService { path: id, class, came, deadline, length, cost }) = self.in_service.take()
         else {
@@ -390,7 +391,7 @@ impl Broker {
         }
     }
 
-    /// What was kept at a path's socket has left, and it takes more.
+    /// Records that the kept bytes of a path's socket have left, and that it takes more.
     pub fn drained(&mut self, now: Nanos, id: PathId) {
         let Some(path) = self.paths.get_mut(&id) else { return };
         (path.stalled, path.alone_since) = (false, now);

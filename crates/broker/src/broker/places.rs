@@ -1,28 +1,28 @@
-//! Who finds a place: connections of all, of one user, of one identity, and those that are kept for the
+//! Places for connections: limits in all, for one user and for one identity, and places reserved for the
 //! operator.
 //!
-//! Programs that take all places, whether by a fault or with intent, must not keep out whoever is to end
-//! them. So root, and the user that the broker runs as, find a place when nobody else does: their `events
-//! top` shows who has the others.
+//! Programs that take all places, by a fault or with intent, must not keep out the operator, who is to end
+//! them. So root, and the user that the broker runs as, find a place when all others are taken: their `events
+//! top` lists the programs with the other places.
 
 use super::Broker;
 use crate::permissions::{ClientGrant, ClientIdentity};
 use crate::transport::TransportPeer;
 use unisono_linux::clock::Nanos;
 
-/// Places beyond all others for the broker's own user, and as many again for root: a few commands at a time.
-/// The gang daemon keeps as many. Chosen, not measured.
+/// Reserved places for the broker's own user, and as many again for root: a few commands at a time. The gang
+/// daemon keeps as many. Chosen, not measured.
 const OPERATOR_PLACES: usize = 8;
 const ROOT: u32 = 0;
 
 impl Broker {
-    /// The broker runs as this user: it and root are the operators, for whom places are kept. A server says
-    /// so by itself.
+    /// Sets the user of the broker's process: it and root are the operators, for whom places are reserved. A
+    /// server calls this by itself.
     pub fn run_by(&mut self, user: u32) {
         self.own_user = Some(user);
     }
 
-    /// Places that only this peer finds.
+    /// Places reserved for this peer.
     fn places_kept_for(&self, peer: TransportPeer) -> usize {
         match (peer, self.own_user) {
             (TransportPeer::User(ROOT), Some(_)) => 2 * OPERATOR_PLACES,
@@ -31,7 +31,7 @@ impl Broker {
         }
     }
 
-    /// Whether a peer that has just connected finds a place. A program that has said nothing for a while may
+    /// Whether a peer that has just connected finds a place. A program that has been silent for a while may
     /// have to leave for it.
     pub(super) fn find_place(&mut self, now: Nanos, peer: TransportPeer) -> bool {
         let theirs = self.clients.values().filter(|client| client.peer == peer).count();
@@ -42,8 +42,8 @@ impl Broker {
         self.clients.len() < self.limits.clients + kept || self.make_place(now, None)
     }
 
-    /// How many connections an identity may have. A rule that does not say gives half of all places, as one
-    /// user has: an identity may have many addresses. Operators have what their places allow.
+    /// The most connections of an identity. The default of a rule is half of all places, like the limit of a
+    /// user: an identity may have many addresses. Operators have their reserved places in addition.
     pub(super) fn connections_of(&self, who: &ClientIdentity, grant: &ClientGrant) -> usize {
         let is_operator =
             matches!(who, ClientIdentity::Unix(user) if self.places_kept_for(TransportPeer::User(*user)) > 0);

@@ -1,4 +1,4 @@
-//! What a broker has done, for those who ask.
+//! Statistics of a broker, as each client may see them.
 
 use super::{Addressee, Broker};
 use crate::account::{ClassStatistics, ConsumerStatistics, OTHERS, Statistics};
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use unisono_eventchannel::{ConsumerId, InboxAccount, InboxCounters, TopicId};
 use unisono_linux::clock::Nanos;
 
-/// A client that asks, as far as its rule limits what it is told.
+/// A client that asks for statistics, with the rule that limits its view.
 #[derive(Clone, Copy, Debug)]
 struct StatisticsViewer<'a> {
     owner: &'a NameOwner,
@@ -25,21 +25,22 @@ impl StatisticsViewer<'_> {
 }
 
 impl Broker {
-    /// What it has done.
+    /// The statistics since the broker began, unrestricted.
     #[must_use]
     pub fn statistics(&self, now: Nanos) -> Statistics {
         self.statistics_seen_by(now, None)
     }
 
-    /// Whose view a client has. None: with permissions, root and the broker's own user see all, and without
-    /// them everybody does.
+    /// The view of a client. None: unrestricted. With permissions root and the broker's own user see all;
+    /// without them every client does.
     fn viewer(&self, client: ClientId) -> Option<StatisticsViewer<'_>> {
         let connected = self.clients.get(&client)?;
         let sees_all = self.access.permissions.is_none() || self.is_operator(connected.peer);
         (!sees_all).then(|| StatisticsViewer { owner: &connected.owner, grant: &connected.grant })
     }
 
-    /// The same for a viewer: its own consumers, and names of topics that it may publish or subscribe to.
+    /// The statistics in a viewer's view: its own consumers, and names of topics that it may publish or
+    /// subscribe to.
     fn statistics_seen_by(&self, now: Nanos, viewer: Option<StatisticsViewer<'_>>) -> Statistics {
         let hierarchy = self.channel.hierarchy();
         let waiting = |class| {
@@ -98,7 +99,7 @@ impl Broker {
         }
     }
 
-    /// Whether a consumer that resumes is the viewer's, or shared with it.
+    /// Whether a resumable consumer is the viewer's, or shared with it.
     fn is_consumer_of(&self, name: &str, viewer: StatisticsViewer<'_>) -> bool {
         match self.access.lists(name) {
             true => viewer.grant.names.contains(name),
@@ -106,7 +107,7 @@ impl Broker {
         }
     }
 
-    /// Whether one of the consumers of an inbox is the viewer's, or its group without consumers is.
+    /// Whether a consumer of an inbox is the viewer's; for a group without consumers, whether the group is.
     fn is_account_of(&self, account: &InboxAccount<'_>, viewer: StatisticsViewer<'_>) -> bool {
         let owner = |consumer: &ConsumerId| match self.addressees.get(consumer)? {
             Addressee::Program { client, .. } => self.clients.get(client).map(|client| &client.owner),
@@ -128,7 +129,7 @@ impl Broker {
         self.topic_name(topic).map_or_else(|| OTHERS.to_owned(), |name| or_others(name))
     }
 
-    /// The name of a consumer's program, and whether it reads nothing for now.
+    /// The name of a consumer's program, and whether it is paused.
     fn program(&self, consumer: ConsumerId) -> Option<(String, bool)> {
         match self.addressees.get(&consumer)? {
             Addressee::Program { client, .. } => {
@@ -144,7 +145,7 @@ impl Broker {
     }
 
     fn of_consumer(&self, account: &InboxAccount<'_>) -> ConsumerStatistics {
-        /// Programs of a group that are named; more do not fit into a line of a table.
+        /// Programs of a group listed by name; more do not fit into a line of a table.
         const MAX_NAMES: usize = 16;
         let programs: Vec<_> = account.members.iter().filter_map(|member| self.program(*member)).collect();
         let misses = account.misses.iter().map(|(topic, missed)| (self.shown_topic(*topic), *missed));
@@ -170,8 +171,8 @@ impl Broker {
         }
     }
 
-    /// What a client may see of it, as a text that fits into a frame; of a great many consumers the first
-    /// ones.
+    /// The client's view of the statistics, as a text that fits into a frame; with very many consumers only
+    /// the first ones.
     pub(super) fn statistics_as_json(&self, now: Nanos, client: ClientId) -> String {
         /// The longest text, in bytes: a frame may have 256 KiB beside its payload
         /// ([`Limits::largest_frame`]).
@@ -185,7 +186,7 @@ impl Broker {
                 return text;
             }
             if std::mem::take(&mut by_topic) {
-                // the sum is told all the same
+                // the sum is still reported
                 statistics.consumers.iter_mut().for_each(|consumer| consumer.missed_by_topic.clear());
                 continue;
             }
@@ -224,7 +225,7 @@ fn or_others(name: &str) -> String {
     if name.is_empty() { OTHERS.to_owned() } else { name.to_owned() }
 }
 
-/// The greatest counters; the others become one.
+/// Keeps the greatest counters; the others are added up into one.
 fn most(counters: BTreeMap<String, u64>, most: usize) -> BTreeMap<String, u64> {
     let mut sorted: Vec<_> = counters.into_iter().collect();
     sorted.sort_by(|(_, one), (_, other)| other.cmp(one));

@@ -1,43 +1,44 @@
-//! What the broker's structures cost the one they are made for: outlets, subscriptions, sessions.
+//! Memory charges for structures: outlets, subscriptions, sessions.
 //!
-//! These are bounds from above, with room for the allocator: a structure takes no more than it is charged.
+//! The charges are upper bounds, with room for the allocator: a structure takes no more memory than its
+//! charge.
 
 use crate::mqtt::LastWill;
 use crate::spec::{Advertisement, InterestSpec, SubscriptionSpec};
 
-/// Bytes that a client may have beyond the memory of its rule, for what it cannot do without: its name, its
+/// Bytes that a client may have beyond the memory of its rule, for its basic structures: its name, its
 /// topics, some filters. A rule may then allow exactly the queues that a client asks for.
 pub(super) const NAMES: u64 = 64 << 10;
 /// A topic that a program publishes on: its outlet, and the supplier of the channel.
 const OUTLET: u64 = 1024;
-/// A pattern of a subscription, in all maps and trees that hold it, beside its text.
+/// A pattern of a subscription, in all maps and trees that hold it, without its text.
 const PATTERN: u64 = 768;
 /// Copies of a pattern's text.
 const PATTERN_COPIES: u64 = 8;
 /// Bytes for each byte of a filter: the shortest operation has two bytes, and takes up to 192 in the index.
 const FILTER_BYTES: u64 = 96;
-/// An MQTT session with its client, and without all that is charged apart.
+/// An MQTT session with its client, without structures that are charged separately.
 pub(super) const SESSION: u64 = 4096;
 /// A topic that an MQTT client publishes on.
 pub(super) const OFFERED: u64 = 384;
-/// A topic alias, beside the topic's name.
+/// A topic alias, without the topic's name.
 pub(super) const ALIAS: u64 = 128;
-/// Messages of QoS 2 that are charged together once a client has not released as many.
+/// Messages of QoS 2 that are charged together once a client has as many unreleased ones.
 pub(super) const UNRELEASED: usize = 256;
-/// A message of QoS 2 that was not released.
+/// An unreleased message of QoS 2.
 pub(super) const UNRELEASED_ENTRY: u64 = 16;
 
 fn length(text: &str) -> u64 {
     text.len() as u64
 }
 
-/// What a program publishes on. The topic's own name is charged by the channel.
+/// The charge of a program's outlet. The channel charges the topic's own name.
 pub(super) fn outlet(spec: &Advertisement) -> u64 {
     let texts = [Some(&spec.topic), spec.event_type.as_ref(), spec.writer.as_ref()];
     texts.into_iter().flatten().fold(OUTLET, |sum, text| sum.saturating_add(3 * length(text)))
 }
 
-/// A subscription's names, patterns and filters.
+/// The charge of a subscription's names, patterns and filters.
 pub(super) fn subscription(spec: &SubscriptionSpec) -> u64 {
     let resume = spec.resume.as_ref().map(|resume| &resume.name);
     let names = [Some(&spec.name), spec.group.as_ref(), resume, spec.class.as_ref()];
@@ -53,12 +54,12 @@ fn interest(interest: &InterestSpec) -> u64 {
     patterns.fold(event_type + filter, u64::saturating_add)
 }
 
-/// A pattern, or the topic filter of an MQTT client.
+/// The charge of a pattern, or of the topic filter of an MQTT client.
 pub(super) fn pattern(text: &str) -> u64 {
     PATTERN + PATTERN_COPIES * length(text)
 }
 
-/// The identifier of an MQTT client.
+/// The charge of a session and its client identifier.
 pub(super) fn session(name: &str) -> u64 {
     SESSION + 4 * length(name)
 }

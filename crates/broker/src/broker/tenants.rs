@@ -1,8 +1,8 @@
-//! Tenants of the channel, and of the server's turns: one number for each client that has said who it is, and
-//! one for all that come from one place and have said nothing.
+//! Tenants of the channel, and of the server's turns: one number for each client identity, and one for all
+//! clients of one peer without credentials.
 //!
-//! A token is one tenant from wherever it comes, and as user and password of MQTT the same one. So whoever
-//! opens more connections, or comes from more addresses, has no more of the broker.
+//! A token is one tenant from every address, and also as user and password of MQTT. So more connections, or
+//! more addresses, give a client no larger part of the broker.
 
 use super::Broker;
 use super::mqtt::MqttSessionId;
@@ -12,10 +12,10 @@ use crate::transport::TransportPeer;
 use std::collections::HashMap;
 use unisono_eventchannel::{NumberMap, TenantId};
 
-/// Tenants that are known; of more, those are forgotten that have nothing. As many as accounts of memory.
+/// Most known tenants; beyond, tenants without state are forgotten. As many as accounts of memory.
 const MAX_KNOWN: usize = 1024;
 
-/// Whose limits a client shares.
+/// The key of a tenant: clients with the same key share limits.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum TenantKey {
     Named(ClientIdentity),
@@ -37,12 +37,12 @@ impl TenantKey {
 #[derive(Debug, Default)]
 pub(super) struct TenantNumbers {
     known: HashMap<TenantKey, TenantId>,
-    /// The number given last.
+    /// The last tenant number given.
     last: u32,
 }
 
 impl TenantNumbers {
-    /// The number of whoever a client is; `is_used` says of others whether they have anything.
+    /// The number of a client's tenant; `is_used` tells whether another tenant still has any state.
     pub(super) fn number(
         &mut self,
         who: &ClientIdentity,
@@ -56,7 +56,7 @@ impl TenantNumbers {
         if self.known.len() >= MAX_KNOWN {
             self.known.retain(|_, tenant| is_used(*tenant));
         }
-        // 0 is nobody's; 2^32 tenants later the numbers would come again
+        // 0 is reserved; the numbers repeat after 2^32 tenants
         self.last = self.last.checked_add(1).unwrap_or(1);
         self.known.insert(key, TenantId(self.last));
         TenantId(self.last)
@@ -64,7 +64,7 @@ impl TenantNumbers {
 }
 
 impl Broker {
-    /// The tenant of whoever a client is, or says it is.
+    /// The tenant number of a client with this identity and peer.
     pub(super) fn tenant_number(&mut self, who: &ClientIdentity, peer: TransportPeer) -> TenantId {
         let (clients, channel) = (&self.clients, &self.channel);
         let connected: NumberMap<TenantId, ()> = match self.tenants.known.len() >= MAX_KNOWN {
@@ -82,13 +82,13 @@ impl Broker {
         }
     }
 
-    /// Whose turn it is when a program is heard.
+    /// The tenant whose turn a program's frames count in.
     pub(crate) fn tenant(&self, client: ClientId) -> TenantId {
         self.clients.get(&client).map_or(TenantId::NONE, |connected| connected.tenant)
     }
 
-    /// Steps that were taken since this was asked last, beyond one for each frame; each takes about as long
-    /// as to publish an event, or to deliver one.
+    /// Steps since the last call, beyond one for each frame; a step takes about as long as to publish an
+    /// event, or to deliver one.
     #[inline]
     pub fn take_work(&mut self) -> usize {
         std::mem::take(&mut self.work) + self.channel.take_work()

@@ -12,33 +12,33 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Bytes at the end of what is to be written: two datagrams.
+/// Bytes at the end of a write that may leave at once: two datagrams.
 const LAST: usize = 2800;
-/// A datagram with less room has no place for a further piece of the stream: up to 25 bytes before it, and 16
-/// of TLS behind it.
+/// A datagram with less room cannot take a further piece of the stream: up to 25 bytes precede the piece, and
+/// 16 bytes of TLS follow it.
 const SPARE: usize = 48;
-/// Bytes of a datagram that looks for an end that is silent, at most (RFC 9000, section 14).
+/// Most bytes of a datagram that probes a silent end (RFC 9000, section 14).
 const PROBE: usize = 1200;
 
-/// Why a link carries no more.
+/// The reason why a link ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LinkEnd {
-    /// The other end has closed it, or has vanished.
+    /// The other end has closed the link, or has vanished.
     Gone,
     /// The two ends do not accept each other.
     Refused(String),
 }
 
-/// What is known of bytes that were written and have not left.
+/// The state of bytes that were written and have not left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Unsent {
     Nothing,
     Something,
-    /// The last datagram was full: there may be more.
+    /// The last datagram was full: more bytes may wait.
     Unknown,
 }
 
-/// What is read from a link.
+/// The result of a read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum LinkRead {
     Bytes(usize),
@@ -55,16 +55,16 @@ pub struct DatagramLink {
     /// The stream that carries the frames. None: the program has not begun it.
     stream: Option<StreamId>,
     end: Option<LinkEnd>,
-    /// Whether the other end has all that was written, and was told that no more follows.
+    /// Whether the other end has all written bytes, and was told that no more follow.
     finished: bool,
     unsent: Unsent,
 }
 
 impl DatagramLink {
-    /// The end of a program; `broker` is the name in the broker's certificate.
+    /// A program's end; `broker` is the name in the broker's certificate.
     ///
     /// # Errors
-    /// The name or the address cannot be a broker's.
+    /// The name or the address is not valid for a broker.
     pub fn connect(
         now: Instant,
         remote: SocketAddr,
@@ -76,8 +76,7 @@ impl DatagramLink {
         Ok(Self::of(endpoint, handle, connection))
     }
 
-    /// The end of a broker, for one who has shown that its address is its own. None: what it sent begins no
-    /// connection.
+    /// A broker's end, for a program that has proved its address. None: its datagram begins no connection.
     pub(super) fn accept(
         now: Instant,
         remote: SocketAddr,
@@ -107,21 +106,21 @@ impl DatagramLink {
         }
     }
 
-    /// A datagram has come from the other end.
+    /// Handles a datagram from the other end.
     pub fn take(&mut self, now: Instant, datagram: &[u8]) {
         let remote = self.connection.remote_address();
         let mut answer = Vec::new();
         let event = self.endpoint.handle(now, remote, None, None, BytesMut::from(datagram), &mut answer);
         match event {
             Some(DatagramEvent::ConnectionEvent(_, event)) => self.connection.handle_event(event),
-            // a second connection from the same address, which waits until the first one has ended
+            // a second connection from the same address waits until the first one has ended
             Some(DatagramEvent::NewConnection(incoming)) => self.endpoint.ignore(incoming),
             Some(DatagramEvent::Response(_)) | None => {}
         }
         self.attend();
     }
 
-    /// Time has passed.
+    /// Handles timers that are due at `now`.
     pub fn pass(&mut self, now: Instant) {
         if self.wake_at().is_some_and(|at| at <= now) {
             self.connection.handle_timeout(now);
@@ -129,16 +128,16 @@ impl DatagramLink {
         }
     }
 
-    /// When to call [`pass`](Self::pass), at the latest.
+    /// The latest time for the next call of [`pass`](Self::pass).
     pub fn wake_at(&mut self) -> Option<Instant> {
         self.connection.poll_timeout()
     }
 
-    /// Writes the next datagram for the other end into `into`; whether there is one now.
+    /// Writes the next datagram for the other end into `into`; returns whether there is one now.
     pub fn give(&mut self, now: Instant, into: &mut Vec<u8>) -> bool {
         let mut given = self.offer(now, into);
         if !given && self.unsent == Unsent::Unknown {
-            // a sign of life takes along what else may leave, and may itself be held
+            // a ping takes along bytes of the stream that may leave, and may itself be held back
             self.connection.ping();
             given = self.offer(now, into);
             if !given {
@@ -161,14 +160,14 @@ impl DatagramLink {
         given
     }
 
-    /// How many pieces of the stream and signs of life have left: a datagram with either of them would have
-    /// taken more of the stream along. One that only acknowledges says nothing, because it leaves always.
+    /// The count of stream pieces and pings that have left: a datagram with either of them would have taken
+    /// along more of the stream. An acknowledgement alone proves nothing, because it always leaves.
     fn telling_frames(&self) -> u64 {
         let sent = self.connection.stats().frame_tx;
         sent.stream + sent.ping
     }
 
-    /// Passes on what the parts of the state machine have for each other.
+    /// Passes events between the endpoint and the connection.
     fn attend(&mut self) {
         while let Some(event) = self.connection.poll_endpoint_events() {
             if let Some(answer) = self.endpoint.handle_event(self.handle, event) {
@@ -191,24 +190,24 @@ impl DatagramLink {
         }
     }
 
-    /// Whether the two ends have agreed.
+    /// Whether the handshake is complete.
     #[must_use]
     pub fn is_established(&self) -> bool {
         !self.connection.is_handshaking()
     }
 
-    /// Why it carries no more.
+    /// The reason why the link ended.
     #[must_use]
     pub fn end(&self) -> Option<&LinkEnd> {
         self.end.as_ref()
     }
 
-    /// The other end's host says that nobody is there.
+    /// Handles the other host's report that no process listens there.
     pub(crate) fn is_deserted(&mut self) {
         self.end.get_or_insert(LinkEnd::Gone);
     }
 
-    /// Takes bytes for the other end; how many.
+    /// Takes bytes for the other end; returns the number taken.
     ///
     /// # Errors
     /// The other end is gone.
@@ -218,27 +217,27 @@ impl DatagramLink {
         }
         let window = self.connection.congestion_state().window();
         let (bulk, last) = bytes.split_at(bytes.len().saturating_sub(LAST));
-        // more than may leave, because a window that is not filled does not grow
+        // more bytes than may leave, because a window that is not filled does not grow
         let taken = self.write_within(window.saturating_add(LAST as u64), bulk)?;
         if taken < bulk.len() {
             return Ok(taken);
         }
-        // what is taken at last may leave at once: the caller may not come back for long
+        // the last bytes may leave at once: the caller may not come back for long
         Ok(taken + self.write_within(window - window / 8, last)?)
     }
 
-    /// Takes bytes for a datagram of their own, which may be lost. They are lost at once if they are
-    /// too many, or if the other end takes none; too many that wait to leave lose the oldest.
+    /// Takes bytes for a datagram of their own, which may be lost. Too many bytes, or bytes that the other
+    /// end does not accept, are lost at once; when too many datagrams wait, the oldest is lost.
     pub fn send_loosely(&mut self, bytes: Vec<u8>) {
         let _ = self.connection.datagrams().send(bytes.into(), true);
     }
 
-    /// The bytes of the next datagram that the other end sent so.
+    /// The bytes of the next datagram that the other end sent with [`send_loosely`](Self::send_loosely).
     pub fn take_loose(&mut self) -> Option<Vec<u8>> {
         self.connection.datagrams().recv().map(|bytes| bytes.to_vec())
     }
 
-    /// Takes bytes as long as fewer are on their way.
+    /// Takes bytes while fewer than `most` are in flight.
     fn write_within(&mut self, most: u64, bytes: &[u8]) -> Result<usize, LinkEnd> {
         let Some(stream) = self.stream else { return Ok(0) };
         if bytes.is_empty() {
@@ -255,15 +254,15 @@ impl DatagramLink {
         }
     }
 
-    /// Whether something that was written has not left, after [`give`](Self::give) had nothing more: for a
-    /// moment, so that not all leaves at once, or until acknowledgements make room. QUIC does not say so; a
-    /// datagram that had room for more, and took no more, does.
+    /// Whether written bytes have not left after [`give`](Self::give) had no more datagrams: pacing delays
+    /// them for a moment, or they wait for acknowledgements. QUIC does not report this; a datagram with
+    /// unused room shows that no bytes are left.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.unsent != Unsent::Nothing
     }
 
-    /// The same, for whom the end is not of interest; how many bytes.
+    /// Like `read`, without the end of the link; returns the number of bytes.
     pub fn read_some(&mut self, into: &mut [u8]) -> Option<usize> {
         match self.read(into) {
             LinkRead::Bytes(count) => Some(count),
@@ -271,7 +270,7 @@ impl DatagramLink {
         }
     }
 
-    /// Fills `into` with what has come, as far as there is something.
+    /// Fills `into` with received bytes, as far as there are any.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> LinkRead {
         let mut count = 0;
         let mut ended = false;
@@ -293,7 +292,7 @@ impl DatagramLink {
                     }
                     let _ = chunks.finalize();
                 }
-                // it was read to its end before
+                // the stream was read to its end before
                 Err(_) => ended = true,
             }
         }
@@ -305,26 +304,26 @@ impl DatagramLink {
         }
     }
 
-    /// Says that no more follows.
+    /// Tells the other end that no more bytes follow.
     pub(crate) fn finish(&mut self) {
         if let Some(stream) = self.stream {
-            // one that the other end has stopped needs no end
+            // a stream that the other end has stopped needs no end
             let _ = self.connection.send_stream(stream).finish();
         }
     }
 
-    /// Whether the other end has all that was written before [`finish`](Self::finish).
+    /// Whether the other end has all bytes written before [`finish`](Self::finish).
     pub(crate) fn has_arrived(&self) -> bool {
         self.stream.is_none() || self.finished || self.end.is_some()
     }
 
-    /// Ends it; what has not left is lost.
+    /// Ends the link; bytes that have not left are lost.
     pub fn close(&mut self, now: Instant) {
         self.connection.close(now, VarInt::from_u32(0), bytes::Bytes::new());
         self.end.get_or_insert(LinkEnd::Gone);
     }
 
-    /// The other end's certificates, once both have agreed; none, if it showed none.
+    /// The other end's certificates after the handshake; none, if it showed none.
     pub(crate) fn peer_certificates(&self) -> Option<CertificateChain> {
         if !self.is_established() {
             return None;

@@ -6,21 +6,22 @@
 //!     DatagramLink: QUIC, without either <==== datagrams ====>   DatagramLink
 //!                                               first ones -->   DatagramDoor
 //! ```
-//! QUIC (quinn-proto, a state machine) numbers, acknowledges and repeats datagrams, holds the sender to what
-//! the network and the other end take, finds out that the other end has vanished, and encrypts with the
-//! certificates that TLS uses. What is here has neither socket nor clock: [`DatagramLink`] is told what came
-//! and what time it is, and says what leaves and when to ask again. [`DatagramDoor`] decides who may have a
-//! link. The socket and the timer are in `transport/datagrams.rs`.
+//! QUIC (quinn-proto, a state machine) numbers, acknowledges and repeats datagrams, limits the sender to the
+//! rate of the network and the other end, detects that the other end has vanished, and encrypts with the
+//! certificates that TLS uses. This module has neither socket nor clock: its caller gives [`DatagramLink`]
+//! the received datagrams and the time, and gets datagrams to send and the time of the next call.
+//! [`DatagramDoor`] decides which programs get a link. The socket and the timer are in
+//! `transport/datagrams.rs`.
 //!
-//! **Who gets a link.** The first datagram of a stranger is answered by a cookie, which is smaller, and then
-//! forgotten. Only one that repeats the cookie has shown that its address is its own.
+//! **Admission.** The door answers the first datagram of an unknown address with a cookie, which is smaller,
+//! and then forgets it. Only a program that returns the cookie has proved that it owns its address.
 //!
 //! **A socket for each connection.** The broker gives each program a socket of its own, at the same address
 //! and connected to the program, so that the kernel sorts datagrams and each transport has a descriptor.
 //!
-//! Cost: a system call for each datagram (up to 1452 bytes) in both directions, and one for the timer when it
-//! changes. TCP is cheaper for long streams. When to use it: where a network loses datagrams or changes, or
-//! where TCP cannot be had. Events still arrive in order: one that was lost delays those behind it.
+//! Cost: a system call for each datagram (up to 1452 bytes) in both directions, and one for each change of
+//! the timer. TCP is cheaper for long streams. When to use it: where a network loses datagrams or changes, or
+//! where TCP is not available. Events still arrive in order: a lost event delays those behind it.
 //!
 //! Reference: RFC 9000 (QUIC), 9001 (its TLS), 9002 (loss and congestion).
 
@@ -39,22 +40,22 @@ use std::time::Duration;
 
 /// The protocol's name in the handshake (ALPN); its version is in the greeting.
 const PROTOCOL: &[u8] = b"unisono-events";
-/// An end that was not heard of for so long has vanished, as [`Limits`](crate::Limits) has it for others that
-/// do nothing.
+/// A silent end counts as vanished after this time (ms), like the time limit in [`Limits`](crate::Limits) for
+/// other idle peers.
 const VANISHED_AFTER_MS: u32 = 30_000;
-/// How often an end says that it is there: two such datagrams may be lost.
+/// The interval of signs of life: two such datagrams may be lost.
 const KEEP_ALIVE: Duration = Duration::from_secs(9);
-/// Bytes that may be on their way in one direction: a socket's buffer of the default size (208 KiB with the
-/// kernel's own needs) holds so many in full datagrams, so that none is lost on the same host. On a link with
-/// a round trip of 1 ms this is 780 Mbit/s.
+/// Most bytes in flight in one direction: a socket's buffer of the default size (208 KiB with the kernel's
+/// own overhead) holds this much in full datagrams, so that none is lost on the same host. On a link with a
+/// round trip of 1 ms this is 780 Mbit/s.
 const WINDOW: u32 = 96 << 10;
-/// Bytes of events that may be lost that wait to leave, or to be read, at most; beyond, the oldest go. They
-/// leave within 10 ms at 80 Mbit/s: what waits longer is better lost.
+/// Most bytes of best-effort events that wait to leave, or to be read; beyond, the oldest are dropped. They
+/// leave within 10 ms at 80 Mbit/s; events that wait longer are better lost.
 const LOOSE: usize = 96 << 10;
-/// Bytes of a connection's number: two of 2^64 that are the same are out of reach.
+/// Bytes of a connection's number: two equal ones among 2^64 are very unlikely.
 const NUMBER: usize = 8;
 
-/// The terms of both ends.
+/// The transport parameters of both ends.
 fn transport() -> Arc<TransportConfig> {
     let mut config = TransportConfig::default();
     config
@@ -72,18 +73,18 @@ fn transport() -> Arc<TransportConfig> {
 
 fn endpoint() -> Arc<EndpointConfig> {
     let mut config = EndpointConfig::default();
-    // the door has to know a number of any link, to tell a program that its link is no more
+    // the door must recognize the number of any link, to tell a program that its link is gone
     config.cid_generator(|| Box::new(RandomConnectionIdGenerator::new(NUMBER)));
     Arc::new(config)
 }
 
-/// What a broker needs to let programs in.
+/// The configuration that a broker accepts programs with.
 fn server(certificates: &TlsCertificates) -> Result<Arc<quinn_proto::ServerConfig>, TlsError> {
     let mut tls = (*certificates.config).clone();
     tls.alpn_protocols = vec![PROTOCOL.to_vec()];
     let tls = QuicServerConfig::try_from(tls).map_err(|error| TlsError::Datagrams(error.to_string()))?;
     let mut config = quinn_proto::ServerConfig::with_crypto(Arc::new(tls));
-    // its socket is connected to one address
+    // the broker's socket for a link is connected to one address
     config.migration(false).transport_config(transport());
     Ok(Arc::new(config))
 }

@@ -1,10 +1,11 @@
-//! Where a join may listen: whoever connects to it publishes at the brokers of all joined hosts.
+//! Exposure of a join's endpoints: a program that connects to one publishes at the brokers of all joined
+//! hosts.
 //!
-//! An endpoint is written as zenoh has it: `PROTOCOL/ADDRESS`, with `?METADATA` and `#CONFIG` behind it.
+//! Endpoints have zenoh's syntax: `PROTOCOL/ADDRESS`, with `?METADATA` and `#CONFIG` behind it.
 
 use std::net::SocketAddr;
 
-/// Whether other joins have to prove who they are.
+/// Whether other joins have to authenticate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JoinProof {
     /// By a certificate of an authority, or by a password.
@@ -12,7 +13,7 @@ pub enum JoinProof {
     NotAsked,
 }
 
-/// An endpoint at which whoever reaches it joins.
+/// An endpoint that any host can join without authentication.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "{endpoint} can be reached from other hosts, and whoever reaches it may publish and subscribe here; listen with tls/ \
@@ -26,7 +27,7 @@ pub struct ExposedJoin {
 /// Checks the endpoints at which a join listens.
 ///
 /// # Errors
-/// The first one that other hosts reach without proof of who they are, or without encryption.
+/// The first endpoint that other hosts reach without authentication, or without encryption.
 pub fn check_join_exposure<'a>(
     endpoints: impl IntoIterator<Item = &'a str>,
     proof: JoinProof,
@@ -38,11 +39,11 @@ pub fn check_join_exposure<'a>(
 }
 
 fn is_exposed(endpoint: &str, proof: JoinProof) -> bool {
-    // what cannot be read is refused by zenoh; here it is not taken for safe
+    // zenoh refuses unreadable endpoints; this check does not treat them as safe
     let Some((protocol, rest)) = endpoint.split_once('/') else { return true };
     let address = rest.split(['?', '#']).next().unwrap_or(rest);
     match protocol {
-        // in the file system, whose modes say who may connect
+        // a name in the file system, whose mode decides which users may connect
         "unixsock-stream" | "unixpipe" => false,
         "tls" | "quic" if proof == JoinProof::Asked => false,
         _ => !is_loopback(address),

@@ -1,17 +1,18 @@
-//! A chain of segments: the events of one owner, so that no owner pushes another one's events out of the log.
+//! A chain of segments: the events of one owner, so that no owner displaces another one's events from the
+//! log.
 //!
 //! ```text
 //!   positions   1 2 3 4 5 6 7 8 9 ...     of all events together
 //!   chain 1     1 2     5       9         of one identity
 //!   chain 2         3 4   6 7 8           of another one
-//!   chain 0     events of no owner, and of a log that was written before there were owners
+//!   chain 0     events without an owner, and of a log written before chains had owners
 //! ```
 //! The positions of a chain ascend, with gaps. A reader of the log takes the lowest position of all chains
-//! (`cursor.rs`). When the log would exceed its bytes, the chain that has the most loses its oldest segment.
-//! So an identity loses events only while no other one has more in the log: of `n` identities each keeps at
-//! least an `n`th part, less one segment.
+//! (`cursor.rs`). When the log would exceed its bytes, the largest chain loses its oldest segment. So an
+//! identity loses events only while no other one has more in the log: of `n` identities each keeps at least
+//! an `n`th part, less one segment.
 //!
-//! Cost: for each event a look at the last segment of its chain; for a reader one comparison for each chain.
+//! Cost: for each event a check of the last segment of its chain; for a reader one comparison for each chain.
 
 use super::owned::{ChainNumber, OwnedKind};
 use super::record::RECORD_HEAD;
@@ -24,11 +25,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
-/// Chains of owners; owners beyond share the chain 0. A reader keeps a file and 64 KiB for each chain, and
-/// the broker a file for each segment, of which a chain has four if all have as much. Chosen, not measured.
+/// Most chains of owners; further owners share the chain 0. A reader keeps a file and 64 KiB for each chain.
+/// The broker keeps a file for each segment, and equal chains have four segments each. Chosen, not measured.
 pub(super) const MAX_CHAINS: u32 = 32;
 
-/// Which segments stay whatever is written.
+/// Segments that are never removed to make room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Spared {
     Newest,
@@ -40,11 +41,11 @@ pub(super) struct LogSegment {
     pub(super) path: PathBuf,
     pub(super) file: Arc<File>,
     pub(super) head: SegmentHead,
-    /// Bytes of it that are used.
+    /// The used bytes of the segment's file.
     pub(super) length: u64,
-    /// The position of its last event; of an empty one, the position before its first.
+    /// The position of the last event; of an empty segment, the position before its first.
     pub(super) last: u64,
-    /// When its newest event was published.
+    /// When the newest event was published.
     pub(super) newest: Nanos,
 }
 
@@ -52,7 +53,7 @@ pub(super) struct LogSegment {
 #[derive(Debug, Default)]
 pub(super) struct LogChain {
     pub(super) segments: VecDeque<LogSegment>,
-    /// When it was given to its owner, by the count of chains that were given since the log was opened.
+    /// When the chain was given to its owner, by the log's count of chains given since it was opened.
     given: u64,
 }
 
@@ -65,7 +66,7 @@ impl LogChain {
         self.segments.front().map(|segment| segment.head.first)
     }
 
-    /// The position of its last event. 0: it has no segment.
+    /// The position of the last event. 0: the chain has no segment.
     pub(super) fn last(&self) -> u64 {
         self.segments.back().map_or(0, |segment| segment.last)
     }
@@ -86,8 +87,7 @@ impl FoundSegment {
 }
 
 impl EventLog {
-    /// The chain of an owner's events. Where all chains have an owner, that of an owner whose events are all
-    /// gone becomes free.
+    /// The chain of an owner's events. When all chains have an owner, a chain without events is reused.
     pub fn chain_of(&mut self, owner: &NameOwner) -> ChainNumber {
         if let Some(chain) = self.owned_chains.get(owner) {
             return *chain;
@@ -100,7 +100,7 @@ impl EventLog {
         let free = empty.min_by_key(|number| (owned(number), given(number)));
         let Some(number) = free else { return ChainNumber(0) };
         if self.give_name(OwnedKind::Chain, &number.0.to_string(), owner).is_err() {
-            return ChainNumber(0); // a full disk takes no event either; the next one asks again
+            return ChainNumber(0); // a full disk takes no event either; the next event tries again
         }
         self.owned_chains.retain(|_, chain| *chain != number);
         self.owned_chains.insert(owner.clone(), number);
@@ -109,15 +109,15 @@ impl EventLog {
         number
     }
 
-    /// Decides how large a segment becomes: an eighth of the log, or less, so that a chain has four of them
-    /// at least where all chains have as much.
+    /// Sets the size of a segment: an eighth of the log, or less, so that chains of equal size have at least
+    /// four segments.
     pub(super) fn fit_segments(&mut self) {
         let chains = self.chains.values().filter(|chain| !chain.segments.is_empty()).count() as u64;
         let of_chain = self.bounds.bytes / (4 * chains.max(1));
         self.segment_bytes = self.bounds.segment().min(of_chain.max(super::MIN_SEGMENT));
     }
 
-    /// Opens the file of a segment. None: its head is damaged, and it is left alone.
+    /// Opens the file of a segment. None: its head is damaged, and the file is left unchanged.
     pub(super) fn find_segment(
         &mut self,
         path: PathBuf,
@@ -135,13 +135,13 @@ impl EventLog {
             return Ok(Some(FoundSegment { path, file, size, reader }));
         }
         if is_last && size <= SEGMENT_HEAD {
-            // its creation was cut off: it has no events
+            // the file's creation was cut off: it has no events
             fs::remove_file(&path).map_err(refused)?;
             self.counters.torn += size;
             return Ok(None);
         }
         if is_last {
-            // it may hold so many events: their positions are never given again
+            // the file may hold this many events: their positions are never given again
             let most = size / RECORD_HEAD as u64 + 1;
             self.next = self.next.max(named.unwrap_or_default().saturating_add(most));
         }
@@ -149,8 +149,8 @@ impl EventLog {
         Ok(None)
     }
 
-    /// Reads a segment that is there. In a log of one chain a position that is missing was lost; in another
-    /// one, another chain may have had it.
+    /// Reads an existing segment. In a log of one chain a missing position was lost; with several chains,
+    /// another chain may have had it.
     pub(super) fn take_segment(
         &mut self,
         found: FoundSegment,
@@ -205,10 +205,10 @@ impl EventLog {
         Ok(())
     }
 
-    /// Removes segments until so many bytes more fit: each time the oldest one of the chain that has the
-    /// most. The newest `keep` segments of the chain that is written stay. So does, with [`Spared::Newest`],
-    /// the segment that has the newest position of the log: where it goes first and the broker then ends, a
-    /// log that is opened again gives positions twice. Whether the bytes fit.
+    /// Removes segments until `bytes` more fit: each time the oldest segment of the largest chain. The newest
+    /// `keep` segments of the written chain stay. With [`Spared::Newest`] the segment with the newest
+    /// position of the log stays, too: if it went first and the broker then ended, a log opened again would
+    /// give positions twice. Returns whether the bytes fit.
     pub(super) fn make_room(
         &mut self,
         (written, keep): (ChainNumber, usize),
@@ -236,22 +236,23 @@ impl EventLog {
         let Some(chain) = self.chains.get_mut(&number) else { return };
         let Some(segment) = chain.segments.pop_front() else { return };
         let first = chain.first().unwrap_or(u64::MAX);
-        // one that is gone needs no removing; one that stays is read when the log is opened again
+        // a file that is already gone needs no removal; a file that stays is read when the log is opened
+        // again
         let _ = fs::remove_file(&segment.path);
         self.bytes -= segment.length;
         self.fit_segments();
         self.unsynced.retain(|file| !Arc::ptr_eq(file, &segment.file));
-        // else each name that ever wrote would take memory until the log is opened again
+        // otherwise each writer's name would take memory until the log is opened again
         self.writers.retain(|_, writers| {
             writers.retain(|_, last| last.chain != number || last.position >= first);
             !writers.is_empty()
         });
     }
 
-    /// Removes what is too old; `now` counts from 1970.
+    /// Removes events beyond the log's age; `now` counts from 1970.
     ///
     /// # Errors
-    /// No new segment can be made for the one that is written and too old.
+    /// The last segment is too old, and no new one can be made in its place.
     pub fn expire(&mut self, now: Nanos) -> Result<(), LogError> {
         let age = self.bounds.age;
         let old = |segment: &LogSegment| segment.length > SEGMENT_HEAD && age.after(segment.newest) < now;
@@ -260,7 +261,7 @@ impl EventLog {
             while let Some(chain) = self.chains.get(&number)
                 && chain.segments.front().is_some_and(old)
             {
-                // the last position of the log is in the name of a segment
+                // a segment's name must record the last position of the log
                 if chain.segments.len() == 1 && chain.last() + 1 == self.next {
                     self.roll(number)?;
                 }

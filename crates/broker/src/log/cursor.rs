@@ -1,4 +1,4 @@
-//! Where a reader is in the log, and up to where a named consumer has acknowledged.
+//! A reader's position in the log, and the acknowledged position of a named consumer.
 
 use super::chain::LogChain;
 use super::owned::ChainNumber;
@@ -14,11 +14,11 @@ use std::sync::Arc;
 
 /// The directory of the files of named consumers, inside that of the log.
 pub(super) const CONSUMERS: &str = "consumers";
-/// The longest name of a consumer, in bytes. It is the name of a file, of which Linux allows 255 bytes
+/// The longest name of a consumer, in bytes. It names a file, and Linux allows 255 bytes for that
 /// (`NAME_MAX`); the shorter limit leaves room in tables. Chosen, not measured.
 const MAX_NAME: usize = 128;
 
-/// What a reader finds next.
+/// The next item that a reader finds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogEntry {
     /// An event; [`LogCursor::body`] has its bytes.
@@ -30,10 +30,10 @@ pub enum LogEntry {
 /// A reader's place in a log.
 #[derive(Debug)]
 pub struct LogCursor {
-    /// The position of the event that is read next.
+    /// The position of the next event to read.
     position: u64,
     readers: BTreeMap<ChainNumber, ChainReader>,
-    /// The chain of the event that was read last.
+    /// The chain of the last event that was read.
     current: Option<ChainNumber>,
 }
 
@@ -41,14 +41,14 @@ pub struct LogCursor {
 #[derive(Debug, Default)]
 struct ChainReader {
     reader: Option<SegmentReader<Arc<File>>>,
-    /// The position of the record that the reader has found, and the cursor has not reached.
+    /// The position of a record found by the reader; the cursor has not reached it yet.
     found: Option<u64>,
     /// The last position of the chain when it was read to its end: a damaged end is searched once.
     ended: u64,
 }
 
 impl LogCursor {
-    /// In front of the event at a position.
+    /// A cursor in front of the event at a position.
     #[must_use]
     pub fn at(position: u64) -> Self {
         Self { position: position.max(1), readers: BTreeMap::new(), current: None }
@@ -59,7 +59,7 @@ impl LogCursor {
         self.position
     }
 
-    /// The body of the event that was read last.
+    /// The body of the last event that was read.
     #[must_use]
     pub fn body(&self) -> &[u8] {
         let reader = self.current.and_then(|chain| self.readers.get(&chain)?.reader.as_ref());
@@ -96,7 +96,7 @@ impl ChainReader {
                         return Ok(self.found);
                     }
                     FoundRecord::Event { .. } | FoundRecord::Damage { .. } => {}
-                    // events that a damaged tail of the segment held are lost
+                    // events in a damaged tail of the segment are lost
                     FoundRecord::Tail { .. } => break,
                 }
             }
@@ -107,17 +107,17 @@ impl ChainReader {
 }
 
 impl EventLog {
-    /// Reads the next event of a reader. None: it has read all.
+    /// Reads the next event. None: the reader has read all events.
     ///
     /// # Errors
-    /// The device's.
+    /// The device's error.
     pub fn read(&self, cursor: &mut LogCursor) -> Result<Option<LogEntry>, LogError> {
         if cursor.position >= self.next {
             return Ok(None);
         }
         let mut first: Option<(u64, ChainNumber)> = None;
         for (number, chain) in &self.chains {
-            // a chain that was read to its end has nothing new
+            // a chain that was read to its end has no new events
             if chain.last() < cursor.position {
                 continue;
             }
@@ -137,7 +137,7 @@ impl EventLog {
     /// The file of a named consumer.
     ///
     /// # Errors
-    /// The name is none, or the file cannot be used.
+    /// The name is not valid, or the file cannot be used.
     pub fn acknowledged(&self, name: &str) -> Result<AcknowledgedFile, LogError> {
         let path = self.path.join(CONSUMERS).join(name);
         let failed = |source| LogError::Directory { path: path.clone(), source };
@@ -149,17 +149,17 @@ impl EventLog {
     }
 }
 
-/// Whether a consumer may have the name, which is also the name of its file; the answer is what a name has.
+/// Checks a consumer's name, which is also the name of its file; the error describes valid names.
 pub(crate) fn check_consumer_name(name: &str) -> Result<(), &'static str> {
     let usable = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let may = (1..=MAX_NAME).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(usable);
     may.then_some(()).ok_or("the name of a consumer has letters, digits, - _ . and does not begin with a dot")
 }
 
-/// Up to where a named consumer has acknowledged, on disk.
+/// The acknowledged position of a named consumer, on disk.
 ///
-/// The file has two slots, written in turns, so that a write that is cut off leaves the other one. Nothing
-/// syncs it: after a power failure a consumer gets again what it had acknowledged shortly before.
+/// The file has two slots, written alternately, so that an interrupted write leaves the other slot intact.
+/// The file is never synced: after a power failure a consumer gets some acknowledged events again.
 #[derive(Debug)]
 pub struct AcknowledgedFile {
     path: PathBuf,
@@ -189,16 +189,16 @@ impl AcknowledgedFile {
         Ok(found)
     }
 
-    /// All events up to this position are done with. None: nothing was ever acknowledged.
+    /// All events up to this position are acknowledged. None: the consumer has acknowledged no event.
     #[must_use]
     pub fn position(&self) -> Option<u64> {
         self.position
     }
 
-    /// All events up to `position` are done with.
+    /// Records that all events up to `position` are acknowledged.
     ///
     /// # Errors
-    /// The disk's; the former position stays.
+    /// The disk's error; the former position stays.
     pub fn save(&mut self, position: u64) -> Result<(), LogError> {
         let generation = self.generation + 1;
         let at = (generation % 2) * SLOT as u64;

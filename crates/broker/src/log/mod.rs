@@ -1,28 +1,28 @@
-//! The event log: what was published, on disk, bounded by bytes and age. It has one writer.
+//! The event log: published events on disk, bounded by bytes and age. The log has one writer.
 //!
 //! ```text
 //!   DIRECTORY/lock                        held by the writer
 //!            /00000000000000000001.events   a segment: the events from position 1 on
 //!            /00000000000000004711.events   the segment that is written
-//!            /consumers/NAME                up to where a named consumer has acknowledged
-//!            /owners                        whose the names of consumers and writers are
-//!            /topics                        what topics keep for those who come late
+//!            /consumers/NAME                the last position that a named consumer has acknowledged
+//!            /owners                        the owners of the names of consumers and writers
+//!            /topics                        the history that topics keep for late consumers
 //! ```
-//! Each event has a *position*: 1, 2, 3 and so on, over all topics. An event is *written* when `write(2)`
-//! has returned: it outlives the broker, and not the power. It is *synced* when a later `fdatasync(2)` has
-//! returned. [`EventLog::sync`] hands out the files to sync, so that another thread can wait for the disk;
-//! one sync serves all that was written before it.
+//! Each event has a *position*: 1, 2, 3 and so on, over all topics. An event is *written* when `write(2)` has
+//! returned: it survives the end of the broker, but not a power failure. It is *synced* when a later
+//! `fdatasync(2)` has returned. [`EventLog::sync`] hands out the files to sync, so that another thread can
+//! wait for the disk; one sync serves all events written before it.
 //!
-//! **Bounds.** The events of each owner have segments of their own, a *chain* (`chain.rs`). A segment is
-//! removed as a whole: when the log would exceed its bytes, the oldest one of the chain that has the most;
-//! when its newest event is too old, each. A reader whose next event was removed is told which are missing.
+//! **Bounds.** The events of each owner have segments of their own, a *chain* (`chain.rs`). Segments are
+//! removed whole. When the log would exceed its bytes, the largest chain loses its oldest segment; a segment
+//! whose newest event is too old is removed, too. A reader whose next event was removed is told the missing
+//! range.
 //!
-//! **Damage.** A log opens to its last whole event: what is torn behind it is cut off. Bytes in front of
-//! whole events that are no record stay where they are; [`EventLog::damage`] names them, and readers go on
-//! behind them.
+//! **Damage.** A log opens up to its last whole event: a torn record behind it is cut off. Damaged bytes in
+//! front of whole events stay in the file; [`EventLog::damage`] lists them, and readers continue behind them.
 //!
-//! Cost: one `pwrite` for each event. To open a log, all of it is read once. To read: `record.rs`,
-//! `segment.rs`, and then this file.
+//! Cost: one `pwrite` for each event. Opening a log reads all of it once. To read: `record.rs`, `segment.rs`,
+//! and then this file.
 
 mod chain;
 mod cursor;
@@ -57,7 +57,7 @@ use std::sync::Arc;
 use topics::KeptTopics;
 use unisono_linux::clock::Nanos;
 
-/// How much a log keeps.
+/// The bounds of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogBounds {
     /// Bytes of all segments together.
@@ -74,13 +74,13 @@ impl Default for LogBounds {
 }
 
 impl LogBounds {
-    /// An eighth of the log: so much of what is kept goes at a time.
+    /// The bytes of a segment: an eighth of the log, because a whole segment is removed at a time.
     fn segment(self) -> u64 {
         (self.bytes / 8).clamp(MIN_SEGMENT, 16 << 20)
     }
 }
 
-/// Why a log cannot be used.
+/// The reason why a log cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
@@ -104,21 +104,21 @@ pub enum LogError {
     Owners { path: PathBuf, line: usize, what: String },
     #[error("{most} names of consumers and writers have owners, as many as may be; free one")]
     TooManyNames { most: usize },
-    /// The disk may have lost what it was told to keep; nothing more is written.
+    /// The disk may have lost events that were written; no more are accepted.
     #[error("the log in {} could not be synced ({reason}) and takes nothing more; start the broker again", path.display())]
     Unsynced { path: PathBuf, reason: String },
 }
 
-/// Bytes of a log that are no events.
+/// A damaged range in a log file.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{}: {bytes} bytes from offset {offset} on are damaged; at least {lost} events before position {next} are lost", path.display())]
 pub struct LogDamage {
     pub path: PathBuf,
     pub offset: u64,
     pub bytes: u64,
-    /// As far as the positions around them tell.
+    /// The least number of lost events, from the positions around the range.
     pub lost: u64,
-    /// The position of the first whole event behind them.
+    /// The position of the first whole event behind the range.
     pub next: u64,
 }
 
@@ -126,7 +126,7 @@ pub struct LogDamage {
 #[derive(Clone, Debug)]
 pub struct SyncJob {
     files: Vec<Arc<File>>,
-    /// All events before this position are synced then.
+    /// All events before this position are synced by the job.
     pub before: u64,
 }
 
@@ -134,7 +134,7 @@ impl SyncJob {
     /// Waits for the disk.
     ///
     /// # Errors
-    /// The disk's. What was written may be lost then, and a second sync would not say so.
+    /// The disk's error. Written events may be lost then, and a second sync would not report it.
     pub fn run(&self) -> io::Result<()> {
         self.files.iter().try_for_each(|file| file.sync_data())
     }
@@ -147,15 +147,15 @@ struct LastOfWriter {
     chain: ChainNumber,
 }
 
-/// What a log has done since it was opened.
+/// Counters of a log since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LogCounters {
     pub written: u64,
     /// Events that could not be written.
     pub failed: u64,
-    /// Times that the disk was waited for.
+    /// Syncs that have ended.
     pub syncs: u64,
-    /// Bytes that were cut off behind the last whole event.
+    /// Bytes cut off behind the last whole event.
     pub torn: u64,
 }
 
@@ -168,22 +168,22 @@ pub struct EventLog {
     _lock: File,
     chains: BTreeMap<ChainNumber, LogChain>,
     owned_chains: HashMap<NameOwner, ChainNumber>,
-    /// How many chains were given to owners since it was opened.
+    /// The number of chains given to owners since the log was opened.
     chains_given: u64,
     /// Bytes of all segments.
     bytes: u64,
-    /// Bytes that a segment gets before the next one begins.
+    /// Bytes of a segment at which the next one begins.
     segment_bytes: u64,
     /// The position of the next event.
     next: u64,
     /// Events before this position are synced.
     synced: u64,
-    /// Files that were written or made since the last sync began.
+    /// Files written or created since the last sync began.
     unsynced: Vec<Arc<File>>,
-    /// Each writer on each topic, while an event of it is kept.
+    /// By topic and writer: the last event of each writer, while the log keeps an event of it.
     writers: HashMap<String, HashMap<String, LastOfWriter>>,
     owners: NameOwners,
-    /// None: nobody has asked for them yet.
+    /// None: [`kept_topics`](Self::kept_topics) has not been called.
     topics: Option<KeptTopics>,
     damage: Vec<LogDamage>,
     broken: Option<String>,
@@ -192,10 +192,10 @@ pub struct EventLog {
 }
 
 impl EventLog {
-    /// Opens the log in a directory, which is made if it is missing, and syncs what it finds.
+    /// Opens the log in a directory, which is created if it is missing, and syncs its segments.
     ///
     /// # Errors
-    /// [`LogError`]; damage is none, see [`damage`](Self::damage).
+    /// [`LogError`]. Damage is no error, see [`damage`](Self::damage).
     pub fn open(path: &Path, bounds: LogBounds) -> Result<Self, LogError> {
         let failed = |source| LogError::Directory { path: path.to_owned(), source };
         let consumers = path.join(cursor::CONSUMERS);
@@ -245,10 +245,10 @@ impl EventLog {
         Ok(log)
     }
 
-    /// What topics keep, as it was declared before.
+    /// Returns the topics that were declared before, with the history that each keeps.
     ///
     /// # Errors
-    /// The file cannot be read, or written anew.
+    /// The file cannot be read or rewritten.
     pub fn kept_topics(&mut self) -> Result<Vec<KeptTopic>, LogError> {
         let topics = KeptTopics::open(&self.path)?;
         let known = topics.known().cloned().collect();
@@ -256,15 +256,15 @@ impl EventLog {
         Ok(known)
     }
 
-    /// A topic of the log was declared so. Means nothing before [`kept_topics`](Self::kept_topics).
+    /// Records the declaration of a topic. Has no effect before [`kept_topics`](Self::kept_topics).
     ///
     /// # Errors
-    /// The disk's; after a restart the topic keeps what was declared before.
+    /// The disk's error; after a restart the topic has its earlier declaration.
     pub fn declared(&mut self, topic: KeptTopic) -> Result<(), LogError> {
         self.topics.as_mut().map_or(Ok(()), |topics| topics.declared(topic))
     }
 
-    /// Reads the segments that are there, in the order of their names.
+    /// Reads the existing segments, in the order of their names.
     fn take_segments(&mut self, names: Vec<PathBuf>) -> Result<(), LogError> {
         let last = names.len().saturating_sub(1);
         let mut found = Vec::new();
@@ -282,7 +282,7 @@ impl EventLog {
         Ok(())
     }
 
-    /// Where bytes were found that are no events, when the log was opened.
+    /// The damaged ranges found when the log was opened.
     #[must_use]
     pub fn damage(&self) -> &[LogDamage] {
         &self.damage
@@ -299,7 +299,7 @@ impl EventLog {
         self.bytes
     }
 
-    /// The position of the oldest event that is kept.
+    /// The position of the oldest event in the log.
     #[must_use]
     pub fn first(&self) -> u64 {
         self.chains.values().filter_map(LogChain::first).min().unwrap_or(self.next)
@@ -317,7 +317,7 @@ impl EventLog {
         self.synced
     }
 
-    /// The last number of a writer on a topic. None: no event of it is kept.
+    /// The last number of a writer on a topic. None: the log has no event of the writer.
     #[must_use]
     pub fn last_of(&self, topic: &str, writer: &str) -> Option<u64> {
         Some(self.writers.get(topic)?.get(writer)?.sequence)
@@ -341,15 +341,15 @@ impl EventLog {
         writers.insert(event.writer.to_owned(), last);
     }
 
-    /// Writes an event without an owner behind all others; the answer is its position.
+    /// Appends an event without an owner; returns its position.
     ///
     /// # Errors
-    /// The event is not in the log. Later ones may fit.
+    /// The event is not in the log. A later event may fit.
     pub fn append(&mut self, event: &LoggedEvent<'_>) -> Result<u64, LogError> {
         self.append_to(ChainNumber::default(), event)
     }
 
-    /// The same for an event of the [chain](Self::chain_of) of its owner.
+    /// Appends an event to the [chain](Self::chain_of) of its owner; returns its position.
     ///
     /// # Errors
     /// As [`append`](Self::append).
@@ -362,10 +362,10 @@ impl EventLog {
         written
     }
 
-    /// Whether it takes events still.
+    /// Whether the log still accepts events.
     ///
     /// # Errors
-    /// A sync has failed: the disk may lack what the log has, and no later sync would say so.
+    /// A sync has failed: the disk may lack written events, and no later sync would report that.
     pub fn usable(&self) -> Result<(), LogError> {
         match &self.broken {
             Some(reason) => Err(LogError::Unsynced { path: self.path.clone(), reason: reason.clone() }),
@@ -389,7 +389,7 @@ impl EventLog {
         };
         let begins = last.is_none_or(full);
         if begins || !self.make_room((chain, 1), length, Spared::Newest) {
-            // a full disk has room for the new segment only when others have gone
+            // a full disk has room for the new segment only after older segments were removed
             self.make_room((chain, 0), length + SEGMENT_HEAD, Spared::Newest);
             salt = self.roll(chain)?;
             self.make_room((chain, 1), length, Spared::Nothing);
@@ -403,7 +403,7 @@ impl EventLog {
             });
         };
         if let Err(source) = segment.file.write_all_at(&buffer, segment.length) {
-            // what was written of it is overwritten by the next event, or cut off when the log is opened
+            // the next event overwrites the partial record, or the next opening cuts it off
             let _ = segment.file.set_len(segment.length);
             return Err(LogError::Write { path: segment.path.clone(), source });
         }
@@ -421,14 +421,15 @@ impl EventLog {
         Ok(self.next - 1)
     }
 
-    /// Begins a segment of a chain; the answer is its salt.
+    /// Begins a segment of a chain; returns its salt.
     fn roll(&mut self, chain: ChainNumber) -> Result<u64, LogError> {
         let path = self.path.join(format!("{:020}.{EXTENSION}", self.next));
         let failed = |source: io::Error| LogError::Write { path: path.clone(), source };
         let mut salt = [0; 8];
         getrandom(&mut salt, GetRandomFlags::empty()).map_err(|error| failed(error.into()))?;
         let head = SegmentHead { salt: u64::from_ne_bytes(salt), first: self.next, chain };
-        // a segment of another chain that begins here has no event, and the new one takes its name
+        // a segment of another chain that begins at this position has no event; the new one takes its file
+        // name
         let empty = |segment: &LogSegment| segment.head.first == self.next;
         let is_empty = |chain: &LogChain| chain.segments.back().is_some_and(empty);
         if let Some(chain) = self.chains.values_mut().find(|chain| is_empty(chain))
@@ -436,11 +437,11 @@ impl EventLog {
         {
             self.bytes -= segment.length;
             self.unsynced.retain(|file| !Arc::ptr_eq(file, &segment.file));
-            // the new one takes its name also where it cannot be removed
+            // the new segment takes the name even if the removal fails
             let _ = fs::remove_file(&path);
         }
         let mut options = OpenOptions::new();
-        // one that is there already has no whole event
+        // an existing file of this name has no whole event
         let file = options.read(true).write(true).create(true).truncate(true).mode(0o600).open(&path);
         let file = file.map_err(failed)?;
         if let Err(source) = file.write_all_at(&head.to_bytes(), 0) {
@@ -457,26 +458,26 @@ impl EventLog {
         Ok(head.salt)
     }
 
-    /// What has to be synced for all that was written until now. None: nothing, or a sync has failed. Report
-    /// the end by [`synced_by`](Self::synced_by).
+    /// Returns the files to sync for all events written so far. None: all are synced, or a sync has failed.
+    /// Report the end of the job by [`synced_by`](Self::synced_by).
     pub fn sync(&mut self) -> Option<SyncJob> {
         self.usable().ok()?;
         let files = std::mem::take(&mut self.unsynced);
         (!files.is_empty()).then_some(SyncJob { files, before: self.next })
     }
 
-    /// A sync has ended.
+    /// Records the end of a sync.
     pub fn synced_by(&mut self, job: &SyncJob, result: Result<(), String>) {
         self.counters.syncs += 1;
         match result {
             Ok(()) if self.broken.is_none() => self.synced = self.synced.max(job.before),
             Ok(()) => {}
-            // the kernel has dropped what it could not write, and says so once
+            // the kernel has dropped pages that it could not write, and reports that only once
             Err(reason) => self.broken = Some(reason),
         }
     }
 }
 
 const EXTENSION: &str = "events";
-/// Bytes of the smallest segment, so that a small log is not all heads. Chosen, not measured.
+/// Bytes of the smallest segment; smaller ones would be mostly segment heads. Chosen, not measured.
 const MIN_SEGMENT: u64 = 4 << 10;

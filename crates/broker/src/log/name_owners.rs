@@ -5,10 +5,10 @@
 //!   {"kind":"consumer","name":"billing","owner":"token:billing"}     the name belongs to this owner
 //!   {"kind":"consumer","name":"billing"}                             the name is free again
 //! ```
-//! The last line of a name counts. A last line that a crash has cut off counts for nothing. Any other line
-//! that cannot be read is an error when the log is opened: to pass over it would give the name to the next
-//! identity that asks. Before the first line of a run, the file is written anew with one line for each name,
-//! and takes the place of the former one by rename(2). The next sync of the log syncs new lines, too.
+//! The last line of a name counts. A last line that a crash has cut off is ignored. Any other unreadable line
+//! is an error when the log is opened: to skip it would give the name to the next identity that asks. Before
+//! the first line of a run, the file is rewritten with one line for each name and replaces the former one by
+//! rename(2). The next sync of the log syncs new lines, too.
 //!
 //! Cost: a line for each name that is made or freed; nothing for events.
 
@@ -42,12 +42,12 @@ struct OwnerLine {
 #[derive(Debug)]
 pub(super) struct NameOwners {
     path: PathBuf,
-    /// None: nothing was written since it was read. Who only reads a log leaves it as it is.
+    /// None: no line was written since the file was read. A process that only reads a log does not change it.
     file: Option<Arc<File>>,
     known: BTreeMap<(OwnedKind, String), NameOwner>,
-    /// How many names of a kind an owner has; none is 0.
+    /// The number of names of each kind and owner; a count of 0 has no entry.
     counts: HashMap<(OwnedKind, NameOwner), usize>,
-    /// Whether the last line was not written to its end.
+    /// Whether the last line is incomplete.
     torn: bool,
 }
 
@@ -68,7 +68,7 @@ impl NameOwners {
         Ok(Self { path, file: None, known, counts, torn: false })
     }
 
-    /// The file, for new lines: written anew first, so that it is as long as there are names.
+    /// Returns the file for new lines; the first call rewrites it, so that it has one line for each name.
     fn begin(&mut self) -> Result<Arc<File>, LogError> {
         if let Some(file) = &self.file {
             return Ok(Arc::clone(file));
@@ -86,7 +86,7 @@ impl NameOwners {
             fs::rename(&anew, &self.path)?;
             Ok(Arc::new(file))
         };
-        // of a broker that was killed while it wrote it
+        // left by a broker that was killed during the rewrite
         let _ = fs::remove_file(&anew);
         let file = written().map_err(|source| LogError::Write { path: self.path.clone(), source })?;
         self.file = Some(Arc::clone(&file));
@@ -133,7 +133,7 @@ fn line(kind: OwnedKind, name: &str, owner: Option<&NameOwner>) -> Vec<u8> {
     line
 }
 
-/// Reads a file of owners; the error has the number of the line.
+/// Parses a file of owners; the error has the number of the line.
 fn read(text: &[u8]) -> Result<BTreeMap<(OwnedKind, String), NameOwner>, (usize, String)> {
     let mut known = BTreeMap::new();
     let lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
@@ -141,13 +141,13 @@ fn read(text: &[u8]) -> Result<BTreeMap<(OwnedKind, String), NameOwner>, (usize,
     for (number, line) in (1..).zip(lines) {
         let is_torn = number == last;
         match number {
-            // an empty file, or one whose first line was cut off, has no names
+            // an empty file, or a file whose first line was cut off, has no names
             1 if line == VERSION.as_bytes() || is_torn => continue,
             1 => {
                 let what = format!("does not begin with {VERSION}; a newer broker may have written it");
                 return Err((1, what));
             }
-            // a line that could not be written to its end is followed by an empty one, or by the next
+            // an incomplete line is followed by an empty one, or by the next line
             _ if line.is_empty() => continue,
             _ => {}
         }
@@ -176,7 +176,7 @@ impl EventLog {
         self.owners.known.get(&(kind, name.to_owned()))
     }
 
-    /// How many names of a kind an owner has.
+    /// The number of names of a kind that an owner has.
     #[must_use]
     pub fn owned_by(&self, kind: OwnedKind, owner: &NameOwner) -> usize {
         self.owners.counts.get(&(kind, owner.clone())).copied().unwrap_or(0)
@@ -185,7 +185,7 @@ impl EventLog {
     /// Gives a name to an owner, in place of a former one.
     ///
     /// # Errors
-    /// The disk's, or there are as many names as may be; the former owner stays.
+    /// The disk's error, or the number of names is at its limit; the former owner stays.
     pub fn give_name(&mut self, kind: OwnedKind, name: &str, owner: &NameOwner) -> Result<(), LogError> {
         if self.owner_of(kind, name) == Some(owner) {
             return Ok(());
@@ -202,10 +202,10 @@ impl EventLog {
         Ok(())
     }
 
-    /// A name has no owner any more.
+    /// Removes the owner of a name.
     ///
     /// # Errors
-    /// The disk's; the name keeps its owner.
+    /// The disk's error; the name keeps its owner.
     pub fn free_name(&mut self, kind: OwnedKind, name: &str) -> Result<(), LogError> {
         if self.owner_of(kind, name).is_none() {
             return Ok(());
@@ -232,7 +232,7 @@ impl EventLog {
     /// Forgets a consumer: its position and its owner.
     ///
     /// # Errors
-    /// The disk's.
+    /// The disk's error.
     pub fn forget_consumer(&mut self, name: &str) -> Result<(), LogError> {
         let path = self.path.join(cursor::CONSUMERS).join(name);
         cursor::check_consumer_name(name).map_err(|said| LogError::Directory {
@@ -254,7 +254,7 @@ impl EventLog {
         self.writers.values().any(|writers| writers.contains_key(name))
     }
 
-    /// Frees names of writers of whom the log keeps no event, but for those in use. Cost: a look at all
+    /// Frees the names of writers without events in the log, except the ones in use. Cost: a scan of all
     /// names.
     pub fn free_writers(&mut self, owner: &NameOwner, in_use: impl Fn(&str) -> bool) {
         let kept: std::collections::HashSet<&str> =

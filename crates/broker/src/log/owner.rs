@@ -1,4 +1,5 @@
-//! Whose files a log has: a broker that root started opens its log and then becomes another user.
+//! Changes the owner of a log's files: a broker that root started opens its log and then becomes another
+//! user.
 
 use super::name_owners::OWNERS;
 use super::topics::TOPICS;
@@ -9,8 +10,8 @@ use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-/// Gives the log in a directory to a user and a group: the directory, and of what is in it the log's own
-/// files. Links are left alone, because a former owner of the directory may have made them.
+/// Gives the log in a directory to a user and a group: the directory, and the log's own files in it. Links
+/// are left unchanged, because a former owner of the directory may have made them.
 ///
 /// # Errors
 /// The process is not root, or the directory is not there.
@@ -32,7 +33,7 @@ impl LogOwner {
         fchown(file, Some(self.0), Some(self.1))
     }
 
-    /// Takes the regular files of a directory that are the log's and have no other name.
+    /// Takes the log's regular files in a directory, unless they have a second name.
     fn take_files(
         &self,
         path: &Path,
@@ -45,7 +46,7 @@ impl LogOwner {
             if !name.to_str().is_some_and(&is_ours) {
                 continue;
             }
-            // one that was opened without waiting, because it may be a pipe
+            // O_NONBLOCK, because the name may be a pipe's
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             let Ok(file) = openat(directory, &name, flags, Mode::empty()) else { continue };
             let facts = fstat(&file).map_err(|error| failed(error.into()))?;

@@ -52,7 +52,7 @@ impl ReadAt for &[u8] {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SegmentHead {
     pub(crate) salt: u64,
-    /// The position of its first event.
+    /// The position of the segment's first event.
     pub(crate) first: u64,
     pub(crate) chain: ChainNumber,
 }
@@ -64,7 +64,7 @@ impl SegmentHead {
         bytes[8..16].copy_from_slice(&self.salt.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.first.to_le_bytes());
         bytes[28..].copy_from_slice(&self.chain.0.to_le_bytes());
-        // as in logs that have no chains: a sum of what is in front of it
+        // for chain 0 the checksum covers only the bytes in front of it, as in logs without chains
         let chain: &[u8] = if self.chain.0 == 0 { &[] } else { &bytes[28..] };
         let sum = checksum(0, &[&bytes[..24], chain]);
         bytes[24..28].copy_from_slice(&sum.to_le_bytes());

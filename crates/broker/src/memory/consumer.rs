@@ -1,11 +1,12 @@
 //! A consumer's end of one supplier's ring.
 //!
-//! Two ways to take an event: held in its slot ([`receive`](MemoryConsumer::receive)), which costs a fence
-//! and copies nothing, and copied ([`receive_copy`](MemoryConsumer::receive_copy)), which announces nothing
-//! and looks afterwards whether the copy is whole. Copy what is shorter than some hundred bytes.
+//! A consumer takes an event in one of two ways: held in its slot ([`receive`](MemoryConsumer::receive)), at
+//! the cost of a fence and without a copy, or copied ([`receive_copy`](MemoryConsumer::receive_copy)),
+//! without an announcement but with a check afterwards that the copy is whole. Copy events below some hundred
+//! bytes.
 //!
-//! Nothing that the supplier writes is believed: slot and length are checked after they were copied, and what
-//! they lead to is handed out as atomics or as a copy.
+//! The supplier's words are not trusted: slot and length are checked after they were copied, and the bytes in
+//! the slot are returned as atomics or as a copy.
 
 use super::entry::{Announced, EntryState, RingEntry, low};
 use super::geometry::{AHEAD, ENTRY, HOLDS, MemoryGeometry};
@@ -23,7 +24,7 @@ use unisono_sync::{
     ForeignWords, Lines, SpinBudget, Wait, WaitHints, WaitPolicy, Waiter, Wakeups, Watch, WatchVerdict,
 };
 
-/// Why nothing can be received from this supplier, now or ever.
+/// The reason why no event can be received from this supplier, now or ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReceiveRefused {
     #[error("{HOLDS} events of this supplier are held; drop one of them before the next is received")]
@@ -34,7 +35,7 @@ pub enum ReceiveRefused {
     NeverWritten,
 }
 
-/// Why a supplier's memory cannot be read.
+/// The reason why a supplier's memory cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinRefused {
     #[error("the supplier's memory is not that of this version, or lies about its size")]
@@ -43,11 +44,11 @@ pub enum JoinRefused {
     ShortPage,
 }
 
-/// What is next in a ring.
+/// The next event in a ring, or its absence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextEvent<E> {
     Event(E),
-    /// So many events were overwritten before this consumer came to them.
+    /// This many events were overwritten before the consumer reached them.
     Lost(u64),
     Nothing,
     /// The supplier has left, and all its events were received.
@@ -59,26 +60,26 @@ pub enum NextEvent<E> {
 pub struct EventMark {
     /// The supplier's count of its events.
     pub turn: u64,
-    /// What the supplier gave with it, such as a topic's number.
+    /// A number that the supplier attached, such as a topic's number.
     pub tag: u32,
 }
 
-/// What a consumer and the events that it holds share.
+/// The state shared by a consumer and its held events.
 #[derive(Debug)]
 struct JoinedRing {
     words: ForeignWords,
     geometry: MemoryGeometry,
     page: ConsumerPage,
-    /// Which holds are in use. The page says so, too, but the supplier can write there.
+    /// The holds in use. The page lists them, too, but the supplier can write there.
     in_use: [AtomicBool; HOLDS],
 }
 
-/// The file that a ring's memory is in. What its supplier has written stays written.
+/// The file that backs a ring's memory. Pages that the supplier has written stay written.
 pub(super) trait RingBacking: Send {
-    /// Whether all of these bytes were written.
+    /// Whether all bytes of the range were written.
     fn is_written(&self, range: &Range<usize>) -> bool;
 
-    /// Appends a copy of the bytes, zeros where nothing was written, which takes no memory there.
+    /// Appends a copy of the bytes, with zeros for unwritten ones; this allocates no memory for the holes.
     fn append(&self, range: &Range<usize>, into: &mut Vec<u8>);
 }
 
@@ -86,14 +87,14 @@ pub(super) trait RingBacking: Send {
 pub struct MemoryConsumer {
     ring: Arc<JoinedRing>,
     turn: u64,
-    /// The turn that the page tells the supplier.
+    /// The turn in the page, as last reported to the supplier.
     told: u64,
     lost: u64,
     way: Wait,
     waiter: Waiter,
     /// Makes the supplier's descriptor readable.
     ring_supplier: Option<Box<dyn FnMut() + Send>>,
-    /// What the memory is in. None: nobody asks what of it was written.
+    /// The file behind the memory. None: unwritten bytes are read like others.
     backing: Option<Box<dyn RingBacking>>,
 }
 
@@ -104,11 +105,11 @@ impl fmt::Debug for MemoryConsumer {
 }
 
 impl MemoryConsumer {
-    /// Reads from `turn` on, as the supplier said when it attached the page. `ring_supplier` is called when
-    /// there is room and the supplier waits for it at its descriptor.
+    /// Reads from `turn` on, the turn that the supplier named when it attached the page. `ring_supplier` is
+    /// called when there is room and the supplier waits for it at its descriptor.
     ///
     /// # Errors
-    /// The memory is none of a supplier, or the page is too short.
+    /// The memory has no supplier's header, or the page is too short.
     pub fn join(
         words: ForeignWords,
         page: Lines,
@@ -126,12 +127,13 @@ impl MemoryConsumer {
         Ok(Self { ring, turn, told: turn, lost: 0, way: wait, waiter, ring_supplier, backing })
     }
 
-    /// What nobody has written is not read in memory from now on: it would become memory of this process.
+    /// Checks `backing` from now on and reads no unwritten memory: reading would allocate pages for this
+    /// process.
     pub(super) fn read_through(&mut self, backing: Box<dyn RingBacking>) {
         self.backing = Some(backing);
     }
 
-    /// From now on it waits in this way. What it has learned is kept if it is the same.
+    /// Sets the way of waiting. If it is the current way, its learned state is kept.
     pub fn wait_by(&mut self, (wait, budget): (Wait, SpinBudget)) {
         if wait != self.way {
             self.way = wait;
@@ -145,22 +147,22 @@ impl MemoryConsumer {
         self.ring.geometry.largest() as usize
     }
 
-    /// How many events this consumer has lost so far.
+    /// The number of events that this consumer has lost so far.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// The turn of the event that is next.
+    /// The turn of the next event.
     #[must_use]
     pub fn turn(&self) -> u64 {
         self.turn
     }
 
-    /// The next event, which stays where it is until it is dropped.
+    /// The next event, which stays in its slot until it is dropped.
     ///
     /// # Errors
-    /// As many events are held as may be, or the supplier lies.
+    /// All holds are in use, or the supplier breaks the protocol.
     #[inline]
     pub fn receive(&mut self) -> Result<NextEvent<HeldEvent>, ReceiveRefused> {
         let ring = &self.ring;
@@ -177,7 +179,7 @@ impl MemoryConsumer {
         let announced = entry.read();
         let hold = ring.page.hold(free);
         hold.store(announced.slot.wrapping_add(1), Ordering::Relaxed);
-        // SYNC(hold) fence: the hold before the announcement is looked at once more; the other side is in
+        // SYNC(hold) fence: the hold is visible before the announcement is read again; the other side is in
         // `MemorySupplier::reclaim`
         fence(Ordering::SeqCst);
         if !entry.still(turn) {
@@ -199,10 +201,10 @@ impl MemoryConsumer {
         Ok(NextEvent::Event(HeldEvent { ring, hold: free, mark, range }))
     }
 
-    /// The next event, copied behind what `into` holds.
+    /// Appends a copy of the next event to `into`.
     ///
     /// # Errors
-    /// The supplier lies.
+    /// The supplier breaks the protocol.
     #[inline]
     pub fn receive_copy(&mut self, into: &mut Vec<u8>) -> Result<NextEvent<EventMark>, ReceiveRefused> {
         let (ring, turn) = (&self.ring, self.turn);
@@ -221,7 +223,7 @@ impl MemoryConsumer {
                 ring.words.append_to(range.clone(), into);
             }
         }
-        // SYNC(entry-rewrite) acquire: whoever copied something newer sees below that the turn is over
+        // SYNC(entry-rewrite) acquire: a consumer that copied newer bytes sees below that the turn is over
         fence(Ordering::Acquire);
         if !entry.still(turn) {
             into.truncate(before);
@@ -234,7 +236,7 @@ impl MemoryConsumer {
         Ok(NextEvent::Event(EventMark { turn, tag: announced.tag }))
     }
 
-    /// How long the next event is, if one is there; it may be lost before it is received.
+    /// The length of the next event, if one is there; it may be lost before it is received.
     #[must_use]
     pub fn next_length(&self) -> Option<usize> {
         let entry = self.ring.entry(self.turn);
@@ -247,9 +249,9 @@ impl MemoryConsumer {
         let (turn, depth) = (self.turn, u64::from(self.ring.geometry.depth()));
         let next = match state {
             EntryState::Ready | EntryState::NotYet => return self.nothing(),
-            // Later entries may be whole still.
+            // Later entries may still be whole.
             EntryState::BeingRewritten => turn.wrapping_add(1),
-            // The oldest that is there, and a quarter of the ring to stay ahead of the supplier.
+            // The oldest entry in the ring, plus a quarter of the ring to stay ahead of the supplier.
             EntryState::Overwritten(by) => {
                 by.wrapping_add(1).saturating_sub(depth - depth / 4).max(turn.wrapping_add(1))
             }
@@ -262,8 +264,8 @@ impl MemoryConsumer {
 
     fn nothing<E>(&mut self) -> NextEvent<E> {
         if self.told != self.turn {
-            // The supplier uses the slots again. If it sleeps for room, a quarter of the ring was read since,
-            // and it was woken.
+            // Lets the supplier reuse the slots. A wake-up is not needed: if the supplier sleeps for room,
+            // the consumer has read a quarter of the ring since, and has woken it.
             self.told = self.turn;
             self.ring.page.position().signal(low(self.turn), Wakeups::Never);
         }
@@ -274,9 +276,9 @@ impl MemoryConsumer {
         }
     }
 
-    /// The next turn wanted; tells the supplier each time another quarter of the ring was read. More often
-    /// only if the ring is empty ([`nothing`](Self::nothing)): each telling takes the page's line from the
-    /// supplier.
+    /// Sets the next turn; reports it to the supplier after each further quarter of the ring. The consumer
+    /// reports more often only if the ring is empty ([`nothing`](Self::nothing)), because each report takes
+    /// the page's cache line from the supplier.
     #[inline]
     fn advance(&mut self, turn: u64) {
         let quarter = u64::from(self.ring.geometry.depth() / 4).max(1);
@@ -300,23 +302,23 @@ impl MemoryConsumer {
         }
     }
 
-    /// Whether [`receive`](Self::receive) would have something to say.
+    /// Whether [`receive`](Self::receive) would return an event, a loss or the end.
     #[must_use]
     pub fn has_something(&self) -> bool {
         self.ring.announces(self.turn) || self.ring.is_closed()
     }
 
-    /// How many orders the supplier has given since the beginning, including those whose events had no room
-    /// yet.
+    /// The number of orders that the supplier has given since the beginning, including orders whose events
+    /// had no room yet.
     #[must_use]
     pub fn orders(&self) -> u32 {
         let header = self.ring.words.words(MemoryGeometry::header());
-        // SYNC(orders) acquire: whoever was told of something that an order came before sees the order
+        // SYNC(orders) acquire: a consumer that learned of an act after an order sees the order, too
         MemoryGeometry::orders(header).load(Ordering::Acquire)
     }
 
-    /// Waits in this consumer's way until there is something, or until `watch` says to stop. A supplier that
-    /// dies says nothing: `watch` is to look whether it lives.
+    /// Waits in this consumer's way until an event or the end comes, or until `watch` stops the wait. A
+    /// supplier that dies sends no signal: `watch` must check whether it lives.
     pub fn wait<W: Watch>(&mut self, watch: &mut W) -> WatchVerdict {
         let (ring, turn) = (&*self.ring, self.turn);
         let regime = ring.page.regime();
@@ -328,9 +330,9 @@ impl MemoryConsumer {
         if self.has_something() { WatchVerdict::Continue } else { verdict }
     }
 
-    /// Before a sleep at several rings ([`sleep_at_any`](unisono_sync::sleep_at_any)): counts this consumer
-    /// as asleep. `None`: there is something. The supplier says nothing when it dies, so the sleep must not
-    /// last longer than [`MAX_SLEEP`](unisono_sync::MAX_SLEEP).
+    /// Counts this consumer as asleep, before a sleep at several rings
+    /// ([`sleep_at_any`](unisono_sync::sleep_at_any)). `None`: an event or the end is there. A supplier that
+    /// dies sends no signal, so the sleep must not last longer than [`MAX_SLEEP`](unisono_sync::MAX_SLEEP).
     #[cfg(not(loom))]
     #[must_use]
     pub fn doze(&self) -> Option<CountedSleeper<'_>> {
@@ -338,8 +340,8 @@ impl MemoryConsumer {
         self.ring.may_sleep(self.turn, self.ring.page.asleep()).then_some(counted)
     }
 
-    /// Before this consumer's descriptor is polled: whether nothing is there now. The descriptor then becomes
-    /// readable when something is.
+    /// Announces a poll of this consumer's descriptor: returns whether the ring is empty now. The descriptor
+    /// then becomes readable once an event or the end comes.
     #[must_use]
     pub fn arm(&self) -> bool {
         let polled = self.ring.page.polled();
@@ -358,7 +360,7 @@ impl JoinedRing {
         RingEntry::new(self.words.words(first..first + ENTRY))
     }
 
-    /// Where an event lies. `None`: outside the memory.
+    /// The byte range of an event. `None`: outside the memory.
     fn range(&self, announced: Announced) -> Option<Range<usize>> {
         let Announced { slot, length, .. } = announced;
         let fits = slot < self.geometry.slots() && length <= self.geometry.largest();
@@ -368,7 +370,7 @@ impl JoinedRing {
         })
     }
 
-    /// Asks the processor for the event of this turn, if it is there.
+    /// Prefetches the event of this turn, if it is there.
     #[inline]
     fn prefetch(&self, turn: u64) {
         let entry = self.entry(turn);
@@ -389,23 +391,24 @@ impl JoinedRing {
 
     fn is_closed(&self) -> bool {
         let header = self.words.words(MemoryGeometry::header());
-        // SYNC(closed) acquire: all events after the end was seen
+        // SYNC(closed) acquire: once the end is seen, all events before it are visible
         MemoryGeometry::closed(header).load(Ordering::Acquire) != 0
     }
 
-    /// Says by a word of the page that the consumer is about to sleep until `turn`; whether it may.
+    /// Announces in a word of the page that the consumer is about to sleep until `turn`; returns whether it
+    /// may.
     fn may_sleep(&self, turn: u64, word: &AtomicU32) -> bool {
-        // A swap, because it comes before or after the supplier's swap, whatever was here.
-        // SYNC(asleep-told) release: the count of sleepers before that it sleeps
+        // A swap, because it comes before or after the supplier's swap, whatever value the word had.
+        // SYNC(asleep-told) release: the count of sleepers is visible before the announced sleep
         word.swap(1, Ordering::Release);
-        // SYNC(asleep) fence: that it sleeps before what is announced; the other side is in
+        // SYNC(asleep) fence: the sleep is announced before the entry is read again; the other side is in
         // `MemorySupplier::tell`
         fence(Ordering::SeqCst);
         !self.announces(turn) && !self.is_closed()
     }
 }
 
-/// Looks once more before a sleep.
+/// Checks the ring once more before a sleep.
 struct Asleep<'a, W> {
     ring: &'a JoinedRing,
     turn: u64,
@@ -423,7 +426,7 @@ impl<W: Watch> Watch for Asleep<'_, W> {
     }
 }
 
-/// An event in its slot, which the supplier does not use again before this is dropped.
+/// An event in its slot; the supplier does not reuse the slot before this is dropped.
 #[derive(Debug)]
 pub struct HeldEvent {
     ring: Arc<JoinedRing>,
@@ -438,7 +441,7 @@ impl HeldEvent {
         self.mark
     }
 
-    /// How long the event is.
+    /// The length of the event.
     #[must_use]
     pub fn length(&self) -> usize {
         self.range.len()
@@ -471,9 +474,9 @@ impl HeldEvent {
 
 impl Drop for HeldEvent {
     fn drop(&mut self) {
-        // SYNC(hold-end) release: what was read before the slot may be used again
+        // SYNC(hold-end) release: all reads of the slot come before its reuse
         self.ring.page.hold(self.hold).store(0, Ordering::Release);
-        // SYNC(hold-free) release: the page's word before it may be used again
+        // SYNC(hold-free) release: the page's word is cleared before the hold is reused
         self.ring.in_use[self.hold].store(false, Ordering::Release);
     }
 }

@@ -1,9 +1,9 @@
-//! What a consumer needs for one supplier's ring, and how it crosses a Unix socket.
+//! Offers: a consumer's access to one supplier's ring, and its transfer over a Unix socket.
 //!
-//! The supplier makes all of it, so that an offer is one message and needs no answer: events may be published
+//! The supplier makes the whole offer, so that it is one message and needs no answer: events may be published
 //! at once. Two descriptors travel with it (SCM_RIGHTS): the supplier's memory and the consumer's page. The
-//! socket that an offer came by is the [`Doorbell`] of that ring from then on. So whoever introduces a
-//! consumer to a supplier, such as the broker, makes a pair of sockets and gives each of them one.
+//! socket that carried an offer is the [`Doorbell`] of that ring from then on. To introduce a consumer to a
+//! supplier, the broker makes a pair of sockets and passes one to each.
 
 use super::consumer::{MemoryConsumer, RingBacking};
 use super::doorbell::{Doorbell, DoorbellMessage, DoorbellState};
@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use unisono_linux::shared_memory::SharedMemory;
 use unisono_sync::{CacheLine, ForeignWords, Lines, SpinBudget, Wait};
 
-/// Bytes of the largest page of memory: memory is as long as whole pages.
+/// Bytes of the largest memory page: the length of a mapping is rounded up to whole pages.
 const MAX_PAGE: u64 = 64 << 10;
 
 /// One consumer's access to one supplier's ring.
@@ -53,11 +53,11 @@ impl MemorySupplier {
 }
 
 impl MemoryOffer {
-    /// The offer that has come. `None`: not yet.
+    /// Receives the next offer. `None`: none has come yet.
     ///
     /// # Errors
-    /// `InvalidData`: what came is no offer; `UnexpectedEof`: the other end is closed; else the kernel's
-    /// reason.
+    /// `InvalidData`: the message is not an offer; `UnexpectedEof`: the other end is closed; else the
+    /// kernel's error.
     pub fn receive(doorbell: &Doorbell) -> io::Result<Option<Self>> {
         loop {
             match doorbell.message() {
@@ -76,10 +76,10 @@ impl MemoryOffer {
         }
     }
 
-    /// The same, if its memory has at most so many bytes.
+    /// Checks that the ring's memory has at most `most` bytes.
     ///
     /// # Errors
-    /// `InvalidData`: it has more.
+    /// `InvalidData`: the memory is larger.
     pub(super) fn within(self, most: u64) -> io::Result<Self> {
         let bytes = u64::try_from(rustix::fs::fstat(&self.memory)?.st_size).unwrap_or(u64::MAX);
         match bytes > most.next_multiple_of(MAX_PAGE) {
@@ -88,9 +88,9 @@ impl MemoryOffer {
         }
     }
 
-    /// Maps what was offered by `doorbell`. Only what its supplier has written is read there, at the cost of
-    /// a system call for each event: what nobody has written would become memory of the one who reads it
-    /// first.
+    /// Maps the offered memory; `doorbell` is the socket that carried the offer. The consumer reads only
+    /// memory that the supplier has written, at the cost of a system call for each event: an unwritten page
+    /// would be allocated to the process that reads it first.
     ///
     /// # Errors
     /// As [`accept`](Self::accept).
@@ -105,10 +105,10 @@ impl MemoryOffer {
         Ok(consumer)
     }
 
-    /// Maps what was offered by `doorbell`.
+    /// Maps the offered memory; `doorbell` is the socket that carried the offer.
     ///
     /// # Errors
-    /// `InvalidData`: what was offered is not a supplier's memory, or could be shrunk.
+    /// `InvalidData`: the descriptor is not a supplier's memory, or could be shrunk.
     pub fn accept(self, way: (Wait, SpinBudget), doorbell: &Doorbell) -> io::Result<MemoryConsumer> {
         let words = ForeignWords::new(self.memory)?;
         let page = Lines::in_region(SharedMemory::from_descriptor(self.page)?);
@@ -118,7 +118,7 @@ impl MemoryOffer {
     }
 }
 
-/// The memfd of a ring; its seals keep what was written from being taken away again.
+/// The memfd of a ring; its seals prevent truncation, so that written pages stay.
 struct BackingFile(OwnedFd);
 
 impl RingBacking for BackingFile {
@@ -132,7 +132,7 @@ impl RingBacking for BackingFile {
         let before = into.len();
         into.resize(before + range.len(), 0);
         let mut at = 0;
-        // a read that fails leaves zeros, as does memory that nobody has written
+        // a read that fails leaves zeros, as does unwritten memory
         while let Ok(count @ 1..) =
             rustix::io::pread(&self.0, &mut into[before + at..], (range.start + at) as u64)
         {

@@ -1,24 +1,25 @@
 //! Frames between a program and the broker through shared memory: two rings in each direction.
 //!
-//! Each end supplies two rings and is the only consumer of the other end's two, which block it: nothing is
-//! lost. Each end sends the offers of its rings over the Unix socket at once and needs no answer, so it may
-//! send frames before the other end has seen them. The socket is then the doorbell of all rings, and the
-//! descriptor to poll.
+//! Each end supplies two rings and is the only consumer of the other end's two. A supplier waits while its
+//! ring is full: no frame is lost. Each end sends the offers of its rings over the Unix socket at once and
+//! needs no answer, so it may send frames before the other end has seen them. The socket is then the doorbell
+//! of all rings, and the descriptor to poll.
 //!
 //! ```text
-//!   short ring:  256 frames of up to 4 KiB: head | payload    tag of its entry: how long the head is
+//!   short ring:  256 frames of up to 4 KiB: head | payload    tag of its entry: length of the head
 //!   long ring:     8 frames of any legal length               announced in the short ring by an empty entry
 //!                                                             whose tag is LONG
 //! ```
-//! The order of frames is that of the short ring. Two rings, because a slot's pages stay in use once they are
-//! touched: one ring of 256 slots for the largest frame would come to hold 256 of them (1 GiB of 4 MiB).
+//! The short ring determines the order of frames. Frames use two rings because a slot's pages stay in use
+//! once they are touched: one ring of 256 slots for the largest frame could grow to 256 of them (1 GiB of 4
+//! MiB).
 //!
-//! A payload of [`APART`] bytes or more stays in its slot until its handle is dropped, unless as many handles
-//! are out as may be; all others are copied.
+//! A payload of [`APART`] bytes or more stays in its slot until its handle is dropped, unless the number of
+//! handles is at its limit. All other payloads are copied.
 //!
-//! Cost: a copy into the ring, and one out of it for short frames; a system call only to wake somebody who
-//! sleeps. 2 MiB for both directions once frames have passed, and 14 of the largest frame for each direction
-//! in which long ones have. When not to use: between hosts.
+//! Cost: one copy into the ring, and one out of it for short frames; a system call only to wake a sleeping
+//! end. 2 MiB for both directions once frames have passed, and 14 times the largest frame for each direction
+//! in which long frames have passed. When not to use: between hosts.
 
 use super::doorbell::{Doorbell, DoorbellMessage, DoorbellState, DoorbellWatch};
 use super::offer::MemoryOffer;
@@ -40,23 +41,23 @@ use unisono_linux::clock::Nanos;
 use unisono_linux::poll::readable;
 use unisono_sync::{SpinBudget, Wait, Watch, WatchVerdict};
 
-/// Frames in the short ring: four turns of the broker (64 frames). The other end tells its position every
-/// quarter of them.
+/// Frames in the short ring: four turns of the broker (64 frames). The other end reports its position after
+/// every quarter of the ring.
 const DEPTH: u32 = 256;
-/// Bytes of a frame that goes through the short ring: a page of payload, and its head.
+/// Bytes of a frame that fits the short ring: a page of payload, and its head.
 const SHORT: u32 = 4096 + 256;
-/// Frames in the long ring: enough that one end writes a frame while the other reads the one before.
+/// Frames in the long ring: enough for one end to write a frame while the other reads the previous one.
 const LONG_DEPTH: u32 = 8;
-/// The tag of an entry whose frame is in the long ring. A head is shorter than this by far.
+/// The tag of an entry whose frame is in the long ring. Any head is far shorter than this.
 const LONG: u32 = 1 << 31;
-/// A payload of so many bytes costs more to copy (about 2 us) than a handle and a hold.
+/// Copying a payload of this many bytes costs more (about 2 us) than a handle and a hold.
 pub(crate) const APART: usize = 16 << 10;
-/// Sends and receptions without a look whether the other process still lives: each look is a system call,
-/// and disappears beside so many frames. Chosen by this argument, not measured.
+/// Sends and receptions between two checks that the other process lives. A check is a system call, and its
+/// cost disappears beside this many frames. Chosen by this argument, not measured.
 const POLL_EVERY: u32 = 1024;
-/// How the ends wait until somebody says otherwise: at the descriptor.
+/// The default way of waiting: at the descriptor.
 pub(crate) const WAY: (Wait, SpinBudget) = (Wait::Block, SpinBudget::DEFAULT);
-/// How long a program waits for the broker's offer: a broker that is busy accepts within milliseconds.
+/// Most time that a program waits for the broker's offer: a busy broker accepts within milliseconds.
 const OFFERED_WITHIN: Duration = Duration::from_secs(10);
 
 /// The rings of one direction, for writing.
@@ -64,9 +65,9 @@ const OFFERED_WITHIN: Duration = Duration::from_secs(10);
 struct OutgoingRings {
     short: MemorySupplier,
     long: MemorySupplier,
-    /// Which ring had no room for the last frame.
+    /// The ring that had no room for the last frame.
     full: Option<FullRing>,
-    /// Bytes of the long ring that no frame has been written to, at most.
+    /// An upper bound of the long ring's bytes that no frame has used yet.
     untouched: usize,
 }
 
@@ -76,10 +77,10 @@ enum FullRing {
     Long,
 }
 
-/// Which end of a connection this is.
+/// The role of an end in a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Role {
-    /// Takes no descriptors but those of the other end's rings.
+    /// Accepts no descriptors but those of the other end's rings.
     Listens,
     Connects,
 }
@@ -97,19 +98,19 @@ pub struct MemoryTransport {
     doorbell: Doorbell,
     role: Role,
     outgoing: OutgoingRings,
-    /// The other end's short ring, while the offer of its long one is still to come.
+    /// The other end's short ring, until the offer of its long ring arrives.
     offered: Option<MemoryConsumer>,
-    /// The other end's rings, once both offers are here.
+    /// The other end's rings, once both offers have arrived.
     incoming: Option<IncomingRings>,
-    /// The last frame that came, if it was copied.
+    /// The last incoming frame, if it was copied.
     copy: Vec<u8>,
     /// Whether the other end is closed.
     gone: bool,
     until_look: u32,
-    /// Bytes of a frame that may come.
+    /// Most bytes of an incoming frame.
     most_incoming: usize,
     share: BufferShare,
-    /// Bytes of the rings that this end pays for: those it may have written, or read first.
+    /// Bytes of the rings that this end is charged for: bytes that it may have written, or has read first.
     touched: usize,
 }
 
@@ -137,7 +138,7 @@ impl OutgoingRings {
         length > self.short.geometry().largest() as usize
     }
 
-    /// The ring that has no room for a frame of so many bytes.
+    /// The ring that has no room for a frame of `length` bytes.
     fn who_is_full(&mut self, length: usize) -> Option<FullRing> {
         if self.short.who_has_no_room().is_some() {
             return Some(FullRing::Short);
@@ -161,8 +162,8 @@ impl OutgoingRings {
         Ok(())
     }
 
-    /// Before a sleep at the descriptor: whether the ring that was full still is. The descriptor becomes
-    /// readable when it has room.
+    /// Before a sleep at the descriptor: whether the full ring is still full. The descriptor becomes readable
+    /// once that ring has room.
     fn stays_full(&mut self) -> bool {
         match self.full {
             None => true,
@@ -173,7 +174,7 @@ impl OutgoingRings {
 }
 
 impl IncomingRings {
-    /// Takes the next frame: held if its payload is long and a hold is free, else copied.
+    /// Takes the next frame: holds it if its payload is long and a hold is free, else copies it.
     fn take(&mut self, copy: &mut Vec<u8>, most: usize) -> Result<Came, TransportError> {
         copy.clear();
         let mark = match self.short.receive_copy(copy).map_err(broken)? {
@@ -213,21 +214,21 @@ impl IncomingRings {
 }
 
 impl MemoryTransport {
-    /// The end of the one who listens: frames have up to `largest` bytes, in both directions.
+    /// The listening end: frames have up to `largest` bytes, in both directions.
     ///
     /// # Errors
-    /// No memory or descriptor is left; `largest` is beyond what a ring can have.
+    /// No memory or descriptor is left; `largest` exceeds the limit of a ring.
     pub fn new(socket: OwnedFd, largest: usize) -> Result<Self, TransportError> {
         let doorbell = Doorbell::new(socket);
         let outgoing = OutgoingRings::offer(largest, &doorbell)?;
         Ok(Self::over((doorbell, Role::Listens), outgoing, None))
     }
 
-    /// The end of the one who connects, whose frames are as large as the other end takes. Waits for the other
-    /// end's offers, for ten seconds each at most.
+    /// The connecting end, whose frames are as large as the other end allows. Waits for the other end's two
+    /// offers, for ten seconds each at most.
     ///
     /// # Errors
-    /// No offer comes, or something else does; no memory or descriptor is left.
+    /// No offer comes, or some other message does; no memory or descriptor is left.
     pub fn join(socket: OwnedFd) -> Result<Self, TransportError> {
         let doorbell = Doorbell::new(socket);
         doorbell.greet().map_err(failed)?;
@@ -268,7 +269,7 @@ impl MemoryTransport {
         }
     }
 
-    /// Looks at the socket: the other end's offers, rings, or its end.
+    /// Reads from the socket: the other end's offers, its wake-ups, or its end.
     fn look(&mut self) -> Result<(), TransportError> {
         self.until_look = POLL_EVERY;
         while self.incoming.is_none() {
@@ -283,7 +284,7 @@ impl MemoryTransport {
             }
         }
         self.gone = self.gone || self.doorbell.take().map_err(failed)? == DoorbellState::Gone;
-        // A program that passes descriptors on would use up those of the broker.
+        // Descriptors from a program would use up those of the broker.
         if self.role == Role::Listens && self.doorbell.message().is_some() {
             return Err(broken("it passes descriptors on that nobody asked for"));
         }
@@ -291,7 +292,8 @@ impl MemoryTransport {
     }
 
     fn accept(&mut self, offer: MemoryOffer) -> Result<(), TransportError> {
-        // what a program offers is as large as what it is offered, because the broker pays for what it reads
+        // a program's ring must be as large as the broker's own, because the broker pays for the memory it
+        // reads
         let (short, long) = (self.outgoing.short.geometry(), self.outgoing.long.geometry());
         let ring = match (self.role, &self.offered) {
             (Role::Connects, _) => offer.accept(WAY, &self.doorbell),
@@ -308,7 +310,7 @@ impl MemoryTransport {
         }
         match self.offered.take() {
             None => {
-                // its short ring, and the one to it
+                // the program's short ring, and the one to the program
                 let short = usize::try_from(short.bytes()).unwrap_or(usize::MAX);
                 self.touch(short.saturating_mul(2))?;
                 self.offered = Some(ring);
@@ -328,7 +330,7 @@ impl MemoryTransport {
         Ok(())
     }
 
-    /// Looks at the socket now and then.
+    /// Reads from the socket once every [`POLL_EVERY`] calls.
     #[inline]
     fn look_in_time(&mut self) -> Result<(), TransportError> {
         match self.until_look.checked_sub(1) {
@@ -340,7 +342,7 @@ impl MemoryTransport {
         }
     }
 
-    /// What to say when nothing has come: whether anything may come still.
+    /// The answer when no frame has come: `None` while a frame may still come, otherwise an error.
     fn nothing(&mut self) -> Result<Option<IncomingFrame<'_>>, TransportError> {
         self.look_in_time()?;
         let waits = self.has_come() == Some(true);
@@ -348,14 +350,14 @@ impl MemoryTransport {
     }
 }
 
-/// How a frame that came is to be handed on.
+/// The form of the next frame.
 enum Came {
     Copy,
     Apart(usize, HeldEvent),
     Nothing,
 }
 
-/// The next frame, if it can be held.
+/// The next frame of the long ring, if a hold is free.
 fn held(long: &mut MemoryConsumer) -> Result<Option<HeldEvent>, TransportError> {
     match long.receive() {
         Ok(NextEvent::Event(held)) => Ok(Some(held)),
@@ -382,8 +384,8 @@ fn failed(error: io::Error) -> TransportError {
     }
 }
 
-/// Ends a wait in the ring when the other end is gone or the time is over. Lets other threads run between its
-/// looks: three threads that spin on two processors would wait for the kernel's slice, 4 ms an event.
+/// Ends a wait in the ring when the other end is gone or the time is over. Yields between its checks: three
+/// spinning threads on two processors would wait for the kernel's slice, 4 ms an event.
 struct GivingWay<'a>(DoorbellWatch<'a>);
 
 impl Watch for GivingWay<'_> {
@@ -466,7 +468,7 @@ impl FrameTransport for MemoryTransport {
     fn prepare_to_wait(&mut self, awaited: Awaited) -> Result<MayWait, TransportError> {
         self.outgoing.short.tell();
         let may = match &self.incoming {
-            // Nothing is sent or received before its offers, which make the descriptor readable.
+            // No frames travel before the other end's offers, and these make the descriptor readable.
             None => true,
             Some(incoming) => awaited == Awaited::Room || incoming.short.arm(),
         };
@@ -496,7 +498,7 @@ impl FrameTransport for MemoryTransport {
     fn doze(&mut self) -> Dozing<'_> {
         self.outgoing.short.tell();
         match &self.incoming {
-            // room, the offers and the other end's death show themselves at the descriptor
+            // room, the offers and the other end's death show at the descriptor
             Some(incoming) if self.outgoing.full.is_none() && !self.gone => {
                 incoming.short.doze().map_or(Dozing::Awake, Dozing::Counted)
             }
@@ -547,7 +549,7 @@ impl AsFd for MemoryTransport {
     }
 }
 
-/// The payload of an event that stays where it is, behind a head of so many bytes.
+/// The payload of an event that stays in its slot, behind a head of `head` bytes.
 pub(crate) fn shared_payload(held: HeldEvent, head: usize) -> SharedPayload {
     SharedPayload(Arc::new(HeldPayload { held, head }))
 }

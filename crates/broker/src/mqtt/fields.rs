@@ -1,12 +1,12 @@
 //! The fields of a packet, read one after the other.
 //!
-//! The checks are those that MQTT asks of a server: whole fields, UTF-8 without NUL, properties that belong
-//! to the packet and come once. `mqtt-protocol-core` decodes the properties.
+//! The checks are the ones that MQTT requires of a server: whole fields, UTF-8 without NUL, properties that
+//! belong to the packet and come once. `mqtt-protocol-core` decodes the properties.
 
 use super::terms::MqttFault;
 use mqtt_protocol_core::mqtt::packet::{Properties, PropertiesParse, Property, PropertyId};
 
-/// What of a packet is not read yet.
+/// The unread rest of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PacketFields<'a>(pub(super) &'a [u8]);
 
@@ -25,7 +25,7 @@ impl<'a> PacketFields<'a> {
         self.bytes().map(u16::from_be_bytes)
     }
 
-    /// A packet identifier, which is never 0.
+    /// A packet identifier (never 0).
     pub(super) fn identifier(&mut self) -> Result<u16, MqttFault> {
         match self.number()? {
             0 => Err(MqttFault::malformed("the packet identifier 0")),
@@ -48,7 +48,7 @@ impl<'a> PacketFields<'a> {
         Ok(text)
     }
 
-    /// Properties. Only those in `allowed` may be there.
+    /// The properties of a packet. Each must be in `allowed`.
     pub(super) fn properties(&mut self, allowed: &[PropertyId]) -> Result<Properties, MqttFault> {
         check_count(self.0)?;
         let (properties, length) = Properties::parse(self.0)?;
@@ -74,7 +74,7 @@ impl<'a> PacketFields<'a> {
         Ok(properties)
     }
 
-    /// There is nothing more.
+    /// Checks that no bytes are left.
     pub(super) fn end(self) -> Result<(), MqttFault> {
         match self.0 {
             [] => Ok(()),
@@ -83,12 +83,12 @@ impl<'a> PacketFields<'a> {
     }
 }
 
-/// Properties of one packet, at most: an event has up to 256 fields, and each property is decoded and checked
-/// before anything else is known of the packet.
+/// Most properties of one packet: an event has up to 256 fields, and each property is decoded and checked
+/// before any other part of the packet is known.
 const MAX_PROPERTIES: usize = 1024;
 
-/// Whether a packet has no more properties than may be, without decoding them. What is no property is found
-/// when they are decoded.
+/// Checks the number of properties without decoding them. Malformed properties are found later, by the
+/// decoder.
 fn check_count(bytes: &[u8]) -> Result<(), MqttFault> {
     let Some((mut left, _)) = variable(bytes).and_then(|(length, rest)| rest.split_at_checked(length)) else {
         return Ok(());
@@ -105,7 +105,7 @@ fn check_count(bytes: &[u8]) -> Result<(), MqttFault> {
     Ok(())
 }
 
-/// A variable byte integer, and what follows it.
+/// A variable byte integer, and the bytes behind it.
 fn variable(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let end = bytes.iter().take(4).position(|byte| byte & 0x80 == 0)? + 1;
     let (number, rest) = bytes.split_at(end);
@@ -113,7 +113,7 @@ fn variable(bytes: &[u8]) -> Option<(usize, &[u8])> {
     Some((number, rest))
 }
 
-/// What follows the property at the front (MQTT 5.0, table 2-4). None: there is none.
+/// The bytes behind the front property (MQTT 5.0, table 2-4). None: the bytes do not begin with a property.
 fn skip_property(bytes: &[u8]) -> Option<&[u8]> {
     let text = |bytes: &'_ [u8]| -> Option<usize> {
         let (length, _) = bytes.split_first_chunk()?;
@@ -147,10 +147,10 @@ fn check_text(text: &str) -> Result<(), MqttFault> {
     }
 }
 
-/// Whether a message can have this topic, in any broker.
+/// Checks that a message can have this topic, in any broker.
 ///
 /// # Errors
-/// It is empty, a filter, or has a NUL.
+/// The topic is empty, is a filter, or has a NUL.
 pub(crate) fn check_topic(topic: &str) -> Result<(), MqttFault> {
     if topic.is_empty() {
         return Err(MqttFault::new(0x82, "an empty topic"));

@@ -1,4 +1,4 @@
-//! PUBLISH: what it carries, and how that becomes an event and an event becomes a PUBLISH.
+//! PUBLISH: its contents, and the conversion between events and PUBLISH packets.
 //!
 //! | MQTT | event |
 //! |---|---|
@@ -32,41 +32,41 @@ const PROPERTIES: [PropertyId; 7] = [
     PropertyId::UserProperty,
 ];
 
-/// Bytes of user properties that become fields: half of what a frame may have beside its payload, so that a
-/// frame to a program stays below its largest size. Properties beyond reach other MQTT clients alone.
+/// Bytes of user properties that become fields: half of the room of a frame beside its payload, so that a
+/// frame to a program stays below its largest size. Further properties reach other MQTT clients alone.
 const MAX_FIELD_BYTES: usize = 128 << 10;
 /// The longest name of a field, in bytes: a frame has one byte for the length.
 const MAX_FIELD_NAME: usize = 255;
 
-/// A PUBLISH of a client.
+/// A PUBLISH from a client.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct IncomingMessage<'a> {
-    /// Empty if the alias stands for it.
+    /// Empty if the packet has an alias instead.
     pub(crate) topic: &'a str,
     pub(crate) alias: Option<u16>,
     /// None for QoS 0.
     pub(crate) id: Option<u16>,
     pub(crate) retain: bool,
-    /// From now to the deadline.
+    /// The time left to the deadline.
     pub(crate) due_in: Option<Nanos>,
     pub(crate) fields: FieldSet,
     pub(crate) origin: MessageOrigin,
     pub(crate) payload: &'a [u8],
 }
 
-/// What an event keeps of the PUBLISH that it came as.
+/// The parts of the original PUBLISH that an event keeps.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct MessageOrigin {
     pub(crate) qos: MqttQos,
     pub(crate) retain: bool,
     pub(crate) deadline: DeadlineUnit,
-    /// The identifier of the client. None: it came from elsewhere, or out of the log.
+    /// The identifier of the client. None: the event came from another program, or out of the log.
     pub(crate) publisher: Option<Arc<str>>,
-    /// The properties that other clients get as they came, encoded. None: they are made of the fields.
+    /// The properties that other clients get unchanged, encoded. None: they are made from the fields.
     pub(crate) properties: Option<Arc<[u8]>>,
 }
 
-/// How a deadline was given, and is passed on.
+/// The unit of a deadline in the packet, for passing it on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum DeadlineUnit {
     /// As message expiry interval and as user property.
@@ -77,11 +77,11 @@ pub(crate) enum DeadlineUnit {
 }
 
 impl<'a> IncomingMessage<'a> {
-    /// Reads what follows the length of a PUBLISH.
+    /// Parses the part of a PUBLISH that follows its length.
     pub(super) fn read(flags: u8, body: &'a [u8], version: MqttVersion) -> Result<Self, MqttFault> {
         let qos = MqttQos::from_bits(flags >> 1)?;
         let mut fields = PacketFields(body);
-        // whether it is a topic is asked when it is used first
+        // the topic name is validated at its first use
         let topic = std::str::from_utf8(fields.binary()?)
             .map_err(|_| MqttFault::malformed("a topic that is no UTF-8"))?;
         let id = match qos {
@@ -105,7 +105,7 @@ impl<'a> IncomingMessage<'a> {
             payload: fields.0,
         };
         if version == MqttVersion::V5 {
-            // most messages have none
+            // most messages have no properties
             if let Some((0, payload)) = fields.0.split_first() {
                 message.payload = payload;
             } else {
@@ -117,7 +117,7 @@ impl<'a> IncomingMessage<'a> {
         Ok(message)
     }
 
-    /// The same with the properties of a PUBLISH or of a will.
+    /// Takes the properties of a PUBLISH or of a will.
     pub(crate) fn take(&mut self, properties: &Properties) -> Result<(), MqttFault> {
         let (mut forwarded, mut fields) = (Vec::new(), Vec::new());
         let sooner = |due: Option<Nanos>, other: Nanos| Some(due.map_or(other, |due| due.min(other)));
@@ -162,7 +162,7 @@ impl<'a> IncomingMessage<'a> {
     }
 }
 
-/// A property becomes a field, while there is room.
+/// Turns a property into a field, while there is room.
 fn take_field(fields: &mut Vec<(Arc<str>, FieldValue)>, room: &mut usize, name: &str, text: &str) {
     let bytes = name.len() + text.len();
     if name.len() <= MAX_FIELD_NAME && bytes <= *room {
@@ -171,7 +171,7 @@ fn take_field(fields: &mut Vec<(Arc<str>, FieldValue)>, room: &mut usize, name: 
     }
 }
 
-/// A text as a field: a number or a truth value if the same text comes back from it.
+/// Converts a text to a field: a number or a truth value if it prints as the same text.
 fn value(text: &str) -> FieldValue {
     if let Ok(whole) = text.parse::<i64>()
         && whole.to_string() == text
@@ -199,7 +199,7 @@ fn text_of(value: &FieldValue) -> String {
     }
 }
 
-/// A PUBLISH to a client, but for its payload.
+/// A PUBLISH to a client, without its payload.
 #[derive(Debug)]
 pub(crate) struct OutgoingMessage<'a> {
     pub(crate) version: MqttVersion,
@@ -208,11 +208,11 @@ pub(crate) struct OutgoingMessage<'a> {
     pub(crate) id: Option<u16>,
     pub(crate) qos: MqttQos,
     pub(crate) retain: bool,
-    /// From now to the deadline.
+    /// The time left to the deadline.
     pub(crate) due_in: Option<Nanos>,
     pub(crate) origin: &'a MessageOrigin,
     pub(crate) fields: &'a FieldSet,
-    /// Identifiers of the subscriptions that it matched.
+    /// Identifiers of the subscriptions that the message matched.
     pub(crate) identifiers: &'a [u32],
     /// Bytes of the payload.
     pub(crate) payload: usize,
@@ -243,7 +243,8 @@ pub(crate) fn publish_packet(message: &OutgoingMessage<'_>) -> Vec<u8> {
 
 fn push_properties(message: &OutgoingMessage<'_>, bytes: &mut Vec<u8>) {
     if let Some(nanos) = message.due_in {
-        // the client learns the time that remains; a part of a second counts as one, so that it never is 0
+        // the client learns the remaining time; a fraction of a second counts as a whole one, so that it is
+        // never 0
         let seconds = u32::try_from(nanos.0.div_ceil(1_000_000_000)).unwrap_or(u32::MAX).max(1);
         bytes.push(0x02);
         bytes.extend(seconds.to_be_bytes());
@@ -275,7 +276,7 @@ fn push_properties(message: &OutgoingMessage<'_>, bytes: &mut Vec<u8>) {
     }
 }
 
-/// One that MQTT cannot say, because it is too long, is left out.
+/// Appends a user property; a name or text too long for MQTT is left out.
 fn push_user(bytes: &mut Vec<u8>, name: &str, text: &str) {
     if name.len().max(text.len()) <= usize::from(u16::MAX) {
         bytes.push(0x26);
@@ -284,7 +285,7 @@ fn push_user(bytes: &mut Vec<u8>, name: &str, text: &str) {
     }
 }
 
-/// Marks a PUBLISH as sent before.
+/// Marks a PUBLISH as a repeated one.
 pub(crate) fn with_duplicate_flag(mut bytes: Vec<u8>) -> Vec<u8> {
     if let Some(first) = bytes.first_mut() {
         *first |= 8;

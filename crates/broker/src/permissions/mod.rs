@@ -1,4 +1,4 @@
-//! Who may do what: one TOML file of rules, and one of tokens.
+//! Permissions of clients: one TOML file of rules, and one of tokens.
 //!
 //! ```toml
 //! [[allow]]                                  # the first rule that names a client is the client's
@@ -20,9 +20,9 @@
 //! who = ["anonymous"]                        # over TCP, without token and certificate; `*`: anybody
 //! subscribe = ["public/#"]
 //! ```
-//! Without a file everybody may do everything that the broker's limits allow. With one, a client that no rule
-//! names is refused. A name that rules list under `names` is for the clients of these rules alone; any other
-//! name belongs to the identity that made it.
+//! Without a file every client may do everything that the broker's limits allow. With a file, a client that
+//! no rule names is refused. A name that rules list under `names` is for the clients of these rules alone;
+//! any other name belongs to the identity that made it.
 //!
 //! ```toml
 //! [[token]]
@@ -32,11 +32,11 @@
 //! ```
 //! `printf %s SECRET | sha256sum` prints such a hash.
 //!
-//! A token is a long random secret, so one round of SHA-256 keeps it as safe as many would. What is compared
-//! are hashes: the time that takes says nothing about the secret.
+//! A token is a long random secret, so one round of SHA-256 keeps it as safe as many would. The broker
+//! compares hashes: the time of a comparison reveals nothing about the secret.
 //!
-//! Pure: the caller reads files and clocks. Cost: a look at the rules for each connection, at the patterns
-//! for each topic and subscription, and two comparisons for each event.
+//! Pure: the caller reads files and clocks. Cost: one search of the rules for each connection, one of the
+//! patterns for each topic and subscription, and two comparisons for each event.
 
 mod read;
 
@@ -51,18 +51,18 @@ use unisono_eventchannel::{ChannelError, PublishError, TopicPattern};
 use unisono_fairqueue::Position;
 use unisono_linux::clock::Nanos;
 
-/// Who a client is.
+/// A client's identity.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ClientIdentity {
-    /// A user of this host, as the kernel says.
+    /// A user of this host, as the kernel reports.
     Unix(u32),
-    /// It knows the token of this name.
+    /// The client knows the token of this name.
     Token(Arc<str>),
-    /// The same, as user and password of MQTT.
+    /// The client knows the token of this name, and sent it as user and password of MQTT.
     Mqtt(Arc<str>),
-    /// It has the key of a certificate with this name.
+    /// The client has the key of a certificate with this name.
     Certificate(Arc<str>),
-    /// Over TCP, and it said nothing.
+    /// A client over TCP that showed neither token nor certificate.
     Anonymous,
 }
 
@@ -78,25 +78,25 @@ impl fmt::Display for ClientIdentity {
     }
 }
 
-/// Whom a rule names.
+/// A client that a rule names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum RuleSubject {
     Anybody,
     One(ClientIdentity),
 }
 
-/// What a client may do.
+/// The rights of a client.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ClientGrant {
     publish: Vec<TopicPattern>,
     subscribe: Vec<TopicPattern>,
-    /// Events in a second.
+    /// Events per second.
     pub(crate) rate: Option<u64>,
-    /// Bytes of a payload.
+    /// Bytes of the largest payload.
     pub(crate) size: usize,
-    /// Bytes of all its queues.
+    /// Bytes of all queues of the client.
     pub(crate) memory: u64,
-    /// None: what a rule that does not say gives.
+    /// None: the default for a rule without this field (half of the broker's connections).
     pub(crate) connections: Option<usize>,
     /// Sessions of MQTT, connected or away.
     pub(crate) sessions: Option<usize>,
@@ -131,7 +131,7 @@ impl ClientGrant {
     }
 
     pub(crate) fn may_publish(&self, topic: &str) -> bool {
-        // no client publishes on topics of the broker's own, whatever a rule says
+        // no rule can grant the broker's own topics
         self.publish.iter().any(|pattern| pattern.matches(topic))
     }
 
@@ -169,7 +169,7 @@ pub struct Permissions {
 }
 
 impl Permissions {
-    /// What a client may do; `None`: no rule names it.
+    /// Returns the rights of a client; `None`: no rule names it.
     pub(crate) fn grant(&self, who: &ClientIdentity) -> Option<Arc<ClientGrant>> {
         let names = |subject: &RuleSubject| match subject {
             RuleSubject::Anybody => true,
@@ -184,7 +184,7 @@ impl Permissions {
     /// Compares the classes of the rules with those of a policy.
     ///
     /// # Errors
-    /// The first one that is none, with its place in the file.
+    /// The first class that the policy lacks, with its position in the file.
     pub fn check_classes(&self, is_class: impl Fn(&str) -> bool) -> Result<(), PermissionsError> {
         match self.classes.iter().find(|(_, name)| !is_class(name)) {
             None => Ok(()),
@@ -198,12 +198,12 @@ impl Permissions {
         }
     }
 
-    /// Whether a rule lists this name, which is then for the clients of such rules alone.
+    /// Whether a rule lists this name; the name is then for the clients of such rules alone.
     fn lists(&self, name: &str) -> bool {
         self.rules.iter().any(|(_, grant)| grant.names.contains(name))
     }
 
-    /// Whether a rule names this client itself, and not only everybody.
+    /// Whether a rule names this client itself; `*` does not count.
     fn names(&self, who: &ClientIdentity) -> bool {
         let one = RuleSubject::One(who.clone());
         self.rules.iter().any(|(subjects, _)| subjects.contains(&one))
@@ -219,15 +219,15 @@ pub struct Tokens {
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct KnownToken {
     name: Arc<str>,
-    /// By the monotonic clock, and as the file says.
+    /// The time on the monotonic clock, and the text in the file.
     expires: Option<(Nanos, String)>,
 }
 
 impl Tokens {
-    /// The name of a token, and when it expires.
+    /// Returns the name of a token and its expiry time.
     ///
     /// # Errors
-    /// Nobody has it, or it has expired: why, for the one who sent it.
+    /// The token is unknown or has expired; the text is for the client that sent it.
     pub(crate) fn name(&self, now: Nanos, secret: &[u8]) -> Result<(Arc<str>, Option<Nanos>), String> {
         let hash: [u8; 32] = Sha256::digest(secret).into();
         let known = self.by_hash.get(&hash).ok_or("the token is not one of the broker's; ask for another")?;
@@ -240,7 +240,7 @@ impl Tokens {
     }
 }
 
-/// What clients were refused, each counted.
+/// Reasons of refusals, each with a counter.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum RefusalKind {
     Tls,
@@ -254,26 +254,26 @@ pub(crate) enum RefusalKind {
     Memory,
     Paths,
     Lease,
-    /// A topic's name or type, or what others declared.
+    /// A topic's name or type, or a conflict with its declaration by others.
     Topic,
     Filter,
     Class,
     Group,
-    /// Offered against requested.
+    /// The offered quality is less than the requested one.
     Offered,
-    /// A deadline that cannot be kept.
+    /// A deadline that cannot be guaranteed.
     Admission,
-    /// A name that belongs to another identity, or that none may keep.
+    /// A name that belongs to another identity, or that no identity may keep.
     Name,
     /// A consumer that would block suppliers.
     Block,
-    /// As many as may be are there already.
+    /// The limit on a number is reached.
     Limit,
     /// A deadline in the past.
     Deadline,
     /// A consumer's queue is full, and it blocks its suppliers.
     Full,
-    /// The log does not take it.
+    /// The log does not accept the event.
     Log,
 }
 
@@ -347,7 +347,7 @@ impl From<&PublishError> for RefusalKind {
     }
 }
 
-/// Whom a broker lets do what, and what it refused.
+/// The rights of all clients, and counters of refusals.
 #[derive(Debug, Default)]
 pub(crate) struct AccessControl {
     pub(crate) permissions: Option<Permissions>,
@@ -360,7 +360,7 @@ impl AccessControl {
         *self.refusals.entry(kind).or_default() += 1;
     }
 
-    /// Counts a refusal; its words.
+    /// Counts a refusal; returns its text.
     pub(crate) fn refuse<E: fmt::Display>(&mut self, error: &E) -> String
     where
         for<'a> RefusalKind: From<&'a E>,
@@ -374,8 +374,8 @@ impl AccessControl {
         self.refusals.iter().map(|(kind, count)| (kind.name().to_owned(), *count)).collect()
     }
 
-    /// Whether nothing says who may do what: then the clients that prove nothing are one identity like
-    /// others.
+    /// Whether there are neither permissions nor tokens: then clients without credentials count as one
+    /// identity like any other.
     pub(crate) fn is_open(&self) -> bool {
         self.permissions.is_none() && self.tokens.is_none()
     }
@@ -385,7 +385,7 @@ impl AccessControl {
         self.permissions.as_ref().is_some_and(|permissions| permissions.lists(name))
     }
 
-    /// Which of the names in a certificate the client goes by: the first one that a rule names.
+    /// Chooses the client's name among the names in its certificate: the first one with a rule of its own.
     pub(crate) fn certified(&self, names: &[Arc<str>]) -> Option<ClientIdentity> {
         let mut identities = names.iter().map(|name| ClientIdentity::Certificate(Arc::clone(name)));
         let first = identities.clone().next();
@@ -393,7 +393,7 @@ impl AccessControl {
         identities.find(|who| permissions.names(who)).or(first)
     }
 
-    /// What a client may do.
+    /// Returns the rights of a client.
     ///
     /// # Errors
     /// No rule names it.
@@ -406,7 +406,7 @@ impl AccessControl {
     }
 }
 
-/// How many events a client may still publish.
+/// The rest of a client's event rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct RateBudget {
     /// The time up to which its events are paid for.
@@ -414,10 +414,10 @@ pub(crate) struct RateBudget {
 }
 
 impl RateBudget {
-    /// Takes one event of `rate` in a second; those of a whole second may come at once.
+    /// Takes one event at `rate` events per second; the events of a whole second may come at once.
     ///
     /// # Errors
-    /// How long until the next one may come.
+    /// The time until the next event may come.
     pub(crate) fn take(&mut self, now: Nanos, rate: u64) -> Result<(), Nanos> {
         let paid = cost(rate).after(self.paid.max(now.since(Nanos::SECOND)));
         match paid.since(now) {
@@ -429,13 +429,13 @@ impl RateBudget {
         }
     }
 
-    /// The event that was taken last comes again, because a queue is full.
+    /// Refunds the last event, which comes again because a queue is full.
     pub(crate) fn give_back(&mut self, rate: u64) {
         self.paid = self.paid.since(cost(rate));
     }
 }
 
-/// What an event of `rate` in a second takes.
+/// The time that one event takes at `rate` events per second.
 fn cost(rate: u64) -> Nanos {
     Nanos(Nanos::SECOND.0 / rate.max(1))
 }

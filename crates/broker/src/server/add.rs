@@ -1,4 +1,4 @@
-//! The addresses of a server: each kind of listener, and what a listener with TLS needs.
+//! The addresses of a server: each kind of listener, and the state of listeners with TLS.
 
 use super::Server;
 use super::listen::{self, Exposure, ServeError};
@@ -12,23 +12,23 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// The upper half of what epoll knows a listener by.
+/// The upper half of a listener's key in epoll.
 pub(super) const LISTENER: u64 = 1 << 32;
 
-/// What every listener with TLS shares.
+/// The state that all listeners with TLS share.
 #[derive(Clone, Debug)]
 pub(super) struct EncryptedService {
     pub(super) certificates: TlsCertificates,
-    /// Readings of the revocation lists after which connections were checked again.
+    /// The reading of the revocation lists at the last check of the connections.
     pub(super) readings: u64,
-    /// Everybody who connects has to show a certificate or a token.
+    /// Whether every program that connects has to show a certificate or a token.
     asks: bool,
 }
 
 impl Server {
     /// Listens at `path` for programs of this host, which speak through shared memory or by frames over the
-    /// socket; `mode` says who may connect ([`OWNER`](crate::OWNER)). A socket that a killed broker has left
-    /// is replaced.
+    /// socket; `mode` is the socket's file mode ([`OWNER`](crate::OWNER)) and decides which users may
+    /// connect. The socket of a killed broker is replaced.
     ///
     /// # Errors
     /// [`ServeError`].
@@ -38,7 +38,7 @@ impl Server {
         self.add(Box::new(LocalListener::new(socket, self.broker.limits().largest_frame())?))
     }
 
-    /// Listens at a TCP address; the answer has the port that the kernel chose for 0.
+    /// Listens at a TCP address; returns the address with the port that the kernel chose for 0.
     ///
     /// # Errors
     /// The address is in use, or other hosts reach it and `exposure` does not allow that.
@@ -46,7 +46,8 @@ impl Server {
         self.listen_framed(address, exposure, Framing::Length)
     }
 
-    /// Listens for MQTT clients at a TCP address; the answer has the port that the kernel chose for 0.
+    /// Listens for MQTT clients at a TCP address; returns the address with the port that the kernel chose for
+    /// 0.
     ///
     /// # Errors
     /// As [`listen_tcp`](Self::listen_tcp).
@@ -54,10 +55,10 @@ impl Server {
         self.listen_framed(address, exposure, Framing::Mqtt)
     }
 
-    /// Listens at a socket that systemd has opened; whoever wrote the unit says who may connect.
+    /// Listens at a socket that systemd has opened; the unit's author decides which users may connect.
     ///
     /// # Errors
-    /// The descriptor is no socket that listens, or the kernel refuses to wait for it.
+    /// The descriptor is not a listening socket, or the kernel refuses to wait for it.
     pub fn listen_inherited(&mut self, socket: OwnedFd) -> Result<(), ServeError> {
         // accept(2) would fail for ever, and the broker would try again for ever
         if !sockopt::socket_acceptconn(&socket).unwrap_or(false) {
@@ -70,11 +71,10 @@ impl Server {
         self.add(Box::new(StreamListener::new(socket, largest)?))
     }
 
-    /// Reads the certificates that [`listen_tls`](Self::listen_tls) needs. Tokens are given to the broker
-    /// before.
+    /// Reads the certificates that [`listen_tls`](Self::listen_tls) needs. Give tokens to the broker before.
     ///
     /// # Errors
-    /// A file cannot be read, or does not hold what it has to.
+    /// A file cannot be read, or its contents are not valid.
     pub fn use_tls(&mut self, service: &TlsService) -> Result<(), ServeError> {
         let tokens = self.broker.has_tokens();
         let uncertified = if tokens { Uncertified::Heard } else { Uncertified::Refused };
@@ -96,7 +96,7 @@ impl Server {
         self.listen_encrypted(address, exposure, Framing::Length)
     }
 
-    /// The same for MQTT clients.
+    /// Listens at a TCP address for MQTT clients that speak TLS.
     ///
     /// # Errors
     /// As [`listen_tls`](Self::listen_tls).
@@ -108,7 +108,7 @@ impl Server {
         self.listen_encrypted(address, exposure, Framing::Mqtt)
     }
 
-    /// The same for programs that speak over UDP.
+    /// Listens at a UDP address for programs.
     ///
     /// # Errors
     /// As [`listen_tls`](Self::listen_tls).
@@ -159,7 +159,7 @@ impl Server {
         Ok(bound)
     }
 
-    /// Listens at an address of any kind; the answer has the port that the kernel chose for 0.
+    /// Listens at an address of any kind; returns the address with the port that the kernel chose for 0.
     ///
     /// # Errors
     /// As [`listen_unix`](Self::listen_unix), [`listen_tcp`](Self::listen_tcp),
@@ -190,16 +190,16 @@ impl Server {
     /// Gives the listeners' sockets to a user, before this process becomes that user.
     ///
     /// # Errors
-    /// The kernel's refusal: only root gives.
+    /// The kernel's refusal: only root may give.
     pub fn give_to(&self, user: u32, group: u32) -> Result<(), ServeError> {
         self.listeners.iter().try_for_each(|listener| listener.give(user, group))?;
         Ok(())
     }
 
-    /// Listens for another transport.
+    /// Adds a listener of another transport.
     ///
     /// # Errors
-    /// The kernel refuses to wait for it.
+    /// The kernel refuses to wait for the listener.
     pub fn add(&mut self, listener: Box<dyn TransportListener>) -> Result<(), ServeError> {
         let data = EventData::new_u64(LISTENER | self.listeners.len() as u64);
         epoll::add(&self.epoll, &*listener, data, EventFlags::IN)?;

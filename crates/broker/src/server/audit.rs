@@ -1,15 +1,15 @@
-//! Where a server's audit entries go.
+//! Writes a server's audit entries to a file.
 
 use super::Server;
 use crate::audit::{AuditError, AuditFile};
 use std::fmt;
 use unisono_linux::clock;
 
-/// A file, and who is told when it cannot be written.
+/// The audit file, and the function to call when a write fails.
 pub(super) struct AuditSink {
     file: AuditFile,
     failed: Box<dyn Fn(&AuditError) + Send>,
-    /// Whether the last write failed: only the first one of a row is told.
+    /// Whether the last write failed: only the first failure in a row is reported.
     is_failing: bool,
 }
 
@@ -21,13 +21,13 @@ impl fmt::Debug for AuditSink {
 
 impl Server {
     /// Appends the entries of a broker with a trail ([`Broker::with_audit`](crate::Broker::with_audit)) to
-    /// this file while it serves. `failed` is told of the first write that fails, and again after one that
-    /// did not; the broker goes on, and counts what was lost.
+    /// this file while it serves. `failed` is called for the first failed write of each row of failures; the
+    /// broker continues, and counts the lost entries.
     pub fn audit_to(&mut self, file: AuditFile, failed: Box<dyn Fn(&AuditError) + Send>) {
         self.audit = Some(AuditSink { file, failed, is_failing: false });
     }
 
-    /// Writes what was entered since the last turn.
+    /// Writes the entries made since the last turn.
     pub(super) fn write_audit(&mut self) {
         let Some(sink) = &mut self.audit else { return };
         let entries = self.broker.audit_entries();

@@ -14,14 +14,14 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use unisono_linux::local_socket::set_mode;
 
-/// Why no broker serves.
+/// The reason why a broker cannot serve.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// Another one serves there.
+    /// Another broker serves there.
     #[error("a broker listens at {} already; stop it, or choose another socket", path.display())]
     Taken { path: PathBuf },
-    /// There is something else.
+    /// The path names a file of another type.
     #[error("{} exists and is no socket; choose another path", path.display())]
     NoSocket { path: PathBuf },
     /// The socket cannot be made.
@@ -30,12 +30,12 @@ pub enum ServeError {
     /// systemd has opened a socket of another kind.
     #[error("a socket of LISTEN_FDS does not listen for connections; write ListenStream= in its unit")]
     NoListener,
-    /// Others could put a socket in its place.
+    /// Other users could put a socket in its place.
     #[error("cannot listen at {}: {why}; remove it, or set XDG_RUNTIME_DIR", path.display())]
     Unguarded { path: PathBuf, why: std::io::Error },
     #[error("cannot listen at {address}: {source}")]
     ListenTcp { address: SocketAddr, source: Errno },
-    /// Anybody in the network could connect.
+    /// Every host in the network could connect.
     #[error(
         "{address} can be reached from other hosts and nothing protects it; listen on a loopback address, or say --insecure"
     )]
@@ -50,7 +50,7 @@ pub enum ServeError {
     NoCertificate { scheme: &'static str, address: SocketAddr },
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The kernel refused what serving takes.
+    /// The kernel refused a resource for serving.
     #[error("cannot wait for programs: {0}")]
     Wait(#[from] Errno),
     #[error("cannot serve programs: {0}")]
@@ -60,24 +60,24 @@ pub enum ServeError {
 /// The mode of a socket that root and the broker's own user may connect to.
 pub const OWNER: u32 = 0o600;
 
-/// Whether a TCP address that other hosts can reach may be listened at.
+/// Whether a broker may listen at a TCP address that other hosts can reach.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Exposure {
     Loopback,
-    /// Whoever reaches it may publish and subscribe.
+    /// Any host that reaches the address may publish and subscribe.
     Anybody,
 }
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
-/// Listens at `path`; `mode` says who may connect. A socket that a killed broker has left is replaced.
+/// Listens at `path`; `mode` decides which users may connect. The socket of a killed broker is replaced.
 pub(super) fn unix(path: &Path, mode: u32) -> Result<OwnedFd, ServeError> {
     let refused = |source| ServeError::Listen { path: path.to_owned(), source };
     let address = SocketAddrUnix::new(path).map_err(refused)?;
     check_owner(path).map_err(|why| ServeError::Unguarded { path: path.to_owned(), why })?;
     make_room(path, &address)?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None).map_err(refused)?;
-    // what bind makes has the mode of the socket: it is open to others at no moment before it is meant to be
+    // bind(2) copies the mode of the socket: at no moment is the name open to more users than intended
     fchmod(&socket, Mode::from_raw_mode(OWNER)).map_err(refused)?;
     bind(&socket, &address).map_err(refused)?;
     if mode != OWNER {
@@ -95,7 +95,7 @@ pub(super) fn check_exposure(address: SocketAddr, exposure: Exposure) -> Result<
     }
 }
 
-/// Listens at a TCP address; the answer says which port the kernel chose.
+/// Listens at a TCP address; returns the address with the port that the kernel chose.
 pub(super) fn tcp(
     address: SocketAddr,
     (largest, framing): (usize, Framing),
@@ -110,7 +110,7 @@ pub(super) fn tcp(
     Ok((StreamListener::framed(socket, largest, framing)?, bound))
 }
 
-/// Removes a socket that nobody listens at.
+/// Removes a socket without a listener.
 fn make_room(path: &Path, address: &SocketAddrUnix) -> Result<(), ServeError> {
     use std::os::unix::fs::FileTypeExt;
     let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
@@ -128,10 +128,10 @@ fn make_room(path: &Path, address: &SocketAddrUnix) -> Result<(), ServeError> {
     }
 }
 
-/// What an error of accept(2) says.
+/// The kind of an error of accept(2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum AcceptFailure {
-    /// The connection has failed already; the next one may be sound.
+    /// The connection has failed already; the next one may succeed.
     Connection,
     /// The process or the host has no room for another descriptor now.
     Shortage,

@@ -1,4 +1,4 @@
-//! How long a broker polls for the next frame before it sleeps.
+//! The time that a broker polls for the next frame before it sleeps.
 //!
 //! A spinning broker serves each frame at once, and takes a processor. Where suppliers reach their consumers
 //! through rings in shared memory, no event passes through the broker: there the broker would only take the

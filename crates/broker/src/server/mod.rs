@@ -1,14 +1,13 @@
 //! The broker over transports: one thread, one epoll.
 //!
-//! A turn: what is due is delivered, everything is flushed, the thread sleeps until something is ready or
-//! due, and takes at most [`TURN`] frames from each program before the others have theirs. `turn.rs` bounds
-//! what one tenant has of a turn, and so how long a turn lasts. A program that
-//! does not read is *paused*: its events wait in its inboxes, where its own policy says what goes. A program
-//! whose event would block on a full inbox is not read until there is room. Neither makes another program
-//! wait.
+//! In each turn the thread delivers due events, flushes all connections, sleeps until a descriptor is ready
+//! or a timer is due, and then takes at most [`TURN`] frames from each program. `turn.rs` bounds the time
+//! that one tenant gets in a turn, and so the length of a turn. A program that does not read is *paused*: its
+//! events wait in its inboxes, under its own policy for full inboxes. The broker does not read from a program
+//! whose event would block on a full inbox until there is room. Neither program makes another one wait.
 //!
-//! Cost: for each turn one system call to wait, and for each program that is heard or spoken to one to read
-//! and one to write, whatever the number of frames.
+//! Cost: in each turn one system call to wait, one to read from each program that has sent frames, and one to
+//! write to each program that gets some, whatever the number of frames.
 
 mod add;
 mod audit;
@@ -53,49 +52,50 @@ use unisono_linux::local_socket::own_user;
 const CLIENT: u64 = 2 << 32;
 const PATH: u64 = 4 << 32;
 const DISK: u64 = 8 << 32;
-/// Frames taken from one program before others have their turn. More would let a program that floods the
-/// broker hold up the others; fewer would ask epoll more often for each frame. Chosen by this argument, not
+/// Frames taken from one program before others have their turn. More frames would let a program that floods
+/// the broker delay the others; fewer would need more calls of epoll per frame. Chosen by this argument, not
 /// measured.
 const TURN: usize = 64;
-/// How often an idle broker asks whether it shall stop. A person does not notice 100 ms, and ten wake-ups a
-/// second disturb nobody. Chosen, not measured.
+/// The interval at which an idle broker checks whether it shall stop. A person does not notice 100 ms, and
+/// ten wake-ups a second cost next to nothing. Chosen, not measured.
 const STOP_POLL_INTERVAL: Nanos = Nanos(100_000_000);
 
-/// A broker that listens.
+/// A broker that serves programs over its listeners.
 #[derive(Debug)]
 pub struct Server {
     broker: Broker,
-    /// How long it looks for the next frame.
+    /// The time that the thread polls for the next frame before it sleeps.
     budget: LookBudget,
     listeners: Vec<Box<dyn TransportListener>>,
-    /// Names to remove at the end.
+    /// Names in the file system that are removed at the end.
     names: Vec<PathBuf>,
     epoll: OwnedFd,
     clients: NumberMap<ClientId, ServedClient>,
     paths: NumberMap<PathId, OutgoingSocket>,
     next_client: u32,
-    /// Programs with frames that have come and were not taken.
+    /// Programs with frames that have arrived but have not been taken.
     unfinished: BTreeSet<ClientId>,
-    /// Programs whose tenant has had its part of this turn, the one that is heard first in the next one
-    /// first.
+    /// Programs whose tenant has used its part of this turn. The front program is served first in the next
+    /// turn.
     deferred: VecDeque<ClientId>,
     slices: TurnSlices,
-    /// Frames that one program may send before others have their turn.
+    /// Frames taken from one program before others have their turn.
     frames: usize,
     /// Programs with frames to flush.
     spoken_to: BTreeSet<ClientId>,
-    /// Of pairs of sockets whose one end a supplier has: the other one.
+    /// The second sockets of pairs, until they are passed on; each supplier holds the first socket of its
+    /// pair.
     links: NumberMap<u32, OwnedFd>,
     /// Programs whose last event waits for room in an inbox.
     blocked: BTreeSet<ClientId>,
     /// None: the broker keeps no log, or does not serve yet.
     disk: Option<DiskThread>,
     window: Arc<StatisticsWindow>,
-    /// Told what whoever runs the broker should know.
+    /// Gets each line for the log of the broker's operator.
     note: fn(&str),
-    /// None: it cannot listen with TLS.
+    /// None: the broker cannot listen with TLS.
     tls: Option<EncryptedService>,
-    /// None: nobody wants to know who did what.
+    /// None: no audit log is kept.
     audit: Option<AuditSink>,
 }
 
@@ -132,24 +132,24 @@ impl Server {
         })
     }
 
-    /// Calls this function with each line for the log of whoever runs the broker.
+    /// Sets the function that gets each line for the log of the broker's operator.
     pub fn tell_notes(&mut self, note: fn(&str)) {
         self.note = note;
     }
 
-    /// Where other threads ask what it has done while it serves.
+    /// The window in which other threads ask for the statistics of a serving broker.
     #[must_use]
     pub fn window(&self) -> Arc<StatisticsWindow> {
         Arc::clone(&self.window)
     }
 
-    /// The names that it has made in the file system.
+    /// The names that this server has made in the file system.
     #[must_use]
     pub fn names(&self) -> &[PathBuf] {
         &self.names
     }
 
-    /// What it has done.
+    /// The broker's state machine.
     #[must_use]
     pub fn broker(&self) -> &Broker {
         &self.broker
@@ -162,7 +162,7 @@ impl Server {
     pub fn serve(&mut self, stop: &dyn Fn() -> bool) -> Result<(), ServeError> {
         let mut ready = Vec::with_capacity(256);
         self.broker.run_by(own_user());
-        // not before: the process may have become another user, which threads are not told of in full
+        // not before: the process may have become another user, and earlier threads would not follow in full
         if self.disk.is_none() && self.broker.keeps_log() {
             let disk = self.disk.insert(DiskThread::start()?);
             epoll::add(&self.epoll, &*disk, EventData::new_u64(DISK), EventFlags::IN)?;
@@ -171,7 +171,7 @@ impl Server {
             self.end_revoked();
             let mut deliveries = DeliveryTurn::after(self.slices.begin() + self.broker.take_work());
             let mut due = self.deliver(&mut deliveries);
-            // programs that were paused and take events again are owed some
+            // a program that was paused and takes events again may have events due
             while self.flush() {
                 due = self.deliver(&mut deliveries);
                 if due == Nanos::ZERO {
@@ -213,14 +213,14 @@ impl Server {
                 if ready.is_empty() {
                     std::thread::yield_now(); // the program that is awaited may need this processor
                 }
-                // epoll tells of the others
+                // epoll reports the programs whose transports cannot tell
                 let came = self.clients.iter().filter(|(id, client)| {
                     client.transport.has_come() == Some(true) && !self.blocked.contains(id)
                 });
                 let came: Vec<ClientId> = came.map(|(id, _)| *id).collect();
                 self.stay_awake(!came.is_empty());
                 came.into_iter().for_each(|id| self.client(id, EventFlags::IN));
-                // A ring that was full tells of room only to a broker that sleeps; epoll tells of sockets.
+                // A full ring signals room only to a broker that sleeps; epoll reports sockets.
                 let kept = self
                     .clients
                     .iter()
@@ -234,7 +234,7 @@ impl Server {
         Ok(())
     }
 
-    /// Hears the programs that had to wait in this turn, if no other tenant waits for its end.
+    /// Serves the programs that were deferred in this turn, unless another tenant waits for the turn to end.
     fn hear_deferred(&mut self) {
         if self.deferred.is_empty() || !self.slices.is_alone() {
             return;
@@ -254,12 +254,12 @@ impl Server {
         }
     }
 
-    /// Whether it looks for the next frame, and does not sleep.
+    /// Whether the thread polls for the next frame instead of sleeping.
     fn looks(&self) -> bool {
         self.budget.is_left(|| events_pass(&self.broker), clock::now)
     }
 
-    /// It looks for one more while after something has come.
+    /// Renews the time for polling after a frame or an event has come.
     fn stay_awake(&mut self, something_came: bool) {
         if something_came {
             let broker = &self.broker;
@@ -267,12 +267,12 @@ impl Server {
         }
     }
 
-    /// How long to sleep: not at all if something has come since.
+    /// The time to sleep; zero if a frame has come since.
     fn timeout(&mut self, due: Nanos) -> Timespec {
         let sleeps = !self.looks() && self.unfinished.is_empty() && self.deferred.is_empty();
         let mut may = sleeps;
         if sleeps {
-            // every transport has to hear of the sleep, also after one that may not wait
+            // every transport must learn of the sleep, also those after a transport that may not wait
             for (id, client) in &mut self.clients {
                 if !client.may_wait() {
                     may = false;
@@ -284,9 +284,9 @@ impl Server {
         Timespec { tv_sec: 0, tv_nsec: i64::try_from(nanos.0).unwrap_or_default() }
     }
 
-    /// Delivers what is due, and tries again what waits for room; when to come back, zero: at once. While
-    /// classes compete it delivers at most [`TURN`] events, so that the inboxes of a class with a small
-    /// share, and not the connections of all who publish, are where events wait.
+    /// Delivers due events and retries blocked ones. Returns when to call again; zero means at once. While
+    /// classes compete it delivers at most [`TURN`] events, so that events wait in the inboxes of a class
+    /// with a small share, and not on the connections of all publishers.
     fn deliver(&mut self, turn: &mut DeliveryTurn) -> Nanos {
         let mut delivered = 0;
         self.frames = TURN;
@@ -298,7 +298,7 @@ impl Server {
                 }
                 let now = clock::now();
                 if let Err(stop) = turn.goes_on(now) {
-                    // what was published waits: programs are heard, and few events are taken
+                    // published events wait: the programs are still read, but few frames are taken
                     self.frames = if stop == DeliveryStop::TookLong { 1 } else { TURN };
                     break Nanos::ZERO;
                 }
@@ -327,7 +327,8 @@ impl Server {
         }
     }
 
-    /// Lets all leave that programs are to hear; those that take no more are paused. Whether any was resumed.
+    /// Sends all queued frames and pauses the programs that take no more. Returns whether any program was
+    /// resumed.
     fn flush(&mut self) -> bool {
         let mut resumed = false;
         for id in std::mem::take(&mut self.spoken_to) {
@@ -343,13 +344,13 @@ impl Server {
         resumed
     }
 
-    /// Waits for what a program's transport needs now.
+    /// Registers the events that a program's transport needs now.
     fn watch(&mut self, id: ClientId) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let wanted = client.interest();
         if std::mem::replace(&mut client.watched, wanted) != wanted {
             let data = EventData::new_u64(CLIENT | u64::from(id.0));
-            // one that is not watched any more is on its way out
+            // a client that is not registered any more is about to be removed
             let _ = epoll::modify(&self.epoll, &*client.transport, data, wanted);
         }
     }
@@ -371,7 +372,7 @@ impl Server {
     fn watch_path(&self, id: PathId, flags: EventFlags) {
         if let Some(outgoing) = self.paths.get(&id) {
             let data = EventData::new_u64(PATH | u64::from(id.0));
-            // one that is not watched any more is on its way out
+            // a path that is not registered any more is about to be removed
             let _ = epoll::modify(&self.epoll, outgoing, data, flags);
         }
     }
@@ -433,7 +434,7 @@ impl Server {
         }
     }
 
-    /// A program's connection has ended.
+    /// Handles the end of a program's connection.
     fn lose(&mut self, id: ClientId, error: &TransportError) {
         if let TransportError::Tls(_) = error {
             self.broker.count_tls_failure();
@@ -456,14 +457,14 @@ impl Server {
             Ok(None) => return Ok(()),
             Err(TransportError::Failed(error)) => match AcceptFailure::of(&error) {
                 AcceptFailure::Connection => return Ok(()),
-                // nobody can be let in until somebody leaves: they wait in the kernel's queue
+                // no connection fits until another one ends: new ones wait in the kernel's queue
                 AcceptFailure::Shortage => {
                     std::thread::sleep(std::time::Duration::from_millis(1));
                     return Ok(());
                 }
                 AcceptFailure::Listener => return Err(TransportError::Failed(error).into()),
             },
-            // whoever was there has gone again, never spoke the protocol, or could not be given its rings
+            // the peer has gone again, never spoke the protocol, or could not be given its rings
             Err(_) => return Ok(()),
         };
         while self.clients.contains_key(&ClientId(self.next_client)) {
@@ -472,8 +473,8 @@ impl Server {
         let id = ClientId(self.next_client);
         self.next_client = self.next_client.wrapping_add(1);
         let data = EventData::new_u64(CLIENT | u64::from(id.0));
-        // one too many, and one that cannot be waited for (each user may have only so many descriptors waited
-        // for) are closed here, and the others are served on
+        // a connection beyond the limit, or beyond the user's limit on watched descriptors, is closed here;
+        // the others are served on
         if epoll::add(&self.epoll, &*transport, data, EventFlags::IN).is_ok()
             && match framing {
                 Framing::Length => self.broker.connected(clock::now(), id, peer),
@@ -492,7 +493,7 @@ impl Server {
         Ok(())
     }
 
-    /// A program's descriptor is ready.
+    /// Handles readiness of a program's descriptor.
     fn wake(&mut self, id: ClientId, flags: EventFlags) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         match client.transport.settle() {
@@ -518,7 +519,7 @@ impl Server {
         }
     }
 
-    /// A program has sent something, takes more, or has gone.
+    /// Handles a program that has sent frames, takes more, or has gone.
     fn client(&mut self, id: ClientId, flags: EventFlags) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         if flags.contains(EventFlags::OUT) || client.keeps_frames() {
@@ -544,14 +545,14 @@ impl Server {
             }
             HeardFrom::Gone(error) => return self.lose(id, &error),
         }
-        // an answer of TLS that found no room, or acknowledgements that made some
+        // TLS may have found no room for an answer before, or acknowledgements may have made room
         let polls_for = self.clients.get(&id).map(|client| client.transport.poll_for());
         if matches!(polls_for, Some(PollFor::FramesAndRoom | PollFor::Anything)) {
             self.spoken_to.insert(id);
         }
     }
 
-    /// A destination takes more, or is gone.
+    /// Handles a destination that takes more, or is gone.
     fn path(&mut self, id: PathId, flags: EventFlags) {
         let Some(outgoing) = self.paths.get_mut(&id) else { return };
         if flags.intersects(EventFlags::ERR | EventFlags::HUP) {
@@ -582,7 +583,7 @@ fn events_pass(broker: &Broker) -> EventsPass {
 impl Drop for Server {
     fn drop(&mut self) {
         for name in &self.names {
-            // one that is gone needs no removing
+            // a name that is already gone needs no removal
             let _ = std::fs::remove_file(name);
         }
     }

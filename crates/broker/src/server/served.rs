@@ -1,4 +1,4 @@
-//! One program as the server sees it: its transport, and what could not be taken or done yet.
+//! One program as the server sees it: its transport, and its frames that wait.
 
 use super::turn::ClientTurn;
 use crate::body::EventBody;
@@ -13,45 +13,45 @@ use rustix::event::epoll::EventFlags;
 use std::collections::VecDeque;
 use unisono_linux::clock;
 
-/// Bytes of answers kept for a program that reads nothing, at most. Its events stay in its inboxes, so what
-/// is kept here is what it asked for. A program that reads one answer before it asks for the next has fewer.
+/// Most bytes of answers kept for a program that does not read. Its events stay in its inboxes, so only
+/// answers to its requests are kept here. A program that reads one answer before its next request has fewer.
 const MAX_KEPT: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(super) struct ServedClient {
     pub(super) transport: Box<dyn FrameTransport>,
-    /// Frames that its transport did not take.
+    /// Frames that the transport did not take.
     kept: VecDeque<(Vec<u8>, Option<EventBody>)>,
     kept_bytes: usize,
     /// An event that waits for room in an inbox.
     waiting: Option<(Vec<u8>, Option<SharedPayload>)>,
-    /// What epoll waits for.
+    /// The events that epoll waits for.
     pub(super) watched: EventFlags,
-    /// Whether its first frame has come.
+    /// Whether the first frame has come.
     has_spoken: bool,
-    /// Whether it has greeted, and sends frames as large as it may.
+    /// Whether the program has greeted, and may send frames up to its rule's limit.
     has_greeted: bool,
-    /// Bytes of its greeting, at most.
+    /// Most bytes of the greeting.
     greeting: usize,
-    /// What its answers take that are kept here.
+    /// The account of the kept answers' memory.
     share: BufferShare,
     /// Orders about rings since the beginning.
     orders: u32,
 }
 
-/// What came of listening to a program.
+/// The result of reading from a program.
 #[derive(Debug)]
 pub(super) enum HeardFrom {
     All,
     /// More frames may have come.
     Part,
-    /// Its event waits for room.
+    /// An event of the program waits for room.
     Blocked,
     Gone(TransportError),
 }
 
 impl ServedClient {
-    /// A program that has just connected, and whose greeting has at most so many bytes.
+    /// A program that has just connected, with a greeting of at most `greeting` bytes.
     pub(super) fn new(mut transport: Box<dyn FrameTransport>, greeting: usize, share: BufferShare) -> Self {
         transport.limit_incoming(greeting);
         transport.charge_to(share.beside());
@@ -72,7 +72,7 @@ impl ServedClient {
     /// Takes a frame for the program.
     ///
     /// # Errors
-    /// The program is gone, or has read nothing for too long.
+    /// The program is gone, or has not read its answers for too long.
     pub(super) fn say(
         &mut self,
         broker: &mut Broker,
@@ -95,7 +95,7 @@ impl ServedClient {
         Ok(())
     }
 
-    /// Takes an order about a ring for the program. The program knows at once that there is one.
+    /// Takes an order about a ring for the program. The program learns at once that an order exists.
     ///
     /// # Errors
     /// As [`say`](Self::say).
@@ -110,8 +110,8 @@ impl ServedClient {
         self.say(broker, id, (head, None))
     }
 
-    /// Sends on what was taken and kept. While something stays here, the program is paused. Whether it was
-    /// paused and is not any more.
+    /// Sends kept frames. While some stay here, the program is paused. Returns whether the program was
+    /// resumed.
     ///
     /// # Errors
     /// The program is gone.
@@ -129,12 +129,12 @@ impl ServedClient {
             }
             self.kept_bytes -= head.len();
             self.kept.pop_front();
-            // less is always there
+            // giving back never fails
             let _ = self.share.resize(self.kept_bytes);
         }
     }
 
-    /// What epoll has to wait for.
+    /// The events that epoll has to wait for.
     pub(super) fn interest(&self) -> EventFlags {
         let frames = if self.waiting.is_none() { EventFlags::IN } else { EventFlags::empty() };
         match self.transport.poll_for() {
@@ -144,25 +144,25 @@ impl ServedClient {
         }
     }
 
-    /// Whether the broker may sleep until its descriptor is ready.
+    /// Whether the broker may sleep until the program's descriptor is ready.
     pub(super) fn may_wait(&mut self) -> bool {
         let awaited = if self.waiting.is_none() { Awaited::FramesAndRoom } else { Awaited::Room };
         !matches!(self.transport.prepare_to_wait(awaited), Ok(MayWait::No))
     }
 
-    /// Whether frames wait here that its transport did not take.
+    /// Whether frames wait here that the transport did not take.
     pub(super) fn keeps_frames(&self) -> bool {
         !self.kept.is_empty()
     }
 
-    /// Its connection turns out to be of this kind.
+    /// Replaces the transport by the one that the connection turned out to need.
     pub(super) fn settle(&mut self, mut settled: Box<dyn FrameTransport>) {
         settled.limit_incoming(self.greeting);
         settled.charge_to(self.share.beside());
         self.transport = settled;
     }
 
-    /// Once it has greeted, its frames may be as large as its rule says.
+    /// Raises the limit on frames to the rule's, once the program has greeted.
     #[inline]
     fn notice_greeting(&mut self, broker: &Broker, id: ClientId) {
         if !self.has_greeted
@@ -173,7 +173,7 @@ impl ServedClient {
         }
     }
 
-    /// Hands over frames, as long as its turn lasts.
+    /// Passes frames to the broker while the program's turn lasts.
     pub(super) fn hear(&mut self, broker: &mut Broker, id: ClientId, turn: &mut ClientTurn) -> HeardFrom {
         if self.waiting.is_some() {
             return HeardFrom::Blocked;
@@ -192,7 +192,7 @@ impl ServedClient {
                         let names = chain.first().map(|own| tls::names(own));
                         broker.secured(id, names.unwrap_or_default());
                     }
-                    // a greeting waits for no room
+                    // a greeting never blocks
                     let _ = broker.received(now, id, &bytes, apart);
                     turn.spend(bytes.len(), broker.take_work());
                     self.notice_greeting(broker, id);
@@ -226,7 +226,7 @@ impl ServedClient {
         HeardFrom::Part
     }
 
-    /// Hands over again what waited for room; whether it was taken.
+    /// Passes the blocked frame to the broker again; returns whether it was taken.
     pub(super) fn try_again(&mut self, broker: &mut Broker, id: ClientId) -> bool {
         if let Some((bytes, apart)) = &self.waiting
             && broker.received(clock::now(), id, bytes, apart.clone()) == Received::Blocked

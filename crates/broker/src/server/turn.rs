@@ -1,44 +1,44 @@
-//! How much is done in a turn of the server, and for whom.
+//! Bounds on the work of a turn of the server, in all and for each tenant.
 //!
 //! ```text
-//!   deliver: what the last turn published, and more  ->  hear: clients their frames, tenants their slices
+//!   deliver: events of the last turn, and more  ->  hear: clients their frames, tenants their slices
 //! ```
 //! A frame may be cheap, or cost as much as thousands of others: an event for a thousand consumers, a
-//! subscription to all that is kept. So a turn counts *steps*, each about as long as to publish or to deliver
-//! an event, and looks at the clock. A tenant whose slice is used up waits for the next turn with all its
-//! clients, and those that waited go first then. Nobody has more by more connections. While one tenant is
-//! alone, all its clients are heard in each turn.
+//! subscription to the whole history. So a turn counts *steps*, each about as long as to publish or to
+//! deliver an event, and reads the clock. A tenant whose slice is used up waits for the next turn with all
+//! its clients; deferred clients go first there. More connections give a tenant no larger slice. While one
+//! tenant is alone, all its clients are heard in each turn.
 //!
-//! Deliveries follow what was published: as many as came in, and some more, so that nothing that was
-//! published waits because of what timers and the past of topics add.
+//! The bound on deliveries follows the last turn's publications: as many steps as came in, and some more, so
+//! that events from timers and from the history of topics do not delay published ones.
 //!
-//! Cost: a look-up for each client that is heard; the clock is read once for each, and every few steps.
+//! Cost: a look-up and a reading of the clock for each client that is heard, and another every few steps.
 
 use unisono_eventchannel::{NumberMap, TenantId};
 use unisono_linux::clock::Nanos;
 
-/// Steps of one tenant in a turn: 64 frames each from as many clients as a tenant may have, or one event for
-/// all consumers that there may be.
+/// Most steps of one tenant in a turn: 64 frames each from as many clients as a tenant may have, or one event
+/// for the largest number of consumers.
 const MAX_TENANT_WORK: usize = 4096;
-/// Time of one tenant in a turn. Ten tenants that take all of it have a client of another one wait 40 ms.
-/// Chosen, not measured.
+/// Most time of one tenant in a turn. Ten tenants that use all of it delay a client of another tenant by 40
+/// ms. Chosen, not measured.
 const MAX_TENANT_TIME: Nanos = Nanos(4_000_000);
-/// Steps of a tenant, or of one client, before the clock counts: 64 events each from a few programs, which
-/// take a millisecond. A broker that waits for a processor in between hears as many of them as ever, so that
-/// each class has enough to deliver.
+/// Steps of a tenant before the clock counts: 64 events each from several programs, which take a millisecond.
+/// A broker that is preempted meanwhile still hears as many programs, so that each class has enough events to
+/// deliver.
 const UNTIMED_WORK: usize = 1024;
-/// The same of deliveries, and of one client's frames.
+/// Deliveries, or steps of one client, before the clock counts.
 const UNTIMED: usize = 64;
-/// Time in which a tenant is heard on that is alone. Whoever comes meanwhile waits as long.
+/// Most time in which a lone tenant continues. A client of another tenant that comes meanwhile waits as long.
 pub(super) const MAX_ALONE_TIME: Nanos = Nanos(50_000_000);
-/// Deliveries of a turn beyond those that the last one published.
+/// Deliveries of a turn beyond the steps of the last turn.
 const MORE_DELIVERIES: usize = 1024;
-/// The longest that a turn delivers before it hears others. Large payloads take most of it: 10 ms are 40 MB.
+/// Most time for deliveries before clients are heard. Large payloads take most of it: 10 ms are 40 MB.
 const MAX_DELIVERY_TIME: Nanos = Nanos(10_000_000);
-/// Bytes of a frame that count as a step beyond one: to copy them takes about as long.
+/// Bytes of a frame that count as one further step: copying them takes about as long.
 const STEP_BYTES: usize = 8192;
 
-/// What one tenant has used of a turn.
+/// The part of a turn that one tenant has used.
 #[derive(Clone, Copy, Debug, Default)]
 struct UsedSlice {
     work: usize,
@@ -49,14 +49,14 @@ struct UsedSlice {
 #[derive(Debug, Default)]
 pub(super) struct TurnSlices {
     used: NumberMap<TenantId, UsedSlice>,
-    /// Who is heard, since when.
+    /// The tenant that is heard now, and since when.
     heard: Option<(TenantId, Nanos)>,
     /// Steps of all tenants.
     work: usize,
 }
 
 impl TurnSlices {
-    /// A new turn; the steps of the last one.
+    /// Begins a turn; returns the steps of the last one.
     pub(super) fn begin(&mut self) -> usize {
         self.used.clear();
         self.heard = None;
@@ -68,12 +68,12 @@ impl TurnSlices {
         self.used.len() <= 1
     }
 
-    /// The tenant that is alone has another slice.
+    /// Gives the lone tenant another slice.
     pub(super) fn renew(&mut self) {
         self.used.clear();
     }
 
-    /// Whether a client of a tenant is heard now; if not, in the next turn.
+    /// Whether a client of this tenant may be heard in this turn; otherwise it waits for the next one.
     pub(super) fn hears(&mut self, now: Nanos, tenant: TenantId) -> bool {
         if let Some((before, since)) = self.heard.replace((tenant, now)) {
             let used = self.used.entry(before).or_default();
@@ -88,14 +88,14 @@ impl TurnSlices {
         may
     }
 
-    /// A client of a tenant was heard, for so many steps.
+    /// Counts the steps of a client of a tenant.
     pub(super) fn spend(&mut self, tenant: TenantId, work: usize) {
         self.used.entry(tenant).or_default().work += work;
         self.work += work;
     }
 }
 
-/// What a turn may deliver.
+/// The deliveries that a turn may still make.
 #[derive(Debug)]
 pub(super) struct DeliveryTurn {
     began: Option<Nanos>,
@@ -103,22 +103,22 @@ pub(super) struct DeliveryTurn {
     left: usize,
 }
 
-/// Why no more is delivered in a turn.
+/// The reason why a turn stops delivering.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum DeliveryStop {
-    /// As many were delivered as may be.
+    /// The bound on deliveries is reached.
     Counted,
-    /// It took too long: what was published in the last turn may still wait.
+    /// The deliveries took too long: events of the last turn may still wait.
     TookLong,
 }
 
 impl DeliveryTurn {
-    /// After a turn in which so many steps were taken.
+    /// Bounds a turn that follows one with this many steps.
     pub(super) fn after(work: usize) -> Self {
         Self { began: None, delivered: 0, left: work + MORE_DELIVERIES }
     }
 
-    /// Whether one more may be delivered.
+    /// Whether one more delivery is allowed.
     pub(super) fn goes_on(&mut self, now: Nanos) -> Result<(), DeliveryStop> {
         let took = now.since(*self.began.get_or_insert(now));
         if self.delivered >= UNTIMED && took > MAX_DELIVERY_TIME {
@@ -136,13 +136,13 @@ pub(super) struct ClientTurn {
     frames: usize,
     work: usize,
     until: Nanos,
-    /// Steps after which the clock is read.
+    /// The step count of the next reading of the clock.
     clock_at: usize,
     pub(super) now: Nanos,
 }
 
-/// Steps between two readings of the clock. A step takes about a microsecond, and reading the clock 30 ns in
-/// a virtual machine. So an event may count as come some microseconds early.
+/// Steps between two readings of the clock. A step takes about a microsecond, and a reading 30 ns in a
+/// virtual machine. An event's arrival time may thus be some microseconds early.
 const CLOCK_EVERY: usize = 8;
 
 impl ClientTurn {
@@ -155,7 +155,7 @@ impl ClientTurn {
         self.work
     }
 
-    /// Whether one more frame is taken. The clock is read now and then.
+    /// Whether one more frame may be taken. Reads the clock every [`CLOCK_EVERY`] steps.
     #[inline]
     pub(super) fn goes_on(&mut self, clock: impl Fn() -> Nanos) -> bool {
         if self.frames == 0 || self.work >= MAX_TENANT_WORK {
@@ -169,7 +169,7 @@ impl ClientTurn {
         self.work <= UNTIMED || self.now < self.until
     }
 
-    /// A frame of so many bytes was taken, and cost so many steps beyond one.
+    /// Counts a frame of this many bytes that cost `more` steps beyond one.
     #[inline]
     pub(super) fn spend(&mut self, bytes: usize, more: usize) {
         self.work += 1 + more + bytes / STEP_BYTES;
@@ -180,8 +180,8 @@ impl ClientTurn {
 mod tests {
     use super::*;
 
-    /// How many frames each tenant is heard in 100 turns; each client always has frames of this work, each of
-    /// which takes a microsecond a step.
+    /// The frames heard of each client in 100 turns. Each client always has frames, of the given work; a step
+    /// takes a microsecond.
     fn heard(clients: &[(u32, usize)]) -> Vec<usize> {
         let (mut slices, mut now, mut frames) = (TurnSlices::default(), Nanos(0), vec![0; clients.len()]);
         let mut order: Vec<usize> = (0..clients.len()).collect();

@@ -1,12 +1,12 @@
-//! Certificates and keys from PEM files, and what TLS makes of them.
+//! Certificates and keys from PEM files, and their TLS configurations.
 //!
 //! A broker has a certificate and its key. It may ask programs for certificates of an authority; the names in
-//! a certificate then say who the program is. A program knows the broker by the authority that signed the
-//! broker's certificate: the list of authorities that the system trusts is not used, because a broker's
+//! a certificate then identify the program. A program authenticates the broker by the authority that signed
+//! the broker's certificate: the system's list of trusted authorities is not used, because a broker's
 //! authority is normally its owner's.
 //!
-//! TLS 1.2 and 1.3 by rustls, with the algorithms of ring. A broker may read lists of certificates that were
-//! taken back ([`revocations`]).
+//! TLS 1.2 and 1.3 by rustls, with the algorithms of ring. A broker may read certificate revocation lists
+//! ([`revocations`]).
 
 mod names;
 mod revocations;
@@ -22,7 +22,7 @@ use rustls::{CertificateError, ClientConfig, Error as RustlsError, RootCertStore
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Why certificates and keys cannot be used.
+/// The reason why certificates and keys cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -46,25 +46,25 @@ pub enum TlsError {
         "TLS needs the certificate of the broker's authority; name its file: --authority FILE, or {address}?authority=FILE"
     )]
     NoAuthority { address: String },
-    /// QUIC needs more of TLS than TCP does.
+    /// QUIC has further requirements for TLS.
     #[error("no connection over UDP: {0}")]
     Datagrams(String),
 }
 
-/// A certificate, and those between it and its authority behind it.
+/// A certificate, followed by the intermediate certificates up to its authority.
 pub type CertificateChain = Vec<CertificateDer<'static>>;
 
 /// A certificate and its key, in PEM files.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CertifiedFiles {
-    /// The certificate, and those between it and its authority behind it.
+    /// The certificate, followed by the intermediate certificates up to its authority.
     pub certificate: PathBuf,
     pub key: PathBuf,
 }
 
 impl CertifiedFiles {
     /// # Errors
-    /// One of the two is there without the other.
+    /// One of the two files is given without the other.
     pub fn of(certificate: Option<&Path>, key: Option<&Path>) -> Result<Option<Self>, TlsError> {
         match (certificate, key) {
             (Some(certificate), Some(key)) => {
@@ -93,23 +93,23 @@ impl CertifiedFiles {
     }
 }
 
-/// What a broker needs for TLS.
+/// The files of a broker that serves TLS.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TlsService {
     pub own: CertifiedFiles,
     /// The certificate of the authority of programs, in a PEM file. With it, programs are asked for
     /// certificates of this authority.
     pub client_authority: Option<PathBuf>,
-    /// Lists of certificates that this authority, and those between it and programs, have taken back, in a
-    /// PEM file. For a broker that asks for certificates.
+    /// Revocation lists of this authority, and of intermediate ones, in a PEM file. For a broker that asks
+    /// for certificates.
     pub revocations: Option<PathBuf>,
 }
 
-/// What becomes of a program without a certificate, if programs are asked for certificates.
+/// The treatment of a program without a certificate, if programs are asked for certificates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Uncertified {
     Refused,
-    /// It may have a token.
+    /// The program may still show a token.
     Heard,
 }
 
@@ -125,7 +125,7 @@ impl TlsService {
     /// Reads the files.
     ///
     /// # Errors
-    /// A file cannot be read, or does not hold what it has to.
+    /// A file cannot be read, or its contents are not valid.
     pub fn read(&self, uncertified: Uncertified) -> Result<TlsCertificates, TlsError> {
         let own = &self.own;
         let (chain, key) = own.read()?;
@@ -144,10 +144,10 @@ impl TlsService {
             Some(check) => builder.with_client_cert_verifier(check),
         };
         let mut config = builder.with_single_cert(chain, key).map_err(|error| own.unfit(&error))?;
-        // A program connects once and stays. A ticket that it never reads would also make its end look like a
+        // A program connects once and stays. An unread ticket would also make the program's end look like a
         // broken connection.
         config.send_tls13_tickets = 0;
-        // A session of TLS 1.2 that is resumed would let in a program whose certificate has expired since.
+        // A resumed session of TLS 1.2 would admit a program whose certificate has expired since.
         config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         Ok(TlsCertificates { config: Arc::new(config), check })
     }
@@ -175,7 +175,7 @@ pub(crate) fn client(trusted: &Path, own: Option<&CertifiedFiles>) -> Result<Arc
     }))
 }
 
-/// What went wrong in a connection, for whoever is at this end.
+/// The text of a TLS error, for the user at this end.
 pub(crate) fn in_words(error: &RustlsError) -> String {
     use rustls::AlertDescription as Alert;
     match error {

@@ -1,4 +1,4 @@
-//! Who a certificate is for.
+//! The names in a certificate.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -9,10 +9,10 @@ use x509_cert::der::oid::db::rfc4519::COMMON_NAME;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
-/// The names in a certificate: alternative names (hosts, mail addresses, URIs), or, of a certificate without
-/// the extension for them, the common names of the subject. An authority that checks alternative names may
-/// take the subject as it comes, so a subject beside them says nothing (RFC 9525, section 2). TLS has checked
-/// before that the authority signed the certificate.
+/// The names in a certificate: alternative names (hosts, mail addresses, URIs), or, if it lacks the extension
+/// for them, the common names of the subject. An authority that checks alternative names may leave the
+/// subject unchecked, so a subject beside them proves nothing (RFC 9525, section 2). TLS has checked before
+/// that the authority signed the certificate.
 pub(crate) fn names(certificate: &[u8]) -> Vec<Arc<str>> {
     let Ok(certificate) = Certificate::from_der(certificate) else { return Vec::new() };
     let facts = &certificate.tbs_certificate;
@@ -25,7 +25,7 @@ pub(crate) fn names(certificate: &[u8]) -> Vec<Arc<str>> {
             });
             return named.collect();
         }
-        // the extension is there, and holds no names that can be read
+        // the extension exists, but its names cannot be read
         Err(_) => return Vec::new(),
         Ok(None) => {}
     }

@@ -1,12 +1,11 @@
-//! Certificates that an authority has taken back: revocation lists (RFC 5280), read again while the broker
-//! serves.
+//! Revoked certificates: revocation lists (RFC 5280), read again while the broker serves.
 //!
 //! With a list every certificate of a program's chain needs a list of its issuer: a certificate without one
-//! is refused, and so is every certificate once the list's `nextUpdate` has passed. A revoked certificate
-//! would otherwise be let in again by whoever keeps the next list away from the broker.
+//! is refused, and so is every certificate once the list's `nextUpdate` has passed. Otherwise an attacker
+//! that keeps the next list away from the broker would get a revoked certificate accepted again.
 //!
-//! Cost: a handshake looks for one serial number in the list of each issuer; reading takes time in proportion
-//! to the lists. When not to use it: to shut out one name, take it out of the permissions.
+//! Cost: a handshake looks up one serial number in the list of each issuer; reading takes time in proportion
+//! to the lists. When not to use it: to exclude one name, remove it from the permissions.
 
 use super::{TlsError, Uncertified, certificates, provider, roots, unread};
 use rustls::client::danger::HandshakeSignatureValid;
@@ -25,7 +24,7 @@ use unisono_linux::read;
 use x509_cert::crl::CertificateList;
 use x509_cert::der::Decode as _;
 
-/// How a broker checks the certificates of programs.
+/// The broker's check of programs' certificates.
 #[derive(Debug)]
 pub struct ClientCertificateCheck {
     roots: Arc<RootCertStore>,
@@ -35,7 +34,7 @@ pub struct ClientCertificateCheck {
     revocations: Option<PathBuf>,
     hints: Vec<DistinguishedName>,
     verifier: RwLock<Arc<dyn ClientCertVerifier>>,
-    /// Counts how often lists were read.
+    /// The number of readings of the lists.
     readings: AtomicU64,
 }
 
@@ -58,10 +57,10 @@ impl ClientCertificateCheck {
         })
     }
 
-    /// Reads the revocation lists again, for the handshakes to come; whether there is a file of lists.
+    /// Reads the revocation lists again, for later handshakes; returns whether there is a file of lists.
     ///
     /// # Errors
-    /// The file cannot be read, or holds no list that is in force. The lists that were read before hold on.
+    /// The file cannot be read, or has no list in force. The former lists stay in force.
     pub fn read_again(&self) -> Result<bool, TlsError> {
         let Some(revocations) = &self.revocations else { return Ok(false) };
         let new = verifier(&self.roots, self.uncertified, (&self.authority, Some(revocations)))?;
@@ -70,13 +69,12 @@ impl ClientCertificateCheck {
         Ok(true)
     }
 
-    /// How often the lists were read again.
+    /// The number of times that the lists were read again.
     pub(crate) fn readings(&self) -> u64 {
         self.readings.load(Ordering::Relaxed)
     }
 
-    /// Checks the certificates of a connection that exists: the program's own, then those between it and the
-    /// authority.
+    /// Checks the certificates of an existing connection: the program's own, then the intermediate ones.
     pub(crate) fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), RustlsError> {
         let Some((own, between)) = chain.split_first() else { return Ok(()) };
         self.current().verify_client_cert(own, between, UnixTime::now()).map(drop)
@@ -149,7 +147,7 @@ fn verifier(
     })
 }
 
-/// The lists of a file, which has to hold one, and none that is out of date.
+/// The lists of a file. It must hold at least one, and no expired one.
 fn lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
     // read while the broker serves: a file without an end must not take all memory
     let bytes = read::file(path, read::MACHINE_WRITTEN);
@@ -165,7 +163,7 @@ fn lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsE
     }
 }
 
-/// When a list was to be replaced, if that time has passed.
+/// The time of a list's next update, if it has passed.
 fn out_of_date(list: &[u8]) -> Option<String> {
     let next = CertificateList::from_der(list).ok()?.tbs_cert_list.next_update?;
     (next.to_system_time() < SystemTime::now()).then(|| next.to_string())

@@ -1,4 +1,4 @@
-//! Where programs connect by UDP.
+//! The listener for programs that connect by UDP.
 //!
 //! Each connection has a socket of its own, bound to the listener's address and connected to the program. The
 //! kernel lets several sockets share an address by `SO_REUSEADDR` or by `SO_REUSEPORT`. With the first, every
@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-/// Datagrams of strangers that are looked at in a turn.
+/// Datagrams of unknown addresses that are handled in a turn.
 const TURN: usize = 64;
 
 /// A UDP socket that programs connect to.
@@ -32,8 +32,8 @@ pub struct DatagramListener {
     address: SocketAddr,
     largest: usize,
     door: DatagramDoor,
-    /// Addresses that have a connection. What they sent before it had a socket of its own is not looked at,
-    /// because they send it again.
+    /// Addresses with a connection. Their datagrams that arrive before the connection has its own socket are
+    /// ignored, because the programs send them again.
     claimed: HashMap<SocketAddr, Weak<()>>,
 }
 
@@ -41,7 +41,7 @@ impl DatagramListener {
     /// Listens at an address, for ends that carry frames of up to `largest` bytes.
     ///
     /// # Errors
-    /// The kernel's refusal of the address, or certificates that do not fit.
+    /// The kernel refuses the address, or the certificates are unsuitable.
     pub fn bind(
         address: SocketAddr,
         largest: usize,
@@ -56,18 +56,18 @@ impl DatagramListener {
         Ok(Self { socket, address, largest, door, claimed: HashMap::new() })
     }
 
-    /// Where it listens, with the port that the kernel chose for 0.
+    /// The listener's address, with the port that the kernel chose for 0.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     fn answer(&self, remote: SocketAddr, answer: &[u8]) {
-        // one that finds no room is lost as in the network
+        // an answer that finds no room is lost as in the network
         let _ = sendto(&self.socket, answer, SendFlags::DONTWAIT | SendFlags::NOSIGNAL, &remote);
     }
 
-    /// A socket at the same address that only this program's datagrams reach.
+    /// A socket at the same address that receives only this program's datagrams.
     fn socket_for(&self, remote: SocketAddr) -> Result<OwnedFd, Errno> {
         let socket = socket_of(self.address)?;
         sockopt::set_socket_reuseport(&socket, true)?;
@@ -106,7 +106,7 @@ impl TransportListener for DatagramListener {
                 Knock::Opened(link) => {
                     let claim = Arc::new(());
                     self.claimed.insert(remote, Arc::downgrade(&claim));
-                    // None of what can go wrong ends the listener: this program tries again, or gives up.
+                    // No failure here ends the listener: the program tries again, or gives up.
                     let channel = self
                         .socket_for(remote)
                         .map_err(TransportError::from)

@@ -1,7 +1,7 @@
 //! A link over a connected UDP socket, with a timer.
 //!
-//! One epoll descriptor stands for both, so that whoever waits for a transport also wakes for repetitions,
-//! acknowledgements that are due, and signs of life.
+//! One epoll descriptor stands for both, so that a caller that waits for a transport also wakes for
+//! retransmissions, due acknowledgements and signs of life.
 
 use super::TransportError;
 use crate::datagram::{DatagramLink, LinkEnd, LinkRead};
@@ -19,17 +19,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The largest datagram that either end sends: 1452 bytes, from an Ethernet frame without its headers; and
-/// more than any network that is not local carries.
+/// more than any non-local network carries.
 const MAX_DATAGRAM_BYTES: usize = 2048;
-/// Datagrams taken at a time, so that a flood does not keep the caller for ever.
+/// Most datagrams taken at a time, so that a flood does not hold the caller for ever.
 const TURN: usize = 256;
-/// How long a program that ends waits until the broker has all: some repetitions on a network with a round
-/// trip of 100 ms.
+/// Most time that a program that ends waits until the broker has all its bytes: enough for some
+/// retransmissions on a network with a round trip of 100 ms.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct DatagramChannel {
-    /// What callers wait for: the socket and the timer.
+    /// The descriptor that callers wait for: the socket and the timer.
     both: OwnedFd,
     socket: OwnedFd,
     timer: OwnedFd,
@@ -37,7 +37,7 @@ pub(crate) struct DatagramChannel {
     armed: Option<Instant>,
     link: Box<DatagramLink>,
     remote: SocketAddr,
-    /// Whether the end of the process at the other end is believed to the kernel: on the same host.
+    /// Whether the kernel's report of the other process's end is trusted: on the same host.
     is_local: bool,
     closed: bool,
     /// Whether datagrams were taken from the socket since the caller last asked whether it may sleep.
@@ -77,7 +77,7 @@ impl DatagramChannel {
         Ok(channel)
     }
 
-    /// The end of a program; returns when both ends have agreed.
+    /// A program's end; returns after the handshake.
     pub(crate) fn connect(
         socket: OwnedFd,
         remote: SocketAddr,
@@ -111,15 +111,15 @@ impl DatagramChannel {
         }
     }
 
-    /// Takes in what has come, does what is due, and lets leave what may.
+    /// Takes in arrived datagrams, handles due timers, and sends the datagrams that may leave.
     pub(crate) fn pump(&mut self) -> Result<(), TransportError> {
         let mut arrived = [0; MAX_DATAGRAM_BYTES];
         for _ in 0..TURN {
             match recvfrom(&self.socket, &mut arrived, RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
                 Ok((_, length, from)) => {
-                    // it may have come before the socket was connected
+                    // the datagram may have come before the socket was connected
                     let is_theirs = from.map(SocketAddr::try_from) == Some(Ok(self.remote));
-                    // a longer one is none that the other end may send
+                    // no end may send a longer datagram
                     if is_theirs && length <= MAX_DATAGRAM_BYTES {
                         self.took_in = true;
                         self.link.take(Instant::now(), &arrived[..length]);
@@ -134,20 +134,20 @@ impl DatagramChannel {
         self.push()
     }
 
-    /// Whether the socket would tell a caller that sleeps now of all that has come. It does not tell of
-    /// datagrams that were taken in while something else was done: they brought bytes to read, or made room
-    /// to write, and nothing else may wake the caller before the next sign of life, seconds later. Such a
-    /// caller tries once more.
+    /// Whether the socket would wake a caller that sleeps now. The socket does not report datagrams that were
+    /// taken in during other calls: they brought bytes to read, or made room to write, and no other signal
+    /// may wake the caller before the next sign of life, seconds later. Such a caller tries once more.
     pub(crate) fn may_sleep(&mut self) -> bool {
         !std::mem::take(&mut self.took_in)
     }
 
-    /// Lets datagrams leave, and sets the timer.
+    /// Sends datagrams, and sets the timer.
     fn push(&mut self) -> Result<(), TransportError> {
         let mut datagram = std::mem::take(&mut self.datagram);
         while self.link.give(Instant::now(), &mut datagram) {
             match send(&self.socket, &datagram, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-                // what finds no room, or is too large for a part of the way, is lost as in the network
+                // a datagram that finds no room, or is too large for a part of the path, is lost as in the
+                // network
                 Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::MSGSIZE | Errno::INTR) => {}
                 Err(error) => self.failed(error)?,
             }
@@ -156,7 +156,7 @@ impl DatagramChannel {
         self.arm()
     }
 
-    /// An error of the network, which may pass; on the same host, nobody is there any more.
+    /// Handles a network error, which may pass; on the same host it means that no process listens any more.
     fn failed(&mut self, error: Errno) -> Result<(), TransportError> {
         match error {
             Errno::CONNREFUSED if self.is_local => {
@@ -208,7 +208,7 @@ impl DatagramChannel {
             // acknowledgements make room
             self.pump()?;
         } else if taken < pieces.iter().map(|piece| piece.len()).sum() {
-            // the caller waits for room: what was taken has to be on its way, or nothing would make any
+            // the caller waits for room: the taken bytes have to leave, or no acknowledgement would make room
             self.push()?;
         }
         Ok(taken)
@@ -219,14 +219,15 @@ impl DatagramChannel {
         self.link.send_loosely(bytes);
     }
 
-    /// The bytes of the next datagram that the other end sent so. A program's alone are looked at.
+    /// The bytes of the next datagram sent with [`send_loosely`](Self::send_loosely). Only a program reads
+    /// them.
     pub(crate) fn take_loose(&mut self) -> Option<Vec<u8>> {
         let bytes = self.link.take_loose();
-        // a broker is sent none
+        // a broker never gets such datagrams
         bytes.filter(|_| self._claim.is_none())
     }
 
-    /// Lets leave what was taken; whether all did.
+    /// Sends the taken bytes; returns whether all have left.
     pub(crate) fn flush(&mut self) -> Result<bool, TransportError> {
         self.push()?;
         let mut is_held = self.link.is_held();
@@ -234,16 +235,16 @@ impl DatagramChannel {
             self.pump()?;
             is_held = self.link.is_held();
         }
-        // the other end's last words may not have been read: its end is told behind them
+        // the other end's last bytes may still be unread: its end is reported after them
         Ok(!is_held || self.link.end().is_some())
     }
 
-    /// How much has come. None: nothing. The other end's bytes come before its end.
+    /// The number of received bytes. None: no bytes have come. The other end's bytes come before its end.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> Result<Option<usize>, TransportError> {
         for looks in 0..2 {
             match self.link.read(into) {
                 LinkRead::Bytes(count) => {
-                    // the other end may send as much more
+                    // the other end may send as many more bytes
                     self.push()?;
                     return Ok(Some(count));
                 }
@@ -255,7 +256,7 @@ impl DatagramChannel {
         Ok(None)
     }
 
-    /// Ends it. A program waits for a moment until the broker has all.
+    /// Ends the connection. A program waits for a moment until the broker has all bytes.
     pub(crate) fn close(&mut self) {
         self.link.finish();
         let until = Instant::now() + FAREWELL;
@@ -271,11 +272,11 @@ impl DatagramChannel {
         self.end();
     }
 
-    /// Tells the other end that nobody is here any more.
+    /// Tells the other end that this end is gone.
     fn end(&mut self) {
         if !std::mem::replace(&mut self.closed, true) {
             self.link.close(Instant::now());
-            // one that is not told finds out by itself
+            // an end that misses this detects the silence itself
             let _ = self.push();
         }
     }

@@ -1,4 +1,4 @@
-//! Transports: how frames get from a program to the broker and back.
+//! Transports carry frames between a program and the broker, both ways.
 //!
 //! ```text
 //!   program                                             broker
@@ -6,40 +6,40 @@
 //!   FrameTransport ==== datagrams.rs: UDP ==========> FrameTransport   <- TransportListener
 //!   FrameTransport ==== memory/:   rings in memfds => FrameTransport   <- TransportListener
 //! ```
-//! A frame is a head and a payload, both opaque here; `frame.rs` gives them their meaning. A transport moves
-//! frames between two ends, in both directions. It never blocks (but that of a program while it connects and
-//! closes) and starts no thread: each call does what can be done now, and one descriptor tells `poll(2)` when
-//! to call again.
+//! A frame is a head and a payload, both opaque here; `frame/mod.rs` defines their meaning. A transport moves
+//! frames between two ends, in both directions. It never blocks (except at a program's end while that
+//! connects and closes) and starts no thread: each call does the work that is possible now, and one
+//! descriptor tells `poll(2)` when to call again.
 //!
 //! **Contract.** Every transport mounts the suite in `tests/conformance/mod.rs`, which checks these points:
 //!
 //! 1. Frames arrive whole, once and in order, or the connection ends. An end that dies in the middle of a
 //!    frame leaves no part of it to the other end.
-//! 2. Memory is bounded. [`send`](FrameTransport::send) answers [`Taken::Full`] when too much waits for the
-//!    other end, and does not take the frame then. A transport that holds nothing takes a frame of any legal
+//! 2. Memory is bounded. [`send`](FrameTransport::send) answers [`Taken::Full`] and does not take the frame
+//!    when too many bytes wait for the other end. A transport that holds no frame takes a frame of any legal
 //!    length.
 //! 3. A frame that was taken leaves at the next [`flush`](FrameTransport::flush), or before. Callers send
-//!    many frames and flush once: that is what batching means here.
-//! 4. [`receive`](FrameTransport::receive) is called until it answers `None`; only then does the descriptor
-//!    tell of the next frame. The descriptor may be ready without a frame.
-//! 5. Before a thread sleeps on the descriptor it calls
-//!    [`prepare_to_wait`](FrameTransport::prepare_to_wait), and sleeps only if that says so. This closes the
-//!    gap in which the other end believes the thread is awake. When the descriptor was ready it calls
-//!    [`woken`](FrameTransport::woken), which takes the rings away that made it ready.
+//!    many frames and flush once (batching).
+//! 4. A caller calls [`receive`](FrameTransport::receive) until it answers `None`; only then does the
+//!    descriptor signal the next frame. The descriptor may be ready without a frame.
+//! 5. Before a thread sleeps on the descriptor it calls [`prepare_to_wait`](FrameTransport::prepare_to_wait),
+//!    and sleeps only if the answer is [`MayWait::Yes`]. This closes the gap while the other end believes the
+//!    thread is awake. When the descriptor was ready the thread calls [`woken`](FrameTransport::woken), which
+//!    consumes the signals that made it ready.
 //! 6. After [`close`](FrameTransport::close), or the drop of an end, or the kill of its process, the other
-//!    end receives what had left, and then [`TransportError::Closed`]. No name and no memory is left behind.
-//! 7. Nothing that the other end writes breaks these rules for this end: lengths are checked after they were
-//!    copied, and an end that breaks the protocol gets [`TransportError::Broken`] here and is closed by the
-//!    caller.
+//!    end receives the frames that had left, and then [`TransportError::Closed`]. No name and no memory stays
+//!    behind.
+//! 7. No bytes from the other end break these rules for this end: lengths are checked after they were copied.
+//!    An end that breaks the protocol gets [`TransportError::Broken`] here, and the caller closes it.
 //!
-//! **What shared memory provides.** Rings in memfds whose descriptors cross a Unix socket; the socket stays
-//! open and says when the other process ends. It is the pollable descriptor of all that can happen: the
-//! other end writes a byte to it when [`prepare_to_wait`](FrameTransport::prepare_to_wait) announced a
-//! sleep. Small payloads are copied out of the ring into a buffer of this process, because the other process
-//! can change the ring at any time. Large payloads arrive as [`SharedPayload`]: a handle that keeps the
-//! memory until the last clone is dropped, and that is sent on to others without a copy.
+//! **Shared memory.** Rings in memfds whose descriptors cross a Unix socket; the socket stays open and
+//! reports the end of the other process. The socket is the descriptor to poll for all events: the other end
+//! writes a byte to it when [`prepare_to_wait`](FrameTransport::prepare_to_wait) announced a sleep. Small
+//! payloads are copied out of the ring into a buffer of this process, because the other process can change
+//! the ring at any time. Large payloads arrive as [`SharedPayload`]: a handle that keeps the memory until the
+//! last clone is dropped, and that can be sent on to other programs without a copy.
 //!
-//! **Cost.** Each transport says in its own first lines what a frame costs.
+//! **Cost.** The first lines of each transport state the cost of a frame.
 
 mod channel;
 mod datagram_listener;
@@ -64,7 +64,7 @@ use std::sync::atomic::AtomicU8;
 use unisono_linux::clock::Nanos;
 use unisono_sync::{CountedSleeper, Wait};
 
-/// Why a transport is of no more use.
+/// The reason why a transport failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransportError {
@@ -76,10 +76,10 @@ pub enum TransportError {
     /// The other end breaks the protocol of the transport.
     #[error("the other end breaks the protocol: {0}")]
     Broken(String),
-    /// The other end speaks, but no TLS; the last words to it go out unencrypted.
+    /// The other end speaks a protocol other than TLS; the last message to it goes out unencrypted.
     #[error("the other end does not speak TLS")]
     NoTls,
-    /// No encrypted connection comes about, or it breaks.
+    /// The TLS handshake failed, or the encrypted connection broke.
     #[error("TLS: {0}")]
     Tls(String),
     #[error("the transport failed: {0}")]
@@ -98,20 +98,20 @@ impl From<rustix::io::Errno> for TransportError {
     }
 }
 
-/// Whether a frame is on its way.
+/// The result of sending a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Taken {
     Taken,
-    /// Too much waits for the other end; the frame was not taken.
+    /// Too many bytes wait for the other end; the frame was not taken.
     Full,
 }
 
-/// What a flush leaves behind.
+/// The result of a flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Drained {
-    /// All has left.
+    /// All frames have left.
     All,
     /// The other end has to make room; the descriptor becomes ready when it has.
     Part,
@@ -120,22 +120,22 @@ pub enum Drained {
 /// The events of `poll(2)` that a transport waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PollFor {
-    /// Nothing waits to leave: `POLLIN`.
+    /// No bytes wait to leave: `POLLIN`.
     Frames,
-    /// Something does: `POLLIN | POLLOUT`.
+    /// Some bytes wait to leave: `POLLIN | POLLOUT`.
     FramesAndRoom,
     /// The other end rings for frames and for room: `POLLIN`, also while frames are not received.
     Rings,
-    /// Datagrams and a timer make it ready: `POLLIN`, also while frames are not received. There may be room
-    /// then, so flush.
+    /// Datagrams and a timer make the descriptor ready: `POLLIN`, also while frames are not received. There
+    /// may be room then, so flush.
     Anything,
 }
 
-/// What a thread that sleeps on the descriptor wants to be woken for.
+/// The event that a sleeping thread waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Awaited {
     FramesAndRoom,
-    /// Frames that come stay where they are.
+    /// Room alone: frames that arrive stay unread.
     Room,
 }
 
@@ -144,18 +144,18 @@ pub enum Awaited {
 #[must_use]
 pub enum MayWait {
     Yes,
-    /// Something came meanwhile: receive again.
+    /// A frame came meanwhile: receive again.
     No,
 }
 
-/// What came of announcing a sleep at words in memory.
+/// The result of announcing a sleep on words in shared memory.
 #[derive(Debug)]
 pub enum Dozing<'a> {
-    /// The other end wakes who sleeps there.
+    /// The other end wakes the sleeper counted here.
     Counted(CountedSleeper<'a>),
-    /// Something came meanwhile: receive again.
+    /// A frame came meanwhile: receive again.
     Awake,
-    /// What is awaited shows itself at the descriptor alone.
+    /// The awaited event shows at the descriptor alone.
     AtDescriptor,
 }
 
@@ -167,11 +167,11 @@ pub enum PayloadRef<'a> {
     Written(PayloadWriter<'a>),
 }
 
-/// Writes a payload where it is to lie, so that it is not copied.
+/// Writes a payload into its final place, which saves a copy.
 #[derive(Clone, Copy)]
 pub struct PayloadWriter<'a> {
     pub bytes: usize,
-    /// Gets the place, of that many bytes, which hold whatever was there before.
+    /// Gets the place, of `bytes` bytes with undefined old contents.
     pub write: &'a dyn Fn(&mut [u8]),
 }
 
@@ -191,7 +191,7 @@ impl PayloadRef<'_> {
         }
     }
 
-    /// Puts the payload where it is to lie, a place of its length.
+    /// Copies or writes the payload into `into`, a place of its length.
     pub(crate) fn put(&self, into: &mut [u8]) {
         match self {
             Self::Bytes(bytes) => into.copy_from_slice(bytes),
@@ -204,7 +204,7 @@ impl PayloadRef<'_> {
 /// A frame that has arrived; its bytes are valid until the next call of the transport.
 #[derive(Debug)]
 pub struct IncomingFrame<'a> {
-    /// The head, and the payload behind it unless that travels apart.
+    /// The head, and behind it the payload unless the payload travels apart.
     pub bytes: &'a [u8],
     /// The payload, if it came apart from its head. Transports without shared memory never do this.
     pub apart: Option<SharedPayload>,
@@ -213,13 +213,13 @@ pub struct IncomingFrame<'a> {
 /// Memory that both ends map and that holds one payload. The last drop gives it back to its owner.
 pub trait PayloadMemory: Send + Sync + fmt::Debug {
     fn length(&self) -> usize;
-    /// Copies from `offset` on into `into`, which lies within the length.
+    /// Copies the bytes from `offset` on into `into`; the range lies within the length.
     fn copy(&self, offset: usize, into: &mut [u8]);
-    /// The bytes where they lie, if this process maps them; the owner may change them.
+    /// The mapped bytes, if this process maps them; the owner may change them.
     fn in_place(&self) -> Option<&[AtomicU8]> {
         None
     }
-    /// For the transport that made it: finds the memory again, to send it on without a copy.
+    /// Lets the transport that made the memory find it again, to send it on without a copy.
     fn as_any(&self) -> &dyn std::any::Any;
 }
 
@@ -246,13 +246,13 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
     /// Bytes of the largest frame, head and payload together; the same at both ends.
     fn largest(&self) -> usize;
 
-    /// Takes a frame, or says that it is full.
+    /// Takes a frame, or answers that there is no room.
     ///
     /// # Errors
     /// The frame is too large (the transport goes on), or the other end is gone.
     fn send(&mut self, head: &[u8], payload: PayloadRef<'_>) -> Result<Taken, TransportError>;
 
-    /// Lets all leave that was taken, as far as the other end has room.
+    /// Sends all taken frames, as far as the other end has room.
     ///
     /// # Errors
     /// The other end is gone.
@@ -261,10 +261,10 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
     /// The next frame that has arrived.
     ///
     /// # Errors
-    /// The other end is gone and all that had left it has been received, or it breaks the protocol.
+    /// The other end is gone and all its frames have been received, or it breaks the protocol.
     fn receive(&mut self) -> Result<Option<IncomingFrame<'_>>, TransportError>;
 
-    /// What to poll the descriptor for: after each [`flush`](Self::flush) this may have changed.
+    /// The events to poll the descriptor for; each [`flush`](Self::flush) may change them.
     fn poll_for(&self) -> PollFor;
 
     /// Announces that a thread is about to sleep on the descriptor. Transports whose descriptor is ready
@@ -277,8 +277,8 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
         Ok(MayWait::Yes)
     }
 
-    /// The descriptor was ready. Transports whose descriptor is ready whenever a frame waits in the kernel
-    /// have nothing to do.
+    /// Consumes the signals after the descriptor was ready. Transports whose descriptor is ready whenever a
+    /// frame waits in the kernel have nothing to do.
     ///
     /// # Errors
     /// The other end breaks the protocol.
@@ -286,17 +286,17 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
         Ok(())
     }
 
-    /// The transport that this connection turns out to be, once the other end has said how it speaks. It
-    /// takes the place of this one. `None`: it is known, or nothing has come.
+    /// Returns the transport that replaces this one, once the other end has shown its protocol. `None`: this
+    /// transport stays, or no bytes have come.
     ///
     /// # Errors
-    /// The other end is gone, or cannot be given what its transport needs.
+    /// The other end is gone, or the resources for its transport are missing.
     fn settle(&mut self) -> Result<Option<Box<dyn FrameTransport>>, TransportError> {
         Ok(None)
     }
 
-    /// Waits in this way, without the descriptor, until a frame may have come, the other end is gone or the
-    /// time is over (on the monotonic clock). `false`: this transport waits at its descriptor alone.
+    /// Waits by the method `way`, without the descriptor, until a frame may have come, the other end is gone
+    /// or the time is over (on the monotonic clock). `false`: this transport waits at its descriptor alone.
     ///
     /// # Errors
     /// The other end breaks the protocol.
@@ -305,33 +305,34 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
         Ok(false)
     }
 
-    /// Before a sleep at the words of this connection and of rings in memory: counts this end as asleep. A
+    /// Counts this end as asleep, before a sleep on the words of this connection and of rings in memory. A
     /// frame that comes ends the sleep; the other end's death does not.
     fn doze(&mut self) -> Dozing<'_> {
         Dozing::AtDescriptor
     }
 
-    /// Whether a frame has come. `None`: only a system call could say that.
+    /// Whether a frame has come. `None`: only a system call could tell.
     fn has_come(&self) -> Option<bool> {
         None
     }
 
-    /// Whether descriptors can be passed on to the other end.
+    /// Whether descriptors can be passed to the other end.
     fn passes(&self) -> bool {
         false
     }
 
-    /// Passes a descriptor on; a copy of it stays here. Descriptors arrive in order, and before frames that
-    /// are sent afterwards.
+    /// Passes a descriptor to the other end; a copy of it stays here. Descriptors arrive in order, and before
+    /// frames that are sent afterwards.
     ///
     /// # Errors
-    /// The other end takes none for now or is gone, or this transport passes none. The transport goes on.
+    /// The other end takes none for now or is gone, or this transport passes none. The transport stays
+    /// usable.
     fn pass(&mut self, descriptor: BorrowedFd<'_>) -> Result<(), TransportError> {
         let _ = descriptor;
         Err(TransportError::Failed(std::io::ErrorKind::Unsupported.into()))
     }
 
-    /// The next descriptor that was passed on to this end.
+    /// Returns the next descriptor that the other end passed.
     ///
     /// # Errors
     /// The other end breaks the protocol.
@@ -339,30 +340,30 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
         Ok(None)
     }
 
-    /// Says how many orders about rings were given to the other end since the beginning, also if no frame can
-    /// be sent now. Only transports that pass descriptors on have to.
+    /// Announces the number of orders about rings given to the other end since the beginning, even if no
+    /// frame can be sent now. Only transports that pass descriptors implement this.
     fn announce_orders(&mut self, orders: u32) {
         let _ = orders;
     }
 
-    /// How many orders the other end has given since the beginning; their frames may still be on their way.
+    /// The number of orders that the other end has given since the beginning; their frames may still be in
+    /// transit.
     fn announced_orders(&self) -> u32 {
         0
     }
 
-    /// From the next frame on, heads leave as what has changed since an earlier one, if this transport saves
-    /// anything by that. The other end does the same when it has seen the first. For programs whose broker
-    /// understands it; a broker never begins.
+    /// Compresses heads from the next frame on: a head leaves as its difference from an earlier one, if this
+    /// transport saves bytes by that. The other end does the same when it has seen the first compressed head.
+    /// Only a program whose broker understands compression calls this; a broker never begins.
     fn compress_heads(&mut self) {}
 
-    /// Whether [`send_loosely`](Self::send_loosely) sends what may be lost on the way.
+    /// Whether [`send_loosely`](Self::send_loosely) sends frames that may be lost.
     fn may_lose(&self) -> bool {
         false
     }
 
-    /// Lets a small frame leave that need not arrive, and waits for no frame before it. The other
-    /// end receives it whole, at most once, in any order. A frame that finds no room goes in place of
-    /// an older one.
+    /// Sends a small frame that may be lost, and waits for no frame before it. The other end receives it
+    /// whole, at most once, in any order. A frame that finds no room replaces an older one.
     ///
     /// # Errors
     /// The other end is gone, or this transport loses nothing.
@@ -371,41 +372,41 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
         Err(TransportError::Failed(std::io::ErrorKind::Unsupported.into()))
     }
 
-    /// Frames that come have at most so many bytes from now on, and no more than [`largest`](Self::largest).
-    /// Memory for a frame is taken only if it is no longer. Transports that take no memory for frames that
-    /// come have nothing to do.
+    /// Limits incoming frames to `most` bytes from now on, and to at most [`largest`](Self::largest). Memory
+    /// for a frame is taken only if the frame is within the limit. Transports without memory for incoming
+    /// frames have nothing to do.
     fn limit_incoming(&mut self, most: usize) {
         let _ = most;
     }
 
-    /// Buffers of this end that grow are charged from now on, and grow no further than that allows: then the
+    /// Charges the growth of this end's buffers to `share` from now on. When the share is used up, the
     /// connection ends. Transports whose buffers do not grow have nothing to do.
     fn charge_to(&mut self, share: BufferShare) {
         drop(share);
     }
 
-    /// The certificates that the other end has shown, its own first, once the handshake of TLS is done; empty
-    /// if it showed none. `None`: there is no TLS.
+    /// The certificates that the other end has shown, its own first, after the TLS handshake; empty if it
+    /// showed none. `None`: the connection has no TLS.
     fn peer_certificates(&self) -> Option<CertificateChain> {
         None
     }
 
-    /// Ends the connection. What had left still arrives.
+    /// Ends the connection. Frames that had left still arrive.
     fn close(&mut self);
 }
 
-/// Who is at the other end, as the kernel says.
+/// The process at the other end, as the kernel reports.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TransportPeer {
     /// A process of this user on this host; both ends read the same monotonic clock.
     User(u32),
-    /// A process at this address; its clock is another one.
+    /// A process at this address; its clock differs.
     Address(IpAddr),
 }
 
 impl TransportPeer {
-    /// Whose limits it shares: whoever has one of these addresses has the others, too. That is all of
-    /// loopback, and of IPv6 a /64 (RFC 6177).
+    /// The peer whose limits this one shares: an owner of one such address has the others, too. These are all
+    /// of loopback, and of IPv6 a /64 (RFC 6177).
     #[must_use]
     pub(crate) fn party(self) -> Self {
         match self {
@@ -419,35 +420,35 @@ impl TransportPeer {
     }
 }
 
-/// A connection, and who is at its other end.
+/// A connection and its peer.
 pub type AcceptedTransport = (Box<dyn FrameTransport>, TransportPeer);
 
-/// Where connections come in. Its descriptor is ready for reading when one waits.
+/// A source of connections. Its descriptor is ready for reading when a connection waits.
 pub trait TransportListener: AsFd + Send + fmt::Debug {
-    /// A connection that waits. It may still be exchanging descriptors: it receives nothing until that is
-    /// done.
+    /// Returns a waiting connection. The connection may still be exchanging descriptors: it receives no
+    /// frames until that is done.
     ///
     /// # Errors
-    /// The kernel refuses for a reason that is not the one who connects.
+    /// The kernel refuses for a reason that does not lie with the peer.
     fn accept(&mut self) -> Result<Option<AcceptedTransport>, TransportError>;
 
-    /// What the frames of its connections are: the broker's own, or packets of MQTT.
+    /// The framing of its connections: the broker's own, or MQTT packets.
     fn framing(&self) -> Framing {
         Framing::Length
     }
 
-    /// Gives what it listens with to a user, before this process becomes that user. Listeners that open no
+    /// Gives the listening sockets to a user, before this process becomes that user. Listeners that open no
     /// sockets at their address later have nothing to give.
     ///
     /// # Errors
-    /// The kernel's refusal: only root gives.
+    /// The kernel's refusal: only root may give.
     fn give(&self, user: u32, group: u32) -> Result<(), TransportError> {
         let _ = (user, group);
         Ok(())
     }
 }
 
-/// Sleeps until the descriptor is ready or the time is over; whether it is ready.
+/// Sleeps until the descriptor is ready or the time is over; returns whether it is ready.
 ///
 /// # Errors
 /// The other end is gone, or the kernel refuses to wait.

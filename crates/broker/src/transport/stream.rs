@@ -1,11 +1,12 @@
 //! Frames over a stream: a Unix or a TCP socket, TLS over a TCP socket, or QUIC over UDP. Each frame follows
 //! its length in four bytes, little-endian. An end that sends [`COMPRESSED`] in place of a length compresses
-//! the heads of what follows (`heads.rs`), and says so that it understands compressed heads; the other end
-//! then does the same. The first frame is never compressed: an end that does not know of this never gets it.
+//! the heads of all later frames (`heads.rs`), and so declares that it understands compressed heads; the
+//! other end then does the same. The first frame is never compressed, so an end without compression never
+//! gets one.
 //!
 //! Cost: frames are gathered in a buffer and leave with one system call for each flush; a payload of at
-//! least [`DIRECT`] bytes leaves from where it is. On the way in, one system call takes as many frames as
-//! have come.
+//! least [`DIRECT`] bytes is sent from its own memory. On the receiving side, one system call takes as many
+//! frames as have arrived.
 
 use super::channel::ByteChannel;
 use super::datagrams::DatagramChannel;
@@ -26,48 +27,49 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes that wait for the other end in this process, at most, unless one frame alone has more: as much
-/// again as the kernel holds for a Unix socket (`net.core.wmem_default` is 208 KiB).
+/// Most bytes that wait here for the other end, unless one frame alone has more: as much again as the kernel
+/// holds for a Unix socket (`net.core.wmem_default` is 208 KiB).
 const OUTBOX: usize = 256 << 10;
 /// Bytes after which frames leave without a flush: more than the broker delivers in one turn to a consumer of
 /// 1 KB events (64 frames), so that these leave with one system call, which also wakes the consumer once.
 const BATCH: usize = 128 << 10;
-/// The same for an end that is slower than what is sent to it: 16 events of 1 KB still share a system call.
+/// The least batch, for an end that reads slowly: 16 events of 1 KB still share a system call.
 const MIN_BATCH: usize = 16 << 10;
-/// Bytes that the kernel takes of a TCP connection before they can leave (`TCP_NOTSENT_LOWAT`). What the
-/// kernel has, and what waits here, leaves in the order in which it came: no event that is due earlier can
-/// overtake it. Without a bound the kernel takes megabytes. At 100 Mbit/s 64 KiB take 5 ms.
+/// Bytes of a TCP connection that the kernel takes before it can send them (`TCP_NOTSENT_LOWAT`). Bytes in
+/// the kernel and in the outbox leave in the order of arrival, so no event with an earlier deadline can
+/// overtake them. Without a bound the kernel takes megabytes. At 100 Mbit/s 64 KiB take 5 ms.
 const UNSENT: u32 = 64 << 10;
-/// A payload of so many bytes is not copied into the buffer first. A copy of 16 KiB takes about 2 us, as
+/// A payload of at least this many bytes is not copied into the buffer. A copy of 16 KiB takes about 2 us, as
 /// much as the system call that it would save. Chosen by this argument, not measured.
 const DIRECT: usize = 16 << 10;
-/// Bytes asked of the kernel at a time: as much as the other end sends at a time, which is [`BATCH`] and the
-/// frame that went beyond it. One call then takes it all, and shows that no more has come.
+/// Bytes read in one system call: as much as the other end sends in one, which is [`BATCH`] and the frame
+/// that exceeded it. One call then takes all bytes, and shows that no more have come.
 const INTAKE: usize = BATCH + DIRECT;
-/// A buffer that grew beyond this for one large frame shrinks again. With the most clients (256) such
-/// buffers take at most 256 MiB.
+/// Bytes to which a receive buffer may have grown for a large frame before it shrinks again. With the most
+/// clients (256) such buffers take at most 256 MiB.
 const KEPT: usize = 1 << 20;
 
-/// What a program is told whose buffers may not grow.
+/// The message to a program whose buffers may not grow.
 pub(crate) const NO_MEMORY: &str = "the connections of this user hold as much memory as they may; send smaller \
                                     frames, or read what was sent";
 
 /// The length that precedes a frame.
 const LENGTH: usize = 4;
-/// Bytes after which the length of a frame is known in any case: MQTT has up to four behind the first byte.
+/// Bytes after which the length of a frame is known with every framing: MQTT has up to four behind the first
+/// byte.
 const MAX_LENGTH_BYTES: usize = 5;
 
-/// Stands for a length once: from here on heads are compressed. No frame is as long, and who sends garbage
-/// will hardly send this, and so gets an answer without compression.
+/// Sent once in place of a length: all later heads are compressed. No frame is as long, and random bytes are
+/// unlikely to match, so a peer that sends garbage gets an uncompressed answer.
 const COMPRESSED: [u8; LENGTH] = [0xff, 0xff, 0xff, 0xfe];
 
-/// How a program that speaks TLS begins. As a length it would belong to a greeting of 65 KiB or more.
+/// The first bytes of a TLS connection. As a length they would belong to a greeting of 65 KiB or more.
 const CLIENT_HELLO: [u8; 3] = [0x16, 3, 1];
 
-/// How the end of a frame is known.
+/// The rule for finding the end of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Framing {
-    /// Each frame follows its length in four bytes, which are not part of it.
+    /// Each frame follows its length in four bytes; these do not count.
     #[default]
     Length,
     /// Each frame is a packet of MQTT, which holds its own length.
@@ -75,7 +77,7 @@ pub enum Framing {
 }
 
 impl Framing {
-    /// Where the frame at the front begins and ends, once that is known.
+    /// Returns the begin and end of the front frame, once its length has arrived.
     fn span(self, bytes: &[u8]) -> Result<Option<(usize, usize)>, TransportError> {
         match self {
             Self::Length => {
@@ -96,40 +98,41 @@ pub struct StreamTransport {
     channel: ByteChannel,
     framing: Framing,
     largest: usize,
-    /// Bytes of a frame that may come.
+    /// Most bytes of an incoming frame.
     most_incoming: usize,
-    /// Whether a frame of TLS is recognised: at the broker's end, until the first frame has come.
+    /// Whether a TLS greeting is recognized: at the broker's end, until the first frame has come.
     recognises_tls: bool,
-    /// What the heads of the frames that leave, and of those that come, are compressed against.
+    /// Earlier heads; the heads of outgoing and incoming frames are compressed against them.
     outgoing: Option<HeadHistory>,
     incoming: Option<HeadHistory>,
-    /// Whether the other end has yet to be told that the heads of what follows are compressed.
+    /// Whether the other end must still be told that heads are compressed from now on.
     announces: bool,
-    /// Lengths and frames that have not left; those before `sent` have.
+    /// Lengths and frames to send; the bytes before `sent` have left.
     outbox: Vec<u8>,
     sent: usize,
-    /// How many bytes waited when the kernel last had no room for all. 0: it has taken all since. No frame is
-    /// taken before: events wait in the order of their deadlines elsewhere, here in that of their coming.
+    /// Bytes that were left when the kernel last had no room for all. 0: the kernel has taken all since.
+    /// Until then no frame is taken: events wait elsewhere in the order of their deadlines, but here in the
+    /// order of arrival.
     refused: usize,
-    /// Bytes after which frames leave without a flush. It halves when the kernel has no room for all, and
-    /// doubles when it has, between [`MIN_BATCH`] and [`BATCH`].
+    /// Bytes after which frames leave without a flush. The value halves when the kernel has no room for all
+    /// bytes, and doubles when it has, between [`MIN_BATCH`] and [`BATCH`].
     batch: usize,
-    /// What has come: `inbox[start..end]` has not been received. In front of it there is room for a head.
+    /// Received bytes: `inbox[start..end]` is not consumed yet. Room for a head lies in front of `start`.
     inbox: Vec<u8>,
     start: usize,
     end: usize,
     /// Whether the other end will send no more.
     ended: bool,
-    /// Whether the kernel gave less than there was room for: it had no more.
+    /// Whether the kernel gave fewer bytes than there was room for: it had no more.
     drained: bool,
     /// The last frame that came in a datagram.
     loose: Vec<u8>,
-    /// What its buffers have beyond those of every connection.
+    /// The account of buffer bytes beyond the fixed part of every connection.
     share: BufferShare,
 }
 
 impl StreamTransport {
-    /// A connected socket of either kind carries frames of up to `largest` bytes.
+    /// Carries frames of up to `largest` bytes over a connected Unix or TCP socket.
     ///
     /// # Errors
     /// The socket cannot be made non-blocking.
@@ -137,7 +140,7 @@ impl StreamTransport {
         Self::framed(socket, largest, Framing::Length)
     }
 
-    /// The same with frames that end otherwise.
+    /// Like [`new`](Self::new), with a chosen framing.
     ///
     /// # Errors
     /// The socket cannot be made non-blocking.
@@ -148,8 +151,8 @@ impl StreamTransport {
         Ok(Self::through(ByteChannel::Plain(socket), largest, framing))
     }
 
-    /// Connects with TLS over a connected socket; returns when the handshake is done. `broker` is the name
-    /// that its certificate has to have.
+    /// Connects with TLS over a connected socket; returns after the handshake. The broker's certificate must
+    /// have the name `broker`.
     pub(crate) fn connect_tls(
         socket: OwnedFd,
         largest: usize,
@@ -193,7 +196,7 @@ impl StreamTransport {
         self.outbox.len() - self.sent
     }
 
-    /// Where the frame at the front begins and ends, once that is known.
+    /// Returns the begin and end of the front frame, once its length has arrived.
     fn span(&self) -> Result<Option<(usize, usize)>, TransportError> {
         let bytes = &self.inbox[self.start..self.end];
         match &self.incoming {
@@ -202,7 +205,7 @@ impl StreamTransport {
         }
     }
 
-    /// Where the frame at the front begins and ends in what has come, once it is whole.
+    /// Returns the begin and end of the front frame in the inbox, once the whole frame has arrived.
     fn whole(&mut self) -> Result<Option<(usize, usize)>, TransportError> {
         let bytes = &self.inbox[self.start..self.end];
         if self.recognises_tls && bytes.starts_with(&CLIENT_HELLO) {
@@ -215,7 +218,7 @@ impl StreamTransport {
             self.compress_heads();
         }
         let Some((begin, end)) = self.span()? else { return Ok(None) };
-        // a compressed head has at most its form more
+        // a compressed head is at most one byte (its form) longer
         let length = end - begin - usize::from(self.incoming.is_some()).min(end - begin);
         if length > self.most_incoming {
             return Err(self.too_long(length));
@@ -230,7 +233,7 @@ impl StreamTransport {
         ))
     }
 
-    /// The same once its head is whole again.
+    /// Restores the head of a frame and returns the new span of the frame.
     fn decompressed(&mut self, (begin, end): (usize, usize)) -> Result<(usize, usize), TransportError> {
         let Some(incoming) = &mut self.incoming else { return Ok((begin, end)) };
         let broken = |what: &str| TransportError::Broken(what.to_owned());
@@ -245,7 +248,7 @@ impl StreamTransport {
         if end - begin > self.most_incoming { Err(self.too_long(end - begin)) } else { Ok((begin, end)) }
     }
 
-    /// Appends all of a frame that comes before its payload.
+    /// Appends all bytes of a frame that precede its payload.
     fn put_front(&mut self, head: &[u8], payload: usize, into: &mut Vec<u8>) {
         match &mut self.outgoing {
             Some(outgoing) => {
@@ -264,7 +267,7 @@ impl StreamTransport {
         }
     }
 
-    /// Charges what its buffers are to have beyond those of every connection.
+    /// Charges buffer bytes beyond the fixed part of every connection.
     fn charge(&mut self, inbox: usize, outbox: usize) -> Result<(), TransportError> {
         let beyond = inbox.saturating_sub(HEADROOM + INTAKE) + outbox.saturating_sub(OUTBOX + BATCH);
         match self.share.resize(beyond) {
@@ -273,7 +276,7 @@ impl StreamTransport {
         }
     }
 
-    /// Makes room for the rest of the frame at the front, then takes from the kernel; whether anything came.
+    /// Makes room for the rest of the front frame, then reads from the kernel; returns whether bytes came.
     fn take_in(&mut self) -> Result<bool, TransportError> {
         if self.start == self.end {
             (self.start, self.end) = (HEADROOM, HEADROOM);
@@ -293,8 +296,8 @@ impl StreamTransport {
                 self.inbox.resize(grown, 0);
             }
         }
-        // What came since makes the descriptor ready: asking again now would be a system call in vain for
-        // each event that comes alone.
+        // The last read emptied the socket, and new bytes make the descriptor ready. Another read now would
+        // be a wasted system call for each event that comes alone.
         if std::mem::take(&mut self.drained) {
             return Ok(false);
         }
@@ -357,9 +360,9 @@ impl FrameTransport for StreamTransport {
     fn flush(&mut self) -> Result<Drained, TransportError> {
         if self.waiting() > 0 {
             self.sent += self.channel.write(&[&self.outbox[self.sent..]])?;
-            // less than all: there is no more room, which a further call would only say again
+            // fewer bytes than asked: the kernel has no more room, and a further call would only confirm that
             if self.waiting() > 0 {
-                // what has left makes room only when that is worth the copy
+                // sent bytes are removed only when enough have gathered to be worth the copy
                 if self.sent >= OUTBOX {
                     self.outbox.drain(..self.sent);
                     self.sent = 0;
@@ -389,7 +392,7 @@ impl FrameTransport for StreamTransport {
                     if self.take_in()? || self.ended {
                         continue;
                     }
-                    // what came apart from the stream, once the stream has no more
+                    // datagrams outside the stream come once the stream has no more frames
                     let Some(loose) = self.channel.take_loose() else { return Ok(None) };
                     self.loose = loose;
                     return Ok(Some(IncomingFrame { bytes: &self.loose, apart: None }));
@@ -443,7 +446,7 @@ impl FrameTransport for StreamTransport {
     }
 
     fn close(&mut self) {
-        // what does not leave now is lost: this end does not wait
+        // bytes that do not leave now are lost: this end does not wait
         let _ = self.flush();
         self.channel.close();
     }
@@ -463,7 +466,7 @@ impl AsFd for StreamTransport {
     }
 }
 
-/// A socket of either kind that listens.
+/// A listening Unix or TCP socket.
 #[derive(Debug)]
 pub struct StreamListener {
     socket: OwnedFd,
@@ -474,7 +477,7 @@ pub struct StreamListener {
 }
 
 impl StreamListener {
-    /// A listening socket accepts ends that carry frames of up to `largest` bytes.
+    /// Accepts connections that carry frames of up to `largest` bytes.
     ///
     /// # Errors
     /// The socket cannot be made non-blocking.
@@ -482,7 +485,7 @@ impl StreamListener {
         Self::framed(socket, largest, Framing::Length)
     }
 
-    /// The same for ends whose frames end otherwise.
+    /// Like [`new`](Self::new), with a chosen framing.
     ///
     /// # Errors
     /// The socket cannot be made non-blocking.
@@ -491,7 +494,7 @@ impl StreamListener {
         Ok(Self { socket, framing, largest, tls: None })
     }
 
-    /// The same; the ends speak TLS.
+    /// Accepts connections with TLS.
     #[must_use]
     pub fn encrypted(mut self, certificates: TlsCertificates) -> Self {
         self.tls = Some(certificates);
@@ -499,7 +502,7 @@ impl StreamListener {
     }
 }
 
-/// A connection that waits at a listening socket, and who is at its other end.
+/// Accepts a waiting connection and identifies its peer.
 pub(crate) fn accept(socket: &OwnedFd) -> Result<Option<(OwnedFd, TransportPeer)>, TransportError> {
     let socket = match accept_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
         Ok(socket) => socket,
@@ -511,14 +514,14 @@ pub(crate) fn accept(socket: &OwnedFd) -> Result<Option<(OwnedFd, TransportPeer)
         return Ok(Some((socket, TransportPeer::User(user))));
     }
     bound_unsent(&socket);
-    // One that has reset the connection has no address, although what it sent can still be read. It must not
+    // A peer that has reset the connection has no address, although its bytes can still be read. It must not
     // be taken for a program of this host.
     let peer = rustix::net::getpeername(&socket).ok().flatten().map(SocketAddr::try_from);
     Ok(peer.and_then(Result::ok).map(|address| (socket, TransportPeer::Address(address.ip()))))
 }
 
-/// Bounds what the kernel takes of a connection before it can leave. A kernel before Linux 3.12 cannot: there
-/// an urgent event waits longer.
+/// Bounds the unsent bytes of a connection that the kernel takes. A kernel before Linux 3.12 has no such
+/// bound: an urgent event waits longer there.
 fn bound_unsent(socket: &OwnedFd) {
     let _ = unisono_linux::socket::bound_unsent(socket, UNSENT);
 }

@@ -1,13 +1,13 @@
 //! TLS over a connected socket, without blocking.
 //!
-//! The handshake happens inside reading. A server bounds it by the time in which a program has to greet; a
+//! The handshake happens inside reading. A server bounds it by the time limit for a program's greeting; a
 //! client waits for it when it connects.
 //!
-//! A client that does not speak TLS is told so in plain text: from then on this channel carries bytes as they
-//! are, and the server's last words are all that it says.
+//! A client that does not speak TLS is told so in plain text: from then on this channel carries bytes
+//! unencrypted, and the server sends only its last message.
 //!
-//! Cost: one copy more than a plain socket in each direction, besides the encryption; 16 KiB for what has
-//! arrived.
+//! Cost: one copy more than a plain socket in each direction, besides the encryption; 16 KiB for received
+//! ciphertext.
 
 use super::TransportError;
 use super::socket::{self, Intake};
@@ -20,10 +20,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bytes that TLS holds for the other end, before they are encrypted or after: half of the 128 KiB that a
-/// stream collects before it writes.
+/// Most bytes that TLS holds for the other end, before or after encryption: half of the 128 KiB that a stream
+/// collects before it writes.
 const HELD: usize = 64 << 10;
-/// Bytes of ciphertext asked of the kernel at a time: a record of TLS has at most so many, and a little more.
+/// Bytes of ciphertext read at a time: about the longest record of TLS.
 const ARRIVED: usize = 16 << 10;
 /// The first two bytes of every handshake: its type of record, and the version's first byte.
 const HANDSHAKE: [u8; 2] = [0x16, 3];
@@ -36,13 +36,13 @@ pub(crate) struct TlsChannel {
     arrived: Box<[u8]>,
     start: usize,
     end: usize,
-    /// The kernel had no more the last time.
+    /// Whether the last read emptied the socket.
     drained: bool,
     ended: bool,
     speech: OtherEnd,
 }
 
-/// What the other end has shown to speak.
+/// The protocol that the other end has shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum OtherEnd {
     Unheard,
@@ -51,13 +51,13 @@ enum OtherEnd {
 }
 
 impl TlsChannel {
-    /// The end of a broker. The handshake is still to come.
+    /// A broker's end. The handshake is still to come.
     pub(super) fn accept(socket: OwnedFd, config: &Arc<ServerConfig>) -> Result<Self, TransportError> {
         let connection = ServerConnection::new(Arc::clone(config));
         Self::new(socket, connection.map(Connection::Server))
     }
 
-    /// The end of a program; returns when the handshake is done.
+    /// A program's end; returns after the handshake.
     pub(super) fn connect(
         socket: OwnedFd,
         (config, broker): (&Arc<ClientConfig>, ServerName<'static>),
@@ -79,7 +79,7 @@ impl TlsChannel {
                 );
                 return Err(TransportError::Tls(what));
             }
-            // TLS may have taken a part only of what has arrived, and the socket does not tell of the rest
+            // TLS may have taken only a part of the received bytes, and the socket does not report the rest
             if channel.start == channel.end {
                 channel.poll(left)?;
             }
@@ -89,7 +89,7 @@ impl TlsChannel {
         }
     }
 
-    /// Waits until the socket has something, or room for what this end has to say.
+    /// Waits until the socket has bytes, or room for the bytes of this end.
     fn poll(&mut self, left: Duration) -> Result<(), TransportError> {
         let flags =
             if self.connection.wants_write() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
@@ -118,7 +118,7 @@ impl TlsChannel {
         })
     }
 
-    /// The other end's certificates, once the handshake is done.
+    /// The other end's certificates, after the handshake.
     pub(super) fn peer_certificates(&self) -> Option<CertificateChain> {
         if self.connection.is_handshaking() {
             return None;
@@ -137,7 +137,7 @@ impl TlsChannel {
             while !rest.is_empty() {
                 let count = self.connection.writer().write(rest).map_err(TransportError::Failed)?;
                 (taken, rest) = (taken + count, &rest[count..]);
-                // full: what TLS holds has to leave first
+                // TLS is full: its bytes have to leave first
                 if count == 0 && (!self.push()? || self.connection.is_handshaking()) {
                     return Ok(taken);
                 }
@@ -151,14 +151,14 @@ impl TlsChannel {
         if self.speech == OtherEnd::Plain {
             return Ok(true);
         }
-        // It takes nothing in: the descriptor would not tell of a frame that came with the handshake's end.
+        // Reads no bytes: the descriptor would not report a frame that came with the handshake's end.
         self.push()
     }
 
     pub(super) fn wants_room(&self, unsent: bool) -> bool {
         match self.speech {
             OtherEnd::Plain => unsent,
-            // during the handshake it is the other end's turn
+            // unsent bytes wait for the end of the handshake, not for room
             _ => self.connection.wants_write(),
         }
     }
@@ -172,7 +172,7 @@ impl TlsChannel {
                 Ok(0) => return Ok(Intake::Ended),
                 Ok(count) => return Ok(Intake::Bytes { count, all: false }),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // Frames have lengths: a connection that was cut off shows as one that ended.
+                // Frames have lengths, so a truncated connection is safe to treat as one that ended.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(Intake::Ended),
                 Err(error) => return Err(TransportError::Failed(error)),
             }
@@ -184,7 +184,7 @@ impl TlsChannel {
         }
     }
 
-    /// Gives TLS what has come, and lets leave what TLS answers.
+    /// Passes received bytes to TLS, and sends the answers of TLS.
     fn take_in(&mut self) -> Result<CiphertextIntake, TransportError> {
         if self.start == self.end && !self.ended {
             if std::mem::take(&mut self.drained) {
@@ -201,7 +201,7 @@ impl TlsChannel {
         let count = self.connection.read_tls(&mut rest).map_err(TransportError::Failed)?;
         self.start += count;
         if let Err(error) = self.connection.process_new_packets() {
-            // the alert that says what is wrong
+            // sends the alert with the reason
             let _ = self.push();
             return Err(TransportError::Tls(tls::in_words(&error)));
         }
@@ -209,7 +209,7 @@ impl TlsChannel {
         Ok(if count == 0 { CiphertextIntake::Ended } else { CiphertextIntake::Something })
     }
 
-    /// Finds out whether the other end speaks TLS, by what it says first.
+    /// Finds out from the first bytes whether the other end speaks TLS.
     fn hear_out(&mut self) -> Result<(), TransportError> {
         if self.speech != OtherEnd::Unheard || self.start == self.end {
             return Ok(());
@@ -223,7 +223,7 @@ impl TlsChannel {
         Err(TransportError::NoTls)
     }
 
-    /// Lets ciphertext leave; whether all did.
+    /// Sends ciphertext; returns whether all has left.
     fn push(&mut self) -> Result<bool, TransportError> {
         while self.connection.wants_write() {
             match self.connection.write_tls(&mut CiphertextSink(self.socket.as_fd())) {
@@ -238,17 +238,17 @@ impl TlsChannel {
         Ok(true)
     }
 
-    /// Tells the other end that no more follows.
+    /// Tells the other end that no more bytes follow.
     pub(super) fn say_goodbye(&mut self) {
         if self.speech != OtherEnd::Plain {
             self.connection.send_close_notify();
-            // what does not leave now is lost: this end does not wait
+            // bytes that do not leave now are lost: this end does not wait
             let _ = self.push();
         }
     }
 }
 
-/// What came of reading ciphertext.
+/// The result of reading ciphertext.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum CiphertextIntake {
     Something,

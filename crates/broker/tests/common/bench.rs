@@ -1,4 +1,4 @@
-//! A broker without sockets and clock: what each client says goes in, what each is told comes out.
+//! A broker without sockets and clock: the clients' frames go in, the broker's answers come out.
 
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, HashMap};
@@ -12,14 +12,14 @@ use unisono_broker::{
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
-/// How a client comes.
+/// The way in which a client connects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Comes {
     /// By a Unix socket, as this user.
     User(u32),
     /// From this host over TCP, with the token of this name.
     Token(&'static str),
-    /// From this host over TCP, with nothing.
+    /// From this host over TCP, without credentials.
     Anonymous,
 }
 
@@ -36,10 +36,10 @@ pub(crate) struct BenchEvent {
     pub(crate) delivery: Option<u64>,
 }
 
-/// What a client was told and the test has not taken yet.
+/// Answers to a client that the test has not taken yet.
 #[derive(Debug, Default)]
 struct Heard {
-    /// Answers to the requests with a number: accepted, or refused and why.
+    /// Answers to requests, by number: accepted, or refused with the reason.
     answers: BTreeMap<u32, Result<(), String>>,
     published: Vec<Result<PublishOutcome, String>>,
     events: Vec<BenchEvent>,
@@ -91,13 +91,13 @@ impl BrokerBench {
         }
     }
 
-    /// Where nothing says who may do what.
+    /// A broker without permissions and tokens.
     pub(crate) fn open() -> Self {
         let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
         Self::new(Broker::new(tree.expect("it is sound"), Limits::default()))
     }
 
-    /// With these rules, and a token for each of these names.
+    /// A broker with these rules, and a token for each of these names.
     pub(crate) fn with_rules(rules: &str, names: &[&str]) -> Self {
         let mut bench = Self::open();
         let permissions = Permissions::parse(rules, &|_| None).expect("it is sound");
@@ -132,7 +132,7 @@ impl BrokerBench {
         BenchClient(client)
     }
 
-    /// A program that has greeted.
+    /// Connects a program and sends its greeting.
     pub(crate) fn program(&mut self, comes: Comes, name: &str) -> BenchClient {
         let client = self.connect(comes, false);
         let token = match comes {
@@ -151,7 +151,7 @@ impl BrokerBench {
         self.work();
     }
 
-    /// Lets the broker do what is due.
+    /// Runs everything that is due in the broker.
     pub(crate) fn work(&mut self) {
         loop {
             while let Some(task) = self.broker.task() {
@@ -227,7 +227,7 @@ impl BrokerBench {
         self.heard(client).answers.remove(&number).expect("an answer")
     }
 
-    /// Publishes; what became of it. None: the broker reads nothing more from the program for now.
+    /// Publishes; returns the outcome. None: the broker reads no more from the program for now.
     pub(crate) fn publish(
         &mut self,
         client: BenchClient,
@@ -241,7 +241,7 @@ impl BrokerBench {
         self.heard(client).published.pop()
     }
 
-    /// The events that came since.
+    /// The events since the last call.
     pub(crate) fn events(&mut self, client: BenchClient) -> Vec<BenchEvent> {
         std::mem::take(&mut self.heard(client).events)
     }
@@ -256,7 +256,7 @@ impl BrokerBench {
         }
     }
 
-    /// What the broker tells a client that asks.
+    /// The statistics that the broker sends to a client.
     pub(crate) fn ask(&mut self, client: BenchClient) -> String {
         self.say(client, &Frame::Ask);
         self.heard(client).statistics.take().expect("an answer")
@@ -271,13 +271,13 @@ impl BrokerBench {
         self.work();
     }
 
-    /// Time passes.
+    /// Advances the time.
     pub(crate) fn wait(&mut self, time: Nanos) {
         self.now = time.after(self.now);
         self.work();
     }
 
-    /// An MQTT 5 client has sent CONNECT; the code of CONNACK, and whether it found a session.
+    /// Sends CONNECT from an MQTT 5 client; returns the code of CONNACK, and whether it found a session.
     pub(crate) fn mqtt(
         &mut self,
         comes: Comes,
@@ -296,13 +296,13 @@ impl BrokerBench {
         self.connect_packet(comes, (5, flags), &rest)
     }
 
-    /// The same with the token as a password, and without a user.
+    /// Connects with the token as a password, and without a user.
     pub(crate) fn mqtt_with_token(&mut self, token: &'static str, name: &str) -> (BenchClient, u8, bool) {
         let rest = [vec![0], text(name), text(&format!("{token}-secret"))].concat();
         self.connect_packet(Comes::Token(token), (5, 0x40), &rest)
     }
 
-    /// The same of MQTT 3.1.1; the code of CONNACK.
+    /// Connects with MQTT 3.1.1; returns the code of CONNACK.
     pub(crate) fn mqtt_311(&mut self, comes: Comes, name: &str, clean: bool) -> u8 {
         self.connect_packet(comes, (4, u8::from(clean) << 1), &text(name)).1
     }
@@ -324,7 +324,7 @@ impl BrokerBench {
         (client, code, found)
     }
 
-    /// The session expiry that the last CONNACK of MQTT 5 told, if it told one.
+    /// The session expiry in the last CONNACK of MQTT 5, if it had one.
     pub(crate) fn expiry_told(&self) -> Option<u32> {
         // behind the largest packet and the largest alias
         let properties = &self.connack[5..];
@@ -332,13 +332,13 @@ impl BrokerBench {
         Some(u32::from_be_bytes(std::array::from_fn(|byte| properties[at + 1 + byte])))
     }
 
-    /// The payloads, as numbers, of the events of one consumer that came since; they stay.
+    /// The payloads, as numbers, of one consumer's events since the last call; they stay in the list.
     pub(crate) fn peek(&mut self, client: BenchClient, consumer: u32) -> Vec<u64> {
         let events = self.heard(client).events.iter().filter(|event| event.consumer == consumer);
         events.map(|event| u64::from_le_bytes(event.payload[..].try_into().expect("eight bytes"))).collect()
     }
 
-    /// Whether the broker has not ended the connection.
+    /// Whether the connection still exists.
     pub(crate) fn is_connected(&self, client: BenchClient) -> bool {
         !self.ended.contains(&client.0)
     }
@@ -347,7 +347,7 @@ impl BrokerBench {
         client.0
     }
 
-    /// Says a packet; the first that comes back.
+    /// Sends a packet; returns the first packet of the answer.
     pub(crate) fn packet(
         &mut self,
         client: BenchClient,
@@ -362,7 +362,7 @@ impl BrokerBench {
         (!packets.is_empty()).then(|| packets.remove(0))
     }
 
-    /// SUBSCRIBE; the reason code.
+    /// Sends SUBSCRIBE; returns the reason code.
     pub(crate) fn mqtt_subscribe(&mut self, client: BenchClient, filter: &str, qos: u8) -> u8 {
         let length = (filter.len() as u16).to_be_bytes();
         let body = [&[0, 1, 0][..], &length, filter.as_bytes(), &[qos]].concat();
@@ -370,7 +370,7 @@ impl BrokerBench {
         *answer.last().expect("a code")
     }
 
-    /// The payloads of the messages that came since.
+    /// The payloads of the messages since the last call.
     pub(crate) fn messages(&mut self, client: BenchClient) -> Vec<Vec<u8>> {
         let packets = std::mem::take(&mut self.heard(client).packets);
         packets.into_iter().filter(|(head, _)| head[0] >> 4 == 3).map(|(_, body)| body).collect()

@@ -57,7 +57,7 @@ pub(crate) fn matches(pattern: &str, topic: &str) -> bool {
 pub(crate) enum Step {
     /// A program of an identity comes.
     Come(usize),
-    /// One of the connections goes.
+    /// Ends one of the connections.
     Go(usize),
     Subscribe(usize, usize, Mode),
     Unsubscribe(usize),

@@ -173,7 +173,7 @@ impl<'a> Asker<'a> {
         Self { broker, now: Nanos(1), clients: 0 }
     }
 
-    /// What the ledger has.
+    /// The bytes in the ledger.
     pub(crate) fn ledger(&self) -> u64 {
         let statistics = self.broker.statistics(self.now);
         statistics.granted_bytes + statistics.kept_bytes + statistics.named_bytes + statistics.held_bytes

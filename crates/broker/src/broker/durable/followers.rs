@@ -1,4 +1,4 @@
-//! Followers: consumers that are given what the log has, event by event, as far as they have room.
+//! Followers: consumers that read the log, event by event, as far as they have room.
 
 use super::{Broker, TURN};
 use crate::body::EventBody;
@@ -15,7 +15,7 @@ use unisono_eventchannel::{
 };
 use unisono_linux::clock::Nanos;
 
-/// A consumer that is given what the log has.
+/// A consumer that reads from the log.
 #[derive(Debug)]
 pub(super) struct LogFollower {
     pub(super) name: String,
@@ -23,17 +23,17 @@ pub(super) struct LogFollower {
     forget: bool,
     pub(super) interests: Vec<Interest>,
     pub(super) cursor: LogCursor,
-    /// Events before this position were there before the consumer.
+    /// Events before this position are older than the consumer.
     pub(super) new_from: u64,
-    /// Handed to its inbox and not acknowledged.
+    /// Events in its inbox, not acknowledged yet.
     pub(super) pending: BTreeMap<u64, PendingEvent>,
     pub(super) pending_bytes: usize,
     /// For each pending event, the channel's number of its last delivery.
     pub(super) deliveries: HashMap<u64, u64>,
-    /// From which position to which events are lost that it has not been told of. Told before its next event,
+    /// The range of lost positions that the follower has not been told of. It is told before its next event,
     /// so that a log with a loss behind each event of others makes no endless row of notices.
     lost: Option<(u64, u64)>,
-    /// Of events and of bytes.
+    /// The capacity in events and in bytes.
     pub(super) capacity: (usize, usize),
     pub(super) file: AcknowledgedFile,
 }
@@ -42,7 +42,7 @@ pub(super) struct LogFollower {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingEvent {
     bytes: usize,
-    /// Numbers of names of the log, which are kept as long.
+    /// Numbers of names of the log, which stay valid as long as the event is pending.
     pub(super) topic: u32,
     pub(super) writer: u32,
 }
@@ -64,7 +64,7 @@ impl LogFollower {
         self.lost = Some((self.lost.map_or(first, |(first, _)| first), last));
     }
 
-    /// The last event may exceed the bytes: how large it is, is known when it has been read.
+    /// The last event may exceed the bytes: its size is known only after it was read.
     pub(super) fn has_room(&self) -> bool {
         let (events, bytes) = self.capacity;
         self.pending.len() < events && self.pending_bytes < bytes.max(1)
@@ -72,7 +72,7 @@ impl LogFollower {
 }
 
 impl Broker {
-    /// Makes a consumer that is given what the log has.
+    /// Makes a consumer that reads from the log.
     pub(in crate::broker) fn follow(
         &mut self,
         now: Nanos,
@@ -106,19 +106,19 @@ impl Broker {
             return Err(format!("the consumer `{}` is connected already; choose another name", resume.name));
         }
         let interests = spec.interests().map_err(|error| self.access.refuse(&error))?;
-        // repeated until it is acknowledged: only an acknowledgement raises the floor
+        // an event is repeated until it is acknowledged: only an acknowledgement raises the floor
         let again = spec.again.unwrap_or(AgainSpec { after_ns: 30_000_000_000, attempts: 0, window: 256 });
         let again = AgainSpec { attempts: u32::MAX, ..again };
         let mut consumer = SubscriptionSpec { again: Some(again), ..spec.clone() }.consumer();
         consumer.lease = lease;
         consumer.tenant = self.clients.get(&client).map_or(TenantId::NONE, |client| client.tenant);
-        // the broker hands over no more than fits
+        // the broker itself puts no more into the inbox than fits
         consumer.inbox.capacity = InboxCapacity { events: usize::MAX, bytes: usize::MAX };
         if consumer.name.is_empty() {
             consumer.name = if name.is_empty() { resume.name.as_str() } else { name }.into();
         }
         let id = self.channel.connect(now, consumer).map_err(|error| self.access.refuse(&error))?;
-        // the owner before the file: no name is without one, wherever the broker ends
+        // the owner is saved before the file, so that no name is without one if the broker ends in between
         let file = self.take_name(OwnedKind::Consumer, &resume.name, user).and_then(|()| {
             let log = self.durable.as_ref().map(|durable| &durable.log).ok_or("it keeps no log")?;
             log.acknowledged(&resume.name).map_err(|error| error.to_string())
@@ -147,7 +147,7 @@ impl Broker {
         };
         durable.followers.insert(id, follower);
         durable.hungry.insert(id);
-        // a name that has never acknowledged begins here also after a restart
+        // a name without an acknowledgement begins here also after a restart
         durable.unsaved.insert(id);
         Ok(id)
     }
@@ -158,7 +158,7 @@ impl Broker {
         }
     }
 
-    /// The same, because its program unsubscribes, which frees the name if it asked for that.
+    /// Ends a follower whose program unsubscribes; frees the name if the program asked for that.
     pub(in crate::broker) fn unsubscribe_follower(&mut self, consumer: ConsumerId) {
         let Some(durable) = &mut self.durable else { return };
         let forgotten = durable.followers.get(&consumer).filter(|follower| follower.forget);
@@ -172,7 +172,7 @@ impl Broker {
         }
     }
 
-    /// Hands followers what the log has for them, as far as they have room. Whether there is more to hand.
+    /// Gives followers their next events of the log, as far as they have room. Returns whether more are due.
     pub(in crate::broker) fn feed(&mut self, now: Nanos) -> bool {
         let Some(mut durable) = self.durable.as_mut() else { return false };
         let mut handed = 0;
@@ -193,7 +193,7 @@ impl Broker {
                         follower.miss(first, last);
                         continue;
                     }
-                    // what cannot be read now is tried again when something is published
+                    // without a readable event the follower is tried again at the next publication
                     Ok(None) | Err(_) => {
                         let lost = follower.lost.take();
                         self.tell_lost(id, lost);
@@ -228,7 +228,7 @@ impl Broker {
         false
     }
 
-    /// Tells a follower between which positions events are lost.
+    /// Tells a follower the range of lost positions.
     fn tell_lost(&mut self, id: ConsumerId, lost: Option<(u64, u64)>) {
         if let Some((first, last)) = lost
             && let Some(Addressee::Program { client, number }) = self.addressees.get(&id)
@@ -246,12 +246,12 @@ impl Broker {
         position
     }
 
-    /// A follower is done with an event. False: the consumer follows no log.
+    /// Records that a follower has finished an event. False: the consumer follows no log.
     pub(in crate::broker) fn acknowledge_position(&mut self, consumer: ConsumerId, position: u64) -> bool {
         let Some(durable) = &mut self.durable else { return false };
         let Some(follower) = durable.followers.get_mut(&consumer) else { return false };
         let delivery = follower.deliveries.get(&position).copied();
-        // one that was too late is delivered again, which the program learns by that
+        // an event that was too late is delivered again, so the program learns of the failure
         if let Some(delivery) = delivery
             && self.channel.acknowledge(consumer, delivery) == Acknowledged::Done
         {

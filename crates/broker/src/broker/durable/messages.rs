@@ -4,8 +4,8 @@
 //! the log has the message: written, or synced, as configured. A message that the log refuses is neither
 //! delivered nor confirmed. A message of QoS 0 has no guarantee, and is delivered even then.
 //!
-//! Confirmations of a client keep their order (MQTT 5.0, section 4.6). So while one of them waits for the
-//! disk, later ones wait too, whatever their topic.
+//! Confirmations of a client keep their order (MQTT 5.0, section 4.6). So while a confirmation waits for the
+//! disk, later ones of any topic wait, too.
 
 use super::{DurableEvents, MAX_UNSYNCED, SyncedAnswer, UnsyncedAnswer, append};
 use crate::body::EventBody;
@@ -94,8 +94,8 @@ impl Broker {
         }
     }
 
-    /// A sync has ended on which the confirmation of a message depended. After a failed sync the client is
-    /// disconnected, and its message counts as new when it comes again: MQTT 3.1.1 knows no refusal.
+    /// Confirms or refuses a message whose sync has ended. After a failed sync the client is disconnected,
+    /// and its message counts as new when it comes again: MQTT 3.1.1 has no refusal.
     pub(super) fn message_synced(
         &mut self,
         now: Nanos,

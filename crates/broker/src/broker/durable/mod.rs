@@ -1,4 +1,4 @@
-//! Events that are kept in the log, and consumers that are given what it has.
+//! Events that the log keeps, and consumers that read from the log.
 //!
 //! ```text
 //!   PUBLISH -> checks of the channel -> log: written -> inboxes -> PUBLISHED written
@@ -7,12 +7,12 @@
 //!                         followers: read, matched, handed to their inboxes, acknowledged by position
 //! ```
 //! A *follower* is a consumer with a name. All its events come from the log, never from publications, so that
-//! what it missed and what is new are one sequence. Its inbox is filled as far as its own queue allows; what
-//! does not fit waits in the log, and nothing of it is dropped.
+//! missed and new events form one sequence. Its inbox is filled as far as its own queue allows; further
+//! events wait in the log, and none is dropped.
 //!
-//! Everything up to a follower's *floor* is acknowledged, or none of its business. The floor is saved when
-//! the broker has nothing to deliver. After a crash it is too low at most, and what lies between is delivered
-//! again.
+//! Every event up to a follower's *floor* is acknowledged, or does not match its interests. The floor is
+//! saved when the broker has no event to deliver. After a crash the saved floor may be too low, but never too
+//! high; the events above it are delivered again.
 //!
 //! Cost: one write for an event in the log; for each follower a read from the page cache.
 
@@ -41,33 +41,33 @@ use unisono_eventchannel::{
 };
 use unisono_linux::clock::Nanos;
 
-/// Events handed to followers before the broker looks after others. More would hold up programs; fewer would
-/// ask for each batch anew. Chosen by this argument, not measured.
+/// Events passed to followers before the broker serves others. More would delay programs; fewer would need
+/// more rounds. Chosen by this argument, not measured.
 const TURN: usize = 256;
-/// Numbers of topics and writers of the log in deliveries begin here; the channel's own are below.
+/// Numbers of the log's topics and writers in deliveries begin here; the channel's own numbers are below.
 const LOGGED: u32 = FIRST_FOREIGN;
 
-/// What a supplier's events in the log need to say.
+/// The properties of a supplier whose events are in the log.
 #[derive(Debug)]
 struct KeptOffer {
     topic: Arc<str>,
     event_type: Option<Arc<str>>,
     writer: Arc<str>,
     durability: Durability,
-    /// Where the events of its owner are in the log.
+    /// The chain of the log for the owner's events.
     chain: ChainNumber,
 }
 
-/// A supplier that waits for the disk.
+/// An answer to a supplier that waits for a sync.
 #[derive(Debug)]
 struct UnsyncedAnswer {
-    /// The position of its event.
+    /// The log position of the event.
     position: u64,
     client: ClientId,
     what: SyncedAnswer,
 }
 
-/// What a supplier is told when the disk has its event.
+/// The answer to a supplier once its event is synced.
 #[derive(Debug)]
 enum SyncedAnswer {
     Published {
@@ -85,27 +85,26 @@ enum SyncedAnswer {
     },
 }
 
-/// Answers that wait for the disk, at most. With more, those who want to be told that the disk has their
-/// events wait with them, so that a disk that hangs takes no more memory. Chosen as the longest queue of a
-/// ring, not measured.
+/// Most answers that wait for a sync. With more, further events that ask for a sync are held back, so that a
+/// disk that hangs takes no more memory. Chosen as the longest queue of a ring, not measured.
 const MAX_UNSYNCED: usize = 16_384;
 
-/// The log, and all that has to do with it.
+/// The log and its followers.
 #[derive(Debug)]
 pub(super) struct DurableEvents {
     log: EventLog,
-    /// Time since 1970 when the monotonic clock was 0.
+    /// Time since 1970 at zero of the monotonic clock.
     epoch: Nanos,
-    /// Topics whose events are kept though no supplier asks for it.
+    /// Topics whose events are kept without a supplier's request.
     kept: Vec<TopicPattern>,
-    /// How far MQTT messages of QoS 1 and 2 to these topics have come when they are confirmed.
+    /// The durability at which MQTT messages of QoS 1 and 2 to these topics are confirmed.
     messages: Durability,
     offers: HashMap<SupplierId, KeptOffer>,
     unsynced: VecDeque<UnsyncedAnswer>,
     /// Whether a sync is under way.
     syncing: bool,
     followers: HashMap<ConsumerId, LogFollower>,
-    /// Followers that may have something to read and room for it.
+    /// Followers that may have events to read and room for them.
     hungry: BTreeSet<ConsumerId>,
     /// Followers whose floor has risen.
     unsaved: BTreeSet<ConsumerId>,
@@ -144,17 +143,17 @@ fn append(
 }
 
 impl DurableEvents {
-    /// The name of a topic by its number, if that is one of the log's.
+    /// The name of a topic by its number, for numbers of the log.
     pub(super) fn name(&self, topic: TopicId) -> Option<&Arc<str>> {
         self.names.name(topic.0)
     }
 
-    /// The type of a topic by its number, if that is one of the log's.
+    /// The type of a topic by its number, for numbers of the log.
     pub(super) fn type_of(&self, topic: TopicId) -> Option<&Arc<str>> {
         self.names.event_type(topic.0)
     }
 
-    /// An event of the log as the channel has it.
+    /// Converts an event of the log to an event of the channel.
     fn event(&mut self, now: Nanos, body: &[u8], position: u64) -> Option<ChannelEvent<EventBody>> {
         let event = LoggedEvent::read(body).ok()?;
         if self.names.is_full() {
@@ -187,12 +186,12 @@ impl DurableEvents {
         })
     }
 
-    /// Writes down what followers have acknowledged.
+    /// Saves the positions that followers have acknowledged.
     pub(super) fn save(&mut self) {
         for id in std::mem::take(&mut self.unsaved) {
             if let Some(follower) = self.followers.get_mut(&id) {
                 let floor = follower.floor();
-                // on a full disk the former floor stays: more is delivered again after a restart
+                // on a full disk the former floor stays: more events are delivered again after a restart
                 let _ = follower.file.save(floor);
             }
         }
@@ -206,8 +205,8 @@ impl DurableEvents {
 }
 
 impl Broker {
-    /// The same with a log. `epoch` is in nanoseconds since 1970: when the monotonic clock was 0. The events
-    /// of topics that match `kept` are in the log though no supplier asks for it.
+    /// Adds a log. `epoch` is the time in nanoseconds since 1970 at zero of the monotonic clock. The log also
+    /// keeps the events of topics that match `kept`, without a supplier's request.
     #[must_use]
     pub fn with_log(mut self, log: EventLog, epoch: Nanos, kept: Vec<TopicPattern>) -> Self {
         self.durable = Some(DurableEvents {
@@ -226,26 +225,26 @@ impl Broker {
         self
     }
 
-    /// Damage that was found when its log was opened.
+    /// The damage found when the log was opened.
     #[must_use]
     pub fn log_damage(&self) -> &[LogDamage] {
         self.durable.as_ref().map_or(&[], |durable| durable.log.damage())
     }
 
-    /// Whether it keeps a log, and [`sync`](Self::sync) has to be asked.
+    /// Whether the broker keeps a log; if so, [`sync`](Self::sync) must be called.
     #[must_use]
     pub fn keeps_log(&self) -> bool {
         self.durable.is_some()
     }
 
-    /// Refuses an advertisement that asks for a log where there is none.
+    /// Refuses an advertisement that needs a log if the broker keeps none.
     pub(super) fn refuses_durability(&self, spec: &Advertisement) -> Option<String> {
         let asks = spec.durability > Durability::Received || spec.writer.is_some();
         (asks && self.durable.is_none())
             .then(|| "this broker keeps no log; start it with --log DIRECTORY".to_owned())
     }
 
-    /// A supplier has come, whose events may have to be in the log.
+    /// Registers a supplier whose events may have to be in the log.
     pub(super) fn offer_kept(&mut self, supplier: SupplierId, owner: &NameOwner, spec: &Advertisement) {
         let Some(durable) = &mut self.durable else { return };
         let asked = spec.durability > Durability::Received || spec.writer.is_some();
@@ -260,7 +259,7 @@ impl Broker {
             chain: durable.log.chain_of(owner),
         };
         durable.offers.insert(supplier, offer);
-        // on a full disk the former declaration stays, and holds again after a restart
+        // on a full disk the former declaration stays, and applies again after a restart
         let _ = durable.log.declared(KeptTopic {
             topic: spec.topic.clone(),
             event_type: spec.event_type.clone(),
@@ -280,7 +279,7 @@ impl Broker {
         self.durable.as_ref().is_some_and(|durable| durable.offers.contains_key(&supplier))
     }
 
-    /// Publishes an event and writes it to the log before anybody gets it.
+    /// Publishes an event and writes it to the log before any consumer gets it.
     pub(super) fn publish_kept(
         &mut self,
         now: Nanos,
@@ -317,7 +316,7 @@ impl Broker {
                                 Ok(())
                             }
                             Err(error) if offer.durability > Durability::Received => Err(error.to_string()),
-                            // nobody was promised that it is kept; the log has counted it
+                            // the log was not promised to the supplier; the log has counted the failure
                             Err(_) => Ok(()),
                         }
                     });
@@ -353,7 +352,7 @@ impl Broker {
             return Ok(Received::Done);
         }
         if offer.durability == Durability::Synced && position >= log.synced() {
-            // an event that came again; after a failed sync no later one says that the disk has it
+            // a repeated event; after a failed sync no later sync confirms that the event is on the disk
             if let Err(error) = log.usable() {
                 self.refused += 1;
                 let reason = error.to_string();
@@ -368,7 +367,7 @@ impl Broker {
         Ok(Received::Done)
     }
 
-    /// What has to be synced for suppliers that wait. Report the end by [`synced`](Self::synced).
+    /// The next sync for suppliers that wait. Report its end by [`synced`](Self::synced).
     pub fn sync(&mut self) -> Option<SyncJob> {
         let durable = self.durable.as_mut()?;
         if durable.syncing || durable.unsynced.is_empty() {
@@ -379,7 +378,7 @@ impl Broker {
         job
     }
 
-    /// A sync has ended: those who waited for it are told.
+    /// Answers the suppliers whose sync has ended.
     pub fn synced(&mut self, now: Nanos, job: &SyncJob, result: Result<(), String>) {
         let Some(durable) = &mut self.durable else { return };
         let mut told = Vec::new();
@@ -389,7 +388,7 @@ impl Broker {
             Ok(()) => durable.log.synced(),
             Err(_) => u64::MAX,
         };
-        // positions ascend, but for those of duplicates, which are told with the next
+        // positions ascend, except those of duplicates, which are answered with the next event
         while durable.unsynced.front().is_some_and(|answer| answer.position < before) {
             let Some(answer) = durable.unsynced.pop_front() else { break };
             let UnsyncedAnswer { client, what, .. } = answer;
@@ -419,14 +418,14 @@ impl Broker {
         }
     }
 
-    /// What has to be done when nothing is to be delivered, and at the end.
+    /// Saves floors, when no event is due and at the end.
     pub fn rest(&mut self) {
         if let Some(durable) = &mut self.durable {
             durable.save();
         }
     }
 
-    /// Removes events from the log that are too old.
+    /// Removes events older than the log's bound from the log.
     pub(super) fn expire(&mut self, now: Nanos) {
         if let Some(durable) = &mut self.durable {
             // on a full disk they stay a little longer

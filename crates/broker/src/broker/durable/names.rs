@@ -1,16 +1,16 @@
 //! Numbers of the topics and writers of the log, for deliveries.
 //!
-//! A log holds events of any number of topics and writers, one after another. So names that no pending event
-//! needs are forgotten when there are many. A name that comes again gets another number: programs may have
-//! been told the former one, and keep it.
+//! A log holds events of any number of topics and writers, one after another. So when there are many names,
+//! the names of no pending event are forgotten. A forgotten name that comes again gets another number:
+//! programs may still know it by the former one.
 //!
-//! Cost: a look at all pending events, each time that as many names have come as there were.
+//! Cost: a scan of all pending events each time that the number of names has doubled.
 
 use super::LOGGED;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Names that are kept whether they are needed or not. As many topics as a channel has at a time.
+/// Names that are always kept. As many as the topics of a channel.
 const MIN_KEPT_NAMES: usize = if cfg!(test) { 32 } else { 65_536 };
 
 #[derive(Debug)]
@@ -20,9 +20,9 @@ pub(super) struct LogNames {
     /// By type and name: topics with a type.
     typed: HashMap<Arc<str>, HashMap<Arc<str>, u32>>,
     names: HashMap<u32, LogName>,
-    /// The number that the next name gets. Numbers come again after 2^31 names.
+    /// The number of the next name. Numbers repeat after 2^31 names.
     next: u32,
-    /// With so many names, those that are not needed are forgotten.
+    /// The number of names at which unneeded ones are forgotten.
     most: usize,
 }
 
@@ -83,7 +83,7 @@ impl LogNames {
         self.names.len() >= self.most
     }
 
-    /// Forgets all names but those of these numbers.
+    /// Forgets all names except the needed numbers.
     pub(super) fn forget_but(&mut self, needed: &HashSet<u32>) {
         self.names.retain(|number, _| needed.contains(number));
         self.numbers.retain(|_, number| needed.contains(number));
@@ -118,7 +118,7 @@ mod tests {
         ) {
             let mut names = LogNames::new();
             let types = [None, Some("a"), Some("")];
-            // what waits, oldest first
+            // waiting events, the oldest first
             let mut waiting: VecDeque<(u32, String, Option<&str>)> = VecDeque::new();
             for (name, event_type) in came.into_iter().map(|name| (format!("t/{}", name / 3), types[name as usize % 3])) {
                 if names.is_full() {
@@ -150,7 +150,7 @@ mod tests {
         let _ = broker.received(now, client, &bytes, None);
     }
 
-    /// Takes what the reader is sent: the topics of events, with the numbers of the deliveries.
+    /// Takes the reader's frames: the topics of events, with the numbers of the deliveries.
     fn hear(broker: &mut Broker, now: Nanos, names: &mut TopicNames) -> Vec<(String, u64)> {
         let mut came = Vec::new();
         loop {

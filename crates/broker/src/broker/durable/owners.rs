@@ -9,12 +9,12 @@ impl Broker {
         self.durable.as_ref()?.log.owner_of(kind, name).cloned()
     }
 
-    /// How many names of a kind an owner has.
+    /// The number of names of a kind that an owner has.
     pub(in crate::broker) fn names_of(&self, kind: OwnedKind, owner: &NameOwner) -> usize {
         self.durable.as_ref().map_or(0, |durable| durable.log.owned_by(kind, owner))
     }
 
-    /// Gives a name to an owner. The kind of the name, in words, if the log knew it without an owner.
+    /// Gives a name to an owner. Returns the kind of the name, in words, if the log knew it without an owner.
     pub(in crate::broker) fn give_name(
         &mut self,
         kind: OwnedKind,
@@ -31,7 +31,7 @@ impl Broker {
         Ok(known)
     }
 
-    /// Frees the writers of an owner whose events the log keeps no more.
+    /// Frees the writer names of an owner without events in the log.
     pub(in crate::broker) fn free_writers(&mut self, owner: &NameOwner) {
         if let Some(durable) = &mut self.durable {
             let offers = &durable.offers;

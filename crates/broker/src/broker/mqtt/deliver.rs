@@ -10,12 +10,11 @@ use std::sync::Arc;
 use unisono_eventchannel::{ConsumerId, Delivery};
 use unisono_linux::clock::Nanos;
 
-/// Messages that a session is sent again at once. Their heads take memory until they have left, up to 64 KiB
-/// each.
+/// Messages resent to a session in one call. Their heads take memory until they have left, up to 64 KiB each.
 const MAX_SENT_AGAIN: usize = 64;
 
 impl Broker {
-    /// Makes a PUBLISH of a delivery, or drops it because the client cannot or may not have it.
+    /// Makes a PUBLISH from a delivery, or drops the delivery if the client cannot or may not have it.
     pub(in crate::broker) fn mqtt_deliver(
         &mut self,
         now: Nanos,
@@ -53,7 +52,7 @@ impl Broker {
         }
     }
 
-    /// What the client is to get; `None`: nothing.
+    /// The message for the client; `None`: the delivery is dropped.
     fn mqtt_message(
         &self,
         now: Nanos,
@@ -63,7 +62,7 @@ impl Broker {
         let session = self.mqtt.sessions.get(&id)?;
         let event = &delivered.event;
         let topic = Arc::clone(&self.channel.topic_spec(event.topic)?.name);
-        // of a group, or of a subscription that has just been replaced, the number may be another one's
+        // in a group, or after a subscription was replaced, the number may belong to another subscription
         let known =
             session.filters.get(&delivered.subscription).and_then(|filter| session.subscriptions.get(filter));
         let by_name =
@@ -72,7 +71,7 @@ impl Broker {
         let is_own = event.payload.origin.publisher.as_deref() == Some(&*session.key);
         let is_barred = |other: &MqttSubscription| is_own && other.request.no_local;
         if is_barred(subscription) {
-            // another one may want the client's own messages
+            // another subscription may want the client's own messages
             let qos = subscription.request.qos;
             let mut others = session.matching(&topic, qos).filter(|_| !delivered.retained);
             subscription = others.find(|other| !is_barred(other))?;
@@ -82,7 +81,7 @@ impl Broker {
             return None;
         }
         let identifiers = match subscription.shared {
-            // of one subscription: of a group, or of the one that the retained message is sent for
+            // one subscription alone: the group's, or the new one that the retained message is sent for
             Some(_) => subscription.identifier.into_iter().collect(),
             None if delivered.retained => subscription.identifier.into_iter().collect(),
             None if session.identified == 0 => Vec::new(),
@@ -102,7 +101,7 @@ impl Broker {
         })
     }
 
-    /// The client has a message of QoS 1, or will not be sent one of QoS 2 again.
+    /// Ends a message that the client has confirmed (QoS 1), or released for good (QoS 2).
     pub(super) fn mqtt_done(&mut self, now: Nanos, id: MqttSessionId, number: u16) {
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return };
         let was_full = session.is_full();
@@ -114,7 +113,7 @@ impl Broker {
         }
     }
 
-    /// The client has a message of QoS 2.
+    /// Records that the client has a message of QoS 2.
     pub(super) fn mqtt_arrived(
         &mut self,
         now: Nanos,
@@ -137,8 +136,8 @@ impl Broker {
         self.mqtt_answer(client, published(terms, 6, number, (reason, None)));
     }
 
-    /// Sends again what the client has not confirmed, in the order of sending, and no more at once than it
-    /// takes. A few are sent at a time: the rest waits for [`next`](Self::next).
+    /// Resends unconfirmed messages, in the order of sending, and no more at once than the client takes. A
+    /// call sends at most [`MAX_SENT_AGAIN`]; [`next`](Self::next) sends the rest.
     pub(in crate::broker) fn mqtt_send_again(&mut self, now: Nanos, id: MqttSessionId) {
         let most = self.limits.largest_frame();
         let mut left = MAX_SENT_AGAIN;
@@ -152,7 +151,7 @@ impl Broker {
                 InFlightStep::Sent(message) => {
                     let head = message.packet_again(now, session.terms.version, number);
                     let body = message.event.payload.clone();
-                    // the client may take less than it did on its former connection
+                    // the client's largest packet may be smaller than on its former connection
                     if head.len() + body.as_payload().length() > session.terms.largest.min(most) {
                         self.mqtt_too_large += 1;
                         if let Some(flight) = session.finish(number) {
@@ -176,7 +175,7 @@ impl Broker {
 
     fn mqtt_confirm(&mut self, consumer: ConsumerId, acknowledgement: Option<u64>) {
         if let Some(number) = acknowledgement {
-            // one that came too late belongs to another member of the group
+            // a message confirmed too late belongs to another member of the group
             let _ = self.channel.acknowledge(consumer, number);
         }
     }

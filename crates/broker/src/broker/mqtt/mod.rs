@@ -1,4 +1,4 @@
-//! MQTT clients in the broker: who is connected, what their sessions hold, when those end.
+//! MQTT clients in the broker: their connections, sessions and the ends of sessions.
 //!
 //! ```text
 //!   mod.rs         CONNECT, DISCONNECT, wills, keep-alive, the end of sessions
@@ -6,14 +6,14 @@
 //!   subscribe.rs   SUBSCRIBE, UNSUBSCRIBE -> consumers of the channel
 //!   deliver.rs     deliveries of the channel -> PUBLISH      PUBACK, PUBREC, PUBCOMP
 //! ```
-//! A client is one supplier of the channel, and a consumer for each QoS that it subscribed with. Its session
+//! A client is one supplier of the channel, and one consumer for each QoS of its subscriptions. Its session
 //! outlives the connection as long as the client asked for: meanwhile its consumers are paused, and its
-//! messages wait in their inboxes, bounded as those of any consumer.
+//! messages wait in their inboxes, bounded like those of any consumer.
 //!
-//! A session is found by the identity of its client and the client identifier. So two identities may use one
-//! client identifier, each with a session of its own, and none keeps another from its identifier.
+//! The key of a session is the client's identity and its client identifier. So two identities may use one
+//! client identifier, each with a session of its own, and neither blocks the identifier for the other.
 //!
-//! Cost: a look at all sessions once a second.
+//! Cost: a scan of all sessions once a second.
 
 mod deliver;
 mod publish;
@@ -36,11 +36,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
-/// Sessions, connected or not; of one identity half as many, and of clients without one those of one peer. As
-/// many as a channel has consumers ([`ChannelLimits`](unisono_eventchannel::ChannelLimits)).
+/// Most sessions, connected or not. An identity may have half as many; so may a peer whose clients have no
+/// identity. As many as a channel has consumers ([`ChannelLimits`](unisono_eventchannel::ChannelLimits)).
 const MAX_SESSIONS: usize = 4096;
-/// Topic aliases of one client. Each is a name of up to 64 KiB, so that those of one client take 4 MiB at
-/// most.
+/// Topic aliases of one client. Each is a name of up to 64 KiB, so that the aliases of one client take at
+/// most 4 MiB.
 const MAX_ALIASES: u16 = 64;
 
 /// The sessions of MQTT clients.
@@ -49,19 +49,19 @@ pub(super) struct MqttSessions {
     sessions: HashMap<MqttSessionId, MqttSession>,
     /// By owner and client identifier ([`NameOwner::session_key`]).
     by_key: HashMap<Arc<str>, MqttSessionId>,
-    /// The number given last.
+    /// The last session number given.
     last: u32,
-    /// Sessions with more to be sent again.
+    /// Sessions with messages to resend.
     resending: BTreeSet<MqttSessionId>,
 }
 
 impl MqttSessions {
-    /// A session that is to be sent more again.
+    /// The next session with messages to resend.
     pub(super) fn resends(&mut self) -> Option<MqttSessionId> {
         self.resending.pop_first()
     }
 
-    /// Bytes that were granted to the queues of all sessions.
+    /// Bytes granted to the queues of all sessions.
     pub(super) fn memory(&self) -> u64 {
         self.sessions.values().map(MqttSession::granted).sum()
     }
@@ -83,7 +83,7 @@ impl MqttSessions {
         }
     }
 
-    /// Whose session it is, and how much memory its queues leave of what it may have.
+    /// The identity and peer of a session, and the bytes of its memory limit that its queues leave.
     pub(super) fn account(&self, id: MqttSessionId) -> Option<(ClientIdentity, u64, TransportPeer)> {
         let session = self.sessions.get(&id)?;
         let theirs = session.granted().saturating_add(session.held);
@@ -91,7 +91,7 @@ impl MqttSessions {
         Some((session.owner.clone(), left, session.peer))
     }
 
-    /// Whose session it is, and by which rule.
+    /// The owner of a session and its rule.
     pub(super) fn owner(&self, id: MqttSessionId) -> Option<(&NameOwner, &Arc<ClientGrant>)> {
         self.sessions.get(&id).map(|session| (&session.name_owner, &session.grant))
     }
@@ -101,12 +101,12 @@ impl MqttSessions {
         self.sessions.get(self.by_key.get(&owner.session_key(name))?)?.client
     }
 
-    /// How many messages of a session wait for the disk before they are confirmed.
+    /// The number of a session's messages that wait for the disk before they are confirmed.
     pub(super) fn unconfirmed(&mut self, id: MqttSessionId) -> Option<&mut usize> {
         self.sessions.get_mut(&id).map(|session| &mut session.unconfirmed)
     }
 
-    /// A message of QoS 2 counts as one that never came.
+    /// Forgets a message of QoS 2, as if it had never come.
     pub(super) fn forget_unreleased(&mut self, id: MqttSessionId, number: u16) {
         if let Some(session) = self.sessions.get_mut(&id) {
             session.unreleased.remove(&number);
@@ -120,7 +120,7 @@ impl MqttSessions {
 }
 
 impl Broker {
-    /// A client that speaks MQTT has connected; whether it may stay.
+    /// Handles a new connection that speaks MQTT; returns whether it may stay.
     pub fn connected_by_mqtt(&mut self, now: Nanos, client: ClientId, peer: TransportPeer) -> bool {
         let may = self.connected(now, client, peer);
         if let Some(connected) = self.clients.get_mut(&client) {
@@ -129,7 +129,7 @@ impl Broker {
         may
     }
 
-    /// A client has sent a packet.
+    /// Handles a packet from a client.
     pub(super) fn mqtt_received(
         &mut self,
         now: Nanos,
@@ -231,7 +231,7 @@ impl Broker {
     ) -> Result<(), MqttFault> {
         let login = request.user.as_deref().zip(request.password.as_deref());
         let login = login.map(|(user, password)| (Some(user), password));
-        // a password without a name is a token
+        // a password without a user name is a token
         let login = login.or(request.password.as_deref().map(|password| (None, password)));
         let code = if login.is_some() { 0x86 } else { 0x87 };
         self.identify(now, client, login, Some(&request.client))
@@ -246,7 +246,7 @@ impl Broker {
                         clean session, or with a user and a password";
             return Err(MqttFault::new(code, text));
         }
-        // MQTT 5.0, section 3.2.2.3.2: the broker tells the client that it keeps the session no longer
+        // MQTT 5.0, section 3.2.2.3.2: the broker tells the client that the session ends with the connection
         let expiry = if outlives { request.expiry } else { 0 };
         let assigned = request.client.is_empty().then(|| self.mqtt_free_name(client, &owner));
         if assigned.is_some() && request.terms.version == MqttVersion::V311 && !request.clean {
@@ -311,7 +311,7 @@ impl Broker {
         Ok(())
     }
 
-    /// A client comes with a will; that of its last connection goes.
+    /// Charges a client's will; the will of its last connection is released.
     fn mqtt_charge_will(&mut self, id: MqttSessionId, will: Option<&LastWill>) -> Result<(), String> {
         let cost = will.map_or(0, structures::will);
         let former = self.mqtt.sessions.get_mut(&id).map(|session| std::mem::take(&mut session.will_cost));
@@ -323,7 +323,7 @@ impl Broker {
         Ok(())
     }
 
-    /// An identifier for a client that has none: no session has it.
+    /// An unused identifier for a client that sent none.
     fn mqtt_free_name(&self, client: ClientId, owner: &NameOwner) -> String {
         let mut name = format!("unisono-{}", client.0);
         while self.mqtt.by_key.contains_key(&owner.session_key(&name)) {
@@ -332,8 +332,8 @@ impl Broker {
         name
     }
 
-    /// Whether a session has subscriptions that this rule does not allow: its client came with another login
-    /// of the same identity before.
+    /// Whether a session has subscriptions that this rule does not allow: its client may have used another
+    /// login of the same identity before.
     fn holds_too_much(&self, id: MqttSessionId, grant: &Arc<ClientGrant>) -> bool {
         let Some(session) = self.mqtt.sessions.get(&id) else { return false };
         let mut patterns =
@@ -341,7 +341,7 @@ impl Broker {
         !Arc::ptr_eq(&session.grant, grant) && patterns.any(|pattern| !grant.may_subscribe(&pattern))
     }
 
-    /// Another connection comes with the identifier of a session.
+    /// Ends the former connection of a session whose identifier a new connection uses.
     fn mqtt_take_over(&mut self, now: Nanos, id: MqttSessionId, clean: bool) {
         let Some(session) = self.mqtt.sessions.get(&id) else { return };
         if let Some(client) = session.client {
@@ -394,7 +394,7 @@ impl Broker {
         self.tasks.push_back(Task::Answer { client, head, body: None });
     }
 
-    /// Ends a connection because of what it did.
+    /// Ends a connection whose client broke a rule.
     pub(in crate::broker) fn mqtt_send_away(&mut self, now: Nanos, client: ClientId, fault: &MqttFault) {
         self.audit_end(client, &fault.text);
         let Some(ConnectedClient { protocol, .. }) = self.clients.get(&client) else { return };
@@ -414,7 +414,7 @@ impl Broker {
         self.gone(now, client);
     }
 
-    /// A connection has ended: the session goes on as long as the client asked for.
+    /// Handles the end of a connection: the session continues as long as the client asked for.
     pub(super) fn mqtt_gone(&mut self, now: Nanos, id: MqttSessionId) {
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return };
         (session.client, session.stalled) = (None, false);
@@ -441,7 +441,7 @@ impl Broker {
         }
     }
 
-    /// The client is a supplier no more; what it retained stays.
+    /// Withdraws the client as a supplier; its retained messages stay.
     fn mqtt_withdraw(&mut self, id: MqttSessionId, died: bool) {
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return };
         let offered = structures::OFFERED * session.offered.len() as u64;
@@ -454,7 +454,7 @@ impl Broker {
         self.let_go_for_session(id, offered);
     }
 
-    /// Ends a session with all that waits for it.
+    /// Ends a session and drops its waiting messages.
     fn mqtt_end(&mut self, now: Nanos, id: MqttSessionId) {
         if self.mqtt.sessions.get(&id).is_some_and(|session| session.will_at != Nanos::NEVER) {
             self.mqtt_publish_will(now, id);
@@ -470,7 +470,7 @@ impl Broker {
         }
     }
 
-    /// A connection takes nothing for now, or takes something again.
+    /// Records whether a connection takes packets.
     pub(super) fn mqtt_stalled(&mut self, id: MqttSessionId, stalled: bool) {
         if let Some(session) = self.mqtt.sessions.get_mut(&id) {
             session.stalled = stalled;
@@ -481,7 +481,7 @@ impl Broker {
         }
     }
 
-    /// Lets those consumers of a session go on whose messages can be sent now, and pauses the others.
+    /// Resumes the consumers of a session whose messages can be sent now, and pauses the others.
     fn mqtt_place(&mut self, id: MqttSessionId) {
         let Some(session) = self.mqtt.sessions.get(&id) else { return };
         let (takes, full) = (session.client.is_some() && !session.stalled, session.is_full());
@@ -493,7 +493,7 @@ impl Broker {
         }
     }
 
-    /// Ends what is over by itself; called once a second.
+    /// Ends expired sessions and connections; called once a second.
     pub(super) fn mqtt_look(&mut self, now: Nanos) {
         let mut over: Vec<_> = self
             .mqtt

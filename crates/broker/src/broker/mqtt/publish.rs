@@ -1,4 +1,4 @@
-//! Messages of MQTT clients on their way into the channel.
+//! Publications of MQTT clients into the channel.
 
 use super::super::{Broker, structures};
 use super::{MAX_ALIASES, MqttSessionId};
@@ -16,23 +16,23 @@ use unisono_eventchannel::{
 };
 use unisono_linux::clock::Nanos;
 
-/// Why a message of a client goes to nobody.
+/// The reason why a client's message reaches no consumer.
 #[derive(Debug)]
 pub(super) enum MqttRefusal {
-    /// The queue of a consumer is full, and suppliers are to wait.
+    /// The queue of a consumer is full, and its policy blocks suppliers.
     Blocked,
     Refused(MqttReason, String),
-    /// No broker takes it.
+    /// The message is not valid for any broker.
     Broken(MqttFault),
-    /// The log does not take it.
+    /// The log does not accept the message.
     NotKept(String),
 }
 
 impl Broker {
-    /// A client publishes.
+    /// Handles a PUBLISH of a client.
     ///
     /// # Errors
-    /// It breaks the protocol.
+    /// The client breaks the protocol.
     pub(super) fn mqtt_publish(
         &mut self,
         now: Nanos,
@@ -71,7 +71,7 @@ impl Broker {
             self.mqtt_charge_unreleased(id)?;
         }
         let done = match qos == MqttQos::ExactlyOnce && is_again {
-            true => Ok((1, None)), // it was published when it came first
+            true => Ok((1, None)), // the message was published when it first came
             false if !self.has_budget(now, client) => {
                 let text = "more events in a second than the permissions allow; try later".to_owned();
                 Err(MqttRefusal::Refused(MqttReason::TooMuch, text))
@@ -125,7 +125,7 @@ impl Broker {
         Ok(Received::Done)
     }
 
-    /// A topic gets an alias.
+    /// Assigns an alias to a topic.
     fn mqtt_alias(&mut self, id: MqttSessionId, alias: u16, topic: &str) -> Result<(), MqttFault> {
         let cost = |name: &str| structures::ALIAS + name.len() as u64;
         let session = self.mqtt.sessions.get(&id);
@@ -140,8 +140,8 @@ impl Broker {
         Ok(())
     }
 
-    /// A message of QoS 2 will be remembered until it is released; many are charged together. The charge
-    /// stays with the session, as the memory does.
+    /// Charges the memory of a message of QoS 2 that stays recorded until it is released; many are charged
+    /// together. The charge stays with the session, as the memory does.
     fn mqtt_charge_unreleased(&mut self, id: MqttSessionId) -> Result<(), MqttFault> {
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return Ok(()) };
         if session.unreleased.len() < session.unreleased_paid {
@@ -153,7 +153,7 @@ impl Broker {
         held.map_err(|text| MqttFault::new(MqttReason::TooMuch as u8, text))
     }
 
-    /// The client will not send a message of QoS 2 again.
+    /// Releases a message of QoS 2: the client will not send it again.
     pub(super) fn mqtt_release(&mut self, client: ClientId, id: MqttSessionId, number: u16) {
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return };
         let reason = match session.unreleased.remove(&number) {
@@ -185,13 +185,14 @@ impl Broker {
             payload: &will.payload,
         };
         let told = message.take(&will.properties);
-        // a consumer whose queue is full does not make the dead wait
+        // a consumer whose queue is full does not block a dead client's will
         if told.is_err() || self.mqtt_put(now, id, &will.topic, &message).is_err() {
             self.refused += 1;
         }
     }
 
-    /// Puts a message into the channel; how many inboxes took it, and its position if it is in the log.
+    /// Puts a message into the channel; returns the number of inboxes that took it, and its position if it is
+    /// in the log.
     fn mqtt_put(
         &mut self,
         now: Nanos,
@@ -244,8 +245,8 @@ impl Broker {
         }
     }
 
-    /// Declares a topic for a client. The names of its topics count as its memory; where that is used up, it
-    /// begins anew, as a supplier that forgot its topics.
+    /// Declares a topic for a client. The names of its topics count as its memory; when that is used up, the
+    /// client begins anew, as a supplier without topics.
     fn mqtt_declare(&mut self, id: MqttSessionId, spec: TopicSpec) -> Result<TopicId, ChannelError> {
         let (tenant, keeping) = (self.tenant_of_session(id), self.terms_of_session(id));
         match self.channel.declare_by((tenant, &keeping), spec.clone()) {
@@ -257,7 +258,7 @@ impl Broker {
         }
     }
 
-    /// The client as a supplier of a topic.
+    /// Offers a topic for the client as its supplier.
     fn mqtt_offer(
         &mut self,
         now: Nanos,
@@ -284,7 +285,7 @@ impl Broker {
             return Err(refused(MqttReason::NotAllowed, text));
         }
         if session.offered.len() >= self.limits.topics {
-            self.mqtt_withdraw(id, false); // and begins anew, as a supplier that forgot its topics
+            self.mqtt_withdraw(id, false); // the client begins anew, as a supplier without topics
         }
         let topic = match known {
             Some(topic) => topic,

@@ -1,4 +1,4 @@
-//! What the broker remembers of an MQTT client, whether it is connected or not.
+//! The session of an MQTT client, connected or not.
 
 use crate::body::EventBody;
 use crate::mqtt::{
@@ -16,10 +16,10 @@ use unisono_eventchannel::{
 };
 use unisono_linux::clock::Nanos;
 
-/// Bytes that may wait for the subscriptions of one QoS, or of one membership in a group.
+/// Most bytes that wait for the subscriptions of one QoS, or for one membership in a group.
 pub(super) const QUEUE_BYTES: usize = 1 << 20;
 
-/// A session, by the broker's number.
+/// A session's number in the broker.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(in crate::broker) struct MqttSessionId(pub(super) u32);
 
@@ -27,62 +27,63 @@ pub(in crate::broker) struct MqttSessionId(pub(super) u32);
 pub(super) struct MqttSession {
     /// The client's identifier.
     pub(super) name: Arc<str>,
-    /// Under which the session is found: its owner and its name.
+    /// The key of the session: its owner and its name.
     pub(super) key: Arc<str>,
     pub(super) name_owner: NameOwner,
     pub(super) peer: TransportPeer,
-    /// Who made it, for messages.
+    /// The identity that made the session, for messages.
     pub(super) owner: ClientIdentity,
     pub(super) grant: Arc<ClientGrant>,
-    /// How its client wants to be answered.
+    /// The protocol terms for answers to the client.
     pub(super) terms: AnswerTerms,
-    /// Its connection. None: it has none for now.
+    /// The session's connection. None: it has none for now.
     pub(super) client: Option<ClientId>,
-    /// Whether its connection takes nothing for now.
+    /// Whether the connection takes no packets for now.
     pub(super) stalled: bool,
     /// Seconds that the session outlives its connection.
     pub(super) expiry: u32,
-    /// When the session ends, if it has no connection by then.
+    /// When the session ends unless it has a connection by then.
     pub(super) ends: Nanos,
     pub(super) will: Option<LastWill>,
-    /// What the will was charged when it came.
+    /// Bytes charged for the will when it came.
     pub(super) will_cost: u64,
-    /// What was charged for the session in all, beside its queues.
+    /// Bytes charged for the session in all, without its queues.
     pub(super) held: u64,
-    /// What of that is for topic aliases.
+    /// The part of `held` for topic aliases.
     pub(super) alias_cost: u64,
-    /// When the will is published, if there is no connection by then.
+    /// When the will is published unless the session has a connection by then.
     pub(super) will_at: Nanos,
     /// The silence after which the client counts as dead; 0: never.
     pub(super) patience: Nanos,
-    /// When something came last.
+    /// When the last packet came.
     pub(super) heard: Nanos,
     pub(super) receive_maximum: usize,
-    /// Topics that stand for numbers, of this connection.
+    /// Topics that alias numbers stand for, on this connection.
     pub(super) aliases: HashMap<u16, Arc<str>>,
 
     pub(super) supplier: Option<SupplierId>,
     pub(super) offered: HashSet<TopicId>,
-    /// QoS 2 messages of the client that it has not released: they are not published again.
+    /// The client's QoS 2 messages that it has not released; a repeated one is not published again.
     pub(super) unreleased: HashSet<u16>,
-    /// For how many of them memory was charged.
+    /// The number of unreleased messages whose memory was charged.
     pub(super) unreleased_paid: usize,
-    /// Its messages that wait for the disk before they are confirmed.
+    /// The client's messages that wait for the disk before they are confirmed.
     pub(super) unconfirmed: usize,
 
-    /// The consumers of its subscriptions, by QoS. What matches several of one QoS comes once.
+    /// The consumers of the client's subscriptions, by QoS. A message that matches several subscriptions of
+    /// one QoS comes once.
     pub(super) consumers: [Option<ConsumerId>; 3],
     pub(super) subscriptions: BTreeMap<String, MqttSubscription>,
-    /// How many of them have an identifier.
+    /// The number of subscriptions with an identifier.
     pub(super) identified: usize,
     /// Filters of its subscriptions.
     pub(super) filters: HashMap<SubscriptionId, String>,
     pub(super) in_flight: BTreeMap<u16, InFlight>,
-    /// Those of `in_flight` that this connection has not been sent yet, because it takes no more at once.
+    /// Messages of `in_flight` not yet sent on this connection, because the client takes no more at once.
     pub(super) unsent: VecDeque<u16>,
-    /// The packet identifier that was used last.
+    /// The last packet identifier that was used.
     last_id: u16,
-    /// How many messages were sent with an identifier.
+    /// The number of messages sent with an identifier.
     sent: u64,
 }
 
@@ -93,18 +94,18 @@ pub(super) struct MqttSubscription {
     pub(super) pattern: TopicPattern,
     pub(super) identifier: Option<u32>,
     pub(super) subscription: SubscriptionId,
-    /// The member of a group, if it is shared.
+    /// The member of a group, if the subscription is shared.
     pub(super) shared: Option<ConsumerId>,
 }
 
-/// A message of QoS 1 or 2 on its way to the client. It ends when the client says so, and never because its
-/// deadline passes: the client may have it already, and asks with its identifier.
+/// A message of QoS 1 or 2 in flight to the client. It ends when the client acknowledges it, never because
+/// its deadline passes: the client may have it already, and refer to its identifier.
 #[derive(Clone, Debug)]
 pub(super) struct InFlight {
     /// The place in the order of sending.
     order: u64,
     pub(super) consumer: ConsumerId,
-    /// What the channel wants to hear when the message has arrived.
+    /// The acknowledgement that the channel expects when the message has arrived.
     pub(super) acknowledgement: Option<u64>,
     pub(super) step: InFlightStep,
 }
@@ -113,11 +114,11 @@ pub(super) struct InFlight {
 pub(super) enum InFlightStep {
     /// PUBLISH was sent.
     Sent(SentMessage),
-    /// PUBREL was sent, of QoS 2.
+    /// PUBREL was sent (QoS 2).
     Released,
 }
 
-/// What a PUBLISH is made of, when it is sent and when it is sent again.
+/// The parts of a PUBLISH, for sending and for resending.
 #[derive(Clone, Debug)]
 pub(super) struct SentMessage {
     pub(super) topic: Arc<str>,
@@ -127,7 +128,8 @@ pub(super) struct SentMessage {
     pub(super) identifiers: Vec<u32>,
 }
 
-/// Bytes that are granted to a queue: what waits, and as much that the client has not confirmed.
+/// Bytes granted to a queue: waiting messages, and as much again of messages that the client has not
+/// confirmed.
 pub(super) fn queue_grant(acknowledges: bool) -> u64 {
     let queue = QUEUE_BYTES as u64;
     if acknowledges { 2 * queue } else { queue }
@@ -176,14 +178,14 @@ impl MqttSession {
         }
     }
 
-    /// All its consumers, each with whether it waits for acknowledgements.
+    /// All consumers of the session; the flag tells whether the consumer waits for acknowledgements.
     pub(super) fn all_consumers(&self) -> impl Iterator<Item = (ConsumerId, bool)> {
         let own = self.consumers.iter().enumerate();
         let own = own.filter_map(|(qos, consumer)| Some(((*consumer)?, qos > 0)));
         own.chain(self.subscriptions.values().filter_map(|subscription| Some((subscription.shared?, true))))
     }
 
-    /// Bytes that were granted to all its queues.
+    /// Bytes granted to all queues of the session.
     pub(super) fn granted(&self) -> u64 {
         self.all_consumers().map(|(_, acknowledges)| queue_grant(acknowledges)).sum()
     }
@@ -193,7 +195,7 @@ impl MqttSession {
         self.in_flight.len() >= self.receive_maximum
     }
 
-    /// A packet identifier that no message has; `None`: all are in use.
+    /// A packet identifier that is not in use; `None`: all are in use.
     pub(super) fn free_id(&mut self) -> Option<u16> {
         for _ in 0..u16::MAX {
             self.last_id = self.last_id.checked_add(1).unwrap_or(1);
@@ -215,14 +217,14 @@ impl MqttSession {
         self.in_flight.insert(id, InFlight { order: self.sent, consumer, acknowledgement, step });
     }
 
-    /// A new connection has been sent nothing of what is in flight.
+    /// Marks all messages in flight as unsent on a new connection.
     pub(super) fn begin_anew(&mut self) {
         let mut all: Vec<_> = self.in_flight.iter().map(|(id, flight)| (flight.order, *id)).collect();
         all.sort_unstable();
         self.unsent = all.into_iter().map(|(_, id)| id).collect();
     }
 
-    /// What to send of that next, if the client takes it now.
+    /// The next unsent message, if the client takes it now.
     pub(super) fn next_unsent(&mut self) -> Option<(u16, InFlightStep)> {
         let outstanding = self.in_flight.len() - self.unsent.len();
         let flight = self.in_flight.get(self.unsent.front()?)?;
@@ -233,14 +235,14 @@ impl MqttSession {
         Some((self.unsent.pop_front()?, flight.step.clone()))
     }
 
-    /// Removes a message that has ended.
+    /// Removes a message whose exchange has ended.
     pub(super) fn finish(&mut self, id: u16) -> Option<InFlight> {
         let flight = self.in_flight.remove(&id)?;
         self.unsent.retain(|unsent| *unsent != id);
         Some(flight)
     }
 
-    /// Its own subscriptions of one QoS, not those of groups, that a message of this topic matches.
+    /// The subscriptions of one QoS, without those of groups, that a message of this topic matches.
     pub(super) fn matching<'a, 'b>(
         &'a self,
         topic: &'b str,
@@ -253,7 +255,7 @@ impl MqttSession {
 }
 
 impl SentMessage {
-    /// The bytes in front of the payload, with the time that remains now.
+    /// The bytes in front of the payload, with the remaining time as of now.
     pub(super) fn packet(&self, now: Nanos, version: MqttVersion, id: Option<u16>) -> Vec<u8> {
         let deadline = self.event.deadline;
         publish_packet(&OutgoingMessage {

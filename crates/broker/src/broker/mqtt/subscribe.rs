@@ -16,13 +16,13 @@ use unisono_eventchannel::{
 };
 use unisono_linux::clock::Nanos;
 
-/// What may wait for the subscriptions of one QoS, or of one membership in a group: as many messages as the
+/// Most messages that wait for the subscriptions of one QoS, or for one membership in a group: as many as the
 /// memory granted for [`QUEUE_BYTES`] pays for.
 const QUEUE_EVENTS: usize = QUEUE_BYTES / Limits::ENTRY as usize;
 
 /// Messages that a member of a group gets before it has to confirm one, whatever its receive maximum. With a
-/// larger window one member would hold what another one could take at once. Chosen by this argument, not
-/// measured.
+/// larger window one member would hold messages that another member could take at once. Chosen by this
+/// argument, not measured.
 const GROUP_WINDOW: usize = 32;
 
 impl Broker {
@@ -158,7 +158,7 @@ impl Broker {
         Ok(())
     }
 
-    /// A consumer of a session: that of a QoS, or the member of a group.
+    /// Makes a consumer of a session: for a QoS, or as the member of a group.
     fn mqtt_consumer(
         &mut self,
         now: Nanos,
@@ -185,7 +185,7 @@ impl Broker {
             self.access.count(RefusalKind::Memory);
             return Err((MqttReason::TooMuch, refused));
         }
-        // what is in flight belongs to the session: it is sent again when the client comes back, not before
+        // messages in flight belong to the session: they are resent when the client comes back, not before
         let redelivery = Redelivery {
             after: Nanos::NEVER,
             attempts: u32::MAX,
@@ -247,7 +247,7 @@ impl Broker {
         self.mqtt_disconnect(now, consumer);
     }
 
-    /// Ends a consumer; what it has not confirmed goes to the others of its group.
+    /// Ends a consumer; its unconfirmed messages go to the other members of its group.
     pub(super) fn mqtt_disconnect(&mut self, now: Nanos, consumer: ConsumerId) {
         self.addressees.remove(&consumer);
         self.leave_group(consumer);
