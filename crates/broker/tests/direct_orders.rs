@@ -186,6 +186,7 @@ fn a_program_counts_for_its_own_consumers_and_for_topics_that_are_there() {
     // before the consumer was told to read a ring of the topic
     it.report(CONSUMER, 8, RingReport::Counted { topic: 0, counts });
     assert_eq!(it.broker.statistics(Nanos(2)).consumers.remove(0).matched, 0);
+    it.did();
     it.report(SUPPLIER, 7, RingReport::Supplies { links: vec![1] });
     it.did();
     for topic in 0..100 {
@@ -203,6 +204,7 @@ fn a_program_counts_for_its_own_consumers_and_for_topics_that_are_there() {
 fn counts_beyond_all_measure_end_nothing_and_hide_no_other_topic() {
     let mut it = Bench::new();
     it.subscribe(CONSUMER);
+    it.did();
     it.report(SUPPLIER, 7, RingReport::Supplies { links: vec![1] });
     it.did();
     let all = DirectCounts {
@@ -211,8 +213,8 @@ fn counts_beyond_all_measure_end_nothing_and_hide_no_other_topic() {
         dropped_late: u64::MAX,
         missed: u64::MAX,
     };
-    for _ in 0..3 {
-        it.report(CONSUMER, 8, RingReport::Counted { topic: 0, counts: all });
+    for report in 0..300 {
+        it.report(CONSUMER, 8, RingReport::Counted { topic: report % 100, counts: all });
     }
     let statistics = it.broker.statistics(Nanos(2));
     assert_eq!(statistics.consumers[0].delivered, 3 << 32);

@@ -5,7 +5,8 @@ mod common;
 
 use common::bench::{BenchEvent, BrokerBench, Comes};
 use unisono_broker::{
-    Advertisement, AgainSpec, Durability, Nanos, PublishOutcome, ResumeSpec, SubscriptionSpec, WhenFull,
+    Advertisement, AgainSpec, Durability, KeptHistory, Nanos, PublishOutcome, ResumeSpec, SubscriptionSpec,
+    WhenFull,
 };
 
 const BOSS: Comes = Comes::Token("boss");
@@ -522,4 +523,20 @@ fn a_client_without_an_identity_leaves_nothing_where_identities_are_told_apart()
     bench.gone(mqtt);
     assert!(bench.mqtt(Comes::Anonymous, "c", false, 3600).2);
     assert_eq!(bench.mqtt_311(Comes::Anonymous, "d", false), 0);
+}
+
+#[test]
+fn a_program_that_learns_a_reply_topic_cannot_keep_out_the_program_that_replies() {
+    let mut bench = bench("");
+    let (server, mallory) = (bench.program(WORKER, "server"), bench.program(MALLORY, "m"));
+    let topic = bench.reply_topic(server);
+    for spec in [
+        Advertisement { event_type: Some("t".to_owned()), ..Advertisement::of(&topic) },
+        Advertisement { exclusive: true, ..Advertisement::of(&topic) },
+        Advertisement { history: KeptHistory::LastValue(1), ..Advertisement::of(&topic) },
+    ] {
+        refused(bench.advertise(mallory, 1, spec), "the reply topic");
+    }
+    bench.advertise(mallory, 2, Advertisement::of(&topic)).expect("a reply is for any program to send");
+    bench.advertise(server, 1, Advertisement::of(&topic)).expect("nothing keeps it out");
 }

@@ -46,6 +46,8 @@ struct Heard {
     notices: Vec<NoticeText>,
     statistics: Option<String>,
     bye: Option<String>,
+    /// The reply topic of the program.
+    reply: String,
     topics: HashMap<u32, String>,
     packets: Vec<(Vec<u8>, Vec<u8>)>,
 }
@@ -194,6 +196,7 @@ impl BrokerBench {
             }),
             Frame::Notice { notice, .. } => heard.notices.push(notice),
             Frame::Statistics { json } => heard.statistics = Some(json.to_owned()),
+            Frame::Welcome(terms) => heard.reply = terms.reply,
             Frame::Bye { reason } => heard.bye = Some(reason.to_owned()),
             _ => {}
         }
@@ -260,6 +263,10 @@ impl BrokerBench {
     pub(crate) fn ask(&mut self, client: BenchClient) -> String {
         self.say(client, &Frame::Ask);
         self.heard(client).statistics.take().expect("an answer")
+    }
+
+    pub(crate) fn reply_topic(&mut self, client: BenchClient) -> String {
+        self.heard(client).reply.clone()
     }
 
     pub(crate) fn bye(&mut self, client: BenchClient) -> Option<String> {
