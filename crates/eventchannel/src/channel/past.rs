@@ -30,7 +30,7 @@ use unisono_linux::clock::Nanos;
 const PIECE: usize = 256;
 /// Maximum number of kept events checked for new subscriptions between two calls of
 /// [`take_work`](EventChannel::take_work) or of [`next`](EventChannel::next); further checks wait for a turn.
-const MAX_LOOKS: usize = 1024;
+const MAX_CHECKS: usize = 1024;
 /// Maximum number of pieces that one call of [`next`](EventChannel::next) reads while it has nothing to
 /// deliver.
 pub(super) const MAX_PIECES: usize = 8;
@@ -124,7 +124,7 @@ impl<P: EventPayload> EventChannel<P> {
         let Some(receiver) = self.receivers.get_mut(&inbox) else { return };
         self.reading.behind += usize::from(receiver.readers.is_empty());
         receiver.readers.push_back(PastReader { subscription, after, until, wanted, asked });
-        let most = PIECE.min(MAX_LOOKS.saturating_sub(self.looks));
+        let most = PIECE.min(MAX_CHECKS.saturating_sub(self.looks));
         self.looks += most;
         self.read(now, inbox, most);
         self.let_read_on(inbox);
