@@ -308,7 +308,7 @@ typedef enum unisono_reception {
         UNISONO_RECEPTION_SILENCE = 7,
         // A correlation began and was not completed in time.
         UNISONO_RECEPTION_INCOMPLETE = 8,
-        // An event of unisono_publish() was refused: `number` is its topic.
+        // An event of unisono_publish was refused: `number` is its topic.
         UNISONO_RECEPTION_REJECTED = 9,
         // The broker's log no longer has the events at positions `sequence` to `last`.
         UNISONO_RECEPTION_LOST = 10,

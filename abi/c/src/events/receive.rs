@@ -86,7 +86,7 @@ pub enum ReceptionCode {
     Silence = 7,
     /// A correlation began and was not completed in time.
     Incomplete = 8,
-    /// An event of unisono_publish() was refused: `number` is its topic.
+    /// An event of unisono_publish was refused: `number` is its topic.
     Rejected = 9,
     /// The broker's log no longer has the events at positions `sequence` to `last`.
     Lost = 10,
