@@ -4,7 +4,7 @@
 //! scheduler. Bystanders are the programs of a run that the comparison does not judge
 //! ([`Verdict::bystanders`]), and foreign programs, which ran on the host before the run began. The report
 //! states the bystanders' processor time beside the gain. Verdicts on gangs compare work per processor time
-//! obtained ([`Verdict::per`]), which taking processors from others does not raise.
+//! obtained ([`Verdict::divisor`]), which taking processors from others does not raise.
 //!
 //! Cost: two medians a judgement. The kernel counts foreign programs' time in ticks of 10 ms, so a short run
 //! cannot show a difference below `MIN_DIFFERENCE`.

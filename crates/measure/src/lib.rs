@@ -11,7 +11,7 @@
 //! | summarize a handful of runs | [`quantile::distribution`], [`bootstrap::median_interval`] |
 //! | compare two variants | [`paired::compare`], or [`verdict::judge`] straight from records |
 //! | see whether the runs have *one* median at all | [`modes::two_modes`] |
-//! | see why figures are doubtful | [`noise::warnings`] |
+//! | see why figures are doubtful | [`noise::run_warnings`] |
 //!
 //! This crate does not run anything and does not draw anything.
 #![forbid(unsafe_code)]

@@ -149,7 +149,7 @@ pub struct Chart {
     pub title: String,
     pub kind: ChartKind,
     /// For [`ChartKind::Line`] and [`ChartKind::Map`]: the parameter on the x axis. A line chart draws a
-    /// figure's curve if this name equals [`Curve::over`].
+    /// figure's curve if this name equals [`Curve::x`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub x: Option<String>,
     /// Label and unit of the x axis.

@@ -72,7 +72,7 @@ impl<P: EventPayload> EventChannel<P> {
         reads.into_iter().chain(self.alarms.first()).min()
     }
 
-    /// Runs the alarms that are due, at most [`MAX_ALARMS`] of them; if more are due,
+    /// Runs the alarms that are due, at most `MAX_ALARMS` of them; if more are due,
     /// [`next_wake`](Self::next_wake) then is no later than now.
     pub fn advance(&mut self, now: Nanos) {
         self.clock = self.clock.max(now);

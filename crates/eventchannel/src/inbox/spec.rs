@@ -11,8 +11,8 @@ use unisono_linux::clock::Nanos;
 pub struct InboxCapacity {
     /// Maximum number of events; at least one.
     pub events: usize,
-    /// Maximum bytes of payload, and of keys and fields beyond [`EVENT_ENTRY`] of an event. A larger event
-    /// waits alone.
+    /// Maximum bytes of payload, and of keys and fields beyond [`EVENT_ENTRY`](crate::EVENT_ENTRY) of an
+    /// event. A larger event waits alone.
     pub bytes: usize,
 }
 

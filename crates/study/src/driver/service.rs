@@ -56,6 +56,9 @@ const OPENING_TIMEOUT: Duration = Duration::from_secs(120);
 const OPENSSL_TIMEOUT: Duration = Duration::from_secs(30);
 const PORT: u16 = 5101;
 const BROKER_PORT: u16 = 5100;
+/// The rule of the measured broker. The two ends come by different sockets, so they are two identities, and a
+/// consumer may block another identity's supplier only where a rule allows it.
+const EVERYTHING: &str = "[[allow]]\nwho = [\"*\"]\npublish = [\"#\"]\nsubscribe = [\"#\"]\nblock = true\npaths = true\nconnections = 65536\n";
 /// The broker accepts 128 programs of one user by default, and a conversation has two.
 const MAX_DEFAULT_CLIENTS: u16 = 60;
 /// A download that takes this many times its measured seconds is aborted.
@@ -336,9 +339,11 @@ impl ServiceDriver {
         // before the broker starts, because its socket is in the directory created here
         let text = serde_json::to_string(&scene).map_err(|error| NoResult::Failed(error.to_string()))?;
         let file = host.files.write("scene.json", &text)?;
+        let permissions = host.files.write("permissions.toml", EVERYTHING)?;
         let broker = scene.broker.as_ref().map(|places| {
             let mut command =
                 host.unisono(&["events", "serve", "--json", "--insecure", "--wait", self.wait.name()]);
+            command.arg("--permissions").arg(&permissions);
             // the part after a question mark is for clients only
             let listened = |place: &str| place.split('?').next().unwrap_or(place).to_owned();
             command.args(["--listen", &listened(&places.for_server)]);
