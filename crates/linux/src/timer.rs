@@ -1,9 +1,9 @@
 //! Sleeps until a point in time, or until another thread ends the sleep.
 //!
 //! [`Sleeper`] is an `eventfd(2)` with `ppoll(2)`: a thread waits until an absolute time of the monotonic
-//! clock or until another thread calls it. Absolute times do not drift: a scheduler that computes `start + n
-//! * slice` keeps its period however late a single wake-up is. Cost: one system call and a timer interrupt;
-//! the kernel adds up to 50 us of slack for fair threads and none for real-time threads.
+//! clock or until another thread calls it. Absolute times do not drift: a scheduler that computes
+//! `start + n * slice` keeps its period however late a single wake-up is. Cost: one system call and a timer
+//! interrupt; the kernel adds up to 50 us of slack for fair threads and none for real-time threads.
 //!
 //! Reference: eventfd(2), ppoll(2), clock_nanosleep(2).
 
