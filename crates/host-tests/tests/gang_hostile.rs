@@ -100,8 +100,8 @@ fn a_program_of_a_user_comes_into_its_gang_and_back_by_the_rights_of_that_user()
     let program = nobodys(SPIN, 2);
     program.move_to(&group);
     served.told(&["add", "--pid", &program.pid(), "--name", "one"]);
-    let home = fs::read_dir(group.path()).expect("it is there").flatten().map(|entry| entry.path());
-    let home = home.filter(|path| path.is_dir()).next().expect("a home");
+    let mut home = fs::read_dir(group.path()).expect("it is there").flatten().map(|entry| entry.path());
+    let home = home.find(|path| path.is_dir()).expect("a home");
     let owner = |path: &Path| std::os::unix::fs::MetadataExt::uid(&fs::metadata(path).expect("it is there"));
     for file in ["", "cgroup.procs", "cgroup.freeze", "cgroup.kill"] {
         assert_eq!(owner(&home.join(file)), 0, "{file} is root's");

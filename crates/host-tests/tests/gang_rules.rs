@@ -154,7 +154,7 @@ fn groups_of_a_pattern_become_gangs_and_a_killed_daemon_leaves_none() -> TestOut
     let jobs = ["job_1", "job_2", "other"].map(|name| group.create(name).expect("root may"));
     let programs = [Program::start(SPIN, 2), Program::start(SPIN, 2), Program::start(SPIN, 2)];
     for (job, program) in jobs.iter().zip(&programs) {
-        program.move_to(&job);
+        program.move_to(job);
     }
     let below = group.path().strip_prefix(root_of(group.path())).expect("below the mount").display();
     // the file comes later than the daemon

@@ -253,7 +253,7 @@ impl KernelBackend for Kernel {
             }
             Ok(Root::Theirs(_)) | Err(Error::Occupied { .. }) if record.phase == Phase::Changing => {}
             Ok(Root::Theirs(_)) | Err(Error::Occupied { .. }) => {
-                self.site.note(saved::replaced_note(&device))
+                self.site.note(saved::replaced_note(&device));
             }
             Err(error) => return Err(error),
         }

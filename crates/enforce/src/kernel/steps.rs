@@ -32,7 +32,7 @@ impl Kernel {
                     _ => {}
                 },
                 KernelStep::IngressRedirect(request) => {
-                    host.socket.run(&[*request]).map_err(ingress_unsupported)?
+                    host.socket.run(&[*request]).map_err(ingress_unsupported)?;
                 }
                 KernelStep::TryRequest(request) => drop(host.socket.run(&[*request])),
                 KernelStep::Drain(classes) => self.drain(host, &classes)?,
@@ -46,7 +46,7 @@ impl Kernel {
                     }
                 }
                 KernelStep::RestoreGsoMaxSize(gso_max_size) => {
-                    host.socket.run(&[gso_max_size.restore(host.queue)])?
+                    host.socket.run(&[gso_max_size.restore(host.queue)])?;
                 }
                 KernelStep::SetWeight(weight) => controller::set(&weight)?,
                 KernelStep::RestoreWeight(weight) => {

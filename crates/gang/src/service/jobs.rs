@@ -163,7 +163,7 @@ impl GangDaemon {
             }
             (AnswerTo::Rule(target, weight), Ok(Some(id))) => self.jobs.ruled.push((target, weight, Ok(id))),
             (AnswerTo::Rule(target, weight), Err(refusal)) => {
-                self.jobs.ruled.push((target, weight, Err(refusal)))
+                self.jobs.ruled.push((target, weight, Err(refusal)));
             }
             (AnswerTo::Nobody(says), Err(refusal)) => self.warn(format!("{says}: {refusal}")),
             (AnswerTo::Nobody(_) | AnswerTo::Rule(..), Ok(_)) => {}

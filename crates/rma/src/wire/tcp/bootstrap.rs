@@ -235,7 +235,7 @@ impl JobListener {
                 match verdict {
                     HandshakeProgress::Waiting if now() < unauthenticated[index].until => {}
                     HandshakeProgress::Waiting | HandshakeProgress::Failed => {
-                        drop(unauthenticated.swap_remove(index))
+                        drop(unauthenticated.swap_remove(index));
                     }
                     HandshakeProgress::Proved(request) => {
                         let pending = unauthenticated.swap_remove(index);
@@ -287,7 +287,7 @@ impl JobListener {
             }
             match self.listener.accept() {
                 Ok((stream, _)) if stream.set_nonblocking(true).is_ok() => {
-                    unauthenticated.push(PendingHandshake::new(stream)?)
+                    unauthenticated.push(PendingHandshake::new(stream)?);
                 }
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
