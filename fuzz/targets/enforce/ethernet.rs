@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 use unisono_enforce::interposed::merge::{FrameRun, MAX_HEADERS};
-use unisono_enforce::interposed::parse::{Frame, parse};
+use unisono_enforce::interposed::parse::{ParsedFrame, parse};
 use unisono_enforce::interposed::{Classifier, Named, untag};
 use unisono_fairqueue::Policy;
 
@@ -18,8 +18,8 @@ static POLICY: LazyLock<Policy> = LazyLock::new(|| {
 
 fuzz_target!(|bytes: &[u8]| {
     let whole = parse(bytes);
-    if let Ok(Frame::Ip(shorter)) = parse(&bytes[..bytes.len() / 2]) {
-        assert_eq!(whole, Ok(Frame::Ip(shorter)));
+    if let Ok(ParsedFrame::Ip(shorter)) = parse(&bytes[..bytes.len() / 2]) {
+        assert_eq!(whole, Ok(ParsedFrame::Ip(shorter)));
     }
     let mut classifier = Classifier::new(Named::from_policy(&POLICY).expect("a few"));
     if let Ok(class) = classifier.class(&POLICY, bytes) {

@@ -6,7 +6,7 @@
 use libfuzzer_sys::fuzz_target;
 use unisono_gang::service::peers::LineBuffer;
 use unisono_gang::service::request::{GangName, ServiceRequest, parse, weight_of};
-use unisono_gang::service::state::{AddWish, FoundTarget, ServiceState};
+use unisono_gang::service::state::{AddWish, AskedBy, FoundTarget, ServiceState};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut buffer = LineBuffer::default();
@@ -28,7 +28,7 @@ fuzz_target!(|bytes: &[u8]| {
                     group_owner: 0,
                     name: GangName::like("program"),
                 };
-                assert!(state.add(5, AddWish { target, name, weight }, &found).is_err());
+                assert!(state.add(5, AddWish { target, name, weight, by: AskedBy::Client }, &found).is_err());
             }
             ServiceRequest::Remove { gang } | ServiceRequest::Weight { gang, .. } => {
                 assert!(state.removable(5, &gang).is_err());
