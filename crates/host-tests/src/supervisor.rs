@@ -97,17 +97,15 @@ pub(crate) fn run_role<'a>(
     find: impl Fn(&str) -> Option<&'a Test>,
 ) -> Option<ExitCode> {
     let [part, name] = arguments else { return None };
-    let run: fn(&str, &Test) -> ExitCode = match part.as_str() {
-        SUPERVISE => supervise,
-        RUN => run_here,
-        _ => return None,
-    };
+    if ![SUPERVISE, RUN].contains(&part.as_str()) {
+        return None;
+    }
     let Some(test) = find(name) else { return Some(print_and_exit(&format!("no test is called {name}"), 1)) };
     // a harness that is killed takes its supervisors with it, and these take their tests
     if let Err(error) = die_with_parent(None) {
         return Some(print_and_exit(&format!("the harness is gone: {error}"), 1));
     }
-    Some(run(name, test))
+    Some(if part == SUPERVISE { supervise(name, test) } else { run_here(test) })
 }
 
 #[allow(clippy::print_stdout, reason = "supervisors and tests answer by standard output")]
@@ -166,7 +164,7 @@ fn read_output(output: &mut File) -> io::Result<String> {
 }
 
 /// Runs one test in this process.
-fn run_here(_name: &str, test: &Test) -> ExitCode {
+fn run_here(test: &Test) -> ExitCode {
     // a shell starts its background commands with interrupts ignored, and the tests' programs would inherit
     // that
     if let Err(error) = interrupt::usual() {
