@@ -117,10 +117,15 @@ impl Arena {
                 journal.write(&UndoEntry::group(&tree.parent.path().join(&name), tree.parent.version()))?;
                 Ok(tree.parent.create(&name)?)
             };
+            let group = make(&control, journal)?;
+            // version 2 has one group for all controllers
+            let of_tree = |tree: &ServedHierarchy, journal: &mut GangJournal| {
+                if tree.parent == control.parent { Ok(group.clone()) } else { make(tree, journal) }
+            };
             let groups = GangGroups {
-                control: make(&control, journal)?,
-                cpu: weighed.as_ref().map(|tree| make(tree, journal)).transpose()?,
-                pids: bounded.as_ref().map(|tree| make(tree, journal)).transpose()?,
+                cpu: weighed.as_ref().map(|tree| of_tree(tree, journal)).transpose()?,
+                pids: bounded.as_ref().map(|tree| of_tree(tree, journal)).transpose()?,
+                control: group,
             };
             if let Some(pids) = &groups.pids {
                 pids.write("pids.max", &plan.max_threads.to_string())?;

@@ -5,6 +5,7 @@
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::net::UdpSocket;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -185,9 +186,12 @@ fn a_broker_that_was_killed_is_replaced_and_its_programs_are_told() -> TestOutco
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let first = serve(scratch.path());
     let mut client = connect(scratch.path());
-    drop(first); // kill -9: its socket stays
+    drop(first); // kill -9
     assert!(client.statistics().is_err(), "nobody answers any more");
-    assert!(scratch.path().join("broker").exists());
+    // the socket of a broker that root has started is swept, another one's stays: this one does
+    let socket = scratch.path().join("broker");
+    std::fs::remove_file(&socket).ok();
+    drop(UnixListener::bind(&socket).expect("a free path"));
     let _second = serve(scratch.path());
     connect(scratch.path()).statistics().expect("it answers");
     Ok(())
