@@ -1,8 +1,6 @@
 //! The audit file: a line for what each client got and was refused, and no flood of lines.
 
-mod common;
-
-use common::{broker, with_server};
+use crate::common::{broker, with_server};
 use serde_json::Value;
 use std::path::Path;
 use std::time::{Duration, Instant};

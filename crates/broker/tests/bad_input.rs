@@ -1,10 +1,8 @@
 //! Bad input that no client library sends: the broker answers its sender with the fault and counts it, and no
 //! other program is affected. `events.rs` and `mqtt.rs` have the faults that libraries can send.
 
-mod common;
-
-use common::watchdog::{while_serving, within_a_minute};
-use common::{broker, event, with_broker};
+use crate::common::watchdog::{while_serving, within_a_minute};
+use crate::common::{broker, event, with_broker};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;

@@ -4,10 +4,8 @@
 //! Where a test says so, the broker is the bottleneck: its suppliers always have the next event, and its
 //! consumers take all events. The tests compare counts and orders, never times.
 
-mod common;
-
-use common::watchdog::within_a_minute;
-use common::{event, with_this_broker};
+use crate::common::watchdog::within_a_minute;
+use crate::common::{event, with_this_broker};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -274,7 +272,7 @@ fn a_consumer_with_a_reservation_beside_floods_misses_no_deadline() {
 const SHARED: usize = 1;
 
 /// A client over each transport through which the broker itself delivers.
-fn connected(addresses: &common::Addresses, transport: usize) -> Client {
+fn connected(addresses: &crate::common::Addresses, transport: usize) -> Client {
     let mut clients = addresses.clients();
     clients.swap(0, transport);
     let [client, ..] = clients;

@@ -1,9 +1,7 @@
 //! The broker's counters: for each consumer or group, for departed consumers, for each topic, for each reason
 //! of a refusal.
 
-mod common;
-
-use common::{event, with_broker};
+use crate::common::{event, with_broker};
 use std::time::Duration;
 use unisono_broker::{
     Advertisement, Client, ClientOptions, EventDraft, InterestSpec, ReservedTime, Statistics,

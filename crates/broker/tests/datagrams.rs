@@ -1,10 +1,8 @@
 //! UDP over a network that loses, doubles, reorders and delays datagrams; admission of programs; attempts by
 //! unknown senders.
 
-mod common;
-
-use common::authority::Authority;
-use common::{broker, event, with_server};
+use crate::common::authority::Authority;
+use crate::common::{broker, event, with_server};
 use proptest::prelude::*;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;

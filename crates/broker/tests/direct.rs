@@ -1,9 +1,7 @@
 //! Direct rings with real brokers: events from a supplier to a consumer without the broker arrive as if they
 //! had gone through it. Every test ends under a watchdog.
 
-mod common;
-
-use common::{Addresses, event, notice, with_broker};
+use crate::common::{Addresses, event, notice, with_broker};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -1,9 +1,7 @@
 //! A broker that the test can pause: the overtaking of frames while a supplier's connection is full.
 
-mod common;
-
-use common::watchdog::within_a_minute;
-use common::{broker, event};
+use crate::common::watchdog::within_a_minute;
+use crate::common::{broker, event};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex};

@@ -1,8 +1,7 @@
 //! Events in the log over real sockets: acknowledged events outlive the broker, and a named consumer
 //! continues at its last position. Every test ends under a watchdog.
 
-mod watchdog;
-
+use crate::common::watchdog::{while_serving, within_a_minute};
 use std::path::Path;
 use std::time::Duration;
 use unisono_broker::log::{EventLog, LogBounds};
@@ -13,7 +12,6 @@ use unisono_broker::{
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 use unisono_linux::clock::Nanos;
-use watchdog::{while_serving, within_a_minute};
 
 const WIDE: LogBounds = LogBounds { bytes: 16 << 20, age: Nanos::NEVER };
 

@@ -1,9 +1,7 @@
 //! Suppliers and consumers over real sockets: published events arrive, and no program harms another one.
 //! Every test ends under a watchdog.
 
-mod common;
-
-use common::{broker, event, notice, with_broker};
+use crate::common::{broker, event, notice, with_broker};
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::SocketAddr;

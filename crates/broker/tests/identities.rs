@@ -6,12 +6,8 @@
 //! connection still exists unless its own program has ended it. At the end each consumer that resumes gets
 //! all its events.
 
-mod common;
-#[path = "common/identity_steps.rs"]
-mod identity_steps;
-
-use common::bench::{BenchClient, BrokerBench};
-use identity_steps::{
+use crate::common::bench::{BenchClient, BrokerBench};
+use crate::common::identity_steps::{
     ANONYMOUS, CONSUMERS, GROUPS, IDENTITIES, LISTED, Mode, PATTERNS, PROGRAMS, RULES, Step, TOPICS, WRITERS,
     matches, may_see, steps,
 };

@@ -1,8 +1,6 @@
 //! A join as a client of the broker: the events that it brings, and the events that it gets.
 
-mod common;
-
-use common::{event, notice, with_broker};
+use crate::common::{event, notice, with_broker};
 use std::time::Duration;
 use unisono_broker::join::JoinSettings;
 use unisono_broker::{

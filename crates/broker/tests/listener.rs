@@ -1,8 +1,6 @@
 //! Admission by a listener; and a connection that failed before it was accepted does not end the broker.
 
-mod common;
-
-use common::broker;
+use crate::common::broker;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use std::io::Write as _;
@@ -59,7 +57,7 @@ fn errors_that_the_network_left_on_a_connection_end_no_broker() {
     ];
     let socket = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = socket.local_addr().expect("bound");
-    common::with_server(
+    crate::common::with_server(
         broker(),
         move |server| {
             let listener = StreamListener::new(socket.into(), 1 << 20).expect("a listener");

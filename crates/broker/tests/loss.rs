@@ -1,10 +1,8 @@
 //! UDP on a network that loses, delays and reorders: a relay in this process stands between broker and
 //! programs.
 
-mod common;
-
-use common::authority::Authority;
-use common::{broker, with_server};
+use crate::common::authority::Authority;
+use crate::common::{broker, with_server};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;

@@ -1,10 +1,8 @@
 //! Memory limits of a program, a user and the whole broker: each refusal is reported to the requester and
 //! counted, and other programs continue.
 
-mod common;
-
-use common::mqtt::{Raw, V5};
-use common::{event, with_this_broker};
+use crate::common::mqtt::{Raw, V5};
+use crate::common::{event, with_this_broker};
 use std::time::Duration;
 use unisono_broker::{
     Advertisement, AgainSpec, Broker, Client, Error, EventDraft, KeptHistory, Limits, Permissions, Reception,

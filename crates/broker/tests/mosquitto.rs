@@ -1,9 +1,7 @@
 //! mosquitto's own clients with this broker: an independent implementation of MQTT. Skipped where they are
 //! not installed.
 
-mod common;
-
-use common::{Addresses, with_broker, with_this_broker};
+use crate::common::{Addresses, with_broker, with_this_broker};
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};

@@ -1,10 +1,8 @@
 //! MQTT clients over real sockets, byte by byte: the standard's requirements, and known faults of other
 //! brokers. Every test ends under a watchdog.
 
-mod common;
-
-use common::mqtt::{Raw, V5, V311};
-use common::{Addresses, event, with_broker};
+use crate::common::mqtt::{Raw, V5, V311};
+use crate::common::{Addresses, event, with_broker};
 use std::collections::HashSet;
 use std::time::Duration;
 use unisono_broker::{Advertisement, EventDraft, SubscriptionSpec};

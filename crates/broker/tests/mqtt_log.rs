@@ -1,12 +1,8 @@
 //! MQTT messages in the log: PUBACK and PUBREC say that they are there. Tests over sockets end under a
 //! watchdog.
 
-#[path = "common/mqtt.rs"]
-#[expect(dead_code, reason = "the client of the tests of MQTT does more")]
-mod mqtt;
-mod watchdog;
-
-use mqtt::{Raw, V5, V311};
+use crate::common::mqtt::{Raw, V5, V311};
+use crate::common::watchdog::{while_serving, within_a_minute};
 use std::path::Path;
 use std::time::Duration;
 use unisono_broker::log::{EventLog, LogBounds};
@@ -17,7 +13,6 @@ use unisono_broker::{
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 use unisono_linux::clock::Nanos;
-use watchdog::{while_serving, within_a_minute};
 
 const CLIENT: ClientId = ClientId(7);
 

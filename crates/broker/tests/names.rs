@@ -1,9 +1,7 @@
 //! Names have owners: groups, consumers that resume, writers, client identifiers. On the broker's state
 //! machine, without sockets.
 
-mod common;
-
-use common::bench::{BenchEvent, BrokerBench, Comes};
+use crate::common::bench::{BenchEvent, BrokerBench, Comes};
 use unisono_broker::{
     Advertisement, AgainSpec, Durability, KeptHistory, Nanos, PublishOutcome, ResumeSpec, SubscriptionSpec,
     WhenFull,

@@ -1,8 +1,7 @@
 //! Paths over real sockets, on the loopback device: each message arrives once and in order, whatever happens
 //! to others. Every test ends under a watchdog.
 
-mod watchdog;
-
+use crate::common::watchdog::{while_serving, within_a_minute};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType, connect, recv, send, socket,
 };
@@ -16,7 +15,6 @@ use unisono_broker::{
     Server,
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy, LinkPace, Rate};
-use watchdog::{while_serving, within_a_minute};
 
 /// The link of the paths.
 fn link(bits_per_second: u64) -> LinkPace {

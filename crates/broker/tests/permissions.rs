@@ -1,9 +1,7 @@
 //! Permissions at a broker, over real sockets: each refusal is reported to the requester, and counted.
 
-mod common;
-
-use common::mqtt::{Raw, V5, V311};
-use common::{Addresses, broker, event, with_this_broker};
+use crate::common::mqtt::{Raw, V5, V311};
+use crate::common::{Addresses, broker, event, with_this_broker};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use unisono_broker::{

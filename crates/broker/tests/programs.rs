@@ -1,8 +1,6 @@
 //! A program's greeting: its name, and a lease that it has to renew.
 
-mod common;
-
-use common::{Addresses, event, notice, with_broker};
+use crate::common::{Addresses, event, notice, with_broker};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use unisono_broker::frame::Frame;

@@ -1,9 +1,7 @@
 //! Certificates that their authority has revoked: admitted programs, and the effect of a list read again.
 
-mod common;
-
-use common::authority::Authority;
-use common::{broker, with_server};
+use crate::common::authority::Authority;
+use crate::common::{broker, with_server};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,9 +1,7 @@
 //! TLS over TCP: accepted and refused programs, the reasons they are told, and no effect on other programs.
 
-mod common;
-
-use common::authority::Authority;
-use common::{broker, event, with_server};
+use crate::common::authority::Authority;
+use crate::common::{broker, event, with_server};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::io::{Read as _, Write as _};

@@ -1,12 +1,7 @@
 //! The transports, each under the conformance suite, and what only a stream can do wrong.
 
-mod conformance;
-
-#[path = "common/authority.rs"]
-mod authority;
-
-use authority::Authority;
-use conformance::{End, MAX_EVENT_BYTES};
+use crate::common::authority::Authority;
+use crate::conformance::{End, MAX_EVENT_BYTES};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 use std::io::ErrorKind::ConnectionReset;
 use std::io::{Read as _, Write as _};
@@ -133,12 +128,12 @@ fn compressed() -> (End, End) {
     (one, other)
 }
 
-conforms!(datagrams, crate::udp);
-conforms!(compressed_stream, crate::compressed);
-conforms!(tls_stream, crate::tls);
-conforms!(unix_stream, crate::unix);
-conforms!(tcp_stream, crate::tcp);
-conforms!(shared_memory, crate::memory);
+conforms!(datagrams, crate::transports::udp);
+conforms!(compressed_stream, crate::transports::compressed);
+conforms!(tls_stream, crate::transports::tls);
+conforms!(unix_stream, crate::transports::unix);
+conforms!(tcp_stream, crate::transports::tcp);
+conforms!(shared_memory, crate::transports::memory);
 
 #[test]
 fn a_length_beyond_the_largest_breaks_the_stream_and_half_a_frame_reaches_nobody() {

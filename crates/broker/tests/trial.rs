@@ -1,12 +1,9 @@
 //! A trial ends over every transport and with every way of waiting, even if one program fills the other's
 //! rings, and if the broker and the programs spin on fewer processors than threads.
 
-#[allow(dead_code, reason = "a trial has a broker of its own")]
-mod watchdog;
-
+use crate::common::watchdog::within_a_minute;
 use std::time::Duration;
 use unisono_broker::{BrokerAddress, ChannelWait, TrialSpec, trial};
-use watchdog::within_a_minute;
 
 #[test]
 fn a_trial_ends_within_a_batch_that_takes_longer() {

@@ -1,9 +1,7 @@
 //! No program stops the broker for others: the work of one frame and of one turn is bounded, counted in steps
 //! and deliveries, not in time.
 
-mod common;
-
-use common::watchdog::within_a_minute;
+use crate::common::watchdog::within_a_minute;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;

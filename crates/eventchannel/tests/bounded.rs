@@ -1,8 +1,6 @@
 //! What one call does is bounded, and what one tenant has is: by counts of steps, not by times.
 
-mod common;
-
-use common::{Bench, sized};
+use crate::common::{Bench, sized};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use unisono_eventchannel::*;

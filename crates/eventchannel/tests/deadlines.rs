@@ -1,8 +1,6 @@
 //! Deadlines by simulation: a server that takes exactly the stated execution times, on a simulated clock.
 
-mod common;
-
-use common::{Bench, Dice, event};
+use crate::common::{Bench, Dice, event};
 use proptest::prelude::*;
 use unisono_eventchannel::*;
 use unisono_linux::clock::Nanos;

@@ -1,8 +1,6 @@
 //! Consumers that connect and disconnect: their groups' subscriptions, and the past events that they get.
 
-mod common;
-
-use common::{Bench, Bytes, all, classes, event};
+use crate::common::{Bench, Bytes, all, classes, event};
 use unisono_eventchannel::*;
 use unisono_linux::clock::Nanos;
 

@@ -1,8 +1,6 @@
 //! What happens as time passes: leases, owners, acknowledgements, timers, correlations. One sentence each.
 
-mod common;
-
-use common::{Bench, Bytes, all, classes, event};
+use crate::common::{Bench, Bytes, all, classes, event};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use unisono_eventchannel::*;

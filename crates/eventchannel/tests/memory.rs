@@ -1,8 +1,6 @@
 //! Bytes of kept and of unacknowledged events, compared with plain lists that are summed from end to end.
 
-mod common;
-
-use common::{Bench, Bytes, Dice, classes, event, sized};
+use crate::common::{Bench, Bytes, Dice, classes, event, sized};
 use proptest::prelude::*;
 use unisono_eventchannel::*;
 use unisono_linux::clock::Nanos;

@@ -1,8 +1,6 @@
 //! The channel compared with a naive model: lists that are searched from end to end.
 
-mod common;
-
-use common::{Bench, event};
+use crate::common::{Bench, event};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use unisono_eventchannel::*;

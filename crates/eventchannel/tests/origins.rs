@@ -1,8 +1,6 @@
 //! Events that come from another channel: who hears them, and what their topics are like.
 
-mod common;
-
-use common::{Bench, all, event};
+use crate::common::{Bench, all, event};
 use unisono_eventchannel::{
     ChannelError, ChannelNotice, EventOrigin, GapCause, HeardOrigins, HistoryDepth, InboxSpec, KeepingTerms,
     Offer, Ownership, Publication, Retention, SupplierId, TenantId, TopicId, TopicSpec,
@@ -17,7 +15,7 @@ fn passing_on(bench: &mut Bench, topic: TopicId) -> SupplierId {
     supplier
 }
 
-fn numbered(sequence: u64) -> Publication<common::Bytes> {
+fn numbered(sequence: u64) -> Publication<crate::common::Bytes> {
     event().numbered(sequence)
 }
 

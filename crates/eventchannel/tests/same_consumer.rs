@@ -1,8 +1,6 @@
 //! Several deliveries taken at once for one consumer equal the channel's deliveries one by one.
 
-mod common;
-
-use common::{Bench, classes, event};
+use crate::common::{Bench, classes, event};
 use proptest::prelude::*;
 use unisono_eventchannel::*;
 use unisono_linux::clock::Nanos;
@@ -55,7 +53,7 @@ fn wish() -> impl Strategy<Value = Wish> {
 }
 
 struct Twin {
-    channel: EventChannel<common::Bytes>,
+    channel: EventChannel<crate::common::Bytes>,
     topics: [TopicId; 2],
     suppliers: [SupplierId; 2],
     consumers: Vec<ConsumerId>,
@@ -85,7 +83,7 @@ fn twin(wishes: &[Wish]) -> Twin {
         // the channel refuses a second consumer of a group with other settings
         let Ok(consumer) = channel.connect(Nanos(0), spec) else { continue };
         let pattern = if *one_topic { "x/a" } else { "x/+" };
-        channel.subscribe(Nanos(0), consumer, common::all(pattern)).expect("it fits");
+        channel.subscribe(Nanos(0), consumer, crate::common::all(pattern)).expect("it fits");
         consumers.push(consumer);
     }
     Twin { channel, topics, suppliers: [supplier, other], consumers }
@@ -95,7 +93,7 @@ fn twin(wishes: &[Wish]) -> Twin {
 fn told(
     consumer: ConsumerId,
     notices: &[ChannelNotice],
-    event: Option<&DeliveredEvent<common::Bytes>>,
+    event: Option<&DeliveredEvent<crate::common::Bytes>>,
 ) -> String {
     format!("{consumer:?} {notices:?} {event:?}")
 }

@@ -1,8 +1,6 @@
 //! The channel's guarantees, one test each.
 
-mod common;
-
-use common::{Bench, Bytes, all, classes, event, sized};
+use crate::common::{Bench, Bytes, all, classes, event, sized};
 use std::sync::Arc;
 use unisono_eventchannel::*;
 use unisono_linux::clock::Nanos;

@@ -1,8 +1,6 @@
 //! Suppliers that share a consumer's time and queue, one guarantee per test.
 
-mod common;
-
-use common::{Bench, Dice, all, event, sized};
+use crate::common::{Bench, Dice, all, event, sized};
 use unisono_eventchannel::*;
 use unisono_linux::clock::Nanos;
 

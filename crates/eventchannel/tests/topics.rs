@@ -1,8 +1,6 @@
 //! Declaring, changing and removing topics, one guarantee per test.
 
-mod common;
-
-use common::{Bench, Bytes, all, classes, event};
+use crate::common::{Bench, Bytes, all, classes, event};
 use unisono_eventchannel::*;
 use unisono_linux::clock::Nanos;
 

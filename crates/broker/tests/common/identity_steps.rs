@@ -1,7 +1,7 @@
 //! Random programs of three identities: the identities with their rules, the names that they use, and the
 //! steps that they take.
 
-use super::common::bench::Comes;
+use super::bench::Comes;
 use proptest::prelude::*;
 use unisono_broker::TopicPattern;
 

@@ -3,6 +3,7 @@
 
 pub(crate) mod authority;
 pub(crate) mod bench;
+pub(crate) mod identity_steps;
 pub(crate) mod mqtt;
 
 #[path = "../watchdog/mod.rs"]

@@ -1,0 +1,15 @@
+//! The tests of the event channel, as one program.
+
+mod bounded;
+mod common;
+mod deadlines;
+mod groups;
+mod lifetimes;
+mod memory;
+mod model;
+mod origins;
+mod same_consumer;
+mod scenarios;
+mod shares;
+mod subscriptions;
+mod topics;
