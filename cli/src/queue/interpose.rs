@@ -51,11 +51,11 @@ impl InterposeOptions {
     }
 
     fn requested_options(&self) -> RequestedOptions {
-        let patience = match (self.wait, self.spin_budget) {
+        let wait = match (self.wait, self.spin_budget) {
             (None | Some(WaitStrategy::SpinBlock(_)), Some(budget)) => Some(WaitStrategy::SpinBlock(budget)),
             (wait, _) => wait,
         };
-        RequestedOptions { way: self.way, choice: self.discipline, patience, processor: self.cpu }
+        RequestedOptions { way: self.way, choice: self.discipline, wait, processor: self.cpu }
     }
 
     pub(crate) fn options(&self, device: &str) -> Options {
@@ -75,8 +75,8 @@ pub(crate) fn server(options: &Options) -> Command {
     command.args(["queue", "interpose"]).arg(format!("--dev={}", options.device));
     command.arg(format!("--way={}", name_of(options.way, &FramePathName::ALL)));
     command.arg(format!("--discipline={}", name_of(options.choice, &EngineDiscipline::ALL)));
-    command.arg(format!("--wait={}", options.patience.name()));
-    if let WaitStrategy::SpinBlock(budget) = options.patience {
+    command.arg(format!("--wait={}", options.wait.name()));
+    if let WaitStrategy::SpinBlock(budget) = options.wait {
         command.arg(format!("--spin-budget={}us", budget.as_micros()));
     }
     command.args(options.processor.map(|processor| format!("--cpu={processor}")));

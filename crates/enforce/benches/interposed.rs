@@ -169,10 +169,10 @@ impl Cable {
                 run(&format!("ip netns exec {NEAR} tc qdisc add dev near parent 1:1 pfifo limit 100"));
                 Some(Queue(None))
             }
-            Between::Queue(way, patience, choice) => {
+            Between::Queue(way, wait, choice) => {
                 enter(NEAR);
                 let mut child = Command::new("/proc/self/exe")
-                    .args(["serve", way, patience, choice])
+                    .args(["serve", way, wait, choice])
                     .stdin(Stdio::piped())
                     .stdout(Stdio::piped())
                     .spawn()
@@ -215,12 +215,12 @@ impl Drop for Queue {
 }
 
 fn serve_here(arguments: &[String]) {
-    let [way, patience, choice] = arguments else { panic!("three words") };
+    let [way, wait, choice] = arguments else { panic!("three words") };
     let options = Options {
         device: "near".to_owned(),
         way: if way == "tun" { FramePathName::Tun } else { FramePathName::AfXdp },
         choice: if choice == "fifo" { EngineDiscipline::Fifo } else { EngineDiscipline::Fair },
-        patience: match patience.as_str() {
+        wait: match wait.as_str() {
             "spin" => WaitStrategy::Spin,
             "block" => WaitStrategy::Block,
             _ => WaitStrategy::SpinBlock(Duration::from_micros(50)),

@@ -98,9 +98,9 @@ fn terminate(author: Author) -> Result<(), Error> {
     let what = || format!("end the deployment of process {}", author.process);
     let Some(process) = author.hold() else { return Ok(()) }; // it has just ended
     let start = Instant::now();
-    for (signal, patience) in [(Signal::Terminate, 10), (Signal::Kill, 10)] {
+    for (signal, timeout) in [(Signal::Terminate, 10), (Signal::Kill, 10)] {
         let _ = process.send(signal); // it may have ended meanwhile
-        if process.has_ended(Some(Duration::from_secs(patience))).map_err(Error::io(what()))? {
+        if process.has_ended(Some(Duration::from_secs(timeout))).map_err(Error::io(what()))? {
             return Ok(());
         }
     }

@@ -84,17 +84,17 @@ impl NodeProcesses {
         Ok(told)
     }
 
-    /// Receives the reports of nodes. Waits for the first report, at most for `patience`, or until `also` is
+    /// Receives the reports of nodes. Waits for the first report, at most for `timeout`, or until `also` is
     /// readable.
     pub(crate) fn receive_reports(
         &mut self,
-        patience: Duration,
+        timeout: Duration,
         also: BorrowedFd<'_>,
     ) -> Result<Vec<(NodeId, NodeNews)>, Error> {
         let present: Vec<usize> = (0..self.0.len()).filter(|at| !self.0[*at].gone).collect();
         let lines = present.iter().map(|at| self.0[*at].line.as_fd());
         let lines: Vec<_> = lines.chain([also]).collect();
-        let ready = readable(&lines, Some(patience)).map_err(Error::io("wait for the nodes"))?;
+        let ready = readable(&lines, Some(timeout)).map_err(Error::io("wait for the nodes"))?;
         let mut received = Vec::new();
         for (at, _) in present.into_iter().zip(ready).filter(|(_, ready)| *ready) {
             self.0[at].listen(&mut received)?;

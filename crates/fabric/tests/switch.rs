@@ -37,7 +37,7 @@ impl Bench {
         let socket = |node| {
             fabric.node(NodeId(node)).enter().expect("root may");
             let socket = PacketSocket::open(NODE_DEVICE, BARRIER).expect("the device is up");
-            socket.set_patience(Duration::from_secs(20)).expect("a time");
+            socket.set_timeout(Duration::from_secs(20)).expect("a time");
             socket
         };
         let sockets = (0..u32::from(PORTS)).map(socket).collect();
@@ -130,7 +130,7 @@ fn every_case(by_filters: bool) {
     }
     // any frame that the table does not have is still there
     for socket in &bench.sockets {
-        socket.set_patience(Duration::from_millis(10)).expect("a time");
+        socket.set_timeout(Duration::from_millis(10)).expect("a time");
     }
     for port in (0..PORTS).map(Port) {
         assert_eq!(bench.receive(port), None, "{port:?} got more than the table says");

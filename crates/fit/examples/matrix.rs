@@ -158,10 +158,10 @@ fn measure(
     };
     command.args(&program[1..]).envs(variant.1.iter().copied()).stdout(Stdio::piped());
     let _loops = Loops::new(at, program);
-    let doors = at.group.iter().map(ControlGroup::door).collect::<Result<Vec<_>, _>>().ok()?;
+    let procs_files = at.group.iter().map(ControlGroup::open_procs).collect::<Result<Vec<_>, _>>().ok()?;
     let all = affinity::allowed(Tid::SELF).ok()?;
     affinity::restrict_own(&at.cpus).ok()?;
-    let child = start(&mut command, doors, Family::Same);
+    let child = start(&mut command, procs_files, Family::Same);
     affinity::restrict_own(&all).ok()?;
     let mut child = child.ok()?;
     let begin = Instant::now();

@@ -10,7 +10,7 @@
 //!
 //! 1. `gang.rs`, `matrix.rs`, `turn_quota.rs`, `policy/`: which gang runs when, without a clock;
 //!    `simulate/` tries the policy on simulated cores, beside simulated kernels.
-//! 2. `journal/`: the changes to undo, written before they are made; `arena.rs`: the gangs' control groups.
+//! 2. `journal/`: the changes to undo, written before they are made; `cgroups.rs`: the gangs' control groups.
 //! 3. `mechanism/`: stopping gangs and letting them run.
 //! 4. `host/run.rs`: one run from start to end; `host/scheduler.rs`: the thread that switches gangs.
 //! 5. `service/mod.rs`: the daemon, to which running programs are added.
@@ -20,7 +20,7 @@
 //! programs that block often or whose threads have unequal work; `unisono study gang` measures that.
 #![forbid(unsafe_code)]
 
-pub mod arena;
+pub mod cgroups;
 mod class;
 pub mod error;
 pub mod gang;

@@ -57,13 +57,13 @@ fn words(line: &str) -> Vec<String> {
 }
 
 /// How often advice is asked for, and how long a trial takes: a minute for the four tests that run always.
-fn patience() -> (u32, &'static str) {
+fn timeout() -> (u32, &'static str) {
     if is_long() { (3, "30s") } else { (2, "8s") }
 }
 
 /// Asks for advice, prints it as a row of a table, and holds it against what is right.
 fn check(reference: &Reference<'_>) -> TestOutcome {
-    let (tries, time) = patience();
+    let (tries, time) = timeout();
     let mut why = String::new();
     for _ in 0..tries {
         let answer = ask(reference, time);
@@ -110,8 +110,9 @@ fn ask(reference: &Reference<'_>, time: &str) -> Value {
     });
     command.envs(reference.environment.iter().copied()).stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let doors = reference.quota.iter().map(|group| group.door().expect("our own group")).collect();
-    let output = start(&mut command, doors, Family::Same).expect("unisono starts").wait_with_output();
+    let procs_files =
+        reference.quota.iter().map(|group| group.open_procs().expect("our own group")).collect();
+    let output = start(&mut command, procs_files, Family::Same).expect("unisono starts").wait_with_output();
     let output = output.expect("it ends");
     serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)))

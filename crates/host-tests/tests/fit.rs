@@ -59,9 +59,9 @@ fn fit(arguments: &[&str]) -> Command {
 }
 
 fn joined(command: &mut Command, group: &ControlGroup) -> std::process::Output {
-    let doors = vec![group.door().expect("our own group")];
+    let procs_files = vec![group.open_procs().expect("our own group")];
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = unisono_linux::process::start(command, doors, unisono_linux::process::Family::Same);
+    let child = unisono_linux::process::start(command, procs_files, unisono_linux::process::Family::Same);
     child.expect("it starts").wait_with_output().expect("it ends")
 }
 
@@ -99,8 +99,9 @@ fn advice_about_a_running_process_is_about_its_own_quota() -> TestOutcome {
     let [around, inside] = groups_with_a_quota(10_000)?;
     let mut loops = Command::new("sh");
     loops.args(["-c", "while :; do :; done & while :; do :; done"]).stdin(Stdio::null());
-    let doors = vec![inside.door().expect("our own group")];
-    let child = unisono_linux::process::start(&mut loops, doors, unisono_linux::process::Family::OwnGroup);
+    let procs_files = vec![inside.open_procs().expect("our own group")];
+    let child =
+        unisono_linux::process::start(&mut loops, procs_files, unisono_linux::process::Family::OwnGroup);
     let mut child = child.expect("it starts");
     let mut advise = Command::new(program::unisono());
     advise.args(["advise", "--json", "--for", "2s", "--pid", &child.id().to_string()]);

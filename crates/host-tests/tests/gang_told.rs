@@ -217,8 +217,9 @@ fn gangs_stay_in_the_group_with_the_quota_that_their_scheduler_is_in() -> TestOu
     gangs()?;
     let group = quota::one_processor("gang-quota")?;
     let mut command = unisono(&["gang", "run", "--quiet", "--", "sh", "-c", "cat /proc/self/cgroup"]);
-    let doors = vec![group.door().expect("our own group")];
-    let child = process::start(command.stdout(Stdio::piped()), doors, Family::Same).expect("unisono starts");
+    let procs_files = vec![group.open_procs().expect("our own group")];
+    let child =
+        process::start(command.stdout(Stdio::piped()), procs_files, Family::Same).expect("unisono starts");
     let output = child.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&output.stdout);
     let name = format!("/{}/unisono-", groups::name("gang-quota"));

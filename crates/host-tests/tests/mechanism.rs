@@ -12,10 +12,10 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
-use unisono_gang::arena::{Arena, ArenaPlan, Weighing};
+use unisono_gang::cgroups::{CgroupPlan, GangCgroups, Weighing};
 use unisono_gang::journal::{self, GangJournal, UndoEntry};
 use unisono_gang::mechanism::{
-    Crowd, Freeze, Idle, Mechanism, MechanismKind, RealTime, SchedExt, Standing, Stop,
+    Fit, Freeze, Idle, Mechanism, MechanismKind, RealTime, SchedExt, Standing, Stop,
 };
 use unisono_gang::{Error, GangId};
 use unisono_host_tests::processes::{descendants, is_gone, until};
@@ -57,7 +57,7 @@ struct Stage {
     seen: BTreeSet<i32>,
     journal: PathBuf,
     flag: PathBuf,
-    arena: Option<Arc<Arena>>,
+    cgroups: Option<Arc<GangCgroups>>,
     _directory: tempfile::TempDir,
 }
 
@@ -76,25 +76,27 @@ impl Stage {
         let path = journal.path().to_owned();
         let weighing = if kind == MechanismKind::Freeze { Weighing::Share(0.9) } else { Weighing::None };
         let cores = affinity::allowed(Tid::SELF).expect("own").len();
-        let plan = ArenaPlan { gangs: scripts.len(), weighing, max_threads: 200, cores };
-        let arena = (kind != MechanismKind::Stop)
-            .then(|| Arc::new(Arena::build(&plan, &mut journal).expect("control groups")));
+        let plan = CgroupPlan { gangs: scripts.len(), weighing, max_threads: 200, cores };
+        let cgroups = (kind != MechanismKind::Stop)
+            .then(|| Arc::new(GangCgroups::build(&plan, &mut journal).expect("control groups")));
         let mut stage = Stage {
             mechanism: None,
             leaders: Vec::new(),
             seen: BTreeSet::new(),
             journal: path,
             flag,
-            arena: arena.clone(),
+            cgroups: cgroups.clone(),
             _directory: directory,
         };
         for (gang, script) in scripts.iter().enumerate() {
-            let doors = arena.as_ref().map(|arena| arena.of(GangId(gang)).doors().expect("doors"));
-            let family = if arena.is_some() { Family::Same } else { Family::OwnGroup };
+            let procs_files =
+                cgroups.as_ref().map(|cgroups| cgroups.of(GangId(gang)).procs_files().expect("doors"));
+            let family = if cgroups.is_some() { Family::Same } else { Family::OwnGroup };
             let mut command = Command::new("sh");
             command.args(["-c", script]).env("FLAG", &stage.flag).env("UNISONO", program::unisono());
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            let child = process::start(&mut command, doors.unwrap_or_default(), family).expect("sh starts");
+            let child =
+                process::start(&mut command, procs_files.unwrap_or_default(), family).expect("sh starts");
             if family == Family::OwnGroup {
                 let leader = Tid(child.id() as i32);
                 let started = journal::start_time(leader).expect("it runs");
@@ -104,13 +106,13 @@ impl Stage {
         }
         let group = |child| ProcessGroup::of_child(child).expect("it is not waited for yet");
         let groups = || stage.leaders.iter().map(group).collect();
-        stage.mechanism = Some(match (kind, &arena) {
-            (MechanismKind::Freeze, Some(arena)) => Box::new(Freeze::new(arena).expect("freeze")),
-            (MechanismKind::RealTime, Some(arena)) => {
-                Box::new(RealTime::new(arena, &mut journal).expect("real-time"))
+        stage.mechanism = Some(match (kind, &cgroups) {
+            (MechanismKind::Freeze, Some(cgroups)) => Box::new(Freeze::new(cgroups).expect("freeze")),
+            (MechanismKind::RealTime, Some(cgroups)) => {
+                Box::new(RealTime::new(cgroups, &mut journal).expect("real-time"))
             }
-            (MechanismKind::SchedExt, Some(arena)) => {
-                Box::new(SchedExt::new(arena, &mut journal).expect("a scheduler in the kernel"))
+            (MechanismKind::SchedExt, Some(cgroups)) => {
+                Box::new(SchedExt::new(cgroups, &mut journal).expect("a scheduler in the kernel"))
             }
             _ => Box::new(Stop::new(groups())),
         });
@@ -240,7 +242,7 @@ fn gangs_whose_threads_queue_are_stopped_too(kind: MechanismKind) -> TestOutcome
     let mut stage = Stage::new(kind, [many, many])?;
     for gang in 0..2 {
         until("all are born", || stage.processes(gang).len() == 13);
-        stage.mechanism().crowd(GangId(gang), Crowd::Queues);
+        stage.mechanism().fit(GangId(gang), Fit::Queues);
     }
     for (running, waiting) in [(0, 1), (1, 0), (0, 1)] {
         stage.assert_only(running, waiting);
@@ -370,11 +372,11 @@ fn a_gang_that_left_runs_and_is_unknown(kind: MechanismKind) -> TestOutcome {
 
 fn a_gang_that_joins_later_takes_turns_or_is_refused(kind: MechanismKind) -> TestOutcome {
     let mut stage = Stage::new(kind, [SPIN, SPIN])?;
-    let Some(arena) = stage.arena.clone() else {
+    let Some(cgroups) = stage.cgroups.clone() else {
         return Err(Skipped::because("without groups nobody can join; use another mechanism"));
     };
     stage.mechanism().leave(GangId(1));
-    let joined = stage.mechanism().join(GangId(1), arena.of(GangId(1)));
+    let joined = stage.mechanism().join(GangId(1), cgroups.of(GangId(1)));
     if kind == MechanismKind::Freeze {
         joined.expect("it joins");
         stage.assert_only(0, 1);

@@ -64,7 +64,7 @@ impl Cable {
         made.map_err(|error| Skipped::because(error.to_string()))?;
         let open = |device| PacketSocket::open(device, TYPE).expect("the device is up");
         let (near, far) = (open(NEAR), open(FAR));
-        far.set_patience(Duration::from_secs(20)).expect("a time");
+        far.set_timeout(Duration::from_secs(20)).expect("a time");
         Ok(Self { netlink, near, far, major: 1, generation: 0 })
     }
 
@@ -449,7 +449,7 @@ fn a_flow_beside_a_bulk_one_in_a_class_of_the_kernel_does_not_wait_for_all_of_it
     let open = |device| PacketSocket::open(device, 0x0800).expect("the device is up");
     let (near, far) = (open(NEAR), open(FAR));
     near.queue_with_priority(0).expect("root may");
-    far.set_patience(Duration::from_secs(2)).expect("a time");
+    far.set_timeout(Duration::from_secs(2)).expect("a time");
     let mut place = Kernel::new("near");
     for (how, kind) in [("ecn = \"2ms\"", "fq_codel"), ("", "fq_codel"), ("packets = 1000", "pfifo")] {
         let policy = format!("rate = \"100kbit\"\ndefault = \"a\"\n[class.a]\n{how}");

@@ -62,13 +62,13 @@ impl Two {
         for name in NAMES {
             let made: Vec<ControlGroup> =
                 two.tops.iter().map(|top| top.create(name).expect("root may")).collect();
-            let doors = made.iter().map(|group| group.door().expect("root may")).collect();
+            let procs_files = made.iter().map(|group| group.open_procs().expect("root may")).collect();
             two.groups.push(made[0].clone());
             two.counted.push(made[made.len() - 1].clone());
             let mut command = Command::new(program::unisono());
             command.args(["workload", "busy-loop", "--parent", &std::process::id().to_string()]);
             command.args(["--cpu", &cpu.to_string()]).stdin(Stdio::null()).stdout(Stdio::null());
-            two.loops.push(start(&mut command, doors, Family::Same).expect("it starts"));
+            two.loops.push(start(&mut command, procs_files, Family::Same).expect("it starts"));
         }
         Ok(two)
     }
@@ -295,8 +295,8 @@ fn who_would_stop_itself_or_what_is_shared_already_is_refused() -> TestOutcome {
     let file = two.file();
     let mut command = Command::new(program::unisono());
     command.args(["queue", "cpu"]).arg(file.path()).stdin(Stdio::null()).stderr(Stdio::piped());
-    let door = two.groups[1].door().expect("root may");
-    let output = start(&mut command, vec![door], Family::Same).expect("it starts").wait_with_output();
+    let procs_file = two.groups[1].open_procs().expect("root may");
+    let output = start(&mut command, vec![procs_file], Family::Same).expect("it starts").wait_with_output();
     let output = output.expect("it is ours");
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("would stop itself"), "{}", text(&output.stderr));

@@ -5,7 +5,7 @@ use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use unisono_gang::GangId;
-use unisono_gang::arena::{Arena, ArenaPlan, Weighing};
+use unisono_gang::cgroups::{CgroupPlan, GangCgroups, Weighing};
 use unisono_gang::journal::{self, GangJournal};
 use unisono_gang::mechanism::sched_ext::KernelExceptions;
 use unisono_gang::mechanism::{Mechanism, SchedExt, Standing};
@@ -122,8 +122,8 @@ fn gangs_keep_to_the_quota_of_the_group_that_they_are_started_in() -> TestOutcom
     let work = "timeout 4 sh -c 'while :; do :; done' & timeout 4 sh -c 'while :; do :; done'; wait; exit 0";
     let mut command = gangs(&["--json", "--slice", "300ms"], [work, work]);
     command.stdout(Stdio::piped());
-    let door = group.door().expect("root may enter it");
-    let child = process::start(&mut command, vec![door], Family::Same).expect("unisono starts");
+    let procs_file = group.open_procs().expect("root may enter it");
+    let child = process::start(&mut command, vec![procs_file], Family::Same).expect("unisono starts");
     let output = child.wait_with_output().expect("it ends");
     let text = String::from_utf8_lossy(&output.stdout);
     let answer: serde_json::Value =
@@ -140,28 +140,28 @@ fn gangs_keep_to_the_quota_of_the_group_that_they_are_started_in() -> TestOutcom
 struct Stage {
     mechanism: Option<SchedExt>,
     leaders: Vec<Child>,
-    arena: Arena,
+    cgroups: GangCgroups,
     journal: std::path::PathBuf,
 }
 
 impl Stage {
-    fn new(patience: Duration) -> Stage {
-        Stage::of(patience, [SPIN, SPIN], [2, 2])
+    fn new(timeout: Duration) -> Stage {
+        Stage::of(timeout, [SPIN, SPIN], [2, 2])
     }
 
     /// Gangs that run these scripts, each of which has so many processes.
-    fn of(patience: Duration, scripts: [&str; 2], processes: [usize; 2]) -> Stage {
+    fn of(timeout: Duration, scripts: [&str; 2], processes: [usize; 2]) -> Stage {
         let mut journal = GangJournal::create().expect("a journal");
-        let plan = ArenaPlan { gangs: 2, weighing: Weighing::None, max_threads: 200, cores: 2 };
-        let arena = Arena::build(&plan, &mut journal).expect("control groups");
-        let mechanism = SchedExt::with_patience(&arena, &mut journal, patience).expect("a scheduler");
+        let plan = CgroupPlan { gangs: 2, weighing: Weighing::None, max_threads: 200, cores: 2 };
+        let cgroups = GangCgroups::build(&plan, &mut journal).expect("control groups");
+        let mechanism = SchedExt::with_timeout(&cgroups, &mut journal, timeout).expect("a scheduler");
         let path = journal.path().to_owned();
-        let mut stage = Stage { mechanism: Some(mechanism), leaders: Vec::new(), arena, journal: path };
+        let mut stage = Stage { mechanism: Some(mechanism), leaders: Vec::new(), cgroups, journal: path };
         for (gang, script) in scripts.iter().enumerate() {
             let mut command = Command::new("sh");
             command.args(["-c", script]).stdin(Stdio::null());
-            let doors = stage.arena.of(GangId(gang)).doors().expect("doors");
-            stage.leaders.push(process::start(&mut command, doors, Family::Same).expect("sh starts"));
+            let procs_files = stage.cgroups.of(GangId(gang)).procs_files().expect("doors");
+            stage.leaders.push(process::start(&mut command, procs_files, Family::Same).expect("sh starts"));
         }
         until("all processes", || (0..2).all(|gang| stage.processes(gang).len() == processes[gang]));
         stage
@@ -205,8 +205,8 @@ impl Drop for Stage {
 /// The kernel takes a thread that waits so long for forgotten, and unloads the scheduler.
 fn a_gang_may_wait_for_longer_than_the_kernel_has_patience() -> TestOutcome {
     here()?;
-    let patience = TIMEOUT;
-    let mut stage = Stage::new(patience);
+    let timeout = TIMEOUT;
+    let mut stage = Stage::new(timeout);
     let waiting = stage.processes(1);
     // each has one processor that it may use, as those of `gang run`: the first in the queue is not for all
     let processors: Vec<usize> = affinity::allowed(Tid::SELF).expect("own").iter().collect();
@@ -218,14 +218,14 @@ fn a_gang_may_wait_for_longer_than_the_kernel_has_patience() -> TestOutcome {
     stage.turn_of(0).expect("applied");
     std::thread::sleep(Duration::from_millis(200));
     let before: Vec<Duration> = waiting.iter().map(|process| used(*process)).collect();
-    std::thread::sleep(patience * 2);
+    std::thread::sleep(timeout * 2);
     let each: Vec<Duration> =
         waiting.iter().zip(before).map(|(process, before)| used(*process).saturating_sub(before)).collect();
     assert!(each.iter().all(|got| !got.is_zero()), "{each:?} while they waited");
     let got: Duration = each.iter().sum();
     assert_eq!(state(), "enabled");
-    // each of its two threads has a slice in a tenth of the patience: 0.5 s in the virtual machine
-    assert!(got < patience / 2, "{got:?} while it waited");
+    // each of its two threads has a slice in a tenth of the timeout: 0.5 s in the virtual machine
+    assert!(got < timeout / 2, "{got:?} while it waited");
     assert!(stage.exceptions().breaths >= 6, "{:?}", stage.exceptions());
     stage.turn_of(1).expect("applied");
     let before = stage.used(1);
@@ -237,13 +237,13 @@ fn a_gang_may_wait_for_longer_than_the_kernel_has_patience() -> TestOutcome {
 /// those who wait run for a moment, too.
 fn a_gang_may_wait_long_while_nobody_runs() -> TestOutcome {
     here()?;
-    let patience = TIMEOUT;
-    let mut stage = Stage::of(patience, ["sleep 1000 & exec sleep 1000", SPIN], [2, 2]);
+    let timeout = TIMEOUT;
+    let mut stage = Stage::of(timeout, ["sleep 1000 & exec sleep 1000", SPIN], [2, 2]);
     stage.turn_of(0).expect("applied");
-    std::thread::sleep(patience * 2);
+    std::thread::sleep(timeout * 2);
     assert_eq!(state(), "enabled");
     let breaths = stage.exceptions().breaths;
-    assert!(breaths >= 6, "{breaths} in twice the patience");
+    assert!(breaths >= 6, "{breaths} in twice the timeout");
     Ok(())
 }
 
@@ -261,9 +261,9 @@ fn nobody_waits_for_a_turn_while_others_wait_for_rcu() -> TestOutcome {
         entering.retain_mut(|child: &mut Child| child.try_wait().expect("its state").is_none());
         if entering.is_empty() {
             let mut command = Command::new("true");
-            let doors = stage.arena.of(GangId(0)).doors().expect("doors");
+            let procs_files = stage.cgroups.of(GangId(0)).procs_files().expect("doors");
             // whoever enters a group waits for RCU
-            entering.push(process::start(&mut command, doors, Family::Same).expect("true starts"));
+            entering.push(process::start(&mut command, procs_files, Family::Same).expect("true starts"));
         }
     }
     for mut child in entering {

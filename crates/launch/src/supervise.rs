@@ -211,12 +211,12 @@ impl StartedJob {
         signals: &SignalFd,
     ) -> std::io::Result<Vec<Action>> {
         let room = self.sinks.each_mut().map(OutputSink::has_room);
-        let patience = termination.next_deadline().map(|moment| moment.saturating_sub(self.start.elapsed()));
+        let timeout = termination.next_deadline().map(|moment| moment.saturating_sub(self.start.elapsed()));
         // poll counts whole milliseconds; round up, so as not to wake too early
-        let patience = patience.map(|patience| patience + Duration::from_millis(1));
+        let timeout = timeout.map(|timeout| timeout + Duration::from_millis(1));
         let kill = self.kill_at.map(|moment| moment.saturating_duration_since(Instant::now()));
-        let patience = patience.into_iter().chain(kill.map(|kill| kill + Duration::from_millis(1))).min();
-        let patience = if room == [true, true] { patience } else { Some(patience.unwrap_or(FULL).min(FULL)) };
+        let timeout = timeout.into_iter().chain(kill.map(|kill| kill + Duration::from_millis(1))).min();
+        let timeout = if room == [true, true] { timeout } else { Some(timeout.unwrap_or(FULL).min(FULL)) };
         let mut watched = vec![Watched::Signals];
         for (rank, process) in self.ranks.iter().enumerate() {
             if process.ended.is_none() {
@@ -225,7 +225,7 @@ impl StartedJob {
             let open = |stream: &usize| room[*stream] && process.streams[*stream].pipe.is_some();
             watched.extend((0..2).filter(open).map(|stream| Watched::Output(rank, stream)));
         }
-        let ready = readable(&self.descriptors(&watched, signals), patience)?;
+        let ready = readable(&self.descriptors(&watched, signals), timeout)?;
         let mut actions = Vec::new();
         for (what, _) in watched.into_iter().zip(ready).filter(|(_, ready)| *ready) {
             match what {

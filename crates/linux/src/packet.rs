@@ -50,9 +50,9 @@ impl PacketSocket {
     }
 
     /// Sets how long [`receive`](Self::receive) waits; zero means no limit.
-    pub fn set_patience(&self, patience: Duration) -> io::Result<()> {
-        let patience = (!patience.is_zero()).then_some(patience);
-        Ok(set_socket_timeout(&self.0, Timeout::Recv, patience)?)
+    pub fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
+        let timeout = (!timeout.is_zero()).then_some(timeout);
+        Ok(set_socket_timeout(&self.0, Timeout::Recv, timeout)?)
     }
 
     /// Sends frames through the device's queueing discipline, with a priority (`SO_PRIORITY`), instead of

@@ -35,9 +35,9 @@ impl PidFd {
         Ok(pidfd_send_signal(&self.0, signal.named())?)
     }
 
-    /// Whether the process has ended. Waits for its end for at most `patience` (`None`: no limit).
-    pub fn has_ended(&self, patience: Option<Duration>) -> io::Result<bool> {
-        Ok(readable_of(&[self.0.as_fd()], patience)?.first() == Some(&true))
+    /// Whether the process has ended. Waits for its end for at most `timeout` (`None`: no limit).
+    pub fn has_ended(&self, timeout: Option<Duration>) -> io::Result<bool> {
+        Ok(readable_of(&[self.0.as_fd()], timeout)?.first() == Some(&true))
     }
 
     /// The positions of the processes that have ended, by one system call that does not wait.
@@ -79,8 +79,8 @@ mod tests {
         let mut ends = Command::new("true").spawn().expect("true can be started");
         let mut lives = Command::new("sleep").arg("100").spawn().expect("sleep can be started");
         let all = [lives.id(), ends.id()].map(|id| PidFd::open(id).expect("a child has a pidfd"));
-        let patience = std::time::Instant::now();
-        while PidFd::ended(&all).expect("poll works").is_empty() && patience.elapsed().as_secs() < 20 {
+        let timeout = std::time::Instant::now();
+        while PidFd::ended(&all).expect("poll works").is_empty() && timeout.elapsed().as_secs() < 20 {
             std::thread::yield_now();
         }
         assert_eq!(PidFd::ended(&all).expect("poll works"), [1]);

@@ -13,27 +13,27 @@ use std::time::Duration;
 
 const FOR_EVER: Timespec = Timespec { tv_sec: i64::MAX, tv_nsec: 0 };
 
-/// Waits until any of `N` descriptors is readable, for at most `patience` (`None`: no limit). Returns which
+/// Waits until any of `N` descriptors is readable, for at most `timeout` (`None`: no limit). Returns which
 /// descriptors are readable. A signal ends the wait like the time limit.
 pub fn readable<const N: usize>(
     descriptors: [BorrowedFd<'_>; N],
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
 ) -> io::Result<[bool; N]> {
     let mut polls = descriptors.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
-    wait(&mut polls, patience)?;
+    wait(&mut polls, timeout)?;
     Ok(polls.map(|poll| !poll.revents().is_empty()))
 }
 
 /// Like [`readable`], for any number of descriptors.
-pub fn readable_of(fds: &[BorrowedFd<'_>], patience: Option<Duration>) -> io::Result<Vec<bool>> {
+pub fn readable_of(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<Vec<bool>> {
     let mut polls: Vec<PollFd<'_>> =
         fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
-    wait(&mut polls, patience)?;
+    wait(&mut polls, timeout)?;
     Ok(polls.iter().map(|poll| !poll.revents().is_empty()).collect())
 }
 
-fn wait(polls: &mut [PollFd<'_>], patience: Option<Duration>) -> io::Result<()> {
-    let time = patience.map(|patience| Timespec::try_from(patience).unwrap_or(FOR_EVER));
+fn wait(polls: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
+    let time = timeout.map(|timeout| Timespec::try_from(timeout).unwrap_or(FOR_EVER));
     match rustix::event::poll(polls, time.as_ref()) {
         // no descriptor was marked as ready
         Ok(_) | Err(Errno::INTR) => Ok(()),

@@ -77,15 +77,15 @@ impl Author {
     }
 
     /// Waits for its end; returns whether it ended in time.
-    pub fn has_ended(self, patience: Duration) -> bool {
-        self.hold().is_none_or(|held| held.has_ended(Some(patience)).unwrap_or(false))
+    pub fn has_ended(self, timeout: Duration) -> bool {
+        self.hold().is_none_or(|held| held.has_ended(Some(timeout)).unwrap_or(false))
     }
 
     /// Kills it and waits for its end; returns whether it ended in time.
-    pub fn kill(self, patience: Duration) -> bool {
+    pub fn kill(self, timeout: Duration) -> bool {
         let Some(held) = self.hold() else { return true };
         let _ = held.send(Signal::Kill); // it may have ended
-        held.has_ended(Some(patience)).unwrap_or(false)
+        held.has_ended(Some(timeout)).unwrap_or(false)
     }
 }
 
@@ -244,10 +244,10 @@ impl UndoDirectory {
         }
     }
 
-    /// Prevents other processes from changing the directory; waits at most `patience` for the present holder.
+    /// Prevents other processes from changing the directory; waits at most `timeout` for the present holder.
     /// `None`: the time is over. Removes unfinished files of a process that was killed.
-    pub fn lock(&self, patience: Duration) -> io::Result<Option<DirectoryLock>> {
-        let until = Instant::now() + patience;
+    pub fn lock(&self, timeout: Duration) -> io::Result<Option<DirectoryLock>> {
+        let until = Instant::now() + timeout;
         loop {
             let directory = self.make()?.path().to_owned();
             let held = match open_directory(&directory) {

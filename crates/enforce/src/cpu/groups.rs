@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use unisono_fairqueue::{ClassId, ClassSpec, CpuShare, Hierarchy, Policy, Weight};
 use unisono_linux::affinity::Tid;
-use unisono_linux::cgroup::{self, CgroupVersion, ControlGroup, Frozen, GroupMeter, Valve, hierarchies};
+use unisono_linux::cgroup::{self, CgroupVersion, ControlGroup, FreezeFile, Frozen, GroupMeter, hierarchies};
 use unisono_linux::schedstat;
 
 /// The number of threads of a group whose state is read. Reading takes 2 us a thread, 64 us in all for a
@@ -28,7 +28,7 @@ pub(super) struct FoundGroup {
 pub(super) struct HeldGroup {
     found: FoundGroup,
     /// `None` while the group does not exist: a service that restarts removes its group and makes another.
-    open: Option<(Valve, GroupMeter)>,
+    open: Option<(FreezeFile, GroupMeter)>,
     stopped: Frozen,
     used_ns: u64,
 }
@@ -48,8 +48,8 @@ impl FoundGroup {
         (stop.has("freezer.state") && time.has("cpuacct.usage")).then_some(Self { stop, time })
     }
 
-    fn open(&self) -> Result<(Valve, GroupMeter), cgroup::Error> {
-        Ok((self.stop.valve()?, self.time.meter()?))
+    fn open(&self) -> Result<(FreezeFile, GroupMeter), cgroup::Error> {
+        Ok((self.stop.freeze_file()?, self.time.meter()?))
     }
 
     fn is_stopped(&self) -> bool {
@@ -87,7 +87,7 @@ impl HeldGroup {
     }
 
     fn write(&mut self, stopped: Frozen) {
-        if self.open.as_ref().is_some_and(|(valve, _)| valve.set(stopped).is_err()) {
+        if self.open.as_ref().is_some_and(|(freeze_file, _)| freeze_file.set(stopped).is_err()) {
             self.open = None; // the group was removed
         }
     }
@@ -120,9 +120,9 @@ impl HeldGroup {
             return;
         }
         self.open = self.found.open().ok();
-        if let Some((valve, meter)) = &self.open {
+        if let Some((freeze_file, meter)) = &self.open {
             self.used_ns = meter.used_ns().unwrap_or(0);
-            let _ = valve.set(self.stopped); // gone again: the next call will notice
+            let _ = freeze_file.set(self.stopped); // gone again: the next call will notice
         }
     }
 }
@@ -207,8 +207,8 @@ fn tree(shares: &[CpuShare]) -> Hierarchy {
 pub(super) fn thaw_all(groups: &[(PathBuf, u8)]) {
     for (path, version) in groups {
         let version = if *version == 1 { CgroupVersion::V1 } else { CgroupVersion::V2 };
-        if let Ok(valve) = ControlGroup::at(path.clone(), version).valve() {
-            let _ = valve.set(Frozen::No);
+        if let Ok(freeze_file) = ControlGroup::at(path.clone(), version).freeze_file() {
+            let _ = freeze_file.set(Frozen::No);
         }
     }
 }

@@ -40,16 +40,16 @@ impl ControlChannel {
     }
 
     /// The asking end. Its writes wait at most this long for the other end; zero is refused.
-    pub(super) fn new_client(stream: UnixStream, patience: Duration) -> io::Result<Self> {
-        stream.set_write_timeout(Some(patience))?;
+    pub(super) fn new_client(stream: UnixStream, timeout: Duration) -> io::Result<Self> {
+        stream.set_write_timeout(Some(timeout))?;
         Ok(Self::new_server(stream))
     }
 
     /// Asks, and waits for the answer. After `TimedOut` or `WouldBlock` the other end may still execute the
     /// request.
-    pub(super) fn request(&mut self, question: &QueueRequest, patience: Duration) -> io::Result<QueueReply> {
+    pub(super) fn request(&mut self, question: &QueueRequest, timeout: Duration) -> io::Result<QueueReply> {
         self.send_request(question)?;
-        self.last_reply(Some(patience))
+        self.last_reply(Some(timeout))
     }
 
     /// Asks without waiting for the answer.
@@ -60,8 +60,8 @@ impl ControlChannel {
 
     /// Waits for the answer to the last question. Before the first question it waits for the other end's
     /// unsolicited message.
-    pub(super) fn last_reply(&mut self, patience: Option<Duration>) -> io::Result<QueueReply> {
-        let until = patience.map(|patience| Instant::now() + patience);
+    pub(super) fn last_reply(&mut self, timeout: Option<Duration>) -> io::Result<QueueReply> {
+        let until = timeout.map(|timeout| Instant::now() + timeout);
         loop {
             while let Some(Numbered { number, what }) = self.receive()? {
                 if number == self.number {

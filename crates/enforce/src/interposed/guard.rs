@@ -449,10 +449,9 @@ fn run_worker<W: super::frame_path::FramePath>(
     privilege::give_up(user, user).map_err(text("become an unused user instead of root"))?;
     // giving up root has cleared the parent-death signal
     die_with_parent(Some(parent)).map_err(text("die with its parent"))?;
-    let Options { choice, device, patience, .. } = options;
+    let Options { choice, device, wait, .. } = options;
     let master = ControlChannel::new_server(master);
-    let mut worker =
-        Worker::new(WorkerParts { way, policy, named, choice, device, patience, master, alive })?;
+    let mut worker = Worker::new(WorkerParts { way, policy, named, choice, device, wait, master, alive })?;
     // descriptors of the guard stay the guard's: sockets, programs, its end of the connection to the worker
     descriptors::keep_only(&worker.descriptors()).map_err(text("close what the guard opened"))?;
     sandbox::worker().map_err(text("filter system calls"))?;

@@ -102,7 +102,7 @@ impl FramePathName {
 pub struct RequestedOptions {
     pub way: Option<FramePathName>,
     pub choice: Option<EngineDiscipline>,
-    pub patience: Option<WaitStrategy>,
+    pub wait: Option<WaitStrategy>,
     /// The processor that the queue may use. `None`: any.
     pub processor: Option<usize>,
 }
@@ -114,7 +114,7 @@ impl RequestedOptions {
             device: options.device.clone(),
             way: self.way.unwrap_or(options.way),
             choice: self.choice.unwrap_or(options.choice),
-            patience: self.patience.unwrap_or(options.patience),
+            wait: self.wait.unwrap_or(options.wait),
             processor: self.processor.or(options.processor),
             lock: options.lock,
         }

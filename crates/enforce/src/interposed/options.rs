@@ -10,7 +10,8 @@ pub struct Options {
     pub device: String,
     pub way: FramePathName,
     pub choice: EngineDiscipline,
-    pub patience: WaitStrategy,
+    #[serde(rename = "patience")]
+    pub wait: WaitStrategy,
     /// The processor that the queue may use. `None`: any.
     pub processor: Option<usize>,
     /// For a program that [`Interposed`](super::Interposed) has started in the background: the descriptor of

@@ -82,8 +82,8 @@ impl Default for WaitStrategy {
 }
 
 impl From<WaitStrategy> for PollBudget {
-    fn from(patience: WaitStrategy) -> Self {
-        match patience {
+    fn from(wait: WaitStrategy) -> Self {
+        match wait {
             WaitStrategy::Spin => Self::Endless,
             WaitStrategy::SpinBlock(budget) => Self::lasting(budget.into()),
             WaitStrategy::Block => Self::Nothing,
@@ -111,14 +111,14 @@ pub(super) struct WorkerParts<W> {
     pub(super) named: Named,
     pub(super) choice: EngineDiscipline,
     pub(super) device: String,
-    pub(super) patience: WaitStrategy,
+    pub(super) wait: WaitStrategy,
     pub(super) master: ControlChannel,
     pub(super) alive: Words,
 }
 
 impl<W: FramePath> Worker<W> {
     pub(super) fn new(parts: WorkerParts<W>) -> Result<Self, String> {
-        let WorkerParts { way, policy, named, choice, device, patience, master, alive } = parts;
+        let WorkerParts { way, policy, named, choice, device, wait, master, alive } = parts;
         let engine = Engine::new(policy, choice).map_err(|error| error.to_string())?;
         Ok(Self {
             way,
@@ -126,7 +126,7 @@ impl<W: FramePath> Worker<W> {
             classifier: Classifier::new(named),
             counters: Counters::default(),
             device,
-            budget: patience.into(),
+            budget: wait.into(),
             master,
             alive,
             ending: None,

@@ -205,9 +205,9 @@ impl Journal {
         self.lock_within(LOCK_TIMEOUT)
     }
 
-    fn lock_within(&self, patience: Duration) -> Result<DirectoryLock, JournalError> {
+    fn lock_within(&self, timeout: Duration) -> Result<DirectoryLock, JournalError> {
         let directory = self.directory();
-        let lock = directory.lock(patience).map_err(failed("lock", directory.path()))?;
+        let lock = directory.lock(timeout).map_err(failed("lock", directory.path()))?;
         lock.ok_or_else(|| JournalError::Busy { path: directory.path().to_owned() })
     }
 

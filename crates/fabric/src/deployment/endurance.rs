@@ -36,11 +36,11 @@ pub struct EnduranceResult {
 
 impl Deployment<'_> {
     /// Runs barriers of all groups until the time is over, a signal arrives, or no repair is possible. The
-    /// [listener](Self::listen) is told of all events meanwhile. `patience` is the longest time of a barrier.
+    /// [listener](Self::listen) is told of all events meanwhile. `timeout` is the longest time of a barrier.
     /// Fails with the errors of [`barriers`](Self::barriers) that no repair helps against.
-    pub fn run_for(&mut self, time: Duration, patience: Duration) -> Result<EnduranceResult, Error> {
+    pub fn run_for(&mut self, time: Duration, timeout: Duration) -> Result<EnduranceResult, Error> {
         let all: Vec<usize> = (0..self.jobs.len()).collect();
-        let stuck_after = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX).max(100);
+        let stuck_after = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(100);
         let mut endured = EnduranceResult::default();
         let (start, mut setbacks, mut trace) = (Instant::now(), Setbacks::default(), true);
         while (trace || start.elapsed() < time) && interrupt::caught().is_none() {

@@ -232,7 +232,7 @@ impl<'a> Deployment<'a> {
     fn collect_reports(
         &mut self,
         mut expected: usize,
-        patience: Duration,
+        timeout: Duration,
         standing: &[usize],
         mut take: impl FnMut(NodeId, &mut NodeReport) -> bool,
     ) -> Result<(), Error> {
@@ -261,7 +261,7 @@ impl<'a> Deployment<'a> {
             }
             if let Some(signal) = interrupt::caught() {
                 trouble = Some(format!("ended by {signal}"));
-            } else if start.elapsed() > patience {
+            } else if start.elapsed() > timeout {
                 trouble.get_or_insert_with(|| format!("{expected} nodes do not answer"));
             }
             let broken = if self.update_cables()? { self.broken(standing) } else { None };

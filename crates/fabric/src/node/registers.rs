@@ -73,7 +73,7 @@ impl MemberNode<'_> {
     /// Repeats requests until all are answered. Reports the number of registers that the first `counted`
     /// duties set up.
     fn ask_all(&mut self, counted: usize) -> Result<OrderDone, Error> {
-        self.requests.set_patience(RETRANSMIT_AFTER).map_err(Error::io("set a timer"))?;
+        self.requests.set_timeout(RETRANSMIT_AFTER).map_err(Error::io("set a timer"))?;
         let registers = self.duties[..counted].iter().map(|duty| duty.agent.duties().count()).sum();
         let start = Instant::now();
         loop {

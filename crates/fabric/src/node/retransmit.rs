@@ -89,58 +89,58 @@ mod tests {
 
     #[test]
     fn it_doubles_while_nothing_comes_and_returns_to_what_is_usual() {
-        let mut patience = RetransmitTimer::for_members(8);
+        let mut timer = RetransmitTimer::for_members(8);
         (0..20).for_each(|_| {
-            patience.sample(Some(Duration::from_millis(10)), 0);
+            timer.sample(Some(Duration::from_millis(10)), 0);
         });
-        let estimate = patience.timeout();
-        patience.back_off(MAX_TIMEOUT);
-        assert_eq!(patience.timeout(), estimate * 2);
-        (0..20).for_each(|_| patience.back_off(MAX_TIMEOUT));
-        assert_eq!(patience.timeout(), MAX_TIMEOUT);
-        patience.sample(Some(Duration::from_secs(9)), 21);
+        let estimate = timer.timeout();
+        timer.back_off(MAX_TIMEOUT);
+        assert_eq!(timer.timeout(), estimate * 2);
+        (0..20).for_each(|_| timer.back_off(MAX_TIMEOUT));
+        assert_eq!(timer.timeout(), MAX_TIMEOUT);
+        timer.sample(Some(Duration::from_secs(9)), 21);
         assert_eq!(
-            patience.timeout(),
+            timer.timeout(),
             estimate + estimate / 4,
             "how long it took teaches nothing, that it did a little"
         );
-        patience.sample(Some(Duration::from_millis(10)), 0);
-        patience.sample(None, 1);
-        assert_eq!(patience.timeout(), estimate + estimate / 4, "the first without a repetition corrects it");
+        timer.sample(Some(Duration::from_millis(10)), 0);
+        timer.sample(None, 1);
+        assert_eq!(timer.timeout(), estimate + estimate / 4, "the first without a repetition corrects it");
     }
 
     #[test]
     fn barriers_that_are_slower_than_believed_are_believed_in_the_end() {
         // no message is lost, but each barrier takes longer than the timeout that fast barriers have left
-        let (took, mut patience) = (Duration::from_millis(200), RetransmitTimer::for_members(8));
-        patience.sample(Some(Duration::from_millis(3)), 0);
+        let (took, mut timer) = (Duration::from_millis(200), RetransmitTimer::for_members(8));
+        timer.sample(Some(Duration::from_millis(3)), 0);
         let mut timers = 0;
         for _ in 0..100 {
-            let repeated = u64::from(patience.timeout() < took);
+            let repeated = u64::from(timer.timeout() < took);
             timers += repeated;
-            patience.sample(Some(took), repeated);
+            timer.sample(Some(took), repeated);
         }
         assert!((1..15).contains(&timers), "{timers}");
     }
 
     #[test]
     fn a_slow_barrier_among_fast_ones_hardly_counts() {
-        let mut patience = RetransmitTimer::for_members(8);
+        let mut timer = RetransmitTimer::for_members(8);
         (0..99).for_each(|_| {
-            patience.sample(Some(Duration::from_millis(10)), 0);
+            timer.sample(Some(Duration::from_millis(10)), 0);
         });
         {
-            patience.sample(Some(Duration::from_secs(1)), 0);
+            timer.sample(Some(Duration::from_secs(1)), 0);
         };
-        assert_eq!(patience.timeout(), Duration::from_millis(90));
+        assert_eq!(timer.timeout(), Duration::from_millis(90));
     }
 
     #[test]
     fn fast_barriers_do_not_make_it_shorter_than_sharing_a_processor_takes() {
-        let mut patience = RetransmitTimer::for_members(8);
+        let mut timer = RetransmitTimer::for_members(8);
         (0..99).for_each(|_| {
-            patience.sample(Some(Duration::from_micros(20)), 0);
+            timer.sample(Some(Duration::from_micros(20)), 0);
         });
-        assert!(patience.timeout() >= MIN_TIMEOUT && patience.timeout() < 2 * MIN_TIMEOUT);
+        assert!(timer.timeout() >= MIN_TIMEOUT && timer.timeout() < 2 * MIN_TIMEOUT);
     }
 }

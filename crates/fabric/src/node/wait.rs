@@ -128,7 +128,7 @@ impl MemberNode<'_> {
     }
 
     fn set_frame_timer(&self) -> Result<(), Error> {
-        self.barriers.set_patience(self.retransmit.timeout()).map_err(Error::io("set a timer"))
+        self.barriers.set_timeout(self.retransmit.timeout()).map_err(Error::io("set a timer"))
     }
 
     /// Runs barriers in software among a group's members.

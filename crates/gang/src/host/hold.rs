@@ -162,19 +162,19 @@ fn hold(cpu: usize, shared: &HoldState, alarm: &Sleeper, ready: &Sender<bool>) {
         if moment == FINISH {
             return;
         }
-        let looked = now();
-        if looked >= MAX_HOLD.after(moment) {
+        let checked = now();
+        if checked >= MAX_HOLD.after(moment) {
             // no switch is made, or it is late: a hold would have no use, and there is no hurry
-            let _ = alarm.wait_until(MAX_HOLD.after(looked));
+            let _ = alarm.wait_until(MAX_HOLD.after(checked));
             continue;
         }
         let wake = lead.before(moment);
-        let woken = alarm.wait_until(wake.min(Nanos(60 * 1_000_000_000).after(looked)));
+        let woken = alarm.wait_until(wake.min(Nanos(60 * 1_000_000_000).after(checked)));
         let woke = now();
         if woken == Woken::Called || woke < wake || shared.planned.load(Ordering::Relaxed) != moment.0 {
             continue;
         }
-        if looked < wake {
+        if checked < wake {
             lead.learn(woke.since(wake));
         }
         // SYNC(hold) acquire: sees the plan that was made before this core was released

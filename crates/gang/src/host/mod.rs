@@ -1,10 +1,9 @@
 //! Gangs of real programs on this machine: control groups, journal, guardian, placement, and the run itself.
 
-pub(crate) mod board;
-mod floor;
 pub mod guardian;
 mod hold;
 pub mod leftover;
+mod main_loop;
 mod options;
 pub mod placement;
 mod program;
@@ -15,6 +14,7 @@ pub(crate) mod scheduler;
 mod summary;
 pub(crate) mod threads;
 pub(crate) mod trace;
+pub(crate) mod turn_status;
 mod watch;
 mod width;
 pub mod worth;

@@ -3,7 +3,7 @@
 use super::options::Options;
 use super::resting::BlockedGang;
 use super::threads::GangThreads;
-use crate::arena::Arena;
+use crate::cgroups::GangCgroups;
 use crate::error::{Error, Result, system};
 use crate::gang::GangId;
 use crate::journal::{GangJournal, UndoEntry};
@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 use unisono_linux::affinity::CpuSet;
-use unisono_linux::cgroup::Gauge;
+use unisono_linux::cgroup::NumberFile;
 use unisono_linux::clock::Nanos;
 use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::process::{self, Family, Signal};
@@ -31,7 +31,7 @@ pub(crate) struct GangProgram {
     pub(crate) cpu: Nanos,
     pub(crate) ended: Option<Instant>,
     pub(crate) threads: GangThreads,
-    pub(crate) looked: Looked,
+    pub(crate) scan: ThreadScan,
     /// The state of a rest, while the gang rests.
     pub(crate) blocked: Option<BlockedGang>,
     /// Number of rests so far.
@@ -39,7 +39,7 @@ pub(crate) struct GangProgram {
 }
 
 /// The last scan of a gang's threads, one by one.
-pub(crate) struct Looked {
+pub(crate) struct ThreadScan {
     /// Number of threads in the group; counting them is cheap.
     pub(crate) count: u64,
     /// The cores of the gang at the last scan.
@@ -48,21 +48,21 @@ pub(crate) struct Looked {
     /// Time from the last scan to the next.
     pub(crate) pause: Duration,
     /// The open file with the number of threads, where the host has one.
-    pub(crate) gauge: Option<Gauge>,
+    pub(crate) number_file: Option<NumberFile>,
 }
 
 /// Starts every gang's program inside its groups and holds it until its first turn, so that no gang runs
 /// while others are still being started. The started programs are in `programs`, also after an error.
 pub(crate) fn start_all(
     options: &Options,
-    arena: Option<&Arena>,
+    cgroups: Option<&GangCgroups>,
     whole: &CpuSet,
     journal: &mut GangJournal,
     mut mechanism: Option<&mut dyn Mechanism>,
     programs: &mut Vec<GangProgram>,
 ) -> Result<()> {
     for (gang, command) in options.commands.iter().enumerate() {
-        let program = start_one(GangId(gang), command, arena, whole, journal)?;
+        let program = start_one(GangId(gang), command, cgroups, whole, journal)?;
         let group = program.group.clone();
         programs.push(program);
         match &mut mechanism {
@@ -77,16 +77,16 @@ pub(crate) fn start_all(
 fn start_one(
     gang: GangId,
     command: &[OsString],
-    arena: Option<&Arena>,
+    cgroups: Option<&GangCgroups>,
     whole: &CpuSet,
     journal: &mut GangJournal,
 ) -> Result<GangProgram> {
-    let doors = arena.map(|arena| arena.of(gang).doors()).transpose()?.unwrap_or_default();
+    let procs_files = cgroups.map(|cgroups| cgroups.of(gang).procs_files()).transpose()?.unwrap_or_default();
     // without control groups only a process group holds a gang together
-    let family = if arena.is_some() { Family::Same } else { Family::OwnGroup };
+    let family = if cgroups.is_some() { Family::Same } else { Family::OwnGroup };
     let mut builder = Command::new(&command[0]);
     builder.args(&command[1..]);
-    let child = process::start(&mut builder, doors, family)
+    let child = process::start(&mut builder, procs_files, family)
         .map_err(|source| Error::Start { program: command[0].to_string_lossy().into_owned(), source })?;
     let process = PinnedProcess::of_child(&child).map_err(system("watch a program"))?;
     let mut group = None;
@@ -96,12 +96,12 @@ fn start_one(
         group = Some(ProcessGroup::of_child(&child).map_err(system("watch a program"))?);
     }
     let threads = GangThreads::new(whole.clone());
-    let bound = arena.and_then(|arena| arena.of(gang).pids.as_ref());
-    let gauge = bound.and_then(|group| group.gauge("pids.current").ok());
-    let looked = Looked { count: 0, home: None, at: Instant::now(), pause: Duration::ZERO, gauge };
+    let bound = cgroups.and_then(|cgroups| cgroups.of(gang).pids.as_ref());
+    let number_file = bound.and_then(|group| group.number_file("pids.current").ok());
+    let scan = ThreadScan { count: 0, home: None, at: Instant::now(), pause: Duration::ZERO, number_file };
     let (status, ended) = (None, None);
     let (left, cpu, blocked, rests) = (false, Nanos::ZERO, None, 0);
-    Ok(GangProgram { child, process, group, status, left, cpu, ended, threads, looked, blocked, rests })
+    Ok(GangProgram { child, process, group, status, left, cpu, ended, threads, scan, blocked, rests })
 }
 
 /// Ends the programs of a run that failed to start. No freezer may hold them any more, because a process in a

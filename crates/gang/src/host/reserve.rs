@@ -11,7 +11,7 @@
 //! gangs, which the kernel's own reserve interrupts. Reference: Documentation/admin-guide/cgroup-v2.rst,
 //! `cpu.weight`; sched-design-CFS.rst, autogroups in sched(7).
 
-use crate::arena::Arena;
+use crate::cgroups::GangCgroups;
 use crate::steering::Steering;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -55,7 +55,7 @@ const MIN_RUN_S: f64 = 0.5;
 /// Reads the processor times and sets the weight.
 #[derive(Debug)]
 pub(crate) struct Reserve {
-    arena: Arc<Arena>,
+    cgroups: Arc<GangCgroups>,
     cpus: CpuSet,
     steering: Steering,
     /// The times at the first and at the last reading.
@@ -67,15 +67,15 @@ pub(crate) struct Reserve {
 }
 
 impl Reserve {
-    /// Starts with the weight that the arena was built with; `None` without a weight or without readable
+    /// Starts with the weight that the groups were made with; `None` without a weight or without readable
     /// times.
-    pub(crate) fn new(arena: Arc<Arena>, cpus: CpuSet, share: f64) -> Option<Reserve> {
-        arena.scale.as_ref()?;
-        let gangs = arena.control.meter().ok()?;
+    pub(crate) fn new(cgroups: Arc<GangCgroups>, cpus: CpuSet, share: f64) -> Option<Reserve> {
+        cgroups.scale.as_ref()?;
+        let gangs = cgroups.control.meter().ok()?;
         let all = File::open("/proc/stat").ok()?;
         let steering = Steering::new(share);
         let mut reserve =
-            Reserve { arena, cpus, steering, first: None, before: None, period: PERIOD, gangs, all };
+            Reserve { cgroups, cpus, steering, first: None, before: None, period: PERIOD, gangs, all };
         reserve.first = reserve.figures();
         Some(reserve)
     }
@@ -93,7 +93,7 @@ impl Reserve {
             return;
         };
         self.period = PERIOD;
-        if let Some(scale) = &self.arena.scale {
+        if let Some(scale) = &self.cgroups.scale {
             let _ = scale.set_weight(weight * self.cpus.len() as f64); // on failure the old weight stays
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   scheduler's thread                                    main thread
-//!   watched turn: the gang's use -> Resting        --board-->  BlockedGang: its use during the rest
+//!   watched turn: the gang's use -> Resting        --turn status-->  BlockedGang: its use during the rest
 //!          ^----------------------------- Notice::Wakes ------------'
 //! ```
 //! A resting gang has no turns to watch, so its processor time is read instead. Both threads judge by

@@ -12,10 +12,9 @@
 //! A gang ends when its program has ended and its group has no processes; when all programs have ended,
 //! processes that they left behind are released, and the summary reports them.
 
-use super::board::Board;
-use super::floor::Floor;
 use super::guardian;
 use super::leftover;
+use super::main_loop::MainLoop;
 pub use super::options::Options;
 use super::options::check;
 use super::program::{end_all, start_all};
@@ -26,8 +25,9 @@ use super::scheduler::{GangScheduler, Notice, SchedulerOutcome, TurnsBy};
 pub use super::summary::{GangSummary, Quantiles, RunSummary};
 use super::summary::{RunFacts, refused, summarize};
 use super::trace::{self, TraceWriter};
+use super::turn_status::TurnStatus;
 use super::watch::Watcher;
-use crate::arena::{Arena, ArenaPlan, Weighing};
+use crate::cgroups::{CgroupPlan, GangCgroups, Weighing};
 use crate::error::{Result, system};
 use crate::gang::GangId;
 use crate::journal::{self, GangJournal};
@@ -99,10 +99,10 @@ pub fn run(mut options: Options) -> Result<RunSummary> {
 }
 
 /// The treatment of blocking gangs, as far as this host supports it.
-fn blocked(wish: BlockedGangs, kind: MechanismKind, arena: Option<&Arena>) -> BlockedGangs {
+fn blocked(wish: BlockedGangs, kind: MechanismKind, cgroups: Option<&GangCgroups>) -> BlockedGangs {
     // otherwise no thread would notice that a resting gang wants its cores again
     let counted =
-        arena.is_some_and(|arena| arena.gangs.iter().all(|groups| groups.control.used_ns().is_ok()));
+        cgroups.is_some_and(|cgroups| cgroups.gangs.iter().all(|groups| groups.control.used_ns().is_ok()));
     if kind == MechanismKind::Freeze && counted { wish } else { BlockedGangs::TakeTurns }
 }
 
@@ -139,27 +139,27 @@ fn run_guarded(
         }
         _ => options.max_threads,
     };
-    let arena = match kind {
+    let cgroups = match kind {
         MechanismKind::Stop => None,
         MechanismKind::Freeze | MechanismKind::RealTime | MechanismKind::SchedExt => {
             // weights count only inside the fair class
             let weighing =
                 if kind == MechanismKind::Freeze { Weighing::Share(options.share) } else { Weighing::None };
-            let plan = ArenaPlan { gangs: options.commands.len(), weighing, max_threads, cores };
-            Some(Arc::new(Arena::build(&plan, journal)?))
+            let plan = CgroupPlan { gangs: options.commands.len(), weighing, max_threads, cores };
+            Some(Arc::new(GangCgroups::build(&plan, journal)?))
         }
     };
     let alarm = Sleeper::new().map_err(system("make an alarm"))?;
-    let mut mechanism: Option<Box<dyn Mechanism>> = match (kind, &arena) {
-        (MechanismKind::Freeze, Some(arena)) => Some(Box::new(Freeze::new(arena)?)),
-        (MechanismKind::RealTime, Some(arena)) => Some(Box::new(RealTime::new(arena, journal)?)),
-        (MechanismKind::SchedExt, Some(arena)) => Some(Box::new(SchedExt::new(arena, journal)?)),
+    let mut mechanism: Option<Box<dyn Mechanism>> = match (kind, &cgroups) {
+        (MechanismKind::Freeze, Some(cgroups)) => Some(Box::new(Freeze::new(cgroups)?)),
+        (MechanismKind::RealTime, Some(cgroups)) => Some(Box::new(RealTime::new(cgroups, journal)?)),
+        (MechanismKind::SchedExt, Some(cgroups)) => Some(Box::new(SchedExt::new(cgroups, journal)?)),
         _ => None,
     };
     let started = Instant::now();
     let mut programs = Vec::new();
     let hold = mechanism.as_deref_mut().map(|mechanism| mechanism as &mut dyn Mechanism);
-    if let Err(error) = start_all(options, arena.as_deref(), whole, journal, hold, &mut programs) {
+    if let Err(error) = start_all(options, cgroups.as_deref(), whole, journal, hold, &mut programs) {
         drop(mechanism);
         end_all(&mut programs);
         return Err(error);
@@ -168,7 +168,7 @@ fn run_guarded(
         Box::new(Stop::new(programs.iter().filter_map(|program| program.group.clone()).collect()))
     });
     let (notices, inbox) = channel();
-    let board = Arc::new(Board::default());
+    let turn_status = Arc::new(TurnStatus::default());
     let gangs: Vec<GangId> = (0..programs.len()).map(GangId).collect();
     let slice = Nanos::from(options.slice);
     let mut rotation = Rotation::new(cores, slice, options.backfill);
@@ -176,7 +176,7 @@ fn run_guarded(
         rotation.join(*gang, options.weights[gang.0]);
     }
     let cpus: Vec<usize> = whole.iter().collect();
-    let (watcher, unwatched) = match arena.as_ref().map(|_| Watcher::new(&cpus)) {
+    let (watcher, unwatched) = match cgroups.as_ref().map(|_| Watcher::new(&cpus)) {
         Some(Ok(watcher)) => (Some(watcher), None),
         Some(Err(why)) => (None, Some(why)),
         None => (None, Some("without groups it is not known which threads belong to a gang".into())),
@@ -187,7 +187,8 @@ fn run_guarded(
             .inspect_err(|_| end_all(&mut programs))?,
         None => (None, None),
     };
-    let controls = arena.iter().flat_map(|arena| arena.gangs.iter().map(|groups| groups.control.clone()));
+    let controls =
+        cgroups.iter().flat_map(|cgroups| cgroups.gangs.iter().map(|groups| groups.control.clone()));
     let controls = gangs.iter().copied().zip(controls).collect();
     let scheduler = GangScheduler {
         rotation,
@@ -198,10 +199,10 @@ fn run_guarded(
         watcher,
         notices: inbox,
         alarm: alarm.clone(),
-        board: Arc::clone(&board),
+        turn_status: Arc::clone(&turn_status),
         gangs,
         tracer,
-        resting: Resting::new(blocked(options.blocked, kind, arena.as_deref())),
+        resting: Resting::new(blocked(options.blocked, kind, cgroups.as_deref())),
         quota,
         own: Vec::new(),
     };
@@ -209,17 +210,17 @@ fn run_guarded(
         std::thread::Builder::new().name("gang-scheduler".into()).spawn(move || scheduler.run(slice));
     let thread =
         thread.map_err(system("start the scheduler's thread")).inspect_err(|_| end_all(&mut programs))?;
-    let floor = Floor {
-        arena: arena.as_deref(),
+    let main_loop = MainLoop {
+        cgroups: cgroups.as_deref(),
         notices: &notices,
         alarm: &alarm,
-        board: &board,
+        turn_status: &turn_status,
         spread: options.spread,
         kind,
     };
     let mut reserve =
-        arena.as_ref().and_then(|arena| Reserve::new(Arc::clone(arena), whole.clone(), options.share));
-    let stragglers = floor.attend(&mut programs, signals, journal, reserve.as_mut());
+        cgroups.as_ref().and_then(|cgroups| Reserve::new(Arc::clone(cgroups), whole.clone(), options.share));
+    let stragglers = main_loop.run(&mut programs, signals, journal, reserve.as_mut());
     let others = reserve.as_mut().and_then(Reserve::others);
     // the receiver lives as long as the thread, which ends at this notice
     let _ = notices.send(Notice::Finish);
@@ -229,7 +230,7 @@ fn run_guarded(
         ..SchedulerOutcome::default()
     });
     outcome.samples.refused = unwatched;
-    let mut warnings = arena.as_deref().map(|arena| arena.missing.clone()).unwrap_or_default();
+    let mut warnings = cgroups.as_deref().map(|cgroups| cgroups.missing.clone()).unwrap_or_default();
     warnings
         .extend(outcome.unheld.iter().map(|why| format!("cores are switched one after the other: {why}")));
     warnings.extend(outcome.failure.iter().map(|why| format!("scheduling stopped early: {why}")));
@@ -238,7 +239,7 @@ fn run_guarded(
     if kind == MechanismKind::Stop {
         warnings.push("stop signals act late: gangs overlap by up to milliseconds; without --unprivileged and as root they do not".into());
     }
-    warnings.extend(refused(arena.as_deref(), max_threads));
+    warnings.extend(refused(cgroups.as_deref(), max_threads));
     let run = RunFacts { kind, reason, cores, started, others, weighed: reserve.is_some() };
     Ok(summarize(options, run, &programs, outcome, warnings))
 }

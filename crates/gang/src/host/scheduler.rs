@@ -1,15 +1,15 @@
 //! The scheduler's thread: asks the policy for turns, applies the mechanism on time, and records samples.
 
-use super::board::Board;
 use super::hold::{self, Holders, Lead};
 use super::resting::Resting;
 use super::trace::{TraceEvent, Tracer};
+use super::turn_status::TurnStatus;
 use super::watch::{self, Members, Samples, SwitchEffect, WatchedTurn, Watcher};
-use crate::arena::GangGroups;
+use crate::cgroups::GangGroups;
 use crate::error::Result;
 use crate::gang::{GangId, GangOwner, GangWeight};
 use crate::matrix::SlotPlace;
-use crate::mechanism::{Crowd, Mechanism, MechanismKind, Standing, TurnsOrRest};
+use crate::mechanism::{Fit, Mechanism, MechanismKind, Standing, TurnsOrRest};
 use crate::policy::{Rotation, Turn};
 use crate::turn_quota::TurnQuota;
 use std::collections::BTreeMap;
@@ -92,7 +92,7 @@ pub(crate) struct GangScheduler {
     pub(crate) watcher: Option<Watcher>,
     pub(crate) notices: Receiver<Notice>,
     pub(crate) alarm: Sleeper,
-    pub(crate) board: Arc<Board>,
+    pub(crate) turn_status: Arc<TurnStatus>,
     pub(crate) gangs: Vec<GangId>,
     pub(crate) tracer: Option<Tracer>,
     pub(crate) resting: Resting,
@@ -149,7 +149,7 @@ impl GangScheduler {
                 self.trace_end();
                 running.clear();
                 self.mechanism.apply(&self.standings(None))?;
-                self.board.turn(now(), &[]);
+                self.turn_status.turn(now(), &[]);
                 let _ = self.alarm.wait_until(IDLE.after(now()));
                 if self.listen() == Listened::Finish {
                     return Ok(());
@@ -191,7 +191,7 @@ impl GangScheduler {
                 }
                 outcome.switches += 1;
             }
-            self.board.turn(enforced, &turn.run);
+            self.turn_status.turn(enforced, &turn.run);
             running = turn.run.iter().map(|place| place.gang).collect();
             if let Some(members) = members {
                 self.watch(members, &turn, &mut outcome.samples);
@@ -445,19 +445,19 @@ impl GangScheduler {
                 Notice::Rests(gang) if self.rotation.rest(gang) => {
                     self.mechanism.turns_or_rest(gang, TurnsOrRest::Rest);
                     self.resting.begins(gang, now());
-                    self.board.rest(gang, true);
+                    self.turn_status.rest(gang, true);
                     Listened::Regrouped
                 }
                 Notice::Wakes(gang) if self.rotation.wake(gang) => {
                     self.mechanism.turns_or_rest(gang, TurnsOrRest::Turns);
                     self.resting.ends(gang, now());
-                    self.board.rest(gang, false);
+                    self.turn_status.rest(gang, false);
                     Listened::Regrouped
                 }
                 Notice::Rests(_) | Notice::Wakes(_) => Listened::Nothing,
                 Notice::Width(gang, width) => {
-                    let crowd = if width > self.cpus.len() { Crowd::Queues } else { Crowd::Fits };
-                    self.mechanism.crowd(gang, crowd);
+                    let fit = if width > self.cpus.len() { Fit::Queues } else { Fit::Fits };
+                    self.mechanism.fit(gang, fit);
                     if self.rotation.set_width(gang, width) { Listened::Changed } else { Listened::Nothing }
                 }
             };
@@ -479,7 +479,7 @@ impl GangScheduler {
         self.gangs.retain(|other| *other != gang);
         self.controls.remove(&gang);
         self.mechanism.leave(gang);
-        self.board.leave(gang);
+        self.turn_status.leave(gang);
         self.share_quota();
     }
 }

@@ -3,7 +3,7 @@
 use super::options::Options;
 use super::program::GangProgram;
 use super::scheduler::SchedulerOutcome;
-use crate::arena::Arena;
+use crate::cgroups::GangCgroups;
 use crate::gang::GangId;
 use crate::mechanism::MechanismKind;
 use serde::Serialize;
@@ -97,12 +97,12 @@ impl RunSummary {
 }
 
 /// Warnings about gangs that reached the limit on threads.
-pub(crate) fn refused(arena: Option<&Arena>, most: u32) -> Vec<String> {
-    let Some(arena) = arena else { return Vec::new() };
+pub(crate) fn refused(cgroups: Option<&GangCgroups>, most: u32) -> Vec<String> {
+    let Some(cgroups) = cgroups else { return Vec::new() };
     let count =
         |text: String| text.lines().find_map(|line| line.strip_prefix("max ")?.trim().parse::<u64>().ok());
-    let times = |gang: usize| arena.gangs[gang].pids.as_ref()?.read("pids.events").ok().and_then(count);
-    (0..arena.gangs.len())
+    let times = |gang: usize| cgroups.gangs[gang].pids.as_ref()?.read("pids.events").ok().and_then(count);
+    (0..cgroups.gangs.len())
         .filter_map(|gang| Some((gang, times(gang).filter(|n| *n > 0)?)))
         .map(|(gang, times)| {
             let times = counted(times, "time");

@@ -51,8 +51,8 @@ pub(super) fn undo_all(mut entries: Vec<UndoEntry>, rounds: u64) -> Result<Resto
         .collect();
     groups.sort_by_key(|group| std::cmp::Reverse(group.path().components().count()));
     for group in &groups {
-        if let Ok(valve) = group.valve() {
-            let _ = valve.set(Frozen::No); // a parent without a valve, or gone meanwhile
+        if let Ok(freeze_file) = group.freeze_file() {
+            let _ = freeze_file.set(Frozen::No); // a parent without such a file, or gone meanwhile
         }
     }
     for group in &groups {
@@ -110,8 +110,9 @@ fn undo_thread(entry: &UndoEntry, done: &mut Restored) {
         UndoEntry::Borrowed { path, version: v, inode } => {
             if inode_of(path).is_ok_and(|now| now == *inode) {
                 // a group that is gone has no processes
-                let _ =
-                    ControlGroup::at(path.clone(), version(*v)).valve().map(|valve| valve.set(Frozen::No));
+                let _ = ControlGroup::at(path.clone(), version(*v))
+                    .freeze_file()
+                    .map(|freeze_file| freeze_file.set(Frozen::No));
             }
         }
         UndoEntry::Stopped { leader, started } => {

@@ -19,13 +19,13 @@
 //!
 //! Reference: Documentation/admin-guide/cgroup-v2.rst, cgroup.freeze.
 
-use super::{Crowd, Idle, Mechanism, MechanismKind, Promise, Standing, TurnsOrRest, known};
-use crate::arena::{Arena, GangGroups};
+use super::{Fit, Idle, Mechanism, MechanismKind, Promise, Standing, TurnsOrRest, known};
+use crate::cgroups::{GangCgroups, GangGroups};
 use crate::error::Result;
 use crate::gang::GangId;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use unisono_linux::cgroup::{self, ControlGroup, Dial, Frozen, Valve};
+use unisono_linux::cgroup::{self, ControlGroup, FreezeFile, Frozen, WeightFile};
 
 /// A gang's rank against its siblings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,18 +38,18 @@ enum CpuRank {
 
 #[derive(Debug)]
 struct Gang {
-    valve: Valve,
+    freeze_file: FreezeFile,
     frozen: Frozen,
     cpu: Option<FrozenCpu>,
     rank: CpuRank,
-    crowd: Crowd,
+    fit: Fit,
     turns: TurnsOrRest,
 }
 
 #[derive(Debug)]
 struct FrozenCpu {
     group: ControlGroup,
-    dial: Dial,
+    weight_file: WeightFile,
     can_idle: bool,
 }
 
@@ -68,10 +68,10 @@ const FULL: f64 = 100.0;
 const RESTING: f64 = FULL / 2.0;
 
 impl Freeze {
-    /// Prepares to freeze the gangs of this arena; no gang is frozen yet.
-    pub fn new(arena: &Arena) -> Result<Freeze> {
+    /// Prepares to freeze the gangs of these groups; no gang is frozen yet.
+    pub fn new(cgroups: &GangCgroups) -> Result<Freeze> {
         let mut freeze = Freeze::empty();
-        for (gang, groups) in arena.gangs.iter().enumerate() {
+        for (gang, groups) in cgroups.gangs.iter().enumerate() {
             freeze.join(GangId(gang), groups)?;
         }
         Ok(freeze)
@@ -106,7 +106,7 @@ fn unless_gone(result: std::result::Result<(), cgroup::Error>) -> Result<()> {
 impl Gang {
     fn set(&mut self, frozen: Frozen) -> Result<()> {
         if self.frozen != frozen {
-            unless_gone(self.valve.set(frozen))?;
+            unless_gone(self.freeze_file.set(frozen))?;
             self.frozen = frozen;
         }
         Ok(())
@@ -120,7 +120,7 @@ impl Gang {
                     // resets the weight to the default
                     unless_gone(cpu.group.write("cpu.idle", "0"))?;
                 }
-                unless_gone(cpu.dial.set(match self.turns {
+                unless_gone(cpu.weight_file.set(match self.turns {
                     TurnsOrRest::Turns => FULL,
                     TurnsOrRest::Rest => RESTING,
                 }))?;
@@ -128,7 +128,7 @@ impl Gang {
             // `cpu.idle` is lower than the least weight
             CpuRank::Last if self.rank == CpuRank::Idle => return Ok(()),
             CpuRank::Idle if cpu.can_idle => unless_gone(cpu.group.write("cpu.idle", "1"))?,
-            CpuRank::Last | CpuRank::Idle => unless_gone(cpu.dial.set(0.0))?,
+            CpuRank::Last | CpuRank::Idle => unless_gone(cpu.weight_file.set(0.0))?,
         }
         self.rank = rank;
         Ok(())
@@ -149,9 +149,9 @@ impl Mechanism for Freeze {
         known(standings, |gang| self.gangs.contains_key(&gang))?;
         let stops = |standing| standing != Standing::Running;
         self.each(standings, stops, |gang| gang.set(Frozen::Yes))?;
-        self.each(standings, stops, |gang| match gang.crowd {
-            Crowd::Queues => gang.rank(CpuRank::Last),
-            Crowd::Fits => Ok(()), // the gang has stopped by now
+        self.each(standings, stops, |gang| match gang.fit {
+            Fit::Queues => gang.rank(CpuRank::Last),
+            Fit::Fits => Ok(()), // the gang has stopped by now
         })
     }
 
@@ -167,9 +167,9 @@ impl Mechanism for Freeze {
         )
     }
 
-    fn crowd(&mut self, gang: GangId, crowd: Crowd) {
+    fn fit(&mut self, gang: GangId, fit: Fit) {
         if let Some(gang) = self.gangs.get_mut(&gang) {
-            gang.crowd = crowd;
+            gang.fit = fit;
         }
     }
 
@@ -184,14 +184,16 @@ impl Mechanism for Freeze {
 
     fn join(&mut self, gang: GangId, groups: &GangGroups) -> Result<()> {
         let cpu = match &groups.cpu {
-            Some(cpu) => {
-                Some(FrozenCpu { group: cpu.clone(), dial: cpu.dial()?, can_idle: cpu.has("cpu.idle") })
-            }
+            Some(cpu) => Some(FrozenCpu {
+                group: cpu.clone(),
+                weight_file: cpu.weight_file()?,
+                can_idle: cpu.has("cpu.idle"),
+            }),
             None => None,
         };
-        let (valve, crowd) = (groups.control.valve()?, Crowd::Fits);
+        let (freeze_file, fit) = (groups.control.freeze_file()?, Fit::Fits);
         let (rank, turns) = (CpuRank::Last, TurnsOrRest::Turns);
-        let mut joining = Gang { valve, frozen: Frozen::No, cpu, rank, crowd, turns };
+        let mut joining = Gang { freeze_file, frozen: Frozen::No, cpu, rank, fit, turns };
         joining.rank(CpuRank::First)?;
         self.gangs.insert(gang, joining);
         Ok(())
@@ -222,7 +224,7 @@ impl Mechanism for Freeze {
         let mut result = Ok(());
         for gang in self.gangs.values_mut() {
             // a gang whose group refuses must not keep the others frozen
-            if let Err(error) = unless_gone(gang.valve.set(Frozen::No)) {
+            if let Err(error) = unless_gone(gang.freeze_file.set(Frozen::No)) {
                 result = Err(error);
             }
             gang.frozen = Frozen::No;

@@ -28,7 +28,7 @@ pub use real_time::RealTime;
 pub use sched_ext::SchedExt;
 pub use stop::Stop;
 
-use crate::arena::GangGroups;
+use crate::cgroups::GangGroups;
 use crate::error::{Error, Result};
 use crate::gang::GangId;
 use serde::Serialize;
@@ -46,7 +46,7 @@ pub enum Standing {
 
 /// Whether the threads of a gang fit on the cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Crowd {
+pub enum Fit {
     /// Each thread can have a core.
     Fits,
     /// Some threads queue for a core.
@@ -101,8 +101,8 @@ pub trait Mechanism: Send {
     }
 
     /// The gang's number of threads has changed.
-    fn crowd(&mut self, gang: GangId, crowd: Crowd) {
-        let _ = (gang, crowd);
+    fn fit(&mut self, gang: GangId, fit: Fit) {
+        let _ = (gang, fit);
     }
 
     /// The gang takes turns, or rests, from the next [`Mechanism::apply`] on.

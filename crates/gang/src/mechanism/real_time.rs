@@ -14,7 +14,7 @@
 //! Reference: sched(7), Documentation/scheduler/sched-rt-group.rst.
 
 use super::{Idle, Mechanism, MechanismKind, Promise, Standing, known};
-use crate::arena::Arena;
+use crate::cgroups::GangCgroups;
 use crate::class;
 use crate::error::Result;
 use crate::gang::GangId;
@@ -41,9 +41,9 @@ const LOWEST: u8 = 1;
 const HIGHEST: u8 = 40;
 
 impl RealTime {
-    /// Prepares to promote the gangs of this arena; their threads are unchanged so far.
-    pub fn new(arena: &Arena, journal: &mut GangJournal) -> Result<RealTime> {
-        let gangs: Vec<ControlGroup> = arena.gangs.iter().map(|groups| groups.control.clone()).collect();
+    /// Prepares to promote the gangs of these groups; their threads are unchanged so far.
+    pub fn new(cgroups: &GangCgroups, journal: &mut GangJournal) -> Result<RealTime> {
+        let gangs: Vec<ControlGroup> = cgroups.gangs.iter().map(|groups| groups.control.clone()).collect();
         for group in &gangs {
             journal.write(&UndoEntry::reclassed(group))?;
         }

@@ -13,11 +13,11 @@ use super::request::{
 use super::state::{AddWish, AskedBy, ROOT, ServedGang, ServiceState};
 use crate::error::{Error, Result, system};
 use crate::gang::{GangId, GangWeight};
-use crate::host::board::Board;
 use crate::host::resting::Resting;
 use crate::host::scheduler::{GangScheduler, Notice, SchedulerOutcome, TurnsBy};
 use crate::host::threads::GangThreads;
 use crate::host::trace::TraceWriter;
+use crate::host::turn_status::TurnStatus;
 use crate::host::worth::TurnsWorth;
 use crate::journal::GangJournal;
 use crate::mechanism::Freeze;
@@ -95,7 +95,7 @@ pub(super) struct GangDaemon {
     pub(super) whole: CpuSet,
     pub(super) state: ServiceState,
     pub(super) journal: GangJournal,
-    pub(super) board: Arc<Board>,
+    pub(super) turn_status: Arc<TurnStatus>,
     pub(super) notices: Sender<Notice>,
     pub(super) alarm: Sleeper,
     pub(super) thread: Option<JoinHandle<SchedulerOutcome>>,
@@ -119,7 +119,7 @@ impl GangDaemon {
         let hierarchy = adopt::freezing(&all)?.clone();
         let whole = affinity::allowed(Tid::SELF).map_err(system("read which processors may be used"))?;
         let alarm = Sleeper::new().map_err(system("make an alarm"))?;
-        let board = Arc::new(Board::default());
+        let turn_status = Arc::new(TurnStatus::default());
         let (notices, inbox) = channel();
         let slice = Nanos::from(terms.slice);
         let start = |file| TraceWriter::start(file, BTreeMap::new(), whole.iter().collect());
@@ -133,7 +133,7 @@ impl GangDaemon {
             watcher: None,
             notices: inbox,
             alarm: alarm.clone(),
-            board: Arc::clone(&board),
+            turn_status: Arc::clone(&turn_status),
             gangs: Vec::new(),
             tracer,
             // the daemon decides by processor time alone
@@ -150,7 +150,7 @@ impl GangDaemon {
             whole,
             state: ServiceState::default(),
             journal,
-            board,
+            turn_status,
             notices,
             alarm,
             thread,
@@ -314,7 +314,7 @@ impl GangDaemon {
         let at = now();
         let gangs = self.state.gangs().filter_map(|(id, gang)| {
             let tended = self.tended.get(&id)?;
-            let line = self.board.line(id, at).unwrap_or_default();
+            let line = self.turn_status.line(id, at).unwrap_or_default();
             let used = tended.meter.as_ref().and_then(|meter| meter.used_ns().ok());
             let state = match (tended.worth.rests(), line.runs) {
                 (true, _) => GangState::Resting,
@@ -338,7 +338,7 @@ impl GangDaemon {
             process: std::process::id(),
             slice_ms: self.terms.slice.as_secs_f64() * 1e3,
             cores: self.whole.len(),
-            switches: self.board.switches(),
+            switches: self.turn_status.switches(),
             switching_percent: self.own_time.share() * 100.0,
             lengthened: self.own_time.factor(),
             gangs: gangs.collect(),

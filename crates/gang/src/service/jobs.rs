@@ -15,7 +15,7 @@ use super::daemon::{GangDaemon, refused};
 use super::job_queue::{AnswerTo, GangJob, JobStage, ReplyTicket, RuleOutcome};
 use super::request::{GangName, GangRefusal, GangRefusalKind, ServiceReply};
 use super::state::{AddWish, AskedBy};
-use crate::arena::GangGroups;
+use crate::cgroups::GangGroups;
 use crate::error::Error;
 use crate::gang::{GangId, GangOwner, GangWeight};
 use crate::host::scheduler::{JoiningGang, Notice};

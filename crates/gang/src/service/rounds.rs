@@ -157,7 +157,7 @@ impl GangDaemon {
             self.alarm.call();
         }
         if !gang.worth.rests()
-            && let Some(line) = self.board.line(id, now())
+            && let Some(line) = self.turn_status.line(id, now())
         {
             if self.terms.spread {
                 gang.threads.place(&gang.groups, &line.cores, &mut self.journal)?;
@@ -175,7 +175,7 @@ impl GangDaemon {
         let at = now();
         let Some(gang) = self.tended.get_mut(&id) else { return Ok(()) };
         let Some(used) = gang.meter.as_ref().and_then(|meter| meter.used_ns().ok()) else { return Ok(()) };
-        let had = self.board.line(id, at).map_or(Nanos::ZERO, |line| line.had);
+        let had = self.turn_status.line(id, at).map_or(Nanos::ZERO, |line| line.had);
         let might = if gang.worth.rests() { at } else { had };
         let times = GangTimes { might, used: Nanos(used), pressed: pressed(gang.home.group()) };
         match gang.worth.look(times, gang.width.min(self.whole.len())) {

@@ -116,7 +116,7 @@ impl ControlGroup {
 
     /// Opens `cgroup.procs`: a process that writes `0` to it moves into the group (see
     /// [`crate::process::start`]).
-    pub fn door(&self) -> Result<File, Error> {
+    pub fn open_procs(&self) -> Result<File, Error> {
         let path = self.dir.join("cgroup.procs");
         OpenOptions::new().write(true).open(&path).map_err(wrong("open", &path))
     }
@@ -146,10 +146,10 @@ impl ControlGroup {
 
     /// A file of this group that holds a number, opened once for many reads. Fails if the hierarchy has no
     /// such file (no such controller).
-    pub fn gauge(&self, file: &str) -> Result<Gauge, Error> {
+    pub fn number_file(&self, file: &str) -> Result<NumberFile, Error> {
         let path = self.dir.join(file);
         match File::open(&path) {
-            Ok(file) => Ok(Gauge { file, path }),
+            Ok(file) => Ok(NumberFile { file, path }),
             Err(error) => Err(wrong("open", &path)(error)),
         }
     }
@@ -158,8 +158,8 @@ impl ControlGroup {
     /// count processor time.
     pub fn meter(&self) -> Result<GroupMeter, Error> {
         Ok(match self.version {
-            CgroupVersion::V2 => GroupMeter::Microseconds(self.gauge("cpu.stat")?),
-            CgroupVersion::V1 => GroupMeter::Nanoseconds(self.gauge("cpuacct.usage")?),
+            CgroupVersion::V2 => GroupMeter::Microseconds(self.number_file("cpu.stat")?),
+            CgroupVersion::V1 => GroupMeter::Nanoseconds(self.number_file("cpuacct.usage")?),
         })
     }
 
@@ -172,24 +172,24 @@ impl ControlGroup {
 
     /// The weight file of this group, opened once for many writes. Fails if the hierarchy has no `cpu`
     /// controller.
-    pub fn dial(&self) -> Result<Dial, Error> {
+    pub fn weight_file(&self) -> Result<WeightFile, Error> {
         let path = self.dir.join(weight_words(self.version, 1.0).0);
         match OpenOptions::new().write(true).open(&path) {
-            Ok(file) => Ok(Dial { file, version: self.version, path }),
+            Ok(file) => Ok(WeightFile { file, version: self.version, path }),
             Err(error) => Err(wrong("open", &path)(error)),
         }
     }
 
     /// The file that freezes and thaws this group, opened once for many writes. Fails without a version 2
     /// hierarchy and without a `freezer` controller.
-    pub fn valve(&self) -> Result<Valve, Error> {
+    pub fn freeze_file(&self) -> Result<FreezeFile, Error> {
         let (file, words) = match self.version {
             CgroupVersion::V2 => ("cgroup.freeze", ["0", "1"]),
             CgroupVersion::V1 => ("freezer.state", ["THAWED", "FROZEN"]),
         };
         let path = self.dir.join(file);
         match OpenOptions::new().write(true).open(&path) {
-            Ok(file) => Ok(Valve { file, words, path }),
+            Ok(file) => Ok(FreezeFile { file, words, path }),
             Err(error) => Err(wrong("open", &path)(error)),
         }
     }
@@ -215,13 +215,13 @@ fn numbers(text: &str) -> Vec<Tid> {
 
 /// An open file that freezes and thaws a group (`cgroup.freeze`, `freezer.state`).
 #[derive(Debug)]
-pub struct Valve {
+pub struct FreezeFile {
     file: File,
     words: [&'static str; 2],
     path: PathBuf,
 }
 
-impl Valve {
+impl FreezeFile {
     /// Freezes or thaws the group. Running threads stop within a few microseconds; threads that wait for a
     /// processor stop when they would get it.
     pub fn set(&self, frozen: Frozen) -> Result<(), Error> {
@@ -232,13 +232,13 @@ impl Valve {
 
 /// An open file that sets the weight of a group.
 #[derive(Debug)]
-pub struct Dial {
+pub struct WeightFile {
     file: File,
     version: CgroupVersion,
     path: PathBuf,
 }
 
-impl Dial {
+impl WeightFile {
     /// Sets the weight relative to the group's siblings, in units of a default task (1.0); 0 selects the
     /// smallest weight.
     pub fn set(&self, weight: f64) -> Result<(), Error> {
@@ -249,12 +249,12 @@ impl Dial {
 
 /// An open file of a group that holds a number.
 #[derive(Debug)]
-pub struct Gauge {
+pub struct NumberFile {
     file: File,
     path: PathBuf,
 }
 
-impl Gauge {
+impl NumberFile {
     /// The current number; 0 if the file holds another word (`max`).
     pub fn read(&self) -> Result<u64, Error> {
         Ok(self.start()?.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0))
@@ -271,17 +271,17 @@ impl Gauge {
 #[derive(Debug)]
 pub enum GroupMeter {
     /// Version 1: a single number.
-    Nanoseconds(Gauge),
+    Nanoseconds(NumberFile),
     /// Version 2: the first of several named lines.
-    Microseconds(Gauge),
+    Microseconds(NumberFile),
 }
 
 impl GroupMeter {
     pub fn used_ns(&self) -> Result<u64, Error> {
         match self {
-            GroupMeter::Nanoseconds(gauge) => gauge.read(),
-            GroupMeter::Microseconds(gauge) => {
-                let text = gauge.start()?;
+            GroupMeter::Nanoseconds(number_file) => number_file.read(),
+            GroupMeter::Microseconds(number_file) => {
+                let text = number_file.start()?;
                 let usage = text.lines().find_map(|line| line.strip_prefix("usage_usec "));
                 Ok(usage.and_then(|n| n.trim().parse::<u64>().ok()).unwrap_or(0) * 1000)
             }

@@ -94,15 +94,15 @@ fn supported() -> Result<KernelTypes, ProgramError> {
 }
 
 /// A tenth of the watchdog timeout in ticks: a thread that has waited this long goes first.
-fn breath_ticks(patience: Duration) -> u32 {
-    let breath = Nanos::from(patience / HEARTBEATS_PER_TIMEOUT);
+fn breath_ticks(timeout: Duration) -> u32 {
+    let breath = Nanos::from(timeout / HEARTBEATS_PER_TIMEOUT);
     (breath.0 / clock::kernel_tick().0.max(1)).max(1) as u32
 }
 
 impl LoadedScheduler {
     /// Compiles the scheduler and loads it into the kernel, for `gangs` gangs that it does not know yet. The
-    /// kernel unloads it if a runnable thread waits longer than `patience`.
-    pub(super) fn load(gangs: usize, patience: Duration) -> Result<Self, ProgramError> {
+    /// kernel unloads it if a runnable thread waits longer than `timeout`.
+    pub(super) fn load(gangs: usize, timeout: Duration) -> Result<Self, ProgramError> {
         let types = supported()?;
         let object = compile(GANGS)?;
         let map = |name, size, elements| {
@@ -119,8 +119,8 @@ impl LoadedScheduler {
             ("processors", processors.as_fd()),
             ("gangs", table.as_fd()),
         ];
-        let patience = patience.min(MAX_KERNEL_TIMEOUT);
-        let mut numbers = vec![("number_of_gangs", gangs as u32), ("breath_ticks", breath_ticks(patience))];
+        let timeout = timeout.min(MAX_KERNEL_TIMEOUT);
+        let mut numbers = vec![("number_of_gangs", gangs as u32), ("breath_ticks", breath_ticks(timeout))];
         // a kernel without this field never stops a thread that reads under RCU
         if types.symbol(READS_UNDER_RCU).is_none() {
             numbers.push((READS_UNDER_RCU, 0));
@@ -162,7 +162,7 @@ impl LoadedScheduler {
         }
         put("name", NAME)?;
         put("flags", &FLAGS.to_ne_bytes())?;
-        put("timeout_ms", &(patience.as_millis() as u32).to_ne_bytes())?;
+        put("timeout_ms", &(timeout.as_millis() as u32).to_ne_bytes())?;
         let switch = Callable::load("switch_gangs", &object::link(&object, "syscall", meaning)?)?;
         let information = TypeInformation::least().map_err(ProgramError::io("describe a map's types"))?;
         let operations = Operations::register("unisono_gangs", wrapper.id, &value, &information)

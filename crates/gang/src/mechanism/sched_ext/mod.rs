@@ -24,7 +24,7 @@
 mod loaded;
 
 use super::{Idle, Mechanism, MechanismKind, Promise, Standing, known};
-use crate::arena::Arena;
+use crate::cgroups::GangCgroups;
 use crate::class;
 use crate::error::{Error, Result};
 use crate::gang::GangId;
@@ -73,16 +73,20 @@ pub struct SchedExt {
 }
 
 impl SchedExt {
-    /// Loads the scheduler, for the gangs of this arena; their threads are unchanged so far. Fails with
+    /// Loads the scheduler, for the gangs of these groups; their threads are unchanged so far. Fails with
     /// [`Error::Host`] where the kernel cannot have one, or has another one, or there is no compiler.
-    pub fn new(arena: &Arena, journal: &mut GangJournal) -> Result<SchedExt> {
-        SchedExt::with_patience(arena, journal, MAX_KERNEL_TIMEOUT)
+    pub fn new(cgroups: &GangCgroups, journal: &mut GangJournal) -> Result<SchedExt> {
+        SchedExt::with_timeout(cgroups, journal, MAX_KERNEL_TIMEOUT)
     }
 
     /// Like [`SchedExt::new`], with a timeout for tests: the kernel ends the scheduler if a runnable thread
     /// waits longer. A gang that waits so long therefore runs for a moment, one thread after the other.
-    pub fn with_patience(arena: &Arena, journal: &mut GangJournal, patience: Duration) -> Result<SchedExt> {
-        let groups: Vec<ControlGroup> = arena.gangs.iter().map(|gang| gang.control.clone()).collect();
+    pub fn with_timeout(
+        cgroups: &GangCgroups,
+        journal: &mut GangJournal,
+        timeout: Duration,
+    ) -> Result<SchedExt> {
+        let groups: Vec<ControlGroup> = cgroups.gangs.iter().map(|gang| gang.control.clone()).collect();
         if groups.len() > MAX_GANGS {
             return Err(Error::Input(format!(
                 "{} gangs are more than the scheduler in the kernel can have ({MAX_GANGS}); use freeze",
@@ -96,7 +100,7 @@ impl SchedExt {
                     .to_owned(),
             ));
         }
-        let scheduler = LoadedScheduler::load(groups.len(), patience)?;
+        let scheduler = LoadedScheduler::load(groups.len(), timeout)?;
         for (gang, group) in groups.iter().enumerate() {
             let directory = fs::metadata(group.path())
                 .map_err(|error| Error::System { action: "look at a gang's group", source: error })?;

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use unisono_linux::clock::Nanos;
 
 #[derive(Debug, Default)]
-pub(crate) struct Board(Mutex<Posted>);
+pub(crate) struct TurnStatus(Mutex<Posted>);
 
 #[derive(Debug, Default)]
 struct Posted {
@@ -35,7 +35,7 @@ pub(crate) struct GangLine {
     pub(crate) rests: bool,
 }
 
-impl Board {
+impl TurnStatus {
     /// From `now` on exactly these gangs run.
     pub(crate) fn turn(&self, now: Nanos, run: &[SlotPlace]) {
         let mut posted = self.lock();
@@ -98,17 +98,17 @@ mod tests {
 
     #[test]
     fn a_gang_has_had_its_turns_and_the_part_of_the_present_one_that_is_over() {
-        let board = Board::default();
-        assert_eq!(board.line(GangId(0), Nanos(5)), None);
-        board.turn(Nanos(10), &[place(0)]);
-        board.turn(Nanos(30), &[place(1)]);
-        board.turn(Nanos(35), &[place(0), place(1)]);
-        let line = |gang, now| board.line(GangId(gang), Nanos(now)).expect("it had a turn");
+        let turn_status = TurnStatus::default();
+        assert_eq!(turn_status.line(GangId(0), Nanos(5)), None);
+        turn_status.turn(Nanos(10), &[place(0)]);
+        turn_status.turn(Nanos(30), &[place(1)]);
+        turn_status.turn(Nanos(35), &[place(0), place(1)]);
+        let line = |gang, now| turn_status.line(GangId(gang), Nanos(now)).expect("it had a turn");
         assert_eq!((line(0, 40).had, line(0, 40).turns), (Nanos(25), 2));
-        assert_eq!((line(1, 40).had, board.switches()), (Nanos(10), 3));
-        board.turn(Nanos(50), &[]);
+        assert_eq!((line(1, 40).had, turn_status.switches()), (Nanos(10), 3));
+        turn_status.turn(Nanos(50), &[]);
         assert_eq!((line(0, 90).had, line(0, 90).runs), (Nanos(35), false));
-        board.leave(GangId(0));
-        assert_eq!(board.line(GangId(0), Nanos(99)), None);
+        turn_status.leave(GangId(0));
+        assert_eq!(turn_status.line(GangId(0), Nanos(99)), None);
     }
 }

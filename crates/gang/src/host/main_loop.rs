@@ -8,12 +8,12 @@
 //! Cost, with the files cold: 100 us a wake-up, four of them a second (more after a change), and 300 to 600
 //! us for each scan of a gang's threads.
 
-use super::board::Board;
 use super::program::GangProgram;
 use super::reserve::Reserve;
 use super::resting::BlockedGang;
 use super::scheduler::Notice;
-use crate::arena::Arena;
+use super::turn_status::TurnStatus;
+use crate::cgroups::GangCgroups;
 use crate::error::{Result, system};
 use crate::gang::GangId;
 use crate::journal::GangJournal;
@@ -30,21 +30,21 @@ use unisono_linux::usage;
 /// Minimum and maximum time between two scans of the threads; the minimum applies after their number changed.
 /// A scan of all threads takes about 0.3 ms: fifty a second, as it once was, took 33 ms of 6 s on both cores,
 /// and these pauses 10 ms, most of it for starting the programs (kernel trace, 2 processors).
-const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+const SCAN_INTERVALS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 /// The context of the main thread.
-pub(crate) struct Floor<'a> {
-    pub(crate) arena: Option<&'a Arena>,
+pub(crate) struct MainLoop<'a> {
+    pub(crate) cgroups: Option<&'a GangCgroups>,
     pub(crate) notices: &'a Channel<Notice>,
     pub(crate) alarm: &'a Sleeper,
-    pub(crate) board: &'a Board,
+    pub(crate) turn_status: &'a TurnStatus,
     pub(crate) spread: bool,
     pub(crate) kind: MechanismKind,
 }
 
 /// Wait for an event before the next scan of threads. Most threads are created early in a program or shortly
 /// after other threads, so the wait is short then.
-fn patience(age: Duration, unchanged: Duration) -> Duration {
+fn wait_timeout(age: Duration, unchanged: Duration) -> Duration {
     Duration::from_millis(match (age.as_millis(), unchanged.as_millis()) {
         (_, 0..500) => 20,
         (0..2000, _) => 100,
@@ -52,9 +52,9 @@ fn patience(age: Duration, unchanged: Duration) -> Duration {
     })
 }
 
-impl Floor<'_> {
+impl MainLoop<'_> {
     /// Handles signals, ends and new threads until all programs have ended; returns warnings.
-    pub(crate) fn attend(
+    pub(crate) fn run(
         &self,
         programs: &mut [GangProgram],
         signals: &SignalFd,
@@ -66,7 +66,7 @@ impl Floor<'_> {
         while programs.iter().any(|program| program.status.is_none()) {
             let mut fds = vec![signals.as_fd()];
             fds.extend(programs.iter().filter(|p| p.status.is_none()).map(|p| p.process.as_fd()));
-            process::readable(&fds, Some(patience(start.elapsed(), changed.elapsed())))
+            process::readable(&fds, Some(wait_timeout(start.elapsed(), changed.elapsed())))
                 .map_err(system("wait for the programs"))?;
             while let Some((signal, sender)) = signals.next() {
                 self.forward(programs, signal, sender);
@@ -77,7 +77,7 @@ impl Floor<'_> {
             for (gang, program) in programs.iter_mut().enumerate() {
                 self.reap(GangId(gang), program)?;
                 if !program.left && self.is_due(GangId(gang), program, &mut changed) {
-                    self.look_at_threads(GangId(gang), program, journal)?;
+                    self.scan_threads(GangId(gang), program, journal)?;
                 }
                 if !program.left {
                     self.wake(GangId(gang), program);
@@ -90,7 +90,7 @@ impl Floor<'_> {
     fn left_behind(&self, programs: &[GangProgram]) -> Vec<String> {
         let mut warnings = Vec::new();
         for (gang, program) in programs.iter().enumerate().filter(|(_, program)| !program.left) {
-            let left = self.arena.and_then(|arena| arena.of(GangId(gang)).control.processes().ok());
+            let left = self.cgroups.and_then(|cgroups| cgroups.of(GangId(gang)).control.processes().ok());
             let left = left.map_or(0, |processes| processes.len());
             if left > 0 {
                 let pid = program.child.id();
@@ -137,7 +137,7 @@ impl Floor<'_> {
             program.ended = Some(Instant::now());
         }
         if program.status.is_some() && !program.left {
-            let control = self.arena.map(|arena| &arena.of(gang).control);
+            let control = self.cgroups.map(|cgroups| &cgroups.of(gang).control);
             let empty = control.is_none_or(|group| group.processes().map_or(true, |p| p.is_empty()));
             if let Some(used) = control.and_then(|group| group.used_ns().ok()) {
                 program.cpu = Nanos(used);
@@ -154,34 +154,35 @@ impl Floor<'_> {
 
     /// Whether to scan the threads of a gang now.
     fn is_due(&self, gang: GangId, program: &mut GangProgram, changed: &mut Instant) -> bool {
-        let Some(arena) = self.arena else { return false };
-        let looked = &mut program.looked;
-        let counted = looked.gauge.as_ref().and_then(|gauge| gauge.read().ok());
-        let count = counted.unwrap_or_else(|| arena.of(gang).control.threads().map_or(0, |t| t.len() as u64));
+        let Some(cgroups) = self.cgroups else { return false };
+        let scan = &mut program.scan;
+        let counted = scan.number_file.as_ref().and_then(|number_file| number_file.read().ok());
+        let count =
+            counted.unwrap_or_else(|| cgroups.of(gang).control.threads().map_or(0, |t| t.len() as u64));
         // until its first turn a gang is held, has only its initial thread, and would count as narrow
-        let Some(home) = self.board.line(gang, now()).map(|line| line.cores) else { return false };
-        if looked.count != count || looked.home.as_ref() != Some(&home) {
+        let Some(home) = self.turn_status.line(gang, now()).map(|line| line.cores) else { return false };
+        if scan.count != count || scan.home.as_ref() != Some(&home) {
             *changed = Instant::now();
-            (looked.count, looked.home) = (count, Some(home));
-            looked.pause = Duration::ZERO;
+            (scan.count, scan.home) = (count, Some(home));
+            scan.pause = Duration::ZERO;
         }
         // a timer may be early by up to 1 ms
-        let due = looked.at.elapsed() + Duration::from_millis(1) >= looked.pause;
+        let due = scan.at.elapsed() + Duration::from_millis(1) >= scan.pause;
         if due {
-            looked.pause = (looked.pause * 3 / 2).clamp(PAUSES.0, PAUSES.1);
-            looked.at = Instant::now();
+            scan.pause = (scan.pause * 3 / 2).clamp(SCAN_INTERVALS.0, SCAN_INTERVALS.1);
+            scan.at = Instant::now();
         }
         due
     }
 
     /// Lets a resting gang take turns again once it wants its cores.
     fn wake(&self, gang: GangId, program: &mut GangProgram) {
-        let line = self.board.line(gang, now()).filter(|line| line.rests);
-        let (Some(arena), Some(line)) = (self.arena, line) else {
+        let line = self.turn_status.line(gang, now()).filter(|line| line.rests);
+        let (Some(cgroups), Some(line)) = (self.cgroups, line) else {
             program.blocked = None;
             return;
         };
-        let group = &arena.of(gang).control;
+        let group = &cgroups.of(gang).control;
         if program.blocked.is_none() {
             program.blocked = BlockedGang::new(group, program.rests);
             program.rests += 1;
@@ -196,19 +197,14 @@ impl Floor<'_> {
     }
 
     /// Sends the policy the gang's width, and gives its threads cores.
-    fn look_at_threads(
-        &self,
-        gang: GangId,
-        program: &mut GangProgram,
-        journal: &mut GangJournal,
-    ) -> Result<()> {
-        let Some(arena) = self.arena else { return Ok(()) };
-        let groups = [arena.of(gang).control.clone()];
+    fn scan_threads(&self, gang: GangId, program: &mut GangProgram, journal: &mut GangJournal) -> Result<()> {
+        let Some(cgroups) = self.cgroups else { return Ok(()) };
+        let groups = [cgroups.of(gang).control.clone()];
         if let Some(width) = program.threads.measure(&groups) {
             let _ = self.notices.send(Notice::Width(gang, width));
             self.alarm.call();
         }
-        match &program.looked.home {
+        match &program.scan.home {
             Some(home) if self.spread => program.threads.place(&groups, home, journal),
             _ => Ok(()),
         }

@@ -36,14 +36,14 @@ pub struct GangGroups {
 
 impl GangGroups {
     /// The open `cgroup.procs` files through which a process joins all of these groups.
-    pub fn doors(&self) -> Result<Vec<File>> {
+    pub fn procs_files(&self) -> Result<Vec<File>> {
         let mut seen: Vec<&ControlGroup> = Vec::new();
         for group in [Some(&self.control), self.cpu.as_ref(), self.pids.as_ref()].into_iter().flatten() {
             if !seen.contains(&group) {
                 seen.push(group);
             }
         }
-        Ok(seen.into_iter().map(ControlGroup::door).collect::<std::result::Result<_, _>>()?)
+        Ok(seen.into_iter().map(ControlGroup::open_procs).collect::<std::result::Result<_, _>>()?)
     }
 }
 
@@ -57,7 +57,7 @@ pub enum Weighing {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct ArenaPlan {
+pub struct CgroupPlan {
     pub gangs: usize,
     /// Their weight against other programs.
     pub weighing: Weighing,
@@ -67,7 +67,7 @@ pub struct ArenaPlan {
 }
 
 #[derive(Debug)]
-pub struct Arena {
+pub struct GangCgroups {
     /// The gangs' groups, by [`GangId`].
     pub gangs: Vec<GangGroups>,
     /// The parent group of all gangs in the hierarchy that freezes them and counts their time.
@@ -83,10 +83,10 @@ struct ServedHierarchy {
     parent: ControlGroup,
 }
 
-impl Arena {
+impl GangCgroups {
     /// Makes the groups. Fails with [`Error::Host`] if no hierarchy lets this process make groups that can be
     /// frozen and listed.
-    pub fn build(plan: &ArenaPlan, journal: &mut GangJournal) -> Result<Arena> {
+    pub fn build(plan: &CgroupPlan, journal: &mut GangJournal) -> Result<GangCgroups> {
         let all = hierarchies()?;
         let mut missing = Vec::new();
         let control = control_tree(&all, journal)?;
@@ -132,7 +132,7 @@ impl Arena {
             }
             gangs.push(groups);
         }
-        Ok(Arena { gangs, control: control.parent, scale: weighed.map(|tree| tree.parent), missing })
+        Ok(GangCgroups { gangs, control: control.parent, scale: weighed.map(|tree| tree.parent), missing })
     }
 
     pub fn of(&self, gang: GangId) -> &GangGroups {
