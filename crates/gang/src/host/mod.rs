@@ -15,6 +15,7 @@ mod summary;
 pub(crate) mod threads;
 pub(crate) mod trace;
 pub(crate) mod turn_status;
+mod turns;
 mod watch;
 mod width;
 pub mod worth;

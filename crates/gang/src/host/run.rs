@@ -122,6 +122,67 @@ fn names(options: &Options) -> BTreeMap<GangId, String> {
     (0..).map(GangId).zip(names).collect()
 }
 
+/// Threads that each gang may have.
+fn max_threads(options: &Options, kind: MechanismKind, cores: usize) -> u32 {
+    if kind == MechanismKind::SchedExt {
+        options.max_threads.min(sched_ext::max_threads(options.commands.len(), cores))
+    } else {
+        options.max_threads
+    }
+}
+
+/// The control groups of the gangs; stop signals need none.
+fn make_cgroups(
+    options: &Options,
+    kind: MechanismKind,
+    cores: usize,
+    journal: &mut GangJournal,
+) -> Result<Option<Arc<GangCgroups>>> {
+    // weights count only inside the fair class
+    let weighing = match kind {
+        MechanismKind::Stop => return Ok(None),
+        MechanismKind::Freeze => Weighing::Share(options.share),
+        MechanismKind::RealTime | MechanismKind::SchedExt => Weighing::None,
+    };
+    let max_threads = max_threads(options, kind, cores);
+    let plan = CgroupPlan { gangs: options.commands.len(), weighing, max_threads, cores };
+    Ok(Some(Arc::new(GangCgroups::build(&plan, journal)?)))
+}
+
+/// The mechanism that switches control groups. `None`: stop signals do, which need the programs first.
+fn make_mechanism(
+    kind: MechanismKind,
+    cgroups: Option<&GangCgroups>,
+    journal: &mut GangJournal,
+) -> Result<Option<Box<dyn Mechanism>>> {
+    let Some(cgroups) = cgroups else { return Ok(None) };
+    Ok(match kind {
+        MechanismKind::Freeze => Some(Box::new(Freeze::new(cgroups)?)),
+        MechanismKind::RealTime => Some(Box::new(RealTime::new(cgroups, journal)?)),
+        MechanismKind::SchedExt => Some(Box::new(SchedExt::new(cgroups, journal)?)),
+        MechanismKind::Stop => None,
+    })
+}
+
+/// What the summary warns of after a run, besides the processes that were left behind.
+fn warnings(
+    options: &Options,
+    kind: MechanismKind,
+    cgroups: Option<&GangCgroups>,
+    cores: usize,
+    outcome: &SchedulerOutcome,
+) -> Vec<String> {
+    let mut warnings = cgroups.map(|cgroups| cgroups.missing.clone()).unwrap_or_default();
+    warnings
+        .extend(outcome.unheld.iter().map(|why| format!("cores are switched one after the other: {why}")));
+    warnings.extend(outcome.failure.iter().map(|why| format!("scheduling stopped early: {why}")));
+    if kind == MechanismKind::Stop {
+        warnings.push("stop signals act late: gangs overlap by up to milliseconds; without --unprivileged and as root they do not".into());
+    }
+    warnings.extend(refused(cgroups, max_threads(options, kind, cores)));
+    warnings
+}
+
 fn run_guarded(
     options: &Options,
     kind: MechanismKind,
@@ -133,29 +194,9 @@ fn run_guarded(
 ) -> Result<RunSummary> {
     let cores = whole.len();
     let quota = quota_of_turns(kind)?;
-    let max_threads = match kind {
-        MechanismKind::SchedExt => {
-            options.max_threads.min(sched_ext::most_threads(options.commands.len(), cores))
-        }
-        _ => options.max_threads,
-    };
-    let cgroups = match kind {
-        MechanismKind::Stop => None,
-        MechanismKind::Freeze | MechanismKind::RealTime | MechanismKind::SchedExt => {
-            // weights count only inside the fair class
-            let weighing =
-                if kind == MechanismKind::Freeze { Weighing::Share(options.share) } else { Weighing::None };
-            let plan = CgroupPlan { gangs: options.commands.len(), weighing, max_threads, cores };
-            Some(Arc::new(GangCgroups::build(&plan, journal)?))
-        }
-    };
+    let cgroups = make_cgroups(options, kind, cores, journal)?;
     let alarm = Sleeper::new().map_err(system("make an alarm"))?;
-    let mut mechanism: Option<Box<dyn Mechanism>> = match (kind, &cgroups) {
-        (MechanismKind::Freeze, Some(cgroups)) => Some(Box::new(Freeze::new(cgroups)?)),
-        (MechanismKind::RealTime, Some(cgroups)) => Some(Box::new(RealTime::new(cgroups, journal)?)),
-        (MechanismKind::SchedExt, Some(cgroups)) => Some(Box::new(SchedExt::new(cgroups, journal)?)),
-        _ => None,
-    };
+    let mut mechanism = make_mechanism(kind, cgroups.as_deref(), journal)?;
     let started = Instant::now();
     let mut programs = Vec::new();
     let hold = mechanism.as_deref_mut().map(|mechanism| mechanism as &mut dyn Mechanism);
@@ -230,16 +271,9 @@ fn run_guarded(
         ..SchedulerOutcome::default()
     });
     outcome.samples.refused = unwatched;
-    let mut warnings = cgroups.as_deref().map(|cgroups| cgroups.missing.clone()).unwrap_or_default();
-    warnings
-        .extend(outcome.unheld.iter().map(|why| format!("cores are switched one after the other: {why}")));
-    warnings.extend(outcome.failure.iter().map(|why| format!("scheduling stopped early: {why}")));
+    let mut warnings = warnings(options, kind, cgroups.as_deref(), cores, &outcome);
     warnings.extend(trace.map(TraceWriter::finish).unwrap_or_default());
     warnings.extend(stragglers?);
-    if kind == MechanismKind::Stop {
-        warnings.push("stop signals act late: gangs overlap by up to milliseconds; without --unprivileged and as root they do not".into());
-    }
-    warnings.extend(refused(cgroups.as_deref(), max_threads));
     let run = RunFacts { kind, reason, cores, started, others, weighed: reserve.is_some() };
     Ok(summarize(options, run, &programs, outcome, warnings))
 }

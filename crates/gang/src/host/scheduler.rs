@@ -1,14 +1,14 @@
 //! The scheduler's thread: asks the policy for turns, applies the mechanism on time, and records samples.
 
-use super::hold::{self, Holders, Lead};
+use super::hold::{self, Holders};
 use super::resting::Resting;
 use super::trace::{TraceEvent, Tracer};
 use super::turn_status::TurnStatus;
+use super::turns::Listened;
 use super::watch::{self, Members, Samples, SwitchEffect, WatchedTurn, Watcher};
 use crate::cgroups::GangGroups;
 use crate::error::Result;
 use crate::gang::{GangId, GangOwner, GangWeight};
-use crate::matrix::SlotPlace;
 use crate::mechanism::{Fit, Mechanism, MechanismKind, Standing, TurnsOrRest};
 use crate::policy::{Rotation, Turn};
 use crate::turn_quota::TurnQuota;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 use unisono_linux::cgroup::{CgroupVersion, ControlGroup};
-use unisono_linux::clock::{Nanos, now, wall_ahead};
+use unisono_linux::clock::{Nanos, now};
 use unisono_linux::scheduling::{self, Children, SchedulingPolicy, Urgency};
 use unisono_linux::timer::{Sleeper, Woken};
 
@@ -102,18 +102,6 @@ pub(crate) struct GangScheduler {
     pub(crate) own: Vec<Notice>,
 }
 
-/// Wait when there is nothing to switch; a notice ends it early.
-const IDLE: Nanos = Nanos(60_000_000_000);
-/// Maximum number of switches whose lateness is recorded: 8 MiB, half a day of turns of 20 ms.
-const MAX_SAMPLES: usize = 1 << 20;
-/// Time from a switch to the scheduler's next activity: its own core has to run the new gang meanwhile. Later
-/// than the next tick, so that no timer has to be set earlier than it is, which takes 8 us in a virtual
-/// machine.
-const SETTLED: Nanos = Nanos(4_200_000);
-/// The same time when cores are lent: they are idle until then, so it is just long enough for a switch to be
-/// over (24 to 32 us with 2 threads a gang, 76 to 165 with 64; gang run, slices of 20 ms).
-const LENT: Nanos = Nanos(200_000);
-
 impl GangScheduler {
     /// Runs until [`Notice::Finish`]; all gangs are released at the end, also after a failure.
     pub(crate) fn run(mut self, slice: Nanos) -> SchedulerOutcome {
@@ -135,192 +123,19 @@ impl GangScheduler {
         outcome
     }
 
-    fn turns(&mut self, outcome: &mut SchedulerOutcome, holders: Option<&Holders>) -> Result<()> {
-        self.share_quota();
-        let mut lead = Lead::new();
-        let mut running: Vec<GangId> = Vec::new();
-        // the gangs whose arrival is being recorded, and all threads that existed before
-        let mut watched: Option<(Vec<GangId>, Members)> = None;
-        let mut last_watched = Nanos::ZERO;
-        let mut prepared = self.prepare(now(), &running);
-        loop {
-            let Some(next) = prepared.take() else {
-                // no gang takes turns; a notice reports the next change
-                self.trace_end();
-                running.clear();
-                self.mechanism.apply(&self.standings(None))?;
-                self.turn_status.turn(now(), &[]);
-                let _ = self.alarm.wait_until(IDLE.after(now()));
-                if self.listen() == Listened::Finish {
-                    return Ok(());
-                }
-                prepared = self.prepare(now(), &running);
-                continue;
-            };
-            let ReadyTurn { turn, standings, incoming, .. } = next;
-            let members = match watched.take() {
-                Some((gangs, members)) if gangs == incoming => Some(members),
-                other => {
-                    // the plan has changed since the recording began
-                    if let (Some(_), Some(watcher)) = (other, &mut self.watcher) {
-                        watcher.stop();
-                    }
-                    None
-                }
-            };
-            self.mechanism.apply(&standings)?;
-            let enforced = now();
-            if let Some(holders) = holders {
-                holders.let_go(turn.from, self.rotation.is_contended().then_some(turn.until));
-            }
-            // all other work can wait until this core runs the new gang, and mostly until shortly before the
-            // next switch
-            if !turn.backfill.is_empty() {
-                let called = self.alarm.wait_until(settled(&turn)) == Woken::Called;
-                self.mechanism.lend(&standings)?;
-                if called {
-                    self.alarm.call();
-                }
-            }
-            if let Some(tracer) = &mut self.tracer {
-                tracer.begin(enforced, enforced.since(turn.from), &turn.run, &turn.backfill);
-            }
-            if !incoming.is_empty() {
-                if outcome.samples.enforced_us.len() < MAX_SAMPLES {
-                    outcome.samples.enforced_us.push(enforced.since(turn.from).0 as f64 / 1e3);
-                }
-                outcome.switches += 1;
-            }
-            self.turn_status.turn(enforced, &turn.run);
-            running = turn.run.iter().map(|place| place.gang).collect();
-            if let Some(members) = members {
-                self.watch(members, &turn, &mut outcome.samples);
-            }
-            // the next turn is prepared now, so that the moment of the switch has no other work
-            prepared = self.prepare(turn.until, &running);
-            let mut until = turn.until;
-            loop {
-                // while no gang has to wait, the end of a turn needs no switch
-                let lone = !self.rotation.is_contended()
-                    && prepared.as_ref().is_some_and(|next| next.incoming.is_empty());
-                let watch = !lone
-                    && watched.is_none()
-                    && self.watcher.is_some()
-                    && prepared
-                        .as_ref()
-                        .is_some_and(|next| next.is_watched(outcome, &self.resting, last_watched));
-                let planned = prepared.as_ref().filter(|next| !next.incoming.is_empty()).map(|_| until);
-                if let Some(holders) = holders {
-                    holders.plan(planned);
-                }
-                let wake = match (lone, watch) {
-                    (true, _) => IDLE.after(now()),
-                    (_, true) => watch::begin(until),
-                    _ => lead.before(until),
-                };
-                let late_already = now() >= wake;
-                if self.alarm.wait_until(wake) == Woken::Time {
-                    if lone {
-                        continue;
-                    }
-                    if !watch {
-                        if !late_already {
-                            lead.learn(now().since(wake));
-                        }
-                        // the outgoing gang is stopped during the time in which this thread would only wait
-                        // for the planned moment
-                        if let Some(next) = prepared.as_ref().filter(|next| !next.incoming.is_empty()) {
-                            self.mechanism.stop(&next.standings)?;
-                        }
-                        hold::spin_until(until);
-                        break;
-                    }
-                    watched = prepared.as_ref().map(|next| (next.incoming.clone(), self.begin_to_watch()));
-                    last_watched = until;
-                    continue;
-                }
-                match self.listen() {
-                    Listened::Finish => {
-                        count_slices(outcome, &turn, until.min(now()));
-                        return Ok(());
-                    }
-                    Listened::Nothing => {}
-                    Listened::Continued => {
-                        // the signal has undone the mechanism's stops, so the next turn applies all of them
-                        // again
-                        self.mechanism.release()?;
-                        running.clear();
-                        until = now();
-                        self.rotation.take_back();
-                        prepared = self.prepare(until, &running);
-                    }
-                    changed @ (Listened::Changed | Listened::Regrouped) => {
-                        // the prepared turn may name gangs that have ended
-                        running.retain(|gang| self.gangs.contains(gang) && !self.rotation.is_resting(*gang));
-                        if running.is_empty() || lone {
-                            until = now();
-                        }
-                        if changed == Listened::Regrouped {
-                            let standings = self.standings(Some(&turn));
-                            self.mechanism.apply(&standings)?;
-                            self.mechanism.lend(&standings)?;
-                        }
-                        self.rotation.take_back();
-                        prepared = self.prepare(until, &running);
-                    }
-                }
-            }
-            count_slices(outcome, &turn, until);
-            if now() > slept_through(&turn).after(until) {
-                self.rotation.take_back();
-                prepared = self.prepare(now(), &running);
-            }
-        }
-    }
-
-    /// Decides the turn that begins at `from`.
-    fn prepare(&mut self, from: Nanos, running: &[GangId]) -> Option<ReadyTurn> {
-        if self.turns_by == TurnsBy::Clock {
-            self.rotation.follow_clock(wall_ahead());
-        }
-        let turn = self.rotation.next_turn(from)?;
-        let standings = self.standings(Some(&turn));
-        let incoming =
-            turn.run.iter().map(|place| place.gang).filter(|gang| !running.contains(gang)).collect();
-        let is_unsure =
-            |place: &SlotPlace| self.rotation.is_unsure(place.gang) || self.resting.is_unsure(place.gang);
-        let unsure = turn.run.iter().any(is_unsure);
-        Some(ReadyTurn { turn, standings, incoming, unsure })
-    }
-
-    /// The standing of each gang in a turn, or while no gang takes turns.
-    fn standings(&self, turn: Option<&Turn>) -> Vec<(GangId, Standing)> {
-        let standing = |gang: &GangId| {
-            let runs = turn.is_some_and(|turn| turn.run.iter().any(|place| place.gang == *gang));
-            if runs || self.rotation.is_resting(*gang) {
-                Standing::Running
-            } else if turn.is_some_and(|turn| turn.backfill.contains(gang)) {
-                Standing::Backfill
-            } else {
-                Standing::Waiting
-            }
-        };
-        self.gangs.iter().map(|gang| (*gang, standing(gang))).collect()
-    }
-
-    fn trace(&self, event: TraceEvent) {
+    pub(super) fn trace(&self, event: TraceEvent) {
         if let Some(tracer) = &self.tracer {
             tracer.tell(event);
         }
     }
 
-    fn trace_end(&mut self) {
+    pub(super) fn trace_end(&mut self) {
         if let Some(tracer) = &mut self.tracer {
             tracer.end(now());
         }
     }
 
-    fn begin_to_watch(&mut self) -> Members {
+    pub(super) fn begin_to_watch(&mut self) -> Members {
         let mut members = Members::default();
         if let Some(watcher) = &mut self.watcher {
             members.look(&self.controls);
@@ -330,7 +145,7 @@ impl GangScheduler {
     }
 
     /// Reads the records of this turn, shortly before its end.
-    fn watch(&mut self, mut members: Members, turn: &Turn, samples: &mut Samples) {
+    pub(super) fn watch(&mut self, mut members: Members, turn: &Turn, samples: &mut Samples) {
         let woken = self.alarm.wait_until(watch::end(turn.from, turn.until));
         let until = now();
         let records = self.watcher.as_mut().map(Watcher::stop);
@@ -394,7 +209,7 @@ impl GangScheduler {
         }
     }
 
-    fn listen(&mut self) -> Listened {
+    pub(super) fn listen(&mut self) -> Listened {
         let mut listened = Listened::Nothing;
         let mut notices = std::mem::take(&mut self.own);
         notices.extend(self.notices.try_iter());
@@ -467,7 +282,7 @@ impl GangScheduler {
     }
 
     /// Gives each gang an equal part of the quota.
-    fn share_quota(&mut self) {
+    pub(super) fn share_quota(&mut self) {
         let Some(quota) = self.quota else { return };
         let part = quota.shared_by(self.gangs.len());
         self.gangs.iter().for_each(|gang| self.rotation.set_quota(*gang, Some(part)));
@@ -482,55 +297,6 @@ impl GangScheduler {
         self.turn_status.leave(gang);
         self.share_quota();
     }
-}
-
-/// Counts the slices of a turn; a turn without a waiting gang may have lasted many.
-fn count_slices(outcome: &mut SchedulerOutcome, turn: &Turn, until: Nanos) {
-    let planned = turn.until.since(turn.from).0.max(1);
-    let slices = until.since(turn.from).0.div_ceil(planned).max(1);
-    for place in &turn.run {
-        *outcome.slices.entry(place.gang).or_default() += slices;
-    }
-}
-
-struct ReadyTurn {
-    turn: Turn,
-    standings: Vec<(GangId, Standing)>,
-    incoming: Vec<GangId>,
-    /// Whether one more check of a gang of this turn could change the lent cores.
-    unsure: bool,
-}
-
-impl ReadyTurn {
-    fn is_watched(&self, outcome: &SchedulerOutcome, resting: &Resting, last: Nanos) -> bool {
-        let (from, length) = (self.turn.from, self.turn.until.since(self.turn.from));
-        let again = self.unsure && watch::may_watch_again(last, from, length);
-        let (turn, gangs) = (outcome.switches, self.standings.len());
-        !self.incoming.is_empty() && (again || watch::is_watched(turn, resting.awake(), length, gangs))
-    }
-}
-
-/// The lateness of a wake-up beyond which the machine was suspended, and the grid starts anew.
-fn slept_through(turn: &Turn) -> Nanos {
-    turn.until.since(turn.from)
-}
-
-/// The combined meaning of the notices since the last turn; a later variant includes the earlier ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Listened {
-    Nothing,
-    Changed,
-    /// Gangs joined, rest, or take turns again: the standings that the mechanism applied for this turn are
-    /// stale.
-    Regrouped,
-    Continued,
-    Finish,
-}
-
-/// The time at which the machine has settled after a switch, at most a quarter of the turn after its start.
-fn settled(turn: &Turn) -> Nanos {
-    let settled = if turn.backfill.is_empty() { SETTLED } else { LENT };
-    settled.min(Nanos(turn.until.since(turn.from).0 / 4)).after(turn.from)
 }
 
 /// Puts this thread above the threads that it schedules and has the other cores held at switches. Where the

@@ -56,7 +56,7 @@ impl From<ProgramError> for Error {
 const MAX_PER_PROCESSOR: usize = 75;
 
 /// Maximum number of threads of each of `gangs` gangs.
-pub fn most_threads(gangs: usize, processors: usize) -> u32 {
+pub fn max_threads(gangs: usize, processors: usize) -> u32 {
     (MAX_PER_PROCESSOR * processors / gangs.max(1)).max(1) as u32
 }
 
