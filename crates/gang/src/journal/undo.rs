@@ -23,7 +23,7 @@ pub struct Restored {
     /// Threads whose affinity or class was put back.
     pub threads: usize,
     /// Descriptions of the changes that could not be undone.
-    pub left: Vec<String>,
+    pub unrestored: Vec<String>,
 }
 
 /// Undoes these entries; groups that are not empty at once are tried `rounds` times.
@@ -33,7 +33,7 @@ pub(super) fn undo_all(mut entries: Vec<UndoEntry>, rounds: u64) -> Result<Resto
     entries.retain(|entry| match may_be_undone(entry, &all) {
         Ok(()) => true,
         Err(reason) => {
-            done.left.push(reason);
+            done.unrestored.push(reason);
             false
         }
     });
@@ -58,7 +58,7 @@ pub(super) fn undo_all(mut entries: Vec<UndoEntry>, rounds: u64) -> Result<Resto
     for group in &groups {
         match empty_and_remove(group, &all, rounds, &mut done.processes) {
             Ok(()) => done.groups += 1,
-            Err(reason) => done.left.push(reason),
+            Err(reason) => done.unrestored.push(reason),
         }
     }
     Ok(done)
