@@ -112,7 +112,7 @@ impl MainLoop<'_> {
                 (Sender::Process, _) => program.process.send(signal),
                 // the terminal reaches the foreground group, in which programs without control groups are not
                 (Sender::Kernel, MechanismKind::Stop) => {
-                    program.group.as_ref().map_or(Ok(()), |group| group.tell(signal))
+                    program.group.as_ref().map_or(Ok(()), |group| group.send_signal(signal))
                 }
                 (Sender::Kernel, _) => Ok(()),
             };

@@ -68,7 +68,7 @@ pub(crate) fn start_all(
         match &mut mechanism {
             Some(mechanism) => mechanism.apply(&[(GangId(gang), Standing::Waiting)])?,
             // fails if the process changed to another user
-            None => drop(group.map(|group| group.tell(Signal::Stop))),
+            None => drop(group.map(|group| group.send_signal(Signal::Stop))),
         }
     }
     Ok(())

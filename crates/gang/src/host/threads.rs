@@ -51,7 +51,7 @@ impl GangThreads {
             return self.width.count(threads.len());
         }
         // not how long they queued: a sleeper that freezing wakes may queue for a tick
-        let ran = |thread: &Tid| Some((*thread, Nanos(schedstat::of(*thread).ok()?.ran_ns)));
+        let ran = |thread: &Tid| Some((*thread, Nanos(schedstat::read(*thread).ok()?.ran_ns)));
         self.width.update(&threads.iter().filter_map(ran).collect::<BTreeMap<_, _>>())
     }
 
@@ -64,7 +64,7 @@ impl GangThreads {
             return all;
         }
         for thread in threads.into_iter().filter(|thread| self.width.wants(*thread)) {
-            if let (Ok(times), Ok(sleeps)) = (schedstat::of(thread), schedstat::sleeps(thread)) {
+            if let (Ok(times), Ok(sleeps)) = (schedstat::read(thread), schedstat::sleeps(thread)) {
                 all.threads += 1;
                 all.ran = Nanos(times.ran_ns).after(all.ran);
                 all.sleeps += sleeps;

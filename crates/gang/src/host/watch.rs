@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::ControlGroup;
 use unisono_linux::clock::Nanos;
-use unisono_linux::switches::{Left, Recorder, Recording, SwitchChange};
+use unisono_linux::switches::{Recorder, Recording, SwitchChange, SwitchReason};
 
 /// A gang's use is counted from this long after a switch, and recording stops this long before the turn's
 /// end.
@@ -274,11 +274,11 @@ impl WatchedTurn<'_> {
             runs[core] = Some(change.to);
             interrupted.remove(&change.to);
             if own.contains(&change.from) {
-                match change.left {
-                    Left::Preempted => {
+                match change.reason {
+                    SwitchReason::Preempted => {
                         interrupted.insert(change.from);
                     }
-                    Left::Asleep => sleeps += u64::from((from..self.until).contains(&change.time)),
+                    SwitchReason::Asleep => sleeps += u64::from((from..self.until).contains(&change.time)),
                 }
             }
         }
@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     fn change(time: u64, from: i32, to: i32) -> SwitchChange {
-        SwitchChange { time: Nanos(time), from: Tid(from), left: Left::Preempted, to: Tid(to) }
+        SwitchChange { time: Nanos(time), from: Tid(from), reason: SwitchReason::Preempted, to: Tid(to) }
     }
 
     /// Gang 0 waits with threads 10 and 11, gang 1 runs with 20 and 21.
@@ -369,7 +369,7 @@ mod tests {
     }
 
     fn asleep(time: u64, from: i32, to: i32) -> SwitchChange {
-        SwitchChange { left: Left::Asleep, ..change(time, from, to) }
+        SwitchChange { reason: SwitchReason::Asleep, ..change(time, from, to) }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::{self, CgroupHierarchy, ControlGroup, Frozen, MovedProcess, ProcessMover};
 use unisono_linux::file_system;
 use unisono_linux::pinned::{PinnedProcess, PinnedThread};
-use unisono_linux::process_group::tell_group_of;
+use unisono_linux::process_group::signal_group;
 use unisono_linux::signal::Signal;
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -116,7 +116,7 @@ fn undo_thread(entry: &UndoEntry, done: &mut Restored) {
             }
         }
         UndoEntry::Stopped { leader, started } => {
-            tell_group_of(leader.cast_unsigned(), *started, Signal::Continue);
+            signal_group(leader.cast_unsigned(), *started, Signal::Continue);
         }
         UndoEntry::Scheduler(_) | UndoEntry::Group { .. } => {}
     }

@@ -32,7 +32,7 @@ impl Stop {
     fn signal(&mut self, gang: usize, standing: Standing) {
         let signal = if standing == Standing::Running { Signal::Continue } else { Signal::Stop };
         // fails if all processes of the group changed to another user
-        let _ = self.gangs[gang].0.tell(signal);
+        let _ = self.gangs[gang].0.send_signal(signal);
         self.gangs[gang].1 = Some(standing);
     }
 }

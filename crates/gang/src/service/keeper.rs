@@ -249,7 +249,7 @@ fn has_settled((seconds, nanos): (i64, i64)) -> bool {
 fn is_there(target: &GangTarget) -> bool {
     match target {
         GangTarget::Process { number, started } => {
-            ProcessStat::of(number).is_some_and(|stat| stat.started == *started && !stat.has_ended())
+            ProcessStat::read(number).is_some_and(|stat| stat.started == *started && !stat.has_ended())
         }
         GangTarget::Group { path } => path.exists(),
     }
